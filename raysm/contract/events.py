@@ -1,0 +1,105 @@
+"""What a job says of itself while it runs: one JSON object on one line of its log.
+
+They travel in the log because that is the one stream that leaves an instance on every kind of service. What flows in
+are values, what flows out are lines; ``parse`` passes over every line that is none of ours.
+"""
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeAlias
+
+from raysm.errors import InvalidRequest
+from raysm.request.codec import from_json, to_json
+
+__all__ = ["Event", "Metric", "Progress", "State", "line", "parse"]
+
+MARK = '{"raysm": 1, '
+"""How every event's line begins; the number is the format's version."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+    """The job reached a state."""
+
+    kind: ClassVar[str] = "state"
+
+    name: str
+    """``joined`` (one more instance), ``formed``, ``running``, ``gathering``, ``lost`` (an instance), ``rejoined``,
+    ``stopping``, ``done``, ``failed``; an unknown one is a state too."""
+    host: str = ""
+    """The instance that it is about."""
+    detail: str = ""
+    """For people."""
+    count: int | None = None
+    """Instances joined so far, for ``joined`` and ``formed``."""
+    total: int | None = None
+    """Instances asked for, for ``joined`` and ``formed``."""
+    address: str | None = None
+    """The dashboard's URL, for ``formed``."""
+    time_s: float = field(default_factory=time.time)
+    """Seconds since the epoch."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """So much of a phase is done."""
+
+    kind: ClassVar[str] = "progress"
+
+    phase: str
+    """``similarity``, ``gather`` …; each has a bar of its own."""
+    done: int
+    """In ``unit``."""
+    total: int
+    """In ``unit``."""
+    unit: str = "blocks"
+    """``rows``, ``blocks``, ``bytes`` …"""
+    time_s: float = field(default_factory=time.time)
+    """Seconds since the epoch."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """One value of a metric."""
+
+    kind: ClassVar[str] = "metric"
+
+    name: str
+    """As the user or the workload names it, its unit at the end: ``peak_memory_bytes``."""
+    value: float
+    """Finite."""
+    host: str = ""
+    """The instance that it is about; empty for the job."""
+    step: int | None = None
+    """Training step, where there is one."""
+    time_s: float = field(default_factory=time.time)
+    """Seconds since the epoch."""
+
+
+Event: TypeAlias = State | Progress | Metric
+
+
+@dataclass(frozen=True, slots=True)
+class _Envelope:
+    """Gives ``from_json`` a field that admits every event."""
+
+    event: Event
+
+
+def line(event: Event) -> str:
+    """Return the event as one line, without its newline."""
+    return MARK + json.dumps(to_json(event))[1:]
+
+
+def parse(text: str) -> Event | None:
+    """Return the event that ``text``, one line of a log, holds; None if it holds none."""
+    start = text.find(MARK)
+    if start < 0:
+        return None
+    try:
+        data = json.loads(text[start:])
+        data.pop("raysm")
+        return from_json(_Envelope, {"event": data}, "event").event
+    except (ValueError, RecursionError, InvalidRequest):
+        return None

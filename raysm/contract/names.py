@@ -1,0 +1,55 @@
+"""Environment variables and Ray labels that raysm itself defines; those of SageMaker, Ray, PyTorch keep their names.
+
+Only ``raysm.bootstrap.environment`` reads the variables; whoever starts an instance may set them.
+"""
+
+__all__ = [
+    "ADDRESSES",
+    "BASE_DIR",
+    "CPUS",
+    "FAILURE_RECORD",
+    "LABEL_GROUP",
+    "LABEL_HOST",
+    "LABEL_INSTANCE_TYPE",
+    "LABEL_RANK",
+    "MEMORY_BYTES",
+    "OBJECT_STORE_BYTES",
+    "PORTS",
+    "RAY_TEMP_DIR",
+]
+
+BASE_DIR = "SAGEMAKER_BASE_DIR"
+"""Root of the SageMaker layout; the SageMaker training toolkit's name for it. Default ``/opt/ml``."""
+
+PORTS = "RAYSM_PORTS"
+"""JSON object of ports that replace those of the request, for instances that share one address."""
+
+ADDRESSES = "RAYSM_ADDRESSES"
+"""JSON object from host name to address, for instances whose names no resolver knows."""
+
+CPUS = "RAYSM_CPUS"
+"""Number of CPUs to offer to Ray instead of the number detected."""
+
+MEMORY_BYTES = "RAYSM_MEMORY_BYTES"
+"""Memory to offer to Ray instead of the limit detected."""
+
+OBJECT_STORE_BYTES = "RAYSM_OBJECT_STORE_BYTES"
+"""Size of Ray's object store instead of the size derived from ``/dev/shm``."""
+
+RAY_TEMP_DIR = "RAYSM_RAY_TEMP_DIR"
+"""Folder of Ray's sessions (short: it holds sockets). Default ``/tmp/ray``."""
+
+FAILURE_RECORD = "RAYSM_FAILURE_RECORD"
+"""Set by the bootstrap for the driver: the file into which the driver writes its Failure."""
+
+LABEL_HOST = "raysm.io/host"
+"""Ray label of a node: the instance's host name, ``algo-1``."""
+
+LABEL_GROUP = "raysm.io/group"
+"""Ray label of a node: its instance group."""
+
+LABEL_INSTANCE_TYPE = "raysm.io/instance-type"
+"""Ray label of a node: its instance type."""
+
+LABEL_RANK = "raysm.io/rank"
+"""Ray label of a node: 0 for the head, then the others by their number."""

@@ -1,0 +1,83 @@
+"""Every path of a job inside an instance.
+
+Sources: the SageMaker developer guide, "How Amazon SageMaker Provides Training Information" and "How Amazon SageMaker
+Processing Configures Your Processing Container".
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from raysm.request.job import PAYLOAD_CHANNEL
+
+__all__ = ["DEFAULT_BASE", "Paths"]
+
+DEFAULT_BASE = Path("/opt/ml")
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The SageMaker layout under one base folder."""
+
+    base: Path = DEFAULT_BASE
+    """``/opt/ml``, or the folder that plays it."""
+    processing: bool = False
+    """True for the layout of a Processing job."""
+
+    @property
+    def config(self) -> Path:
+        """Folder of the configuration files."""
+        return self.base / "config" if self.processing else self.base / "input" / "config"
+
+    @property
+    def resource_config(self) -> Path:
+        """Which hosts there are, and which one this is."""
+        return self.config / "resourceconfig.json"
+
+    @property
+    def hyperparameters(self) -> Path:
+        """Flat JSON object of strings (training only)."""
+        return self.config / "hyperparameters.json"
+
+    @property
+    def input_data_config(self) -> Path:
+        """The channels and their modes (training only)."""
+        return self.config / "inputdataconfig.json"
+
+    @property
+    def checkpoint_config(self) -> Path:
+        """Present where the job has a checkpoint URI (training only)."""
+        return self.config / "checkpointconfig.json"
+
+    @property
+    def processing_config(self) -> Path:
+        """The whole Processing job (processing only); its presence tells the layouts apart."""
+        return self.base / "config" / "processingjobconfig.json"
+
+    def channel(self, name: str) -> Path:
+        """Folder of a channel's data."""
+        return (self.base / "processing" / "input" if self.processing else self.base / "input" / "data") / name
+
+    @property
+    def payload(self) -> Path:
+        """Folder of the payload, which travels as a channel of its own."""
+        return self.channel(PAYLOAD_CHANNEL)
+
+    @property
+    def model(self) -> Path:
+        """Where the result goes: uploaded as ``model.tar.gz``; of a Processing job, its output ``result``."""
+        return self.base / "processing" / "output" / "result" if self.processing else self.base / "model"
+
+    @property
+    def output_data(self) -> Path:
+        """What else is kept: uploaded as ``output.tar.gz``; of a Processing job, its output ``data``."""
+        return self.base / "processing" / "output" / "data" if self.processing else self.base / "output" / "data"
+
+    @property
+    def failure(self) -> Path:
+        """Its first 1024 characters become FailureReason (of a Processing job, ExitMessage)."""
+        return self.base / "output" / ("message" if self.processing else "failure")
+
+    @property
+    def checkpoints(self) -> Path:
+        """Synchronised with the checkpoint URI where the job has one; all hosts share one prefix there."""
+        return self.base / "checkpoints"

@@ -1,0 +1,62 @@
+"""Files that are either whole or absent: written beside, then renamed."""
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from raysm.errors import InvalidConfig
+
+__all__ = ["PARTIAL", "put", "read_json", "replacing"]
+
+PARTIAL = ".partial"
+"""Suffix of a file that is still being written; readers pass over it."""
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a path beside ``path``; rename it to ``path`` at the end, or remove it if the body raised.
+
+    The file is synchronised to the disk before it is renamed, so that a crash leaves the old file or the new one.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent)
+    beside = Path(name)
+    os.close(handle)
+    try:
+        yield beside
+        with beside.open("rb") as written:
+            os.fsync(written.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def put(path: Path, content: bytes | str, mode: int = 0o644) -> None:
+    """Write ``content`` to ``path`` atomically; ``mode`` holds from the first byte on."""
+    with replacing(path) as beside:
+        # mkstemp made it 0600: a secret is never readable by others, not even while it is written.
+        beside.write_bytes(content.encode() if isinstance(content, str) else content)
+        beside.chmod(mode)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file that somebody else wrote.
+
+    Raises:
+        InvalidConfig: It is absent, unreadable, not UTF-8, or not JSON; one line that names the file.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidConfig(f"{path} is missing") from None
+    except OSError as error:
+        raise InvalidConfig(f"{path} cannot be read: {error.strerror}") from error
+    except RecursionError:
+        raise InvalidConfig(f"{path} is nested too deeply to be a configuration file") from None
+    except ValueError as error:  # JSONDecodeError, UnicodeDecodeError, and integers of more digits than Python reads
+        raise InvalidConfig(f"{path} is not JSON: {error}") from error

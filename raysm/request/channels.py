@@ -1,0 +1,33 @@
+"""The named inputs of a job."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from raysm.errors import InvalidRequest
+
+__all__ = ["Distribution", "Input"]
+
+Distribution = Literal["FullyReplicated", "ShardedByS3Key"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Input:
+    """One channel: where its data lies, and how the instances share it.
+
+    Raises:
+        InvalidRequest: The URI is empty.
+    """
+
+    uri: str = field(kw_only=False)
+    """``s3://bucket/key``, ``file:///path`` or a local path; a file, or a folder of files."""
+    distribution: Distribution = "FullyReplicated"
+    """FullyReplicated: each instance has all. ShardedByS3Key: each has about 1/n of the objects, by key."""
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        if not self.uri:
+            raise InvalidRequest("Input: the uri is empty; give s3://…, file://… or a path")
+        if self.distribution not in ("FullyReplicated", "ShardedByS3Key"):
+            raise InvalidRequest(
+                f"Input: distribution is 'FullyReplicated' or 'ShardedByS3Key', got {self.distribution!r}"
+            )

@@ -1,0 +1,91 @@
+"""The cluster that is asked for: how many instances of which type, which one is the head, what happens to a loss."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from raysm.errors import InvalidRequest
+
+__all__ = ["Cluster", "InstanceGroup", "MAX_GROUPS"]
+
+MAX_GROUPS = 5
+"""CreateTrainingJob takes at most this many instance groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceGroup:
+    """Instances of one type under one name, a part of a heterogeneous cluster.
+
+    Raises:
+        InvalidRequest: The name is empty, or the count is below 1.
+    """
+
+    name: str
+    """1 to 64 characters."""
+    instance_type: str
+    """As SageMaker names it, ``ml.g5.12xlarge``."""
+    count: int
+    """Number of instances, at least 1."""
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        if not 1 <= len(self.name) <= 64:
+            raise InvalidRequest(f"an instance group's name has 1 to 64 characters, got {self.name!r}")
+        if self.count < 1:
+            raise InvalidRequest(f"instance group {self.name!r}: count must be at least 1, got {self.count}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cluster:
+    """The shape of the cluster, and what to do when it is not whole.
+
+    Raises:
+        InvalidRequest: The fields contradict each other, or one is out of its range.
+    """
+
+    instance_type: str = field(default="local", kw_only=False)
+    """Type of all instances; with ``groups``, each group has its own and this stays at its default."""
+    count: int = 1
+    """Number of instances, at least 1; with ``groups``, each group has its own and this stays at its default."""
+    groups: tuple[InstanceGroup, ...] = ()
+    """A heterogeneous cluster: up to five groups with distinct names."""
+    head: str | None = None
+    """The group whose first instance is the head; None is the instance with the lowest number of all."""
+    coordinator_only: bool = False
+    """True keeps all work off the head: it runs the driver and gathers, nothing else."""
+    min_instances: int | None = None
+    """Go on with this many (the head among them) when the joining deadline passes; None is all of them."""
+    join_timeout_s: float = 600.0
+    """Seconds from the start of the head until every instance must have joined."""
+    on_instance_loss: Literal["fail", "continue"] = "fail"
+    """What the loss of an instance other than the head does to the job."""
+
+    def __post_init__(self) -> None:
+        """Check the fields against each other."""
+        if isinstance(self.groups, Sequence) and not isinstance(self.groups, tuple):
+            object.__setattr__(self, "groups", tuple(self.groups))
+        if self.count < 1:
+            raise InvalidRequest(f"Cluster: count must be at least 1, got {self.count}")
+        if self.groups and (self.count != 1 or self.instance_type != "local"):
+            raise InvalidRequest("Cluster: give either groups, or instance_type and count, not both")
+        if len(self.groups) > MAX_GROUPS:
+            raise InvalidRequest(f"Cluster: at most {MAX_GROUPS} instance groups, got {len(self.groups)}")
+        names = [group.name for group in self.groups]
+        if len(set(names)) != len(names):
+            raise InvalidRequest(f"Cluster: instance groups need distinct names, got {', '.join(names)}")
+        if self.head is not None and self.head not in names:
+            known = ", ".join(names) or "none: give groups=[InstanceGroup(...), ...]"
+            raise InvalidRequest(f"Cluster: head={self.head!r} is no instance group; the groups are {known}")
+        if self.coordinator_only and self.size < 2:
+            raise InvalidRequest("Cluster: coordinator_only leaves no instance to work on; add one or drop it")
+        if self.min_instances is not None and not 1 <= self.min_instances <= self.size:
+            raise InvalidRequest(f"Cluster: min_instances must be 1 to {self.size}, got {self.min_instances}")
+        if not self.join_timeout_s > 0:
+            raise InvalidRequest(f"Cluster: join_timeout_s must be above 0, got {self.join_timeout_s}")
+        if self.on_instance_loss not in ("fail", "continue"):
+            raise InvalidRequest(f"Cluster: on_instance_loss is 'fail' or 'continue', got {self.on_instance_loss!r}")
+
+    @property
+    def size(self) -> int:
+        """Number of instances in all."""
+        return sum(group.count for group in self.groups) if self.groups else self.count

@@ -1,0 +1,124 @@
+"""Frozen dataclasses to plain JSON values and back, checked field by field.
+
+What flows in is JSON that another machine wrote, what flows out is a request whose every field has its declared
+type. A library (pydantic, msgspec) would do the same; this half runs before anything is installed in the instance,
+with the standard library alone.
+"""
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from raysm.errors import InvalidRequest
+
+__all__ = ["from_json", "to_json"]
+
+T = TypeVar("T")
+
+TAG = "kind"
+"""The key that names the class where a field admits several (a workload); the class states its value as ``kind``."""
+
+
+def to_json(value: Any) -> Any:
+    """Turn a dataclass into values that ``json.dumps`` takes: fields to keys, tuples to lists."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        tag = {TAG: getattr(value, TAG)} if hasattr(value, TAG) else {}
+        return tag | {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: to_json(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [to_json(item) for item in value]
+    return value
+
+
+def from_json(kind: type[T], data: Any, where: str = "request") -> T:
+    """Build ``kind`` from JSON values.
+
+    Args:
+        kind: A dataclass whose fields are annotated with str, int, float, bool, None, ``Literal``, ``tuple[X, ...]``,
+            ``Mapping[str, X]``, dataclasses, and unions of them.
+        data: What ``json.loads`` returned.
+        where: The path that messages begin with.
+
+    Raises:
+        InvalidRequest: A key is unknown or missing, or a value has another type than its field; the message names
+            the path (``request.cluster.count``) and the value.
+    """
+    return typing.cast(T, _read(kind, data, where))
+
+
+def _read(kind: Any, data: Any, where: str) -> Any:
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        return _read_union(typing.get_args(kind), data, where)
+    if origin is typing.Literal:
+        if not any(type(data) is type(choice) and data == choice for choice in typing.get_args(kind)):
+            raise _mismatch(where, f"one of {', '.join(map(repr, typing.get_args(kind)))}", data)
+        return data
+    if origin is tuple:
+        if not isinstance(data, list):
+            raise _mismatch(where, "a list", data)
+        return tuple(_read(typing.get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(data))
+    if origin is Mapping:
+        if not isinstance(data, dict):
+            raise _mismatch(where, "an object", data)
+        return {key: _read(typing.get_args(kind)[1], item, f"{where}.{key}") for key, item in data.items()}
+    if dataclasses.is_dataclass(kind):
+        return _read_dataclass(kind, data, where)
+    return _read_scalar(kind, data, where)
+
+
+def _read_union(choices: tuple[Any, ...], data: Any, where: str) -> Any:
+    if data is None and type(None) in choices:
+        return None
+    choices = tuple(choice for choice in choices if choice is not type(None))
+    if len(choices) == 1:
+        return _read(choices[0], data, where)
+    tags = {choice.kind: choice for choice in choices}
+    tag = data.get(TAG) if isinstance(data, dict) else None
+    if not isinstance(tag, str) or tag not in tags:
+        raise _mismatch(f"{where}.{TAG}", f"one of {', '.join(map(repr, tags))}", tag)
+    return _read(tags[tag], data, where)
+
+
+def _read_dataclass(kind: Any, data: Any, where: str) -> Any:
+    if not isinstance(data, dict):
+        raise _mismatch(where, "an object", data)
+    hints = typing.get_type_hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    unknown = sorted(set(data) - set(fields) - ({TAG} if hasattr(kind, TAG) else set()))
+    if unknown:
+        raise InvalidRequest(f"{where}: unknown key {unknown[0]!r}; known are {', '.join(fields)}")
+    required = (
+        name
+        for name, field in fields.items()
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    )
+    missing = [name for name in required if name not in data]
+    if missing:
+        raise InvalidRequest(f"{where}: the key {missing[0]!r} is missing")
+    return kind(**{name: _read(hints[name], data[name], f"{where}.{name}") for name in fields if name in data})
+
+
+def _read_scalar(kind: Any, data: Any, where: str) -> Any:
+    # bool is an int to Python, and JSON's 3 is a legal float: neither of them is what isinstance alone would say.
+    if kind is float and type(data) in (int, float):
+        try:
+            number = float(data)
+        except OverflowError:
+            raise _mismatch(where, "a number", data) from None
+        if math.isfinite(number):
+            return number
+        raise _mismatch(where, "a finite number", data)
+    if type(data) is kind:
+        return data
+    names = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
+    raise _mismatch(where, names[kind], data)
+
+
+def _mismatch(where: str, expected: str, data: Any) -> InvalidRequest:
+    shown = repr(data)
+    return InvalidRequest(f"{where}: expected {expected}, got {shown if len(shown) <= 80 else shown[:77] + '...'}")

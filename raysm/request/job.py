@@ -1,0 +1,63 @@
+"""The whole request: a workload, a cluster, channels and limits."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from raysm.errors import InvalidRequest
+from raysm.request.channels import Input
+from raysm.request.cluster import Cluster
+from raysm.request.ports import Ports
+from raysm.request.workload import Similarity, Workload
+
+__all__ = ["JobRequest", "MATRIX", "NAME_PATTERN", "PAYLOAD_CHANNEL"]
+
+NAME_PATTERN = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+"""CreateTrainingJob's pattern of a job's name."""
+
+CHANNEL_PATTERN = re.compile(r"[A-Za-z0-9.\-_]{1,64}")
+"""CreateTrainingJob's pattern of a channel's name."""
+
+PAYLOAD_CHANNEL = "raysm"
+"""The channel that the payload travels on: users cannot give theirs this name."""
+
+MATRIX = "matrix"
+"""The channel that Similarity reads."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobRequest:
+    """What the user says, as frozen data.
+
+    Raises:
+        InvalidRequest: A field is out of its range, or the workload lacks a channel.
+    """
+
+    name: str
+    """The job's name, 1 to 63 letters, digits and inner hyphens."""
+    workload: Workload
+    """What runs on the formed cluster."""
+    cluster: Cluster = field(default_factory=Cluster)
+    """The instances."""
+    inputs: Mapping[str, Input] = field(default_factory=dict)
+    """Channels by name."""
+    grace_s: float = 100.0
+    """Seconds that user code has after SIGTERM; SageMaker kills after 120."""
+    ports: Ports = field(default_factory=Ports)
+    """Where the cluster listens."""
+
+    def __post_init__(self) -> None:
+        """Check the fields against each other."""
+        if not NAME_PATTERN.fullmatch(self.name):
+            raise InvalidRequest(
+                f"the job's name {self.name!r} is not 1 to 63 letters, digits and inner hyphens; rename it"
+            )
+        for channel in self.inputs:
+            if not CHANNEL_PATTERN.fullmatch(channel):
+                raise InvalidRequest(f"the channel {channel!r} is not 1 to 64 letters, digits, '.', '-' or '_'")
+        if PAYLOAD_CHANNEL in self.inputs:
+            raise InvalidRequest(f"the channel {PAYLOAD_CHANNEL!r} is raysm's own; give yours another name")
+        if isinstance(self.workload, Similarity) and MATRIX not in self.inputs:
+            raise InvalidRequest(f"Similarity reads the channel {MATRIX!r}; give inputs={{{MATRIX!r}: …}}")
+        if not 0 < self.grace_s <= 120:
+            raise InvalidRequest(f"grace_s must be above 0 and at most 120, which SageMaker gives, got {self.grace_s}")

@@ -1,0 +1,80 @@
+"""What a job runs once its cluster is formed."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, TypeAlias
+
+from raysm.errors import InvalidRequest
+
+__all__ = ["Script", "Similarity", "Workload"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Script:
+    """A Python script, run once, on the head, as ``__main__``, with ``RAY_ADDRESS`` set to the formed cluster.
+
+    Raises:
+        InvalidRequest: The script has no name.
+    """
+
+    kind: ClassVar[str] = "script"
+
+    script: str = field(kw_only=False)
+    """The script's path; relative to ``source_dir`` where that is given."""
+    args: tuple[str, ...] = ()
+    """Its arguments, verbatim: ``sys.argv[1:]``."""
+    source_dir: str | None = None
+    """A folder that travels whole, and from which the script imports; None is the script alone."""
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        if isinstance(self.args, Sequence) and not isinstance(self.args, (tuple, str)):
+            object.__setattr__(self, "args", tuple(self.args))
+        if not self.script:
+            raise InvalidRequest("Script: the path of the script is empty")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Similarity:
+    """The exact cosine similarity of every row of a matrix with every other row.
+
+    The matrix is the channel ``matrix``. Exactly one of ``top_k``, ``threshold`` and ``full`` says what is kept.
+
+    Raises:
+        InvalidRequest: None or several of them are given, or one is out of its range.
+    """
+
+    kind: ClassVar[str] = "similarity"
+
+    top_k: int | None = None
+    """Keep the k most similar other rows of each row; at least 1, at most N - 1."""
+    threshold: float | None = None
+    """Keep the pairs ``row < neighbor`` whose similarity, a float32, is at least this; -1 to 1."""
+    full: bool = False
+    """Keep all N x N similarities as one ``.npy``."""
+    dtype: Literal["float32", "float16"] = "float32"
+    """Type of the full matrix; top-k and pairs are always float32."""
+    id_column: str | None = None
+    """A column of a CSV or Parquet input that names the rows: kept beside them, not computed with."""
+    block_rows: int | None = None
+    """Rows of one task; None lets raysm choose. The result does not depend on it."""
+
+    def __post_init__(self) -> None:
+        """Check the fields against each other."""
+        given = [self.top_k is not None, self.threshold is not None, self.full]
+        if sum(given) != 1:
+            raise InvalidRequest("Similarity: give exactly one of top_k, threshold and full")
+        if self.top_k is not None and self.top_k < 1:
+            raise InvalidRequest(f"Similarity: top_k must be at least 1, got {self.top_k}")
+        if self.threshold is not None and not (math.isfinite(self.threshold) and -1 <= self.threshold <= 1):
+            raise InvalidRequest(f"Similarity: a cosine lies in -1 to 1, got threshold={self.threshold}")
+        if self.dtype not in ("float32", "float16"):
+            raise InvalidRequest(f"Similarity: dtype is 'float32' or 'float16', got {self.dtype!r}")
+        if self.dtype != "float32" and not self.full:
+            raise InvalidRequest("Similarity: dtype belongs to full; top-k and pairs are always float32")
+        if self.block_rows is not None and self.block_rows < 1:
+            raise InvalidRequest(f"Similarity: block_rows must be at least 1, got {self.block_rows}")
+
+
+Workload: TypeAlias = Script | Similarity
