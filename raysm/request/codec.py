@@ -38,7 +38,7 @@ def from_json(kind: type[T], data: Any, where: str = "request") -> T:
     """Build ``kind`` from JSON values.
 
     Args:
-        kind: A dataclass whose fields are annotated with str, int, float, bool, None, ``Literal``, ``tuple[X, ...]``,
+        kind: A dataclass whose fields are annotated with str, int, float, bool, None, Any, ``Literal``, ``tuple[X, ...]``,
             ``Mapping[str, X]``, dataclasses, and unions of them.
         data: What ``json.loads`` returned.
         where: The path that messages begin with.
@@ -51,6 +51,8 @@ def from_json(kind: type[T], data: Any, where: str = "request") -> T:
 
 
 def _read(kind: Any, data: Any, where: str) -> Any:
+    if kind is Any:
+        return data
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
         return _read_union(typing.get_args(kind), data, where)

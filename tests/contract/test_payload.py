@@ -1,0 +1,105 @@
+import stat
+
+import pytest
+
+from raysm.contract import payload
+from raysm.errors import InvalidPayload, InvalidRequest
+from raysm.request import Input, JobRequest, Script, Similarity
+
+
+@pytest.fixture
+def packed(tmp_path):
+    (tmp_path / "train.py").write_text("print('hello')")
+    request = JobRequest(name="a", workload=Script(str(tmp_path / "train.py"), args=["--x"]))
+    payload.pack(request, tmp_path / "payload")
+    return tmp_path / "payload"
+
+
+def test_what_was_packed_is_loaded_with_the_script_beside_it(packed):
+    loaded = payload.load(packed)
+    assert loaded.request.workload == Script("train.py", args=("--x",))
+    assert (loaded.source / "train.py").read_text() == "print('hello')"
+
+
+def test_every_payload_has_a_token_of_its_own_that_only_its_owner_can_read(packed, tmp_path):
+    request = JobRequest(name="b", workload=Similarity(top_k=1), inputs={"matrix": Input("m.npy")})
+    payload.pack(request, tmp_path / "other")
+    first, second = payload.load(packed), payload.load(tmp_path / "other")
+    assert len(first.token()) == 64
+    assert first.token() != second.token()
+    assert stat.S_IMODE(first.token_file.stat().st_mode) == 0o600
+
+
+def test_the_token_is_no_part_of_what_a_payload_prints(packed):
+    loaded = payload.load(packed)
+    assert loaded.token().decode() not in repr(loaded)
+
+
+def test_a_source_folder_travels_whole_but_for_what_is_no_source(tmp_path):
+    source = tmp_path / "src"
+    for name in ("main.py", "pkg/part.py", ".git/config", "__pycache__/x.pyc"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text("x = 1")
+    request = JobRequest(name="a", workload=Script("main.py", source_dir=str(source)))
+    payload.pack(request, tmp_path / "payload")
+    loaded = payload.load(tmp_path / "payload")
+    names = {path.relative_to(loaded.source).as_posix() for path in loaded.source.rglob("*") if path.is_file()}
+    assert names == {"main.py", "pkg/part.py"}
+    assert loaded.request.workload.script == "main.py"
+
+
+@pytest.mark.parametrize(
+    ("script", "source_dir", "message"),
+    [
+        ("missing.py", None, "'missing.py' is not there"),
+        ("main.py", "missing", "source_dir='missing' is not there"),
+        ("missing.py", ".", "holds no script 'missing.py'"),
+        ("../main.py", ".", "must be a path inside"),
+        ("/main.py", ".", "must be a path inside"),
+    ],
+)
+def test_a_script_that_is_not_there_is_refused_before_anything_is_written(tmp_path, script, source_dir, message):
+    folder = str(tmp_path) if source_dir == "." else source_dir
+    with pytest.raises(InvalidRequest, match=message):
+        payload.pack(JobRequest(name="a", workload=Script(script, source_dir=folder)), tmp_path / "payload")
+
+
+def damage_request(folder):
+    (folder / "request.json").write_text("{}")
+
+
+def remove_script(folder):
+    (folder / "source" / "train.py").unlink()
+
+
+def add_a_file(folder):
+    (folder / "source" / "added.py").write_text("import os")
+
+
+def remove_digests(folder):
+    (folder / "digests.json").unlink()
+
+
+def garble_digests(folder):
+    (folder / "digests.json").write_text("[]")
+
+
+def unlist_the_token(folder):
+    (folder / "token").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (damage_request, "'request.json' does not match its digest"),
+        (remove_script, "'source/train.py' is missing"),
+        (add_a_file, "'source/added.py' is not listed"),
+        (remove_digests, "digests.json is missing"),
+        (garble_digests, "is not a JSON object of digests"),
+        (unlist_the_token, "'token' is missing"),
+    ],
+)
+def test_a_damaged_payload_is_refused_with_the_file_that_is_wrong(packed, damage, message):
+    damage(packed)
+    with pytest.raises(InvalidPayload, match=message):
+        payload.load(packed)

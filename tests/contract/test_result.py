@@ -1,0 +1,40 @@
+import pytest
+
+from raysm.contract.result import MAX_REASON, Failure, Manifest, ResultFile
+
+
+def test_a_reason_begins_with_the_exception_and_ends_with_the_end_of_the_traceback():
+    failure = Failure(error_type="ValueError", message="no such layer", remote_traceback="x" * 5000 + "line 7, in f")
+    assert failure.reason().startswith("ValueError: no such layer\n…x")
+    assert failure.reason().endswith("line 7, in f")
+    assert len(failure.reason()) == MAX_REASON
+
+
+@pytest.mark.parametrize("length", [0, 1, 900, 1008, 1009, 1010, 1011, 1012, 5000])
+def test_a_reason_is_never_longer_than_what_sagemaker_keeps(length):
+    reason = Failure(error_type="ValueError", message="m" * length, remote_traceback="t" * 2000).reason()
+    assert len(reason) <= MAX_REASON
+    assert reason.startswith("ValueError")
+
+
+def test_a_short_failure_is_its_exception_alone():
+    assert Failure(error_type="KeyError", message="").reason() == "KeyError"
+
+
+def test_a_failure_survives_its_file(tmp_path):
+    failure = Failure(error_type="OSError", message="ä\n", remote_traceback="t", exit_code=3)
+    failure.write(tmp_path / "failure.json")
+    assert Failure.read(tmp_path / "failure.json") == failure
+
+
+def test_a_manifest_survives_its_file(tmp_path):
+    manifest = Manifest(
+        job="a",
+        workload={"kind": "similarity", "top_k": 3},
+        inputs={"matrix": {"sha256": "0" * 64, "shape": [3, 2]}},
+        files=(ResultFile(name="n.parquet", rows=3, bytes=10, sha256="1" * 64, how_to_read="read(…)"),),
+        versions={"raysm": "0.1.0"},
+        instances=("algo-1", "algo-2"),
+        phases_s={"similarity": 1.5},
+    )
+    assert Manifest.read(manifest.write(tmp_path).parent) == manifest

@@ -1,0 +1,52 @@
+import stat
+
+import pytest
+
+from raysm.contract.store import put, read_json, replacing
+from raysm.errors import InvalidConfig
+
+
+def test_a_file_appears_whole_with_its_mode(tmp_path):
+    put(tmp_path / "deep" / "secret", "text", mode=0o600)
+    assert (tmp_path / "deep" / "secret").read_text() == "text"
+    assert stat.S_IMODE((tmp_path / "deep" / "secret").stat().st_mode) == 0o600
+
+
+def half_written(path):
+    with replacing(path) as beside, beside.open("w", encoding="ascii") as file:
+        file.write("half of the n")
+        file.flush()
+        file.write("ë")
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path):
+    put(tmp_path / "a", "old")
+    with pytest.raises(UnicodeEncodeError):
+        half_written(tmp_path / "a")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "is missing"),
+        (b"", "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
+        (b"{'a': 1}", "is not JSON"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"1" * 10_000, "is not JSON"),
+    ],
+)
+def test_a_file_that_is_no_json_is_refused_by_name(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(InvalidConfig, match=message) as caught:
+        read_json(tmp_path / "config.json")
+    assert "config.json" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_in_place_of_a_file_is_refused_by_name(tmp_path):
+    with pytest.raises(InvalidConfig, match="cannot be read"):
+        read_json(tmp_path)

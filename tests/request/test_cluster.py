@@ -1,0 +1,42 @@
+import pytest
+
+from raysm.errors import InvalidRequest
+from raysm.request import Cluster, InstanceGroup
+
+HEAD = InstanceGroup("head", "ml.m5.large", 1)
+WORK = InstanceGroup("work", "ml.c5.xlarge", 2)
+
+
+def test_the_size_of_a_cluster_is_that_of_its_groups_together():
+    assert Cluster(groups=[HEAD, WORK]).size == 3
+    assert Cluster("ml.c5.4xlarge", count=10).size == 10
+
+
+def test_a_list_of_groups_is_kept_as_a_tuple():
+    assert Cluster(groups=[HEAD, WORK]).groups == (HEAD, WORK)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"count": 0}, "count must be at least 1, got 0"),
+        ({"count": 2, "groups": [HEAD]}, "either groups, or instance_type and count"),
+        ({"groups": [InstanceGroup(f"g{i}", "ml.m5.large", 1) for i in range(6)]}, "at most 5 instance groups, got 6"),
+        ({"groups": [WORK, WORK]}, "distinct names, got work, work"),
+        ({"groups": [HEAD, WORK], "head": "boss"}, "head='boss' is no instance group; the groups are head, work"),
+        ({"head": "boss"}, "is no instance group"),
+        ({"coordinator_only": True}, "leaves no instance to work on"),
+        ({"count": 2, "min_instances": 3}, "min_instances must be 1 to 2, got 3"),
+        ({"join_timeout_s": 0}, "join_timeout_s must be above 0"),
+        ({"on_instance_loss": "cry"}, "'fail' or 'continue', got 'cry'"),
+    ],
+)
+def test_a_cluster_that_cannot_be_is_refused(fields, message):
+    with pytest.raises(InvalidRequest, match=message):
+        Cluster(**fields)
+
+
+@pytest.mark.parametrize("fields", [("", "ml.m5.large", 1), ("x" * 65, "ml.m5.large", 1), ("a", "ml.m5.large", 0)])
+def test_a_group_that_cannot_be_is_refused(fields):
+    with pytest.raises(InvalidRequest):
+        InstanceGroup(*fields)

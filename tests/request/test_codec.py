@@ -1,0 +1,70 @@
+import contextlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raysm.errors import InvalidRequest
+from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Script, Similarity
+from raysm.request.codec import from_json, to_json
+
+REQUEST = JobRequest(
+    name="a-job",
+    workload=Similarity(threshold=0.5),
+    cluster=Cluster(groups=[InstanceGroup("head", "ml.m5.large", 1), InstanceGroup("work", "ml.c5.xlarge", 2)]),
+    inputs={"matrix": Input("data.npy")},
+)
+
+
+def changed(**changes):
+    return to_json(REQUEST) | changes
+
+
+def test_a_request_survives_the_way_through_json():
+    assert from_json(JobRequest, json.loads(json.dumps(to_json(REQUEST)))) == REQUEST
+
+
+def test_the_kind_tells_which_workload_it_is():
+    script = JobRequest(name="s", workload=Script("a.py", args=["--x", "1"]))
+    assert from_json(JobRequest, to_json(script)).workload == Script("a.py", args=("--x", "1"))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (changed(grace="soon"), "unknown key 'grace'"),
+        ({"workload": {"kind": "script", "script": "a.py"}}, "the key 'name' is missing"),
+        (changed(grace_s="soon"), r"request\.grace_s: expected a number, got 'soon'"),
+        (changed(grace_s=True), r"request\.grace_s: expected a number, got True"),
+        (changed(grace_s=float("nan")), "expected a finite number, got nan"),
+        (changed(cluster={"count": 1.5}), r"request\.cluster\.count: expected an integer, got 1\.5"),
+        (changed(cluster={"groups": {}}), r"request\.cluster\.groups: expected a list"),
+        (changed(cluster={"on_instance_loss": "cry"}), "expected one of 'fail', 'continue', got 'cry'"),
+        (changed(workload={"kind": "dance"}), r"workload\.kind: expected one of 'script', 'similarity', got 'dance'"),
+        (changed(workload=[]), r"workload\.kind: expected one of"),
+        (changed(inputs={"matrix": {"uri": 3}}), r"request\.inputs\.matrix\.uri: expected text, got 3"),
+        ([], "request: expected an object"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_path_and_value(data, message):
+    with pytest.raises(InvalidRequest, match=message):
+        from_json(JobRequest, data)
+
+
+def test_a_long_value_is_shown_shortened():
+    with pytest.raises(InvalidRequest) as caught:
+        from_json(JobRequest, changed(grace_s="x" * 10_000))
+    assert len(str(caught.value)) < 200
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(key=st.sampled_from(sorted(to_json(REQUEST))), value=JSON)
+def test_any_json_in_any_field_is_read_or_refused_never_a_crash(key, value):
+    with contextlib.suppress(InvalidRequest):
+        assert isinstance(from_json(JobRequest, changed(**{key: value})), JobRequest)

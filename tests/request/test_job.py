@@ -1,0 +1,85 @@
+import pytest
+
+from raysm.errors import InvalidRequest
+from raysm.request import Input, JobRequest, Ports, Script, Similarity
+
+MATRIX = {"matrix": Input("m.npy")}
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a-", "a_b", "x" * 64, "ä"])
+def test_a_name_that_sagemaker_refuses_is_refused_here(name):
+    with pytest.raises(InvalidRequest, match="letters, digits and inner hyphens"):
+        JobRequest(name=name, workload=Script("a.py"))
+
+
+def test_the_longest_name_is_taken():
+    assert JobRequest(name="x" * 63, workload=Script("a.py")).name == "x" * 63
+
+
+def test_similarity_without_its_matrix_is_refused():
+    with pytest.raises(InvalidRequest, match="reads the channel 'matrix'"):
+        JobRequest(name="a", workload=Similarity(top_k=1))
+
+
+def test_the_payloads_channel_is_not_for_users():
+    with pytest.raises(InvalidRequest, match="raysm's own"):
+        JobRequest(name="a", workload=Script("a.py"), inputs={"raysm": Input("x")})
+
+
+def test_a_channel_name_that_sagemaker_refuses_is_refused_here():
+    with pytest.raises(InvalidRequest, match="the channel 'a b'"):
+        JobRequest(name="a", workload=Script("a.py"), inputs={"a b": Input("x")})
+
+
+@pytest.mark.parametrize("grace_s", [0, -1, 121])
+def test_a_grace_that_sagemaker_does_not_give_is_refused(grace_s):
+    with pytest.raises(InvalidRequest, match="grace_s"):
+        JobRequest(name="a", workload=Script("a.py"), grace_s=grace_s)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "exactly one of"),
+        ({"top_k": 1, "full": True}, "exactly one of"),
+        ({"top_k": 0}, "at least 1, got 0"),
+        ({"threshold": 1.5}, "-1 to 1"),
+        ({"threshold": float("nan")}, "-1 to 1"),
+        ({"top_k": 1, "dtype": "float16"}, "dtype belongs to full"),
+        ({"full": True, "dtype": "int8"}, "'float32' or 'float16', got 'int8'"),
+        ({"top_k": 1, "block_rows": 0}, "block_rows must be at least 1"),
+    ],
+)
+def test_a_similarity_that_cannot_be_is_refused(fields, message):
+    with pytest.raises(InvalidRequest, match=message):
+        Similarity(**fields)
+
+
+def test_a_script_without_a_path_is_refused():
+    with pytest.raises(InvalidRequest, match="path of the script is empty"):
+        Script("")
+
+
+def test_an_input_without_a_uri_or_with_an_unknown_distribution_is_refused():
+    with pytest.raises(InvalidRequest, match="uri is empty"):
+        Input("")
+    with pytest.raises(InvalidRequest, match="got 'Sharded'"):
+        Input("x", distribution="Sharded")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"gcs": 65536}, "gcs must be 0 to 65535"),
+        ({"gcs": 8265}, "dashboard and gcs are both 8265"),
+        ({"control": 0}, "control must be a fixed port"),
+        ({"worker_min": 20000}, "lies below"),
+    ],
+)
+def test_ports_that_cannot_be_are_refused(fields, message):
+    with pytest.raises(InvalidRequest, match=message):
+        Ports(**fields)
+
+
+def test_node_ports_may_be_left_to_the_system():
+    assert Ports(node_manager=0, object_manager=0, worker_min=0, worker_max=0).node_manager == 0

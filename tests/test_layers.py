@@ -1,0 +1,86 @@
+"""The house keeps its order: who may import whom, and what `import raysm` pulls in."""
+
+import ast
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import raysm
+
+PACKAGE = Path(raysm.__file__).parent
+
+ALLOWED = {
+    "errors": set(),
+    "request": {"errors"},
+    "contract": {"errors", "request"},
+    "client": {"errors", "request", "contract"},
+    "bootstrap": {"errors", "request", "contract"},
+    "workloads": {"errors", "request", "contract", "bootstrap"},
+    "local": {"errors", "request", "contract"},
+    "views": {"errors", "request", "contract", "client", "bootstrap", "workloads", "local"},
+    "cli": {"errors", "request", "contract", "client", "bootstrap", "workloads", "local", "views"},
+}
+
+STANDARD_LIBRARY_ONLY = ("errors", "request", "contract", "bootstrap")
+
+
+def modules():
+    return [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.name == "errors.py"]
+
+
+def imported(path, *, top_level_only=False):
+    tree = ast.parse(path.read_text())
+    for node in tree.body if top_level_only else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ([f"raysm.{alias.name}" for alias in node.names] if node.module == "raysm" else [node.module])
+
+
+def layer(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_imports_only_from_layers_below_its_own(path):
+    used = {name.split(".")[1] for name in imported(path) if name.startswith("raysm.")}
+    assert used - {layer(path), "__version__"} <= ALLOWED[layer(path)]
+
+
+def test_what_starts_in_a_bare_image_needs_only_the_standard_library():
+    for path in modules():
+        if layer(path) in STANDARD_LIBRARY_ONLY:
+            foreign = {name.split(".")[0] for name in imported(path, top_level_only=True)} - {"raysm"}
+            assert foreign <= sys.stdlib_module_names, path
+
+
+def test_importing_raysm_and_asking_for_its_request_types_pulls_in_nothing_heavy():
+    code = (
+        "import sys, raysm; raysm.Cluster, raysm.Similarity, dir(raysm);"
+        "print(sorted({'ray', 'torch', 'boto3', 'numpy', 'pyarrow', 'rich'} & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_every_public_name_can_be_imported():
+    assert all(getattr(raysm, name) is not None for name in raysm.__all__)
+    assert raysm.__all__ == sorted(raysm.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        raysm.nonsense  # noqa: B018
+
+
+def test_every_module_states_its_public_names_and_has_them():
+    for info in pkgutil.walk_packages([str(PACKAGE)], "raysm."):
+        if info.name.endswith("__main__") or info.ispkg:
+            continue
+        module = importlib.import_module(info.name)
+        assert module.__all__, info.name
+        assert all(hasattr(module, name) for name in module.__all__), info.name
