@@ -58,8 +58,8 @@ class ResultFile:
 
     name: str
     """Relative to the manifest."""
-    rows: int
-    """Rows of the table, or of the matrix."""
+    shape: tuple[int, ...]
+    """Top-k: rows and k. Pairs: their number. Full: rows and rows."""
     bytes: int
     """Size of the file."""
     sha256: str

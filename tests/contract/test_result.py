@@ -32,7 +32,7 @@ def test_a_manifest_survives_its_file(tmp_path):
         job="a",
         workload={"kind": "similarity", "top_k": 3},
         inputs={"matrix": {"sha256": "0" * 64, "shape": [3, 2]}},
-        files=(ResultFile(name="n.parquet", rows=3, bytes=10, sha256="1" * 64, how_to_read="read(…)"),),
+        files=(ResultFile(name="n.parquet", shape=(3, 2), bytes=10, sha256="1" * 64, how_to_read="read(…)"),),
         versions={"raysm": "0.1.0"},
         instances=("algo-1", "algo-2"),
         phases_s={"similarity": 1.5},

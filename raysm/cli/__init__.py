@@ -1,0 +1,1 @@
+"""The command line: arguments in, a request out; events in, lines and bars out."""
