@@ -36,19 +36,17 @@ def parse(argv: Sequence[str]) -> Arguments:
     Raises:
         SystemExit: With status 2 and a message on stderr where the arguments are wrong, 0 for ``--help``.
     """
-    own, _, theirs = _split(list(argv))
+    own, theirs = _split(list(argv))
     arguments = _parser().parse_args(own)
     if theirs and arguments.command != "run":
-        raise SystemExit(f"raysm {arguments.command}: nothing may stand behind --, got {' '.join(theirs)}")
+        _parser().error(f"{arguments.command} takes nothing behind --, got {' '.join(theirs)}")
     arguments.script_args = tuple(theirs)
     return arguments
 
 
-def _split(argv: list[str]) -> tuple[list[str], str, list[str]]:
-    if "--" not in argv:
-        return argv, "", []
-    at = argv.index("--")
-    return argv[:at], "--", argv[at + 1 :]
+def _split(argv: list[str]) -> tuple[list[str], list[str]]:
+    at = argv.index("--") if "--" in argv else len(argv)
+    return argv[:at], argv[at + 1 :]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -137,7 +135,7 @@ def request_of(arguments: Arguments) -> JobRequest:
         inputs = {MATRIX: Input(arguments.matrix)}
     else:
         workload = Script(arguments.script, args=arguments.script_args, source_dir=arguments.source_dir)
-        inputs = dict(_channel(text) for text in arguments.input)
+        inputs = _channels(arguments.input)
     return JobRequest(
         name=arguments.name or f"{arguments.command}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}",
         workload=workload,
@@ -146,8 +144,13 @@ def request_of(arguments: Arguments) -> JobRequest:
     )
 
 
-def _channel(text: str) -> tuple[str, Input]:
-    name, equals, uri = text.partition("=")
-    if not (name and equals and uri):
-        raise InvalidRequest(f"--input takes NAME=PATH, got {text!r}")
-    return name, Input(uri)
+def _channels(texts: Sequence[str]) -> dict[str, Input]:
+    channels: dict[str, Input] = {}
+    for text in texts:
+        name, equals, uri = text.partition("=")
+        if not (name and equals and uri):
+            raise InvalidRequest(f"--input takes NAME=PATH, got {text!r}")
+        if name in channels:
+            raise InvalidRequest(f"the channel {name!r} is given twice: --input {name}={channels[name].uri} and {text}")
+        channels[name] = Input(uri)
+    return channels

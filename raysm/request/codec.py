@@ -38,8 +38,8 @@ def from_json(kind: type[T], data: Any, where: str = "request") -> T:
     """Build ``kind`` from JSON values.
 
     Args:
-        kind: A dataclass whose fields are annotated with str, int, float, bool, None, Any, ``Literal``, ``tuple[X, ...]``,
-            ``Mapping[str, X]``, dataclasses, and unions of them.
+        kind: A dataclass whose fields are annotated with str, int, float, bool, None, Any, ``Literal``,
+            ``tuple[X, ...]``, ``Mapping[str, X]``, dataclasses, and unions of them.
         data: What ``json.loads`` returned.
         where: The path that messages begin with.
 

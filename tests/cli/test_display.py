@@ -1,0 +1,62 @@
+import io
+
+from rich.console import Console
+
+from raysm.cli.display import Display
+from raysm.contract.events import Metric, Progress, State, line
+
+
+def shown(*lines, terminal=False):
+    out = io.StringIO()
+    with Display(Console(file=out, force_terminal=terminal, width=100)) as display:
+        for text in lines:
+            display.line("algo-1", text)
+    return out.getvalue()
+
+
+def test_a_line_of_the_log_is_shown_with_its_host_and_otherwise_as_it_is():
+    long = "[bold]x[/bold] :smile: " + "y" * 300
+    assert shown(long) == f"algo-1 | {long}\n"
+
+
+def test_the_forming_of_the_cluster_is_told_as_a_person_would():
+    text = shown(
+        line(State(name="joined", host="algo-2", count=2, total=3)),
+        line(State(name="formed", count=3, total=3, address="http://10.0.0.1:8265")),
+        line(State(name="lost", host="algo-3", detail="its connection closed")),
+        line(State(name="teleported", host="algo-3")),
+    )
+    assert text.splitlines() == [
+        "algo-2 joined: 2 of 3 instances",
+        "cluster formed: 3 of 3 instances; dashboard http://10.0.0.1:8265",
+        "algo-3 was lost: its connection closed",
+        "algo-3 teleported",
+    ]
+
+
+def test_in_a_pipe_a_phase_is_a_line_with_its_rate_when_it_is_done():
+    text = shown(
+        line(Progress(phase="similarity", done=0, total=1000, unit="rows", time_s=100.0)),
+        line(Progress(phase="similarity", done=500, total=1000, unit="rows", time_s=101.0)),
+        line(Progress(phase="similarity", done=1000, total=1000, unit="rows", time_s=102.0)),
+    )
+    assert text == "similarity: 100% (1,000 of 1,000 rows, 500 rows/s)\n"
+
+
+def test_on_a_terminal_a_phase_is_a_bar():
+    text = shown(
+        line(Progress(phase="similarity", done=0, total=1000, unit="rows", time_s=100.0)),
+        line(Progress(phase="similarity", done=1000, total=1000, unit="rows", time_s=102.0)),
+        terminal=True,
+    )
+    assert "similarity" in text
+    assert "1000/1000" in text
+    assert "500 rows/s" in text
+
+
+def test_metrics_are_not_for_the_eyes():
+    assert shown(line(Metric(name="peak_memory_bytes", value=1.0))) == ""
+
+
+def test_a_phase_without_anything_to_do_is_done():
+    assert "100% (0 of 0 rows)" in shown(line(Progress(phase="gather", done=0, total=0, unit="rows")))

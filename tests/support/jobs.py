@@ -1,0 +1,81 @@
+"""Runs whole jobs on local instances, and waits for what they say."""
+
+import contextlib
+import threading
+import time
+from pathlib import Path
+
+from raysm.contract import events
+from raysm.local.training_job import TrainingJob
+from raysm.request import Cluster, JobRequest, Script
+
+FORMING_S = 60.0
+"""Generous: a loaded machine of two cores forms a cluster of three in 10 to 20 s."""
+
+
+class Log:
+    """Every line of every instance, with the moment at which it came."""
+
+    def __init__(self):
+        self._came = threading.Condition()
+        self.lines = []
+
+    def __call__(self, host, text):
+        with self._came:
+            self.lines.append((time.monotonic(), host, text))
+            self._came.notify_all()
+
+    def wait_for(self, wanted, timeout_s=FORMING_S):
+        """Return the moment, host and text of the first line for which ``wanted(host, text)`` holds."""
+        deadline_s = time.monotonic() + timeout_s
+        seen = 0
+        with self._came:
+            while True:
+                for entry in self.lines[seen:]:
+                    if wanted(entry[1], entry[2]):
+                        return entry
+                seen = len(self.lines)
+                if not self._came.wait(deadline_s - time.monotonic()) and time.monotonic() >= deadline_s:
+                    raise AssertionError(f"no such line within {timeout_s} s; the log:\n{self.text()}")
+
+    def wait_for_text(self, text, timeout_s=FORMING_S):
+        return self.wait_for(lambda host, line: text in line, timeout_s)
+
+    def wait_for_state(self, name, host=None, timeout_s=FORMING_S):
+        def is_it(_, line):
+            event = events.parse(line)
+            return isinstance(event, events.State) and event.name == name and host in (None, event.host)
+
+        return self.wait_for(is_it, timeout_s)
+
+    def events(self, kind=events.State):
+        found = (events.parse(text) for _, _, text in self.lines)
+        return [event for event in found if isinstance(event, kind)]
+
+    def text(self):
+        return "\n".join(f"{host} | {text}" for _, host, text in self.lines)
+
+
+def script_request(folder: Path, code: str, *, args=(), **fields) -> JobRequest:
+    """A request that runs ``code`` as a script on the head."""
+    script = folder / "script.py"
+    script.write_text(code)
+    cluster = fields.pop("cluster", Cluster(count=3))
+    return JobRequest(name="test-job", workload=Script(str(script), args=args), cluster=cluster, **fields)
+
+
+@contextlib.contextmanager
+def started(request: JobRequest, root: Path, kind: str = "namespace", **options):
+    """Yield a started job and its log; nothing of it outlives the block."""
+    log = Log()
+    root.mkdir(parents=True, exist_ok=True)
+    with TrainingJob(request, root=root, kind=kind, on_line=log, **options) as job:
+        job.start()
+        yield job, log
+
+
+def completed(request: JobRequest, root: Path, kind: str = "namespace", timeout_s: float = 120.0, **options):
+    """Run a job to its end; return its outcome, its log and the folder of its result."""
+    with started(request, root, kind, **options) as (job, log):
+        outcome = job.wait(timeout_s=timeout_s)
+        return outcome, log, job.model_dir
