@@ -1,0 +1,103 @@
+"""Names to addresses, and ports that answer: with patience, because names of instances resolve late.
+
+What flows in are host names and deadlines, what flows out are IP addresses and open connections, or an error that
+says what was wrong last.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable
+
+__all__ = ["backoff", "explain", "interface_address", "is_loopback", "port_answers", "resolve"]
+
+FIRST_WAIT_S = 0.05
+LONGEST_WAIT_S = 1.0
+CONNECT_TIMEOUT_S = 5.0
+SIOCGIFADDR = 0x8915
+
+
+def backoff(attempt: int) -> float:
+    """Return the seconds to wait after the ``attempt``-th failure: 0.05, 0.08, … up to 1."""
+    return float(min(LONGEST_WAIT_S, FIRST_WAIT_S * 1.6 ** min(attempt, 20)))
+
+
+async def resolve(host: str, lookup: Callable[[str], str] = socket.gethostbyname) -> str:
+    """Return the IPv4 address of ``host``.
+
+    The lookup runs in a thread that nobody waits for: a resolver may hang for longer than the job has left.
+
+    Raises:
+        OSError: It is not known, yet.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[str] = loop.create_future()
+
+    def settle(found: str | None, error: BaseException | None) -> None:
+        if answer.done():  # the caller has given up
+            return
+        if found is None:
+            answer.set_exception(error if isinstance(error, OSError) else OSError(str(error)))
+        else:
+            answer.set_result(found)
+
+    def look_up() -> None:
+        found, cause = None, None
+        try:
+            found = lookup(host)
+        except (OSError, UnicodeError) as error:
+            cause = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants the answer any more
+            loop.call_soon_threadsafe(settle, found, cause)
+
+    threading.Thread(target=look_up, daemon=True, name=f"resolve-{host}").start()
+    return await answer
+
+
+async def port_answers(address: str, port: int) -> bool:
+    """Return whether something accepts connections there."""
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(address, port), CONNECT_TIMEOUT_S)
+    except (OSError, asyncio.TimeoutError):
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether an IP address is this machine's own to itself."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def interface_address(interface: str) -> str | None:
+    """Return the IPv4 address of a network interface; None where it has none, or on other systems than Linux."""
+    if sys.platform != "linux":
+        return None
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))
+        except OSError:
+            return None
+    return socket.inet_ntoa(answer[20:24])
+
+
+def explain(error: BaseException, host: str, port: int) -> str:
+    """Say for people why ``host`` could not be reached, and what that most likely means."""
+    if isinstance(error, socket.gaierror):
+        return f"the name {host} does not resolve"
+    if isinstance(error, ConnectionRefusedError):
+        return f"{host} refuses connections on port {port}: nothing listens there"
+    if isinstance(error, asyncio.TimeoutError):
+        return f"{host} does not answer on port {port}: a firewall or security group may drop the packets"
+    return f"{host}, port {port}: {error or type(error).__name__}"

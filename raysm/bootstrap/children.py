@@ -1,0 +1,189 @@
+"""Child processes and PID 1's duties: groups of their own, statuses without races, orphans reaped, nobody left.
+
+One reaper waits for every child of this process, its own and the orphans that the kernel hands to PID 1 (or to a
+subreaper); so nothing here calls ``Popen.wait`` or ``poll``, which would race with it. What flows in are commands,
+what flows out are exit statuses.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from raysm.bootstrap import fate
+
+__all__ = ["Child", "Children", "descendants", "signal_name"]
+
+PR_SET_CHILD_SUBREAPER = 36
+Stream = int | IO[Any] | None
+
+
+class Child:
+    """A child process in a session and process group of its own."""
+
+    def __init__(self, popen: "subprocess.Popen[bytes]", ended: "asyncio.Future[int]") -> None:
+        """Keep the process; ``Children.start`` makes it."""
+        self._popen, self.ended = popen, ended
+        self.pid = popen.pid
+        self.stdin, self.stdout, self.stderr = popen.stdin, popen.stdout, popen.stderr
+
+    @property
+    def status(self) -> int | None:
+        """The exit code, or minus the signal that killed it; None while it runs."""
+        return self.ended.result() if self.ended.done() else None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process itself."""
+        if not self.ended.done():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def signal_group(self, number: int) -> None:
+        """Send a signal to what is left of its process group, the process itself included."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    async def wait(self, timeout_s: float | None = None) -> int | None:
+        """Wait for its end; None if that does not come within ``timeout_s``."""
+        await asyncio.wait([self.ended], timeout=timeout_s)
+        return self.status
+
+
+class Children:
+    """All child processes of this process; made inside the event loop that reaps them."""
+
+    def __init__(self) -> None:
+        """Begin to reap."""
+        self._loop = asyncio.get_running_loop()
+        self._running: dict[int, tuple[subprocess.Popen[bytes], asyncio.Future[int]]] = {}
+        self._groups: list[int] = []
+        self.reaped = 0
+        """Orphans reaped."""
+        if sys.platform == "linux":
+            # Without being PID 1 (kind process) too, orphans of the children come here: they are ended at the end.
+            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
+
+    def start(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        cwd: Path | None = None,
+        stdin: Stream = subprocess.DEVNULL,
+        stdout: Stream = None,
+        stderr: Stream = None,
+    ) -> Child:
+        """Start a command that does not outlive this process.
+
+        Raises:
+            OSError: The program or the folder is not there.
+        """
+        shim = [sys.executable, "-I", "-S", str(fate.__file__), str(os.getpid())] if sys.platform == "linux" else []
+        popen = subprocess.Popen(
+            [*shim, *command],
+            env=dict(env),
+            cwd=cwd,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+        ended: asyncio.Future[int] = self._loop.create_future()
+        # No race: the reaper runs in this very thread, so not before this line.
+        self._running[popen.pid] = (popen, ended)
+        self._groups.append(popen.pid)
+        return Child(popen, ended)
+
+    async def end_all(self, grace_s: float) -> None:
+        """End every descendant: SIGTERM to the own children, SIGKILL to whatever is left after ``grace_s``."""
+        deadline = time.monotonic() + grace_s
+        for popen, _ in list(self._running.values()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(popen.pid, signal.SIGTERM)
+        if self._running and grace_s > 0:
+            await asyncio.wait([ended for _, ended in self._running.values()], timeout=grace_s)
+        # What the children started gets the rest of the grace; then everything goes, until nothing is left.
+        while (left := descendants(os.getpid())) and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        for group in () if sys.platform == "linux" else self._groups:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
+        give_up = time.monotonic() + 5
+        while (left := descendants(os.getpid())) and time.monotonic() < give_up:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            await asyncio.sleep(0.02)
+            self._reap()
+
+    def close(self) -> None:
+        """Stop reaping."""
+        self._loop.remove_signal_handler(signal.SIGCHLD)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid not in self._running:
+                self.reaped += 1
+                continue
+            popen, ended = self._running.pop(pid)
+            popen.returncode = os.waitstatus_to_exitcode(status)
+            ended.set_result(popen.returncode)
+
+
+def descendants(pid: int, read_parents: Callable[[], Mapping[int, int]] | None = None) -> list[int]:
+    """Return the processes below ``pid``, zombies excepted; none where there is no ``/proc``.
+
+    Args:
+        pid: The process whose descendants are wanted.
+        read_parents: Returns ``{process: its parent}``; None reads ``/proc``.
+    """
+    parents = (read_parents or _read_parents)()
+    below: dict[int, list[int]] = {}
+    for process, parent in parents.items():
+        below.setdefault(parent, []).append(process)
+    found: list[int] = []
+    front = [pid]
+    while front:
+        front = [process for parent in front for process in below.get(parent, [])]
+        found += front
+    return found
+
+
+def _read_parents() -> dict[int, int]:
+    parents: dict[int, int] = {}
+    try:
+        processes = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return {}
+    for process in processes:
+        try:
+            with open(f"/proc/{process}/stat", "rb") as file:
+                # The name, in parentheses, may hold anything: the fields follow its last parenthesis.
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+        except (OSError, ValueError):
+            continue
+        if state not in (b"Z", b"X"):
+            parents[int(process)] = int(parent)
+    return parents
+
+
+def signal_name(number: int) -> str:
+    """Return ``SIGKILL`` for 9; ``signal 70`` for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

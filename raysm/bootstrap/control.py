@@ -1,0 +1,368 @@
+"""The control channel: one connection from every worker to the head, a heartbeat a second each way.
+
+What flows in are connections and messages, what flows out are ``Report`` values, handed to a callback in the order in
+which things happened. Ray itself notices a dead head after a minute; this channel does within five seconds, because a
+closed connection or three missed heartbeats mean that the other side is lost. One ticker serves all connections, so
+that one process carries 1,000 of them.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from raysm.bootstrap.wire import MAX_LINE, Line, ProtocolError, TokenRefused, greet_head, greet_worker
+
+__all__ = [
+    "BEAT_S",
+    "HeadControl",
+    "Identity",
+    "Joined",
+    "Left",
+    "Lost",
+    "Mismatch",
+    "Refused",
+    "Report",
+    "Told",
+    "WorkerControl",
+    "join",
+]
+
+BEAT_S = 1.0
+MISSED_BEATS = 3
+MAX_BACKLOG = 256 * 1024
+"""Bytes that may wait for one peer: more than that, and it has stopped reading."""
+SPARE_STRANGERS = 64
+"""Connections beyond one for each worker that may be greeting at a time."""
+
+Message = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Identity:
+    """What has to be the same in every instance."""
+
+    payload: str
+    """Digest of the payload."""
+    python: str
+    """Version of Python, ``3.11.7``: Ray refuses even another patch level."""
+    ray: str
+    """Version of Ray."""
+    raysm: str
+    """Version of raysm."""
+
+    def difference(self, other: Mapping[str, Any]) -> str | None:
+        """Return what ``other``, a worker's identity as it was sent, has otherwise than this one, the head's."""
+        for name, mine in asdict(self).items():
+            theirs = other.get(name)
+            if theirs == mine:
+                continue
+            if name == "payload":
+                return "its payload is not the head's: the digests differ, so it was told another request or source"
+            return f"it has {name} {theirs}, the head has {name} {mine}: use one image for all instances"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A worker has joined."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A worker has said that it is done."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The peer is gone without a word."""
+
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A worker knows the token, but its identity differs from the head's."""
+
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The peer has sent a message."""
+
+    host: str
+    message: Message
+
+
+Report = Joined | Left | Lost | Mismatch | Told
+
+
+class Refused(ProtocolError):
+    """The head does not take this worker."""
+
+
+@dataclass(slots=True)
+class _Peer:
+    """The other end of a connection, and when it was last heard."""
+
+    host: str
+    line: Line
+    heard_at: float
+    leaving: bool = False
+    silent: bool = field(default=False)
+
+
+class _Pulse:
+    """Sends a heartbeat to every peer each ``beat_s`` and drops those that are silent for three."""
+
+    def __init__(self, peers: Callable[[], Iterable[_Peer]], beat_s: float, clock: Callable[[], float]) -> None:
+        self._peers, self._beat_s, self._clock = peers, beat_s, clock
+
+    async def run(self) -> None:
+        due = self._clock()
+        while True:
+            due += self._beat_s
+            await asyncio.sleep(max(0.0, due - self._clock()))
+            late = self._clock() - due
+            if late > self._beat_s:
+                # This process itself was stopped, or got no CPU: what the peers sent meanwhile is still unread.
+                for peer in self._peers():
+                    peer.heard_at += late
+                due = self._clock()
+            for peer in list(self._peers()):
+                self._beat(peer)
+
+    def _beat(self, peer: _Peer) -> None:
+        peer.line.send({"kind": "beat"})
+        # Half a beat on top: the third one may be on its way.
+        quiet = self._clock() - peer.heard_at > (MISSED_BEATS + 0.5) * self._beat_s
+        if quiet or peer.line.buffered() > MAX_BACKLOG:
+            peer.silent = True
+            peer.line.abort()
+
+
+async def _listen(peer: _Peer, clock: Callable[[], float], told: Callable[[Message], None]) -> str:
+    """Pass on what ``peer`` says until it stops; return why it stopped, for people."""
+    try:
+        while True:
+            message = await peer.line.receive()
+            peer.heard_at = clock()
+            if message.get("kind") == "bye":
+                peer.leaving = True
+            elif message.get("kind") != "beat":
+                told(message)
+    except ProtocolError as error:
+        return str(error)
+    except OSError:
+        return f"missed {MISSED_BEATS} heartbeats" if peer.silent else "closed its connection"
+
+
+class HeadControl:
+    """The head's side: takes every expected worker once, and reports what becomes of it."""
+
+    def __init__(
+        self,
+        *,
+        token: bytes,
+        identity: Identity,
+        hosts: Iterable[str],
+        report: Callable[[Report], None],
+        beat_s: float = BEAT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Expect the workers ``hosts``.
+
+        Args:
+            token: The job's secret.
+            identity: What every worker must have too.
+            hosts: The workers' names, without the head's.
+            report: Called in the event loop with each ``Report``.
+            beat_s: Seconds between heartbeats.
+            clock: Seconds that never go back.
+        """
+        self._token, self._identity, self._report = token, identity, report
+        self._expected = frozenset(hosts)
+        self._beat_s, self._clock = beat_s, clock
+        self._peers: dict[str, _Peer] = {}
+        self._seen: set[str] = set()
+        self._strangers = 0
+        self._server: asyncio.Server | None = None
+        self._pulse: asyncio.Task[None] | None = None
+        self.refused = 0
+        """Connections that knew no token."""
+
+    @property
+    def joined(self) -> frozenset[str]:
+        """The workers that are connected now."""
+        return frozenset(self._peers)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def start(self, address: str, port: int) -> None:
+        """Listen.
+
+        Raises:
+            OSError: The port is in use.
+        """
+        # All workers of a large job connect in the same second.
+        self._server = await asyncio.start_server(self._serve, address, port, limit=MAX_LINE, backlog=4096)
+        self._pulse = asyncio.create_task(_Pulse(self._peers.values, self._beat_s, self._clock).run())
+
+    def tell(self, host: str, message: Message) -> None:
+        """Send a message to one worker; one that is gone does not hear it."""
+        if host in self._peers:
+            self._peers[host].line.send(dict(message))
+
+    def tell_all(self, message: Message) -> None:
+        """Send a message to every worker that is connected."""
+        for host in self._peers:
+            self.tell(host, message)
+
+    async def close(self) -> None:
+        """Stop listening and drop every connection."""
+        if self._pulse:
+            self._pulse.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._pulse
+        if self._server:
+            self._server.close()
+        for peer in list(self._peers.values()):
+            peer.leaving = True
+            peer.line.close()
+        while self._peers:
+            await asyncio.sleep(0.01)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._strangers >= len(self._expected) + SPARE_STRANGERS:
+            writer.transport.abort()
+            return
+        self._strangers += 1
+        try:
+            peer = await self._admit(reader, writer)
+        except TokenRefused:
+            self.refused += 1
+            peer = None
+        except (ProtocolError, OSError, asyncio.TimeoutError):
+            peer = None
+        finally:
+            self._strangers -= 1
+        if peer:
+            await self._attend(peer)
+        writer.close()
+
+    async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Peer | None:
+        host, line = await greet_worker(reader, writer, self._token)
+        hello = await asyncio.wait_for(line.receive(), MISSED_BEATS * BEAT_S * 3)
+        reason = None
+        if host not in self._expected:
+            reason = f"{host[:80]!r} is no worker of this job"
+        elif host in self._seen:
+            reason = f"{host} has joined already"
+        else:
+            difference = self._identity.difference(hello)
+            if difference:
+                reason = f"{host} does not fit: {difference}"
+                self._report(Mismatch(host, reason))
+        if reason:
+            line.send({"kind": "refused", "reason": reason})
+            return None
+        line.send({"kind": "welcome"})
+        self._seen.add(host)
+        peer = self._peers[host] = _Peer(host, line, self._clock())
+        self._report(Joined(host))
+        return peer
+
+    async def _attend(self, peer: _Peer) -> None:
+        reason = await _listen(peer, self._clock, lambda message: self._report(Told(peer.host, message)))
+        del self._peers[peer.host]
+        self._report(Left(peer.host) if peer.leaving else Lost(peer.host, reason))
+
+
+class WorkerControl:
+    """A worker's side: one connection to the head, until one of the two is gone."""
+
+    def __init__(self, head: str, line: Line, beat_s: float, clock: Callable[[], float]) -> None:
+        """Take over a connection on which the head has said welcome; see ``join``."""
+        self._peer = _Peer(head, line, clock())
+        self._clock, self._beat_s = clock, beat_s
+
+    @property
+    def addresses(self) -> tuple[str, str]:
+        """This instance's IP address and the head's, as this connection sees them."""
+        return self._peer.line.addresses()
+
+    def tell(self, message: Message) -> None:
+        """Send a message to the head."""
+        self._peer.line.send(dict(message))
+
+    async def run(self, report: Callable[[Report], None]) -> None:
+        """Report what the head says until it is lost, which is the last report."""
+        pulse = asyncio.create_task(_Pulse(lambda: [self._peer], self._beat_s, self._clock).run())
+        try:
+            host = self._peer.host
+            reason = await _listen(self._peer, self._clock, lambda message: report(Told(host, message)))
+            report(Lost(host, reason))
+        finally:
+            pulse.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await pulse
+
+    async def leave(self) -> None:
+        """Say goodbye and close."""
+        self._peer.line.send({"kind": "bye"})
+        with contextlib.suppress(OSError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._peer.line.drain(), 1)
+        self._peer.line.close()
+
+
+async def join(
+    connect: Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]],
+    *,
+    token: bytes,
+    host: str,
+    head: str,
+    identity: Identity,
+    beat_s: float = BEAT_S,
+    clock: Callable[[], float] = time.monotonic,
+) -> WorkerControl:
+    """Connect once and be taken by the head.
+
+    Args:
+        connect: Opens the connection, with ``limit=MAX_LINE``.
+        token: The job's secret.
+        host: This instance's name.
+        head: The head's name.
+        identity: What this instance has.
+        beat_s: Seconds between heartbeats.
+        clock: Seconds that never go back.
+
+    Raises:
+        TokenRefused: The two do not know the same token.
+        Refused: The head knows this worker, but does not take it; the message is its reason.
+        OSError, asyncio.TimeoutError, ProtocolError: Nobody answers, or not the head: try again later.
+    """
+    reader, writer = await connect()
+    try:
+        line = await greet_head(reader, writer, token, host)
+        line.send({"kind": "hello", **asdict(identity)})
+        answer = await asyncio.wait_for(line.receive(), 30)
+    except BaseException:
+        writer.close()
+        raise
+    if answer.get("kind") != "welcome":
+        writer.close()
+        raise Refused(str(answer.get("reason", "the head refuses this instance without a reason")))
+    return WorkerControl(head, line, beat_s, clock)

@@ -1,0 +1,55 @@
+"""The driver as a child process: its output goes where the bootstrap's goes, the last of its stderr is kept.
+
+What flows in are a command and an environment, what flows out is the driver's exit status and the tail of its stderr.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from raysm.bootstrap.children import Child, Children
+
+__all__ = ["DRIVER_COMMAND", "DriverProcess"]
+
+DRIVER_COMMAND = (sys.executable, "-m", "raysm.workloads.driver")
+
+TAIL_BYTES = 8192
+CHUNK = 65536
+
+
+class DriverProcess:
+    """The running driver."""
+
+    def __init__(self, children: Children, command: Sequence[str], env: Mapping[str, str], cwd: Path) -> None:
+        """Start it in the folder of the user's source."""
+        self.child: Child = children.start(command, env, cwd=cwd, stderr=subprocess.PIPE)
+        self._tail = b""
+        # A thread, because writing to a log that nobody reads blocks, and the heartbeats must not.
+        self._tee = threading.Thread(target=self._copy, daemon=True, name="driver-stderr")
+        self._tee.start()
+
+    def _copy(self) -> None:
+        assert self.child.stderr is not None
+        source = self.child.stderr.fileno()
+        while chunk := os.read(source, CHUNK):
+            self._tail = (self._tail + chunk)[-TAIL_BYTES:]
+            try:
+                sys.stderr.buffer.write(chunk)
+                sys.stderr.buffer.flush()
+            except (OSError, ValueError, AttributeError):
+                continue  # nobody reads our log any more: the tail is still wanted
+
+    def tail(self, timeout_s: float = 0.5) -> str:
+        """Return the last of its stderr; wait that long for what is still in the pipe."""
+        # A grandchild may hold the pipe open for ever: then the end of the file does not come.
+        self._tee.join(timeout_s)
+        return self._tail.decode(errors="replace")
+
+    def close(self) -> None:
+        """Close the pipe, once nobody writes to it any more."""
+        self._tee.join(1)
+        if not self._tee.is_alive() and self.child.stderr:
+            self.child.stderr.close()

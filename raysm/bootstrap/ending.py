@@ -1,0 +1,90 @@
+"""How an instance ends: an exit code, and for a failure the text that the service keeps as FailureReason."""
+
+import contextlib
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from raysm.bootstrap.children import signal_name
+from raysm.contract.result import MAX_REASON, Failure
+from raysm.contract.store import put
+from raysm.errors import InvalidConfig, InvalidRequest, MissingDependency, RaysmError
+
+__all__ = ["BAD_CONFIG", "STOPPED", "Ending", "ending_of_driver", "ending_of_error", "one_line"]
+
+BAD_CONFIG = 2
+"""Exit code of an instance that could not begin: bad configuration, payload, or image."""
+
+STOPPED = 128 + signal.SIGTERM
+"""Exit code after a stop that user code did not survive in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an instance ends."""
+
+    exit_code: int
+    """Of PID 1."""
+    reason: str | None = None
+    """At most 1024 characters, the exception first; None where nothing failed."""
+    stopped: bool = False
+    """True where the end was asked for."""
+
+    def write(self, path: Path) -> None:
+        """Write the reason into the failure file; without a reason, or on a full disk, write nothing."""
+        if self.reason:
+            with contextlib.suppress(OSError):
+                put(path, self.reason)
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's text as one line of at most 1024 characters; its class where it has no text."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return text if len(text) <= MAX_REASON else text[: MAX_REASON - 1] + "…"
+
+
+def ending_of_error(error: BaseException) -> Ending:
+    """Return the ending for an error of the bootstrap's own: one clear line, never a traceback."""
+    if isinstance(error, (InvalidConfig, InvalidRequest, MissingDependency)):
+        return Ending(BAD_CONFIG, one_line(error))
+    if isinstance(error, RaysmError):
+        return Ending(1, one_line(error))
+    text = f"{type(error).__name__}: {one_line(error)} (an error inside raysm's bootstrap; its log has the traceback)"
+    return Ending(1, text[:MAX_REASON])
+
+
+def ending_of_driver(status: int, record: Path, stderr_tail: str, memory_bytes: int, oom_kills: int | None) -> Ending:
+    """Return the ending that the driver's end makes.
+
+    Args:
+        status: Its exit code, or minus the signal that killed it.
+        record: The file into which it may have written its ``Failure``.
+        stderr_tail: The last of what it wrote to stderr.
+        memory_bytes: The memory limit of this instance.
+        oom_kills: Processes that the kernel killed for want of memory while it ran; None where that is not known.
+    """
+    if status == 0:
+        return Ending(0)
+    exit_code = status if status > 0 else 128 - status
+    failure = None
+    with contextlib.suppress(InvalidConfig, InvalidRequest):
+        failure = Failure.read(record)
+    if failure is not None and status > 0:
+        return Ending(exit_code, failure.reason())
+    if status > 0:
+        said = f"the driver exited with code {status}"
+    else:
+        said = f"the driver was killed by {signal_name(-status)}"
+    if status == -signal.SIGKILL:
+        said += f": most likely out of memory (this instance has {memory_bytes / 2**30:.1f} GiB"
+        said += f"; the kernel ended {oom_kills} of its processes for that meanwhile)" if oom_kills else ")"
+    return Ending(exit_code, _with_tail(said, stderr_tail))
+
+
+def _with_tail(said: str, tail: str) -> str:
+    room = MAX_REASON - len(said) - 1
+    tail = tail.strip()
+    if len(tail) > room:
+        tail = "…" + tail[len(tail) - room + 1 :]
+    return f"{said}\n{tail}".strip()

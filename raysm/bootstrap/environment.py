@@ -1,0 +1,283 @@
+"""What this instance is told: the only reader of ``os.environ`` and of the service's configuration files.
+
+What flows in are the variables and the files under the base folder, what flows out is one frozen ``Environment``, or
+an ``InvalidConfig`` of one line. Every process of a job reads it: PID 1, the driver, and Ray's workers.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from raysm.bootstrap.hosts import Host, ResourceConfig, read_resource_config, shown
+from raysm.contract import names
+from raysm.contract.paths import DEFAULT_BASE, Paths
+from raysm.contract.store import read_json
+from raysm.errors import InvalidConfig, InvalidRequest
+from raysm.request import Cluster, Ports
+from raysm.request.job import PAYLOAD_CHANNEL
+
+__all__ = ["DEFAULT_RAY_TEMP_DIR", "Environment", "base_paths", "child_environment", "inherited", "read"]
+
+DEFAULT_RAY_TEMP_DIR = Path("/tmp/ray")
+
+MAX_TEMP_DIR = 40
+"""Bytes of the path of Ray's temporary folder: a socket's path has at most 107, of which Ray takes about 65."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Environment:
+    """Everything that this instance was told, checked."""
+
+    kind: Literal["training", "processing"]
+    """Which of the service's two layouts was found."""
+    paths: Paths
+    """Where everything is."""
+    job_name: str
+    """The job's name; ``job`` where nobody says."""
+    current_host: str
+    """The name of this instance."""
+    hosts: tuple[Host, ...]
+    """All instances in natural order: ``algo-2`` before ``algo-10``."""
+    network_interface: str | None
+    """The interface that the instances share."""
+    hyperparameters: Mapping[str, str]
+    """As the service passes them: every value a text."""
+    channels: tuple[str, ...]
+    """Names of the user's channels, sorted; the payload's is not among them."""
+    has_checkpoints: bool
+    """True where checkpoints are kept beyond this job's containers."""
+    resource_config: Mapping[str, Any]
+    """``resourceconfig.json`` as it was."""
+    input_data_config: Mapping[str, Any]
+    """``inputdataconfig.json`` as it was; empty in a Processing job."""
+    port_overrides: Mapping[str, int]
+    """Ports that replace those of the request, by the names of ``Ports``."""
+    addresses: Mapping[str, str]
+    """Addresses by host name, for names that no resolver knows."""
+    cpus: int | None
+    """CPUs to offer to Ray; None is what is detected."""
+    memory_bytes: int | None
+    """Memory to offer to Ray; None is the limit detected."""
+    object_store_bytes: int | None
+    """Size of Ray's object store; None is derived from ``/dev/shm``."""
+    ray_temp_dir: Path
+    """Folder of Ray's sessions."""
+    failure_record: Path | None
+    """Where the driver writes its Failure; None outside of the driver."""
+
+    @property
+    def current(self) -> Host:
+        """This instance."""
+        return next(host for host in self.hosts if host.name == self.current_host)
+
+    def head(self, cluster: Cluster) -> Host:
+        """Return the head: the first host of all, or the first of the group that the cluster names.
+
+        Raises:
+            InvalidConfig: No instance belongs to that group.
+        """
+        if cluster.head is None:
+            return self.hosts[0]
+        for host in self.hosts:
+            if host.group == cluster.head:
+                return host
+        groups = ", ".join(sorted({host.group for host in self.hosts}))
+        raise InvalidConfig(
+            f"{self.paths.resource_config}: the head's group {cluster.head!r} has no instance; the groups are {groups}"
+        )
+
+    def ranked(self, cluster: Cluster) -> tuple[Host, ...]:
+        """Return all hosts by rank: the head, then the others in natural order."""
+        head = self.head(cluster)
+        return (head, *(host for host in self.hosts if host != head))
+
+    def ports(self, requested: Ports) -> Ports:
+        """Return the request's ports with the overrides of this instance.
+
+        Raises:
+            InvalidConfig: The overrides clash with the others.
+        """
+        try:
+            return replace(requested, **self.port_overrides)
+        except InvalidRequest as error:
+            raise InvalidConfig(f"{names.PORTS}: {error}") from error
+
+
+def base_paths(environ: Mapping[str, str] = os.environ) -> Paths:
+    """Return the layout that is found, before anything in it is read: for a failure file of last resort."""
+    base = Path(environ.get(names.BASE_DIR) or DEFAULT_BASE)
+    paths = Paths(base)
+    if paths.processing_config.exists() and not paths.resource_config.exists():
+        return Paths(base, processing=True)
+    return paths
+
+
+def read(environ: Mapping[str, str] = os.environ) -> Environment:
+    """Read and check everything that this instance is told.
+
+    Raises:
+        InvalidConfig: A file or a variable is missing or malformed; one line with the file, the key and the value.
+    """
+    paths = base_paths(environ)
+    resources = read_resource_config(read_json(paths.resource_config), paths.resource_config)
+    if paths.processing:
+        job_name, channels = _read_processing(paths)
+        hyperparameters: Mapping[str, str] = {}
+        inputs: Mapping[str, Any] = {}
+    else:
+        job_name = environ.get("TRAINING_JOB_NAME", "")
+        hyperparameters = _texts(_optional_object(paths.hyperparameters), str(paths.hyperparameters))
+        inputs = _input_data_config(paths)
+        channels = inputs.keys() if inputs else _folders(paths.channel(""))
+    return Environment(
+        kind="processing" if paths.processing else "training",
+        paths=paths,
+        job_name=job_name or "job",
+        hyperparameters=hyperparameters,
+        channels=tuple(sorted(set(channels) - {PAYLOAD_CHANNEL})),
+        has_checkpoints=paths.checkpoint_config.exists() or paths.checkpoints.is_dir(),
+        input_data_config=inputs,
+        **_host_fields(resources),
+        **_own_variables(environ),
+    )
+
+
+def child_environment(
+    variables: Mapping[str, str], drop: Iterable[str] = (), environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Return the environment of a child process: this process's own, without ``drop``, with ``variables``."""
+    dropped = set(drop)
+    return {name: value for name, value in environ.items() if name not in dropped} | dict(variables)
+
+
+def inherited() -> Mapping[str, str]:
+    """Return the environment variables of this process."""
+    return os.environ
+
+
+def _host_fields(resources: ResourceConfig) -> dict[str, Any]:
+    return {
+        "current_host": resources.current_host,
+        "hosts": resources.hosts,
+        "network_interface": resources.network_interface,
+        "resource_config": resources.raw,
+    }
+
+
+def _optional_object(path: Path) -> Mapping[str, Any]:
+    """Read a JSON object from a file that may be absent."""
+    if not path.exists():
+        return {}
+    data = read_json(path)
+    if not isinstance(data, dict):
+        raise InvalidConfig(f"{path}: expected a JSON object, got {shown(data)}")
+    return data
+
+
+def _texts(data: Mapping[str, Any], where: str) -> Mapping[str, str]:
+    for key, value in data.items():
+        if not isinstance(value, str):
+            raise InvalidConfig(f"{where}: {shown(key)} must be a text, as the service passes it, got {shown(value)}")
+        for text in (key, value):
+            if not _passable(text):
+                raise InvalidConfig(f"{where}: {shown(key)} holds NUL or a lone surrogate: no process can be given it")
+    return data
+
+
+def _passable(text: str) -> bool:
+    try:
+        return "\0" not in text and bool(text.encode()) | True
+    except UnicodeEncodeError:
+        return False
+
+
+def _input_data_config(paths: Paths) -> Mapping[str, Any]:
+    path = paths.input_data_config
+    data = _optional_object(path)
+    for name, channel in data.items():
+        if not name or not name.isprintable() or "/" in name or name in (".", ".."):
+            raise InvalidConfig(f"{path}: {shown(name)} is no channel's name")
+        if not isinstance(channel, dict):
+            raise InvalidConfig(f"{path}: the channel {name!r} must be an object, got {shown(channel)}")
+    return data
+
+
+def _read_processing(paths: Paths) -> tuple[str, Iterable[str]]:
+    """Return the job's name and its inputs' names."""
+    path = paths.processing_config
+    data = _optional_object(path)
+    name = data.get("ProcessingJobName") or ""
+    if not isinstance(name, str) or not _passable(name):
+        raise InvalidConfig(f"{path}: ProcessingJobName must be a text, got {shown(name)}")
+    inputs = data.get("ProcessingInputs") or []
+    if not isinstance(inputs, list) or not all(
+        isinstance(item, dict) and isinstance(item.get("InputName", ""), str) for item in inputs
+    ):
+        raise InvalidConfig(f"{path}: ProcessingInputs must be a list of objects with InputName, got {shown(inputs)}")
+    found = [item["InputName"] for item in inputs if item.get("InputName")]
+    for channel in found:
+        if not channel.isprintable() or "/" in channel:
+            raise InvalidConfig(f"{path}: {shown(channel)} is no input's name")
+    return name, found or _folders(paths.channel(""))
+
+
+def _folders(folder: Path) -> list[str]:
+    try:
+        return [item.name for item in folder.iterdir() if item.is_dir()]
+    except OSError:
+        return []
+
+
+def _own_variables(environ: Mapping[str, str]) -> dict[str, Any]:
+    temp_dir = Path(environ.get(names.RAY_TEMP_DIR) or DEFAULT_RAY_TEMP_DIR)
+    if not temp_dir.is_absolute() or len(os.fsencode(temp_dir)) > MAX_TEMP_DIR:
+        raise InvalidConfig(
+            f"{names.RAY_TEMP_DIR} must be an absolute path of at most {MAX_TEMP_DIR} bytes, for it holds sockets,"
+            f" got {shown(str(temp_dir))}"
+        )
+    record = environ.get(names.FAILURE_RECORD)
+    return {
+        "port_overrides": _port_overrides(environ),
+        "addresses": _variable_object(environ, names.ADDRESSES, str),
+        "cpus": _count(environ, names.CPUS, 0),
+        "memory_bytes": _count(environ, names.MEMORY_BYTES, 1),
+        "object_store_bytes": _count(environ, names.OBJECT_STORE_BYTES, 1),
+        "ray_temp_dir": temp_dir,
+        "failure_record": Path(record) if record else None,
+    }
+
+
+def _port_overrides(environ: Mapping[str, str]) -> Mapping[str, int]:
+    ports = _variable_object(environ, names.PORTS, int)
+    known = [item.name for item in fields(Ports)]
+    for name, port in ports.items():
+        if name not in known:
+            raise InvalidConfig(f"{names.PORTS}: there is no port {shown(name)}; known are {', '.join(known)}")
+        if not 0 <= port <= 65535:
+            raise InvalidConfig(f"{names.PORTS}: {name} must be 0 to 65535, got {port}")
+    return ports
+
+
+def _variable_object(environ: Mapping[str, str], name: str, kind: type) -> dict[str, Any]:
+    text = environ.get(name)
+    if not text:
+        return {}
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidConfig(f"{name} is not JSON: {error}") from error
+    if not isinstance(data, dict) or not all(type(value) is kind for value in data.values()):
+        raise InvalidConfig(f"{name} must be a JSON object of {kind.__name__} values, got {shown(data)}")
+    return data
+
+
+def _count(environ: Mapping[str, str], name: str, least: int) -> int | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 18 or int(text) < least:
+        raise InvalidConfig(f"{name} must be a whole number of at least {least}, got {shown(text)}")
+    return int(text)

@@ -1,0 +1,115 @@
+"""This instance, ready to begin: what it was told, what it has, and what its child processes are told.
+
+What flows in are the environment variables and the files under the base folder; what flows out is one frozen
+``Instance``, or an error of one line before anything was started.
+"""
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import raysm
+from raysm.bootstrap import environment as environments
+from raysm.bootstrap import resources, variables
+from raysm.bootstrap.control import Identity
+from raysm.bootstrap.environment import Environment
+from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_command
+from raysm.contract import names, payload
+from raysm.contract.payload import Payload
+from raysm.errors import InvalidConfig
+from raysm.request import Cluster, JobRequest, Ports
+
+__all__ = ["Instance", "prepare"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Instance:
+    """Everything that the life cycle needs to know."""
+
+    environment: Environment
+    """What the service told."""
+    payload: Payload
+    """What the user asked for, verified."""
+    ports: Ports
+    """Where the cluster listens, overrides applied."""
+    identity: Identity
+    """What must be the same in every instance."""
+    capacity: Capacity
+    """What this instance offers to Ray."""
+    inherited: Mapping[str, str]
+    """The environment variables of this process."""
+
+    @property
+    def request(self) -> JobRequest:
+        """What the user asked for."""
+        return self.payload.request
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that is asked for."""
+        return self.payload.request.cluster
+
+    @property
+    def name(self) -> str:
+        """This instance's host name."""
+        return self.environment.current_host
+
+    @property
+    def head(self) -> str:
+        """The head's host name."""
+        return self.environment.head(self.cluster).name
+
+    def ray_command(self, head_address: str | None, node_address: str | None) -> list[str]:
+        """Return the command of this instance's Ray node; see ``start_command``."""
+        return start_command(
+            environment=self.environment,
+            cluster=self.cluster,
+            ports=self.ports,
+            capacity=self.capacity,
+            head_address=head_address,
+            node_address=node_address,
+        )
+
+    def ray_environment(self) -> dict[str, str]:
+        """Return the environment of a Ray process, which its workers inherit."""
+        told = variables.user_variables(
+            self.environment, self.request, self.payload.source, self.capacity.cpus, self.capacity.gpus
+        )
+        told |= variables.network_variables(self.environment, resources.has_efa(), self.inherited)
+        told |= variables.ray_variables(self.payload.token_file)
+        return environments.child_environment(told, variables.DROPPED, self.inherited)
+
+    def driver_environment(self, ray_address: str, failure_record: str) -> dict[str, str]:
+        """Return the environment of the driver: a Ray process's, and where its cluster is."""
+        told = {"RAY_ADDRESS": ray_address, names.FAILURE_RECORD: failure_record}
+        # Its output is a pipe, and what it says should be seen when it is said.
+        return {"PYTHONUNBUFFERED": "1"} | self.ray_environment() | told
+
+
+def prepare(environ: Mapping[str, str]) -> Instance:
+    """Read and verify everything.
+
+    Raises:
+        InvalidConfig: A configuration file, a variable or the payload cannot be used.
+        MissingDependency: Ray is not installed.
+    """
+    environment = environments.read(environ)
+    found = payload.load(environment.paths.payload)
+    cluster = found.request.cluster
+    environment.head(cluster)
+    if cluster.coordinator_only and len(environment.hosts) < 2:
+        raise InvalidConfig("the head only coordinates, but there is no other instance to work")
+    if cluster.min_instances is not None and cluster.min_instances > len(environment.hosts):
+        raise InvalidConfig(
+            f"min_instances={cluster.min_instances}, but the job has {len(environment.hosts)} instances"
+        )
+    return Instance(
+        environment=environment,
+        payload=found,
+        ports=environment.ports(found.request.ports),
+        identity=Identity(
+            payload=found.digest, python=platform.python_version(), ray=ray_version(), raysm=raysm.__version__
+        ),
+        capacity=detect_capacity(environment, environ),
+        inherited=dict(environ),
+    )

@@ -1,0 +1,20 @@
+"""What the bootstrap says: events on stdout, one line each, and remarks for people on stderr."""
+
+import sys
+
+from raysm.contract.events import Event, line
+
+__all__ = ["emit", "remark"]
+
+
+def emit(event: Event) -> None:
+    """Write an event as one line of the job's log."""
+    # One write, so that a driver that shares this stdout cannot cut the line in two.
+    sys.stdout.write(line(event) + "\n")
+    sys.stdout.flush()
+
+
+def remark(text: str) -> None:
+    """Write a line for people."""
+    sys.stderr.write(f"raysm: {text}\n")
+    sys.stderr.flush()

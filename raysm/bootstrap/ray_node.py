@@ -1,0 +1,197 @@
+"""One Ray node as a child process: ``ray start --block``, its command line, its life, and why it ended.
+
+What flows in are the environment, the request and what was detected, what flows out are a command line (pure) and a
+running ``RayNode``. It is ended by signal, never by ``ray stop``, which would end every Ray of the machine.
+"""
+
+import asyncio
+import importlib.metadata
+import json
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from raysm.bootstrap import resources
+from raysm.bootstrap.children import Child, Children
+from raysm.bootstrap.environment import Environment
+from raysm.bootstrap.hosts import Host
+from raysm.contract import names
+from raysm.errors import MissingDependency
+from raysm.request import Cluster, Ports
+
+__all__ = ["Capacity", "RayNode", "detect_capacity", "ray_version", "start_command"]
+
+SHARED_MEMORY = Path("/dev/shm")
+MAX_LABEL = 63
+TAIL_BYTES = 4096
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Capacity:
+    """What a node offers to Ray."""
+
+    cpus: int
+    """Whole CPUs."""
+    gpus: int
+    """GPUs."""
+    memory_bytes: int
+    """Memory of the instance, the object store included."""
+    object_store: resources.ObjectStore
+    """Where the object store lies, and its size."""
+
+
+def detect_capacity(environment: Environment, inherited: Mapping[str, str], root: Path = Path("/")) -> Capacity:
+    """Return what this instance has, or what its variables say instead.
+
+    Args:
+        environment: What this instance was told.
+        inherited: The environment variables, for ``CUDA_VISIBLE_DEVICES``.
+        root: Where ``sys``, ``proc`` and ``dev`` lie.
+    """
+    memory_bytes = environment.memory_bytes or resources.memory_limit(root)
+    shared = root / SHARED_MEMORY.relative_to("/")
+    free = shutil.disk_usage(shared).free if shared.is_dir() else 0
+    store = resources.plan_object_store(
+        memory_bytes, free, environment.ray_temp_dir / "object_store", environment.object_store_bytes
+    )
+    return Capacity(
+        cpus=resources.count_cpus(root) if environment.cpus is None else environment.cpus,
+        gpus=resources.count_gpus(inherited),
+        memory_bytes=memory_bytes,
+        object_store=store,
+    )
+
+
+def ray_version() -> str:
+    """Return the version of the installed Ray, without importing it.
+
+    Raises:
+        MissingDependency: It is not installed.
+    """
+    try:
+        return importlib.metadata.version("ray")
+    except importlib.metadata.PackageNotFoundError:
+        raise MissingDependency(
+            "the package 'ray' is not installed in this image; use an image that has it, or add ray[default] to it"
+        ) from None
+
+
+def start_command(
+    *,
+    environment: Environment,
+    cluster: Cluster,
+    ports: Ports,
+    capacity: Capacity,
+    head_address: str | None,
+    node_address: str | None,
+) -> list[str]:
+    """Return the command that starts this instance's Ray node.
+
+    Args:
+        environment: What this instance was told.
+        cluster: What was asked for.
+        ports: Where to listen.
+        capacity: What to offer; nothing of it on a head that only coordinates.
+        head_address: ``IP:port`` of the GCS to join; None makes this node the head.
+        node_address: This node's IP address; None lets Ray find it.
+    """
+    host = environment.current
+    rank = environment.ranked(cluster).index(host)
+    idle = head_address is None and cluster.coordinator_only
+    store = capacity.object_store
+    options = {
+        "num-cpus": 0 if idle else capacity.cpus,
+        "num-gpus": 0 if idle else capacity.gpus,
+        "memory": max(1, capacity.memory_bytes - store.bytes),
+        "object-store-memory": store.bytes,
+        "plasma-directory": store.folder,
+        "resources": json.dumps(_resources(host)),
+        "labels": ",".join(f"{label}={value}" for label, value in _labels(host, rank).items()),
+        "temp-dir": environment.ray_temp_dir,
+        "node-ip-address": node_address,
+        "log-style": "record",
+        "log-color": "false",
+    }
+    if head_address is None:
+        # Without an address of its own the instance is reached on loopback alone, and so is its dashboard.
+        dashboard_host = "0.0.0.0" if node_address else "127.0.0.1"
+        options |= {"port": ports.gcs, "dashboard-port": ports.dashboard, "dashboard-host": dashboard_host}
+    else:
+        options["address"] = head_address
+    options |= _node_ports(ports)
+    flags = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    role = ["--head"] if head_address is None else []
+    return [sys.executable, "-m", "raysm.bootstrap.ray_start", "start", "--block", *role, *flags] + [
+        "--disable-usage-stats"
+    ]
+
+
+def _node_ports(ports: Ports) -> dict[str, int | None]:
+    """Return the options of the ports that every node has; 0 leaves the choice to Ray."""
+    return {
+        "node-manager-port": ports.node_manager or None,
+        "object-manager-port": ports.object_manager or None,
+        "runtime-env-agent-port": ports.runtime_env_agent or None,
+        "dashboard-agent-listen-port": ports.dashboard_agent,  # its default is fixed: 0 has to be said
+        "dashboard-agent-grpc-port": ports.dashboard_agent_grpc or None,
+        "metrics-export-port": ports.metrics_export or None,
+        "min-worker-port": ports.worker_min or None,
+        "max-worker-port": ports.worker_max if ports.worker_min else None,
+    }
+
+
+def _resources(host: Host) -> dict[str, int]:
+    named = {"host": host.name, "group": host.group, "instance_type": host.instance_type}
+    # Ray passes resources between its processes as comma-separated text.
+    return {f"{kind}:{value.replace(',', '_')}": 1 for kind, value in named.items() if value}
+
+
+def _labels(host: Host, rank: int) -> dict[str, str]:
+    named = {
+        names.LABEL_HOST: host.name,
+        names.LABEL_GROUP: host.group,
+        names.LABEL_INSTANCE_TYPE: host.instance_type,
+        names.LABEL_RANK: str(rank),
+    }
+    values = {label: re.sub(r"[^A-Za-z0-9._-]", "_", value)[:MAX_LABEL].strip("._-") for label, value in named.items()}
+    return {label: value for label, value in values.items() if value}
+
+
+class RayNode:
+    """A running ``ray start --block``: it lives as long as every Ray process of the node does."""
+
+    def __init__(self, children: Children, command: list[str], env: Mapping[str, str]) -> None:
+        """Start it."""
+        # A file, not a pipe: Ray's processes inherit it and may outlive the one that is watched.
+        self._output = tempfile.TemporaryFile()
+        self._child: Child = children.start(command, env, stdout=self._output, stderr=self._output)
+
+    @property
+    def ended(self) -> "asyncio.Future[int]":
+        """Done when a Ray process of the node has ended, and the others with it."""
+        return self._child.ended
+
+    def why(self) -> str:
+        """Return, on one line, what Ray said of its end."""
+        size = self._output.seek(0, 2)
+        self._output.seek(max(0, size - TAIL_BYTES))
+        text = self._output.read().decode(errors="replace")
+        _, found, after = text.partition("Some Ray subprocesses exited unexpectedly:")
+        told = after.partition("Remaining processes")[0] if found else text
+        lines = [_message(line) for line in told.splitlines()]
+        lines = [line for line in lines if line]
+        said = " ".join(lines[:3] if found else lines[-2:])
+        return said[:400] or f"it exited with code {self._child.status} without a word"
+
+    def close(self) -> None:
+        """Forget its output."""
+        self._output.close()
+
+
+def _message(line: str) -> str:
+    """Return a line of Ray's log without its time, level and place, and without the frames of a traceback."""
+    return re.sub(r"^\S+ \S+\s+[A-Z]+ \S+:\d+ -- ", "", re.sub(r"\x1b\[[0-9;]*m", "", line)).strip()

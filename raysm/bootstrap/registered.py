@@ -1,0 +1,131 @@
+"""Which Ray nodes are registered with the GCS, a fifth of a second after they are.
+
+``ray status`` takes seconds; ``ray.init`` registers a driver. So a child process (this module as a program) asks the
+GCS itself every 50 ms and writes one JSON line for each change: ``{host: {"id": node id, "address": IP}}`` of the
+nodes that are alive. The bootstrap's side, ``Registry``, starts it when it wants to know and ends it when it does.
+"""
+
+import asyncio
+import importlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from raysm.bootstrap.children import Child, Children
+from raysm.contract.names import LABEL_HOST
+from raysm.errors import RaysmError
+
+__all__ = ["Node", "Registry", "main", "watch"]
+
+POLL_S = 0.05
+RESTART_S = 0.2
+CALL_TIMEOUT_S = 5
+MAX_ANSWER = 2**24
+"""Bytes of one line: 1,000 nodes take 100 KB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A Ray node that is alive."""
+
+    node_id: str
+    """Ray's name of it, hex; a restarted raylet gets a new one."""
+    address: str
+    """Its IP address, as Ray's other nodes use it."""
+
+
+class Registry:
+    """Watches the registration of nodes, through a child process, while it is open."""
+
+    def __init__(self, children: Children, address: str, env: Mapping[str, str]) -> None:
+        """Prepare to ask the GCS at ``address`` (``IP:port``) with the environment of a Ray process."""
+        self._children, self._address, self._env = children, address, dict(env)
+        self._child: Child | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, changed: Callable[[Mapping[str, Node]], None]) -> None:
+        """Begin; ``changed`` is called with all nodes, by host, whenever they change. Twice is once."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(changed))
+
+    def stop(self) -> None:
+        """End the child process."""
+        if self._task:
+            self._task.cancel()
+        if self._child:
+            self._child.signal_group(signal.SIGKILL)
+        self._child = self._task = None
+
+    async def _run(self, changed: Callable[[Mapping[str, Node]], None]) -> None:
+        while True:
+            await self._ask(changed)
+            # The GCS may be too young to answer, or too busy: the caller's deadline ends this.
+            await asyncio.sleep(RESTART_S)
+
+    async def _ask(self, changed: Callable[[Mapping[str, Node]], None]) -> None:
+        command = [sys.executable, "-m", "raysm.bootstrap.registered", self._address]
+        self._child = child = self._children.start(
+            command, self._env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        reader = asyncio.StreamReader(limit=MAX_ANSWER)
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), child.stdout)
+        try:
+            while line := await reader.readline():
+                nodes = json.loads(line)
+                changed({host: Node(node["id"], node["address"]) for host, node in nodes.items()})
+        finally:
+            transport.close()
+
+
+def watch(list_nodes: Callable[[], Mapping[str, Any]], write: Callable[[str], None], poll_s: float = POLL_S) -> None:
+    """Write a line for each change of what ``list_nodes`` returns, until it or ``write`` raises."""
+    last = None
+    while True:
+        nodes = list_nodes()
+        if nodes != last:
+            write(json.dumps(nodes) + "\n")
+            last = nodes
+        time.sleep(poll_s)
+
+
+def _connect(address: str) -> Any:
+    raylet: Any = importlib.import_module("ray._raylet")
+    while True:
+        try:
+            return raylet.GcsClient(address=address)
+        except RuntimeError:  # it listens, but does not answer yet; the parent's deadline ends this
+            time.sleep(POLL_S)
+
+
+def _list_nodes(client: Any) -> Mapping[str, Any]:
+    found = {}
+    for node_id, info in client.get_all_node_info(timeout=CALL_TIMEOUT_S).items():
+        alive = info.state == 0  # GcsNodeInfo.ALIVE
+        host = info.labels.get(LABEL_HOST)
+        if alive and host:
+            found[host] = {"id": node_id.hex(), "address": info.node_manager_address}
+    return found
+
+
+def main() -> None:
+    """Watch the GCS at the address given as the first argument; see the module's docstring."""
+
+    def write(text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    client = _connect(sys.argv[1])
+    try:
+        watch(lambda: _list_nodes(client), write)
+    except (OSError, RaysmError):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

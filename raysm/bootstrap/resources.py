@@ -1,0 +1,211 @@
+"""What this instance has: CPUs, memory, GPUs, shared memory, EFA, within the container's own limits.
+
+Everything is read below a root folder that is passed in, so that a fake tree can stand for any machine: cgroup v1 or
+v2, a Docker container with 64 MB of ``/dev/shm``, an instance with EFA.
+"""
+
+import math
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = [
+    "MIN_OBJECT_STORE_BYTES",
+    "ObjectStore",
+    "cgroup_value",
+    "count_cpus",
+    "count_gpus",
+    "has_efa",
+    "memory_limit",
+    "oom_kills",
+    "plan_object_store",
+]
+
+ROOT = Path("/")
+
+MIN_OBJECT_STORE_BYTES = 80 * 2**20
+"""Ray refuses an object store below 75 MiB."""
+
+MAX_OBJECT_STORE_BYTES = 200 * 10**9
+"""Ray's own upper bound of an object store that it sizes itself."""
+
+OBJECT_STORE_SHARE = 0.3
+"""Part of the memory that Ray would give to the object store."""
+
+UNLIMITED = 2**60
+"""cgroup v1 says 'no limit' by a number about 2**63."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ObjectStore:
+    """Where Ray's object store lies, and how large it is."""
+
+    bytes: int
+    """Its size."""
+    folder: Path | None
+    """A folder on a disk instead of ``/dev/shm``; None is ``/dev/shm``."""
+    warning: str | None = None
+    """What to say to the user about it."""
+
+
+def count_cpus(root: Path = ROOT, affinity: int | None = None) -> int:
+    """Return the whole CPUs that this container may use, at least 1.
+
+    Args:
+        root: Where ``sys/fs/cgroup`` lies.
+        affinity: CPUs that the scheduler allows; None asks it.
+    """
+    if affinity is None:
+        # Not on macOS: there the machine's own count is the limit.
+        allowed = getattr(os, "sched_getaffinity", None)
+        affinity = len(allowed(0)) if allowed else os.cpu_count() or 1
+    quota = _cpu_quota(root)
+    return max(1, min(affinity, math.floor(quota))) if quota is not None else max(1, affinity)
+
+
+def _cpu_quota(root: Path) -> float | None:
+    text = cgroup_value(root, "cpu", "cpu.max")
+    if text is not None:
+        quota, _, period = text.partition(" ")
+        period = period or "100000"
+    else:
+        quota = cgroup_value(root, "cpu", "cpu.cfs_quota_us") or "-1"
+        period = cgroup_value(root, "cpu", "cpu.cfs_period_us") or "0"
+    try:
+        return int(quota) / int(period) if int(quota) > 0 and int(period) > 0 else None
+    except ValueError:  # "max"
+        return None
+
+
+def cgroup_value(root: Path, controller: str, name: str) -> str | None:
+    """Return the content of a file of this process's cgroup, v2 or v1; None where there is none.
+
+    Inside a container the group is mounted at the root of ``/sys/fs/cgroup``; elsewhere ``/proc/self/cgroup`` says
+    where it is.
+    """
+    base = root / "sys/fs/cgroup"
+    candidates = []
+    for line in (_text(root / "proc/self/cgroup") or "").splitlines():
+        parts = line.split(":", 2)
+        if len(parts) == 3:
+            own = parts[2].lstrip("/")
+            if parts[1] == "":
+                candidates += [base / own / name, base / "unified" / own / name]
+            elif controller in parts[1].split(","):
+                candidates += [base / controller / own / name, base / parts[1] / own / name]
+    candidates += [base / name, base / controller / name]
+    if controller == "cpu":
+        candidates.append(base / "cpu,cpuacct" / name)
+    return next((text for text in map(_text, candidates) if text is not None), None)
+
+
+def memory_limit(root: Path = ROOT) -> int:
+    """Return the bytes of memory that this container may use: the cgroup's limit, at most the machine's memory."""
+    total = _machine_memory(root)
+    limits = [cgroup_value(root, "memory", name) for name in ("memory.max", "memory.limit_in_bytes")]
+    found = [int(text) for text in limits if text and text.isdigit() and 0 < int(text) < UNLIMITED]
+    return min([total, *found])
+
+
+def _machine_memory(root: Path) -> int:
+    for line in (_text(root / "proc/meminfo") or "").splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def oom_kills(root: Path = ROOT) -> int | None:
+    """Return how many processes of this cgroup the kernel has killed for want of memory; None where it does not say."""
+    for name in ("memory.events", "memory.oom_control"):
+        for line in (cgroup_value(root, "memory", name) or "").splitlines():
+            key, _, value = line.partition(" ")
+            if key == "oom_kill" and value.strip().isdigit():
+                return int(value)
+    return None
+
+
+def count_gpus(environ: Mapping[str, str], smi: Callable[[], str] | None = None) -> int:
+    """Return the number of GPUs that this instance may use.
+
+    Args:
+        environ: The environment: ``CUDA_VISIBLE_DEVICES`` decides where it is set (empty or ``-1`` hides all).
+        smi: Returns what ``nvidia-smi --list-gpus`` prints; None runs it where it is installed.
+    """
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        # CUDA reads the list up to the first invalid entry, and -1 is how one is written on purpose.
+        listed = [part.strip() for part in visible.split(",")]
+        end = next((i for i, part in enumerate(listed) if part in ("", "-1", "none", "NoDevFiles")), len(listed))
+        return end
+    lines = (smi or _run_nvidia_smi)().splitlines()
+    return sum(line.startswith("GPU ") for line in lines)
+
+
+def _run_nvidia_smi() -> str:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    try:
+        answer = subprocess.run([program, "--list-gpus"], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout if answer.returncode == 0 else ""
+
+
+def has_efa(root: Path = ROOT) -> bool:
+    """Return whether an EFA device is attached, and passed into this container."""
+    passed_in = any((root / "dev/infiniband").glob("uverbs*"))
+    devices = (root / "sys/class/infiniband").glob("*")
+    return passed_in and any(_is_efa(device) for device in devices)
+
+
+def _is_efa(device: Path) -> bool:
+    vendor = _text(device / "device/vendor")
+    amazon = "0x1d0f"
+    return vendor == amazon if vendor is not None else device.name.startswith(("efa", "rdmap"))
+
+
+def plan_object_store(
+    memory_bytes: int,
+    shared_bytes: int,
+    disk: Path,
+    asked_bytes: int | None = None,
+    disk_free_bytes: int | None = None,
+) -> ObjectStore:
+    """Size Ray's object store to what ``/dev/shm`` really has, or put it on a disk where that is too small.
+
+    Args:
+        memory_bytes: Memory of this instance.
+        shared_bytes: Free bytes of ``/dev/shm``; 0 where there is none.
+        disk: The folder to fall back to; made where it is used.
+        asked_bytes: A size that the user wants.
+        disk_free_bytes: Free bytes of that folder's disk; None asks it.
+    """
+    wanted = asked_bytes or max(MIN_OBJECT_STORE_BYTES, int(memory_bytes * OBJECT_STORE_SHARE))
+    wanted = max(MIN_OBJECT_STORE_BYTES, wanted if asked_bytes else min(wanted, MAX_OBJECT_STORE_BYTES))
+    # Ray itself, and NCCL, keep small segments there too.
+    usable = int(shared_bytes * 0.9)
+    if usable >= wanted:
+        return ObjectStore(bytes=wanted, folder=None)
+    if asked_bytes is None and usable >= MIN_OBJECT_STORE_BYTES:
+        return ObjectStore(bytes=usable, folder=None)
+    if disk_free_bytes is None:
+        disk.mkdir(parents=True, exist_ok=True)
+        disk_free_bytes = shutil.disk_usage(disk).free
+    size = max(MIN_OBJECT_STORE_BYTES, min(wanted, disk_free_bytes // 2))
+    warning = (
+        f"/dev/shm has {shared_bytes / 2**20:.0f} MiB free, too few for an object store of {wanted / 2**20:.0f} MiB:"
+        f" Ray's object store of {size / 2**20:.0f} MiB lies on the disk in {disk}, which is slower;"
+        " in Docker give --shm-size"
+    )
+    return ObjectStore(bytes=size, folder=disk, warning=warning)
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,101 @@
+"""The life cycle of an instance, from its first line to its exit code.
+
+What flows in are the environment variables and the files of the service, what flows out are an exit code, the failure
+file, and events on stdout. Whatever goes wrong, the failure file has one clear reason and never a traceback.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import traceback
+from collections.abc import Mapping, Sequence
+
+from raysm.bootstrap.children import Children
+from raysm.bootstrap.driver_process import DRIVER_COMMAND
+from raysm.bootstrap.ending import Ending, ending_of_error
+from raysm.bootstrap.environment import base_paths, inherited
+from raysm.bootstrap.head import Head
+from raysm.bootstrap.instance import Instance, prepare
+from raysm.bootstrap.log import emit, remark
+from raysm.bootstrap.memory import PeakMemory
+from raysm.bootstrap.worker import Worker
+from raysm.contract.events import Metric, State
+from raysm.errors import RaysmError
+
+__all__ = ["begin", "main", "supervise"]
+
+
+def main(environ: Mapping[str, str] | None = None, driver_command: Sequence[str] = DRIVER_COMMAND) -> int:
+    """Live this instance's whole life.
+
+    Args:
+        environ: The environment variables; None are those of this process.
+        driver_command: What the head runs on the formed cluster.
+
+    Returns:
+        The exit code of PID 1.
+    """
+    # As PID 1 a process without a handler does not even hear SIGTERM; the event loop replaces this one.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
+    found = begin(inherited() if environ is None else environ)
+    if isinstance(found, Ending):
+        return found.exit_code
+    return asyncio.run(supervise(found, driver_command)).exit_code
+
+
+def begin(environ: Mapping[str, str]) -> Instance | Ending:
+    """Read and verify everything; what is wrong stands in the failure file and in the log when this returns."""
+    try:
+        return prepare(environ)
+    except Exception as error:  # the last line of defence: every error becomes a reason
+        ending = ending_of_error(error)
+        if not isinstance(error, RaysmError):
+            traceback.print_exc()
+        remark(ending.reason or "")
+        with contextlib.suppress(OSError, ValueError):
+            ending.write(base_paths(environ).failure)
+        return ending
+
+
+async def supervise(instance: Instance, driver_command: Sequence[str] = DRIVER_COMMAND) -> Ending:
+    """Live from a verified beginning to the end; nothing that was started is left when this returns."""
+    warning = instance.capacity.object_store.warning
+    if warning:
+        remark(f"warning: {warning}")
+    children = Children()
+    is_head = instance.name == instance.head
+    role = Head(instance, children, driver_command) if is_head else Worker(instance, children)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, role.stop)
+    memory = PeakMemory()
+    sampling = asyncio.create_task(memory.run())
+    try:
+        ending = await role.run()
+    except Exception as error:  # the last line of defence: every error becomes a reason
+        ending = ending_of_error(error)
+        if not isinstance(error, RaysmError):
+            traceback.print_exc()
+    sampling.cancel()
+    memory.sample()
+    # Before anything is ended: the service may kill this instance the moment another one has failed.
+    ending.write(instance.environment.paths.failure)
+    _say(instance, ending, memory, is_head)
+    try:
+        await role.end(ending)
+    finally:
+        children.close()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+    return ending
+
+
+def _say(instance: Instance, ending: Ending, memory: PeakMemory, is_head: bool) -> None:
+    if ending.reason:
+        remark(f"{instance.name} failed: {ending.reason}")
+    if memory.bytes:
+        emit(Metric(name="peak_memory_bytes", value=memory.bytes, host=instance.name))
+    if is_head and not ending.stopped:
+        name = "failed" if ending.reason else "done"
+        emit(State(name=name, host=instance.name, detail=(ending.reason or "").split("\n")[0]))

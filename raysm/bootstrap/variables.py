@@ -1,0 +1,143 @@
+"""Variables for child processes: ``SM_*`` for user code, Ray's own, the network's, EFA's.
+
+Pure functions: what flows in is the environment and what was detected, what flows out are mappings that
+``environment.child_environment`` lays over this process's own. The ``SM_*`` names and forms are those of
+sagemaker-training-toolkit: texts as they are, everything else as JSON with sorted keys.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from raysm.bootstrap.environment import Environment
+from raysm.request import JobRequest, Script
+
+__all__ = ["DROPPED", "network_variables", "ray_variables", "user_variables"]
+
+MAX_VARIABLE = 128 * 1024 - 1
+"""Bytes of one ``NAME=value`` that Linux takes (MAX_ARG_STRLEN, with its NUL); a longer one fails the whole exec."""
+
+RDMA_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
+"""Types whose EFA needs to be told to use RDMA by older libfabric; newer ones find out."""
+
+DROPPED = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_NAMESPACE", "RAY_JOB_CONFIG_JSON_ENV_VAR")
+"""Variables of another cluster, or of another token: they would win over what raysm says."""
+
+
+def ray_variables(token_file: Path) -> dict[str, str]:
+    """Return what every Ray process is told: the token by the path of its file, and no metrics ports.
+
+    A token in a variable could be read by ``ps e``; a token in the home folder would change other clusters.
+    """
+    return {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token_file),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        # These three endpoints answer callers without the token: an impossible port keeps them closed.
+        "RAY_enable_metrics_collection": "0",
+        "AUTOSCALER_METRIC_PORT": "-1",
+        "DASHBOARD_METRIC_PORT": "-1",
+        # The job is over when the bootstrap ends Ray: there is nothing to drain for.
+        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+        # Elsewhere than on Linux, Ray refuses several nodes unless it is told that they are wanted.
+        **({} if sys.platform == "linux" else {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}),
+    }
+
+
+def network_variables(environment: Environment, efa: bool, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return what NCCL, GLOO and libfabric are told; what the user set stays."""
+    found: dict[str, str] = {}
+    if environment.network_interface:
+        found["NCCL_SOCKET_IFNAME"] = environment.network_interface
+        found["GLOO_SOCKET_IFNAME"] = environment.network_interface
+    if efa:
+        found["FI_PROVIDER"] = "efa"
+        found["FI_EFA_FORK_SAFE"] = "1"
+        if environment.current.instance_type in RDMA_TYPES:
+            found["FI_EFA_USE_DEVICE_RDMA"] = "1"
+    return {name: value for name, value in found.items() if name not in inherited}
+
+
+def user_variables(environment: Environment, request: JobRequest, source: Path, cpus: int, gpus: int) -> dict[str, str]:
+    """Return the ``SM_*`` variables of this instance.
+
+    A value of more than 128 KiB is left out: the system would refuse to start the process.
+    """
+    values = _plain(environment, request, source, cpus, gpus)
+    values["training_env"] = dict(values)
+    for channel in environment.channels:
+        values[f"channel_{channel}"] = str(environment.paths.channel(channel))
+    for name, value in _decoded(environment.hyperparameters).items():
+        values[f"hp_{name}"] = value
+    found = {f"SM_{name.upper()}": value if isinstance(value, str) else _json(value) for name, value in values.items()}
+    return {name: value for name, value in found.items() if _fits(name, value)}
+
+
+def _plain(environment: Environment, request: JobRequest, source: Path, cpus: int, gpus: int) -> dict[str, Any]:
+    paths, current = environment.paths, environment.current
+    script = request.workload.script if isinstance(request.workload, Script) else ""
+    groups: dict[str, dict[str, Any]] = {}
+    for host in environment.hosts:
+        group = groups.setdefault(
+            host.group, {"instance_group_name": host.group, "instance_type": host.instance_type, "hosts": []}
+        )
+        group["hosts"].append(host.name)
+    return {
+        "hosts": [host.name for host in environment.hosts],
+        "current_host": environment.current_host,
+        "current_instance_type": current.instance_type,
+        "current_instance_group": current.group,
+        "current_instance_group_hosts": groups[current.group]["hosts"],
+        "instance_groups": list(groups),
+        "instance_groups_dict": groups,
+        "is_hetero": len(groups) > 1,
+        "network_interface_name": environment.network_interface or "",
+        "num_cpus": cpus,
+        "num_gpus": gpus,
+        "num_neurons": 0,
+        "log_level": 20,
+        "channels": list(environment.channels),
+        "hps": _decoded(environment.hyperparameters),
+        "input_dir": str(paths.base / "input"),
+        "input_config_dir": str(paths.config),
+        "input_data_config": dict(environment.input_data_config),
+        "resource_config": dict(environment.resource_config),
+        "model_dir": str(paths.model),
+        "output_dir": str(paths.base / "output"),
+        "output_data_dir": str(paths.output_data),
+        "output_intermediate_dir": str(paths.base / "output" / "intermediate"),
+        "job_name": environment.job_name,
+        "module_dir": str(source),
+        "module_name": Path(script).stem,
+        "user_entry_point": script,
+        "user_args": list(request.workload.args) if isinstance(request.workload, Script) else [],
+        "framework_module": "raysm.workloads.driver:main",
+        "framework_params": {},
+    }
+
+
+def _decoded(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
+    """Return the hyperparameters with the JSON inside their texts read, where there is JSON."""
+    found: dict[str, Any] = {}
+    for name, text in hyperparameters.items():
+        try:
+            found[name] = json.loads(text)
+        except (ValueError, RecursionError):
+            found[name] = text
+    return found
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _fits(name: str, value: str) -> bool:
+    # A JSON escape inside a hyperparameter may decode to NUL or to a lone surrogate, which no process can be given.
+    if not name.isprintable() or "=" in name or "\0" in value:
+        return False
+    try:
+        return len(name.encode()) + 1 + len(value.encode()) <= MAX_VARIABLE
+    except UnicodeEncodeError:
+        return False

@@ -1,0 +1,189 @@
+"""What travels on the control channel: newline-terminated JSON, every line authenticated by the job's token.
+
+::
+
+    head    {"raysm": 1, "nonce": N}                    a fresh number, to anybody who connects
+    worker  {"host": h, "nonce": M, "proof": P}         P = HMAC(token, "worker" N M h)
+    head    {"proof": Q}                                Q = HMAC(token, "head" N M h); only to one who has proved
+    both    MAC {"kind": ..., ...}                      MAC = HMAC(key of this connection, direction, number, text)
+
+The token never crosses the wire, the head never answers a challenge of a stranger, a recorded line is worth nothing
+later (fresh nonces, numbered lines), and a line that was changed on its way ends the connection.
+"""
+
+import asyncio
+import hmac
+import json
+import secrets
+from typing import Any
+
+from raysm.errors import ClusterError
+
+__all__ = [
+    "HANDSHAKE_TIMEOUT_S",
+    "MAX_LINE",
+    "Line",
+    "ProtocolError",
+    "TokenRefused",
+    "greet_head",
+    "greet_worker",
+]
+
+VERSION = 1
+MAX_GREETING = 1024
+"""Bytes that a peer who has proved nothing may send."""
+MAX_LINE = 8 * 1024
+"""Bytes of one line of a peer who has; the limit of every stream, so that no stranger fills the memory."""
+HANDSHAKE_TIMEOUT_S = 10.0
+"""Seconds that a peer has to prove itself."""
+
+
+class ProtocolError(ClusterError):
+    """The peer does not speak this protocol, or speaks it wrongly."""
+
+
+class TokenRefused(ProtocolError):
+    """The peer was told another token, or none."""
+
+
+class Line:
+    """One authenticated connection: numbered messages, each with its MAC.
+
+    Raises (all methods that read):
+        ProtocolError: A line is too long, is no JSON object, or its MAC is wrong.
+        ConnectionError: The connection is closed.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, side: bytes) -> None:
+        """Take over a connection whose two sides have proved themselves."""
+        self._reader, self._writer, self._key = reader, writer, key
+        self._out, self._in = (b"head", b"worker") if side == b"head" else (b"worker", b"head")
+        self._sent = self._received = 0
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Queue a message; a closed connection swallows it, and the reader's side finds out."""
+        text = json.dumps(message).encode()
+        mac = _mac(self._key, self._out, b"%d" % self._sent, text)
+        self._sent += 1
+        if not self._writer.is_closing():
+            self._writer.write(mac + b" " + text + b"\n")
+
+    async def receive(self) -> dict[str, Any]:
+        """Wait for the next message."""
+        line = await _read_line(self._reader, MAX_LINE)
+        mac, _, text = line.partition(b" ")
+        expected = _mac(self._key, self._in, b"%d" % self._received, text)
+        if not hmac.compare_digest(mac, expected):
+            raise ProtocolError("a message was changed on its way, or was sent by somebody else")
+        self._received += 1
+        return _object(text)
+
+    async def drain(self) -> None:
+        """Wait until what was sent has left, as far as this process can tell."""
+        await self._writer.drain()
+
+    def buffered(self) -> int:
+        """Return the bytes that wait to be sent."""
+        return self._writer.transport.get_write_buffer_size()
+
+    def addresses(self) -> tuple[str, str]:
+        """Return this side's IP address and the peer's, as this connection sees them."""
+        return self._writer.get_extra_info("sockname")[0], self._writer.get_extra_info("peername")[0]
+
+    def abort(self) -> None:
+        """Drop the connection without waiting for anything."""
+        self._writer.transport.abort()
+
+    def close(self) -> None:
+        """Send what is queued, then close."""
+        self._writer.close()
+
+
+async def greet_worker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes) -> tuple[str, Line]:
+    """Do the head's part of the handshake; return the worker's host name and the connection.
+
+    Raises:
+        TokenRefused: The worker's proof is wrong.
+        ProtocolError: It is no worker.
+        asyncio.TimeoutError: It took too long.
+    """
+    return await asyncio.wait_for(_greet_worker(reader, writer, token), HANDSHAKE_TIMEOUT_S)
+
+
+async def _greet_worker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes) -> tuple[str, Line]:
+    nonce = secrets.token_hex(16)
+    _write(writer, {"raysm": VERSION, "nonce": nonce})
+    answer = _object(await _read_line(reader, MAX_GREETING))
+    host, theirs, proof = (answer.get(key) for key in ("host", "nonce", "proof"))
+    if not (isinstance(host, str) and isinstance(theirs, str) and isinstance(proof, str)):
+        raise ProtocolError("a peer's greeting lacks its host, nonce or proof")
+    parts = (nonce.encode(), _bytes(theirs), _bytes(host))
+    if not hmac.compare_digest(_bytes(proof), _mac(token, b"worker", *parts)):
+        _write(writer, {"refused": "token"})
+        raise TokenRefused(f"a peer that calls itself {host[:80]!r} does not know this job's token")
+    _write(writer, {"proof": _mac(token, b"head", *parts).decode()})
+    return host, Line(reader, writer, _mac(token, b"key", *parts), b"head")
+
+
+async def greet_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes, host: str) -> Line:
+    """Do the worker's part of the handshake.
+
+    Raises:
+        TokenRefused: The head refuses this worker's token, or does not know it itself.
+        ProtocolError: It is no head.
+        ConnectionError: The connection is closed.
+        asyncio.TimeoutError: It took too long.
+    """
+    return await asyncio.wait_for(_greet_head(reader, writer, token, host), HANDSHAKE_TIMEOUT_S)
+
+
+async def _greet_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes, host: str) -> Line:
+    hello = _object(await _read_line(reader, MAX_GREETING))
+    if hello.get("raysm") != VERSION or not isinstance(hello.get("nonce"), str):
+        raise ProtocolError("what listens there is no raysm head")
+    mine = secrets.token_hex(16)
+    parts = (_bytes(hello["nonce"]), mine.encode(), host.encode())
+    _write(writer, {"host": host, "nonce": mine, "proof": _mac(token, b"worker", *parts).decode()})
+    answer = _object(await _read_line(reader, MAX_GREETING))
+    if "refused" in answer:
+        raise TokenRefused("the head refuses this instance's token: their payloads are not of the same job")
+    proof = answer.get("proof")
+    if not isinstance(proof, str) or not hmac.compare_digest(_bytes(proof), _mac(token, b"head", *parts)):
+        raise TokenRefused("what calls itself the head does not know this job's token")
+    return Line(reader, writer, _mac(token, b"key", *parts), b"worker")
+
+
+def _mac(key: bytes, *parts: bytes) -> bytes:
+    """Return an HMAC-SHA256 in hex; each part with its length, so that no two lists of parts look the same."""
+    framed = b"".join(b"%d:%s" % (len(part), part) for part in parts)
+    return hmac.digest(key, framed, "sha256").hex().encode()
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")  # JSON can hold a lone surrogate
+
+
+def _write(writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:
+    writer.write(json.dumps(message).encode() + b"\n")
+
+
+async def _read_line(reader: asyncio.StreamReader, limit: int) -> bytes:
+    try:
+        line = await reader.readuntil(b"\n")
+    except asyncio.IncompleteReadError:
+        raise ConnectionResetError("the connection was closed") from None
+    except asyncio.LimitOverrunError as error:
+        raise ProtocolError("a line is longer than any of this protocol") from error
+    if len(line) > limit:
+        raise ProtocolError("a line is longer than any of this protocol")
+    return line[:-1]
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError("a line is not JSON") from error
+    if not isinstance(message, dict):
+        raise ProtocolError("a line is not a JSON object")
+    return message
