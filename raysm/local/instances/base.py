@@ -1,0 +1,128 @@
+"""What every kind of instance promises; docker's ``run``, ``kill`` and ``wait`` would fit behind it as well.
+
+What flows in are specifications of the instances of one job; what flows out are their exits. Of every kind holds:
+
+- when the main process of an instance ends, for whatever reason, every process in the instance is killed;
+- a signal reaches the main process alone, as ``docker stop`` and ``docker kill`` do it;
+- nothing remains when the site is closed, nor when the process that opened it is killed.
+"""
+
+import abc
+import signal
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from raysm.local.instances.share import Share
+
+__all__ = ["Instance", "InstanceSpec", "Link", "Site"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """A file or folder of this machine that appears, without being copied, in an instance."""
+
+    source: Path
+    """Absolute, with symbolic links resolved."""
+    target: Path
+    """Absolute, below the instance's base folder; must not exist yet."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InstanceSpec:
+    """One instance to start."""
+
+    host: str
+    """Its name, ``algo-1``."""
+    base: Path
+    """The folder of this machine that is, or plays, the instance's ``/opt/ml``."""
+    private: Path
+    """A folder of this machine for the instance's own things: its home, its ``/tmp``."""
+    command: tuple[str, ...]
+    """The main process."""
+    variables: Mapping[str, str]
+    """Its environment, beside what the kind itself sets."""
+    log_fd: int
+    """Where stdout and stderr of everything in the instance go; stays the caller's."""
+    links: tuple[Link, ...] = ()
+    """What appears in it."""
+    share: Share = field(default_factory=Share)
+    """Its part of this machine."""
+
+
+class Instance(abc.ABC):
+    """An instance that was started.
+
+    Attributes:
+        host: Its name.
+        address: Its IPv4 address, as the others and this machine reach it.
+        pid: Its main process, as this machine numbers it.
+        exited: The exit code of the main process, 128 + signal if it was killed; set once everything in the instance
+            is gone.
+    """
+
+    host: str
+    address: str
+    pid: int
+    exited: "Future[int]"
+
+    @abc.abstractmethod
+    def signal(self, number: int) -> None:
+        """Signal the main process alone; does nothing once it has ended."""
+
+    @abc.abstractmethod
+    def end(self) -> None:
+        """Kill everything in it and return when it is gone; harmless when repeated."""
+
+    def kill(self) -> None:
+        """Kill the main process, and everything with it."""
+        self.signal(signal.SIGKILL)
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Return the exit code.
+
+        Raises:
+            TimeoutError: It did not end within ``timeout_s``.
+        """
+        try:
+            return self.exited.result(timeout_s)
+        except TimeoutError:
+            raise
+        except Exception as error:  # concurrent.futures.TimeoutError is a class of its own before Python 3.11
+            raise TimeoutError(f"{self.host} did not end within {timeout_s} s") from error
+
+
+class Site(abc.ABC):
+    """Where the instances of one job run, and what they share; a context manager.
+
+    Attributes:
+        kind: The name of the kind.
+        interface: The network interface over which the instances reach each other.
+    """
+
+    kind: ClassVar[str]
+    interface: str
+
+    @abc.abstractmethod
+    def base_inside(self, base: Path) -> Path:
+        """Return what an instance itself calls its base folder."""
+
+    @abc.abstractmethod
+    def start(self, specs: Sequence[InstanceSpec]) -> list[Instance]:
+        """Start all instances of a job, the head first; none is left if one cannot be started.
+
+        Raises:
+            RaysmError: One of them could not be started; the message says which and why.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """End every instance and whatever they shared; harmless when repeated."""
+
+    def __enter__(self) -> "Site":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

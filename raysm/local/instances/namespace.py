@@ -1,0 +1,103 @@
+"""Instances as Linux namespaces: each with its own address, name, ``/opt/ml``, ``/dev/shm``, ``/tmp`` and PID 1.
+
+Needs Linux and root. It separates instances as SageMaker's are separated, so that what works here works there; it
+is no wall against code that means harm: that code is root on this machine.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from raysm.errors import InvalidRequest
+from raysm.local.instances import mounts
+from raysm.local.instances.base import Instance, InstanceSpec, Site
+from raysm.local.instances.kept import Keeper, KeptInstance, end_all
+from raysm.local.instances.network import INTERFACE, MAX_INSTANCES, Network
+from raysm.local.instances.process import share_variables
+
+__all__ = ["NamespaceSite"]
+
+BASE = Path("/opt/ml")
+DEFAULT_SHM = 64 * 2**20
+"""What a container engine gives where nobody asks for more."""
+
+
+class NamespaceSite(Site):
+    """A site of kind ``namespace``."""
+
+    kind = "namespace"
+    interface = INTERFACE
+
+    def __init__(self, keep: Iterable[Path] = ()) -> None:
+        """Make the network.
+
+        Args:
+            keep: Paths below ``/tmp`` that instances see, beside those that Python needs.
+
+        Raises:
+            InvalidRequest: This machine cannot do it; the message says what it lacks.
+            RaysmError: The network could not be made.
+        """
+        self._keep = [Path(path).resolve() for path in keep] + mounts.needed_by_python()
+        self._keepers: list[Keeper] = []
+        self._network = Network()
+
+    def base_inside(self, base: Path) -> Path:
+        """Return ``/opt/ml``."""
+        return BASE
+
+    def start(self, specs: Sequence[InstanceSpec]) -> list[Instance]:
+        """Start all instances, after having seen that they reach each other.
+
+        Raises:
+            RaysmError: One of them could not be started, or they do not reach each other.
+        """
+        if len(specs) > MAX_INSTANCES:
+            raise InvalidRequest(f"at most {MAX_INSTANCES} instances of kind 'namespace', got {len(specs)}")
+        try:
+            for number, spec in enumerate(specs):
+                keeper = Keeper(spec.host, spec.log_fd)
+                self._keepers.append(keeper)
+                keeper.call("unshare")
+                self._network.attach(keeper, number)
+            self._network.probe(self._keepers)
+            hosts = "".join(f"{self._network.address(i)} {spec.host}\n" for i, spec in enumerate(specs))
+            return [self._start(spec, number, hosts) for number, spec in enumerate(specs)]
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, spec: InstanceSpec, number: int, hosts: str) -> Instance:
+        home = spec.private / "home"
+        home.mkdir(parents=True, exist_ok=True)
+        names, resolver = spec.private / "hosts", spec.private / "resolv.conf"
+        names.write_text(f"127.0.0.1 localhost\n{hosts}")
+        # Nobody answers on the loopback's port 53: looking up a foreign name fails at once instead of after 10 s.
+        resolver.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
+        memory = spec.share.memory_bytes
+        plan = mounts.plan(
+            base=spec.base,
+            private=spec.private,
+            links=spec.links,
+            keep=[*self._keep, home],
+            hosts=names,
+            resolver=resolver,
+            shm_bytes=memory // 2 if memory else DEFAULT_SHM,
+        )
+        instance = KeptInstance(self._keepers[number], spec.host, self._network.address(number))
+        # Ray's object store is left to the bootstrap, which sizes it to /dev/shm as it does on SageMaker.
+        variables = {"HOME": str(home), **share_variables(spec.share, object_store=False), **spec.variables}
+        instance.start(
+            command=spec.command,
+            environment=variables,
+            cwd=str(home),
+            cpus=spec.share.cpus,
+            namespaces=True,
+            hostname=spec.host,
+            mounts=plan,
+        )
+        return instance
+
+    def close(self) -> None:
+        """End every instance and remove the network."""
+        end_all(self._keepers)
+        self._network.close()

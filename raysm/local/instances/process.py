@@ -1,0 +1,174 @@
+"""Instances as process groups: anywhere that POSIX is, without root.
+
+The base folder plays ``/opt/ml`` by way of ``SAGEMAKER_BASE_DIR``; this machine's ``/opt/ml`` is never touched. All
+instances share one address, so that each port is one instance's alone: those of the head are free ports of this
+machine, those of every node are left to Ray.
+"""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from raysm.contract import names
+from raysm.errors import InvalidRequest, RaysmError
+from raysm.local.instances.base import Instance, InstanceSpec, Link, Site
+from raysm.local.instances.kept import Keeper, KeptInstance, end_all
+from raysm.local.instances.share import Share
+from raysm.local.scratch import Scratch
+
+__all__ = ["ProcessSite", "free_ports", "share_variables"]
+
+ADDRESS = "127.0.0.1"
+HEAD_PORTS = ("control", "gcs", "dashboard")
+NODE_PORTS = (
+    "node_manager",
+    "object_manager",
+    "runtime_env_agent",
+    "dashboard_agent",
+    "dashboard_agent_grpc",
+    "metrics_export",
+    "worker_min",
+    "worker_max",
+)
+PORT_RANGE = (20000, 32000)
+"""Below the ports that systems give to outgoing connections: one of those could take ours before we listen on it."""
+
+
+class ProcessSite(Site):
+    """A site of kind ``process``."""
+
+    kind = "process"
+    interface = "lo" if sys.platform.startswith("linux") else "lo0"
+
+    def __init__(self) -> None:
+        """Check that this system can do it.
+
+        Raises:
+            InvalidRequest: It is no POSIX system.
+        """
+        if os.name != "posix":
+            raise InvalidRequest("local instances need Linux or macOS; on Windows, run raysm in WSL")
+        self._keepers: list[Keeper] = []
+        self._scratch = Scratch()
+
+    def base_inside(self, base: Path) -> Path:
+        """Return ``base``: processes see this machine's paths."""
+        return base
+
+    def start(self, specs: Sequence[InstanceSpec]) -> list[Instance]:
+        """Start all instances.
+
+        Raises:
+            RaysmError: One of them could not be started.
+        """
+        ports = dict(zip(HEAD_PORTS, free_ports(len(HEAD_PORTS)), strict=True)) | dict.fromkeys(NODE_PORTS, 0)
+        shared = {
+            names.PORTS: json.dumps(ports),
+            names.ADDRESSES: json.dumps({spec.host: ADDRESS for spec in specs}),
+        }
+        try:
+            return [self._start(spec, shared) for spec in specs]
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, spec: InstanceSpec, shared: Mapping[str, str]) -> Instance:
+        ray = self._scratch.path / spec.host
+        home = spec.private / "home"
+        for folder in (ray, home):
+            folder.mkdir(parents=True, exist_ok=True)
+        link_all(spec.links)
+        keeper = Keeper(spec.host, spec.log_fd)
+        self._keepers.append(keeper)
+        instance = KeptInstance(keeper, spec.host, ADDRESS, clean=lambda: kill_marked(spec.base, ray))
+        variables = {
+            names.BASE_DIR: str(spec.base),
+            names.RAY_TEMP_DIR: str(ray),
+            "HOME": str(home),
+            "TMPDIR": str(ray),
+            **shared,
+            **share_variables(spec.share),
+            **spec.variables,
+        }
+        cpus = spec.share.cpus if hasattr(os, "sched_setaffinity") else None
+        instance.start(command=spec.command, environment=variables, cwd=str(home), cpus=cpus)
+        return instance
+
+    def close(self) -> None:
+        """End every instance and remove their temporary folders."""
+        end_all(self._keepers)
+        self._scratch.close()
+
+
+def share_variables(share: Share, *, object_store: bool = True) -> dict[str, str]:
+    """Return the variables that tell the bootstrap of a share."""
+    values = {
+        names.CPUS: None if share.cpus is None else len(share.cpus),
+        names.MEMORY_BYTES: share.memory_bytes,
+        names.OBJECT_STORE_BYTES: share.object_store_bytes if object_store else None,
+        "CUDA_VISIBLE_DEVICES": None if share.gpus is None else ",".join(share.gpus),
+    }
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def link_all(links: Sequence[Link]) -> None:
+    """Make each link as a symbolic link."""
+    for link in links:
+        link.target.parent.mkdir(parents=True, exist_ok=True)
+        link.target.symlink_to(link.source)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ``count`` distinct TCP ports that nobody on this machine listens on.
+
+    Raises:
+        RaysmError: There are none left.
+    """
+    chosen: list[int] = []
+    candidates = random.SystemRandom().sample(range(*PORT_RANGE), 1000)
+    while len(chosen) < count and candidates:
+        port = candidates.pop()
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("", port))
+            chosen.append(port)
+    if len(chosen) < count:
+        raise RaysmError(f"no free TCP ports in {PORT_RANGE[0]} to {PORT_RANGE[1]}; end what listens there")
+    return chosen
+
+
+def kill_marked(base: Path, ray: Path) -> None:
+    """Kill every process that runs in the instance of ``base``, or in the Ray session below ``ray``.
+
+    The keeper has done so already, unless it was itself killed; then nothing but its environment and its arguments
+    tells a process's instance.
+    """
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        found = list(_marked(base, ray))
+        if not found:
+            return
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _marked(base: Path, ray: Path) -> Iterator[int]:
+    if not sys.platform.startswith("linux"):
+        return
+    for folder in Path("/proc").iterdir():
+        # A zombie has neither: it is dead already, and its parent's to collect.
+        with contextlib.suppress(OSError):
+            if folder.name.isdigit() and (
+                f"{names.BASE_DIR}={base}".encode() in (folder / "environ").read_bytes().split(b"\0")
+                or f"{ray}/".encode() in (folder / "cmdline").read_bytes()
+            ):
+                yield int(folder.name)

@@ -1,0 +1,344 @@
+"""Runs one job on instances of this machine, as the service would, from its request to its outcome.
+
+What flows in is a JobRequest; what flows out are log lines while it runs and an Outcome at the end. Below ``root``:
+
+    payload/             packed once, seen by every instance as its channel ``raysm``
+    algo-1/ml/           the instance's /opt/ml
+    algo-1/home, tmp …   its own things
+    logs/algo-1.log      all that it wrote
+
+What is known of the service, and what is not: a job is Failed as soon as one container exits with something else than
+0, and containers that are stopped get SIGTERM, then SIGKILL after 120 s. How soon the others are stopped once one has
+failed is not documented. Here they have ``settle_s`` to notice and to end by themselves, so that the head's own words
+about the loss become the failure reason.
+"""
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from raysm.contract import payload
+from raysm.contract.paths import Paths
+from raysm.contract.result import MAX_REASON
+from raysm.errors import InvalidRequest, RaysmError
+from raysm.local import channels
+from raysm.local.checkpoints import CheckpointSync
+from raysm.local.config_files import JobFiles, groups_of, head_of
+from raysm.local.instances import KINDS, Instance, InstanceKind, InstanceSpec, Link, Site
+from raysm.local.instances.share import Share, measure, split
+from raysm.local.logs import LogPump
+from raysm.request import JobRequest
+
+__all__ = ["Kind", "Outcome", "TrainingJob"]
+
+Kind: TypeAlias = InstanceKind
+
+CHECKPOINT_SYNC_S = 2.0
+"""How often checkpoints are taken over while the job runs."""
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """How a job ended."""
+
+    status: Literal["Completed", "Failed", "Stopped"]
+    """As the service says it."""
+    failure_reason: str | None
+    """Of a Failed job: what the head left in its failure file, else what is known of the instance that failed first."""
+    exit_codes: Mapping[str, int]
+    """By host; 128 + signal where the main process was killed."""
+    started_s: float
+    """When all instances had been started, in seconds since the epoch."""
+    ended_s: float
+    """When the last of them was gone."""
+    exited_s: Mapping[str, float] = field(default_factory=dict)
+    """When each was gone, by host."""
+
+
+class TrainingJob:
+    """One job on this machine; a context manager, at whose end nothing of it runs any more.
+
+    Attributes:
+        request: What was asked for.
+        hosts: All instances in the order of their numbers.
+        head: The instance that is the head.
+    """
+
+    def __init__(
+        self,
+        request: JobRequest,
+        *,
+        root: Path,
+        kind: InstanceKind = "process",
+        on_line: Callable[[str, str], None] = lambda host, line: None,
+        config: Literal["training", "processing"] = "training",
+        checkpoints: Path | None = None,
+        hyperparameters: Mapping[str, str] | None = None,
+        variables: Mapping[str, str] | None = None,
+        command: tuple[str, ...] = (sys.executable, "-m", "raysm.bootstrap"),
+        stop_grace_s: float = 120.0,
+        settle_s: float = 15.0,
+        absent: Collection[str] = (),
+    ) -> None:
+        """Keep what is to be done; nothing starts before ``start``.
+
+        Args:
+            request: The job.
+            root: A folder for everything of the job; the caller makes and removes it.
+            kind: Of instances.
+            on_line: Called with host and line for each line that an instance writes, in one thread.
+            config: Layout of the configuration files.
+            checkpoints: A folder that survives the job and is brought back into the next one that names it.
+            hyperparameters: As CreateTrainingJob takes them.
+            variables: The job's own environment variables.
+            command: The main process of each instance.
+            stop_grace_s: Seconds from SIGTERM to SIGKILL.
+            settle_s: Seconds that the others have, once an instance has failed, to end by themselves.
+            absent: Hosts that are announced and never come: a fault.
+
+        Raises:
+            InvalidRequest: ``absent`` names no host.
+        """
+        self.request = request
+        self.head = head_of(request.cluster)
+        self.hosts = tuple(host for group in groups_of(request.cluster) for host in group.hosts)
+        unknown = sorted(set(absent) - set(self.hosts))
+        if unknown:
+            raise InvalidRequest(f"absent={unknown[0]!r} is none of the hosts {', '.join(self.hosts)}")
+        self._present = tuple(host for host in self.hosts if host not in absent)
+        self._root = root.resolve()
+        self._kind: InstanceKind = kind
+        self._processing = config == "processing"
+        self._checkpoints = checkpoints
+        self._hyperparameters = dict(hyperparameters or {})
+        self._variables = dict(variables or {})
+        self._command = command
+        self._stop_grace_s = stop_grace_s
+        self._settle_s = settle_s
+        self._on_line = on_line
+
+        self._site: Site | None = None
+        self._logs: LogPump | None = None
+        self._sync: CheckpointSync | None = None
+        self._instances: dict[str, Instance] = {}
+        self._started_s = 0.0
+        self._stop = threading.Event()
+        self._changed = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._outcome: Outcome | None = None
+        self._error: BaseException | None = None
+        self._ended = threading.Event()
+
+    def paths(self, host: str) -> Paths:
+        """Return where the files of ``host`` lie on this machine."""
+        return Paths(self._root / host / "ml", self._processing)
+
+    def log(self, host: str) -> Path:
+        """Return the file with all that ``host`` wrote."""
+        return self._root / "logs" / f"{host}.log"
+
+    @property
+    def model_dir(self) -> Path:
+        """The head's ``/opt/ml/model``."""
+        return self.paths(self.head).model
+
+    @property
+    def instances(self) -> Mapping[str, Instance]:
+        """The instances that were started, by host."""
+        return self._instances
+
+    def start(self) -> None:
+        """Bring the channels and files, and start all instances.
+
+        Raises:
+            InvalidRequest: The request cannot be run here; nothing was started.
+            RaysmError: An instance could not be started; none is left.
+        """
+        if self._site is not None:
+            raise RaysmError(f"the job {self.request.name} was started before; make another TrainingJob")
+        found = channels.resolve(self.request.inputs, self.hosts)
+        self._site = KINDS[self._kind]()
+        try:
+            payload.pack(self.request, self._root / "payload")
+            (self._root / "logs").mkdir(exist_ok=True)
+            self._logs = LogPump(self._on_line)
+            specs = self._specs(self._site, found)
+            self._launch(self._site, specs)
+        except BaseException:
+            self.close()
+            raise
+        self._watcher = threading.Thread(target=self._watch, name=f"job {self.request.name}", daemon=True)
+        self._watcher.start()
+
+    def _specs(self, site: Site, found: Mapping[str, list[channels.Entry]]) -> list[InstanceSpec]:
+        """Write each instance's files; return the instances, the head first."""
+        assert self._logs is not None
+        files = JobFiles(
+            request=self.request,
+            processing=self._processing,
+            interface=site.interface,
+            hyperparameters=self._hyperparameters,
+            checkpoints=self._checkpoints is not None,
+        )
+        order = sorted(self._present, key=lambda host: (host != self.head, self.hosts.index(host)))
+        shares = dict(zip(order, split(measure(), len(order)), strict=True))
+        for host in order:
+            base = self.paths(host).base
+            files.write(host, base, site.base_inside(base))
+        if self._checkpoints is not None:
+            self._sync = CheckpointSync(self._checkpoints, [self.paths(host).checkpoints for host in order])
+            self._sync.restore()
+        return [self._spec(host, found[host], shares[host], files.variables()) for host in order]
+
+    def _spec(self, host: str, entries: list[channels.Entry], share: Share, given: Mapping[str, str]) -> InstanceSpec:
+        assert self._logs is not None
+        paths = self.paths(host)
+        data = paths.payload.parent
+        links = [Link(source=entry.source, target=data / entry.name) for entry in entries]
+        links.append(Link(source=self._root / "payload", target=paths.payload))
+        path = f"{Path(sys.executable).parent}:{SYSTEM_PATH}"
+        return InstanceSpec(
+            host=host,
+            base=paths.base,
+            private=self._root / host,
+            command=self._command,
+            variables={"PATH": path, "LANG": "C.UTF-8", **given, **self._variables},
+            links=tuple(links),
+            share=share,
+            log_fd=self._logs.open(host, self.log(host)),
+        )
+
+    def _launch(self, site: Site, specs: list[InstanceSpec]) -> None:
+        assert self._logs is not None
+        self._instances = {instance.host: instance for instance in site.start(specs)}
+        self._logs.release()
+        self._started_s = time.time()
+        for instance in self._instances.values():
+            instance.exited.add_done_callback(lambda exited: self._changed.set())
+
+    def wait(self, timeout_s: float | None = None) -> Outcome:
+        """Return how the job ended, once nothing of it runs and all its lines were passed on.
+
+        Raises:
+            TimeoutError: It has not ended within ``timeout_s``.
+            BaseException: What ``on_line`` raised.
+        """
+        if not self._ended.wait(timeout_s):
+            raise TimeoutError(f"the job {self.request.name} has not ended within {timeout_s} s")
+        if self._error is not None:
+            raise self._error
+        assert self._outcome is not None
+        return self._outcome
+
+    def stop(self) -> None:
+        """Ask the job to end: SIGTERM to all instances now, SIGKILL after the grace; ``wait`` returns how it ended."""
+        self._stop.set()
+        self._changed.set()
+
+    def kill(self, host: str, number: int = signal.SIGKILL) -> None:
+        """Signal the main process of one instance: a fault."""
+        self._instances[host].signal(number)
+
+    def close(self) -> None:
+        """End whatever of the job still runs, at once; harmless when repeated."""
+        for instance in self._instances.values():
+            instance.end()
+        if self._watcher is not None:
+            self._changed.set()
+            self._watcher.join()
+        if self._site is not None:
+            self._site.close()
+        if self._logs is not None:
+            self._logs.close()
+
+    def __enter__(self) -> "TrainingJob":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _watch(self) -> None:
+        """See the instances to their end; runs in a thread."""
+        try:
+            self._outcome = self._follow()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._ended.set()
+
+    def _follow(self) -> Outcome:
+        exited_s: dict[str, float] = {}
+        codes: dict[str, int] = {}
+        stopped = terminated = False
+        settle_at = kill_at = float("inf")
+        while len(codes) < len(self._instances):
+            self._changed.wait(min(CHECKPOINT_SYNC_S, max(0.0, min(settle_at, kill_at) - time.monotonic())))
+            self._changed.clear()
+            for host, instance in self._instances.items():
+                if host not in codes and instance.exited.done():
+                    codes[host], exited_s[host] = instance.exited.result(), time.time()
+            now = time.monotonic()
+            if self._stop.is_set() and not stopped and len(codes) < len(self._instances):
+                stopped = True
+                settle_at = now
+            if any(self._counts(host, code) for host, code in codes.items()):
+                settle_at = min(settle_at, now + self._settle_s)
+            if not terminated and now >= settle_at:
+                terminated = True
+                kill_at = now + self._stop_grace_s
+                self._signal_all(signal.SIGTERM)
+            if terminated:
+                settle_at = float("inf")
+            if now >= kill_at:
+                kill_at = float("inf")
+                self._signal_all(signal.SIGKILL)
+            if self._sync is not None:
+                self._sync.collect()
+        return self._conclude(stopped, codes, exited_s)
+
+    def _counts(self, host: str, code: int) -> bool:
+        """Whether this exit fails the job: the loss of an instance other than the head may be allowed."""
+        return code != 0 and (host == self.head or self.request.cluster.on_instance_loss == "fail")
+
+    def _signal_all(self, number: int) -> None:
+        for instance in self._instances.values():
+            instance.signal(number)
+
+    def _conclude(self, stopped: bool, codes: Mapping[str, int], exited_s: Mapping[str, float]) -> Outcome:
+        assert self._logs is not None
+        self._logs.close()
+        if self._logs.error is not None:
+            raise self._logs.error
+        failed = sorted((host for host, code in codes.items() if self._counts(host, code)), key=lambda h: exited_s[h])
+        return Outcome(
+            status="Stopped" if stopped else "Failed" if failed else "Completed",
+            failure_reason=self._reason(failed, codes) if failed and not stopped else None,
+            exit_codes=dict(codes),
+            started_s=self._started_s,
+            ended_s=time.time(),
+            exited_s=dict(exited_s),
+        )
+
+    def _reason(self, failed: list[str], codes: Mapping[str, int]) -> str:
+        """Return the head's words, else those of the first instance that has any, else its exit code."""
+        for host in dict.fromkeys([self.head, *failed]):
+            with contextlib.suppress(OSError):
+                text = self.paths(host).failure.read_text(encoding="utf-8", errors="replace")[:MAX_REASON].strip()
+                if text:
+                    return text if host == self.head else f"{host}: {text}"[:MAX_REASON]
+        return f"{failed[0]}: {_describe(codes[failed[0]])}"
+
+
+def _describe(code: int) -> str:
+    if code > 128:
+        with contextlib.suppress(ValueError):
+            return f"killed by {signal.Signals(code - 128).name}"
+    return f"exit code {code}"

@@ -1,0 +1,63 @@
+"""Checkpoints of several instances and the one folder that survives them."""
+
+import pytest
+
+from raysm.local.checkpoints import CheckpointSync
+
+
+@pytest.fixture
+def folders(tmp_path):
+    for name in ("kept", "1", "2"):
+        (tmp_path / name).mkdir()
+    return tmp_path / "kept", tmp_path / "1", tmp_path / "2"
+
+
+def files(folder):
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_every_instance_starts_with_all_of_the_folder(folders):
+    kept, first, second = folders
+    (kept / "a").mkdir()
+    (kept / "a" / "b").write_text("x")
+    CheckpointSync(kept, [first, second]).restore()
+    assert files(first) == files(second) == {"a/b": "x"}
+
+
+def test_a_folder_that_is_not_there_yet_is_made(folders, tmp_path):
+    CheckpointSync(tmp_path / "new" / "folder", [folders[1]]).restore()
+    assert (tmp_path / "new" / "folder").is_dir()
+
+
+def test_what_instances_write_is_merged_and_only_what_changed_is_taken_again(folders):
+    kept, first, second = folders
+    sync = CheckpointSync(kept, [first, second])
+    sync.restore()
+    (first / "one").write_text("1")
+    (second / "sub").mkdir()
+    (second / "sub" / "two").write_text("2")
+    sync.collect()
+    assert files(kept) == {"one": "1", "sub/two": "2"}
+    (kept / "one").write_text("changed by somebody else")
+    (second / "sub" / "two").write_text("22")
+    sync.collect()
+    assert files(kept) == {"one": "changed by somebody else", "sub/two": "22"}
+
+
+def test_what_an_instance_removes_is_removed(folders):
+    kept, first, second = folders
+    (kept / "old").write_text("x")
+    sync = CheckpointSync(kept, [first, second])
+    sync.restore()
+    (second / "old").unlink()
+    sync.collect()
+    assert files(kept) == {}
+
+
+def test_files_that_are_still_being_written_are_not_taken(folders):
+    kept, first, _ = folders
+    sync = CheckpointSync(kept, [first])
+    sync.restore()
+    (first / ".x.partial").write_text("half")
+    sync.collect()
+    assert files(kept) == {}

@@ -1,0 +1,489 @@
+"""What every kind of instance promises, seen from outside."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from raysm.errors import RaysmError
+from raysm.local.instances import KINDS, InstanceSpec, Link
+from raysm.local.instances.share import Share
+from tests.support.leftovers import assert_nothing_left
+
+BOTH = ["process", pytest.param("namespace", marks=pytest.mark.namespace)]
+PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+SOON_S = 15.0
+
+
+@pytest.fixture(params=BOTH)
+def kind(request):
+    return request.param
+
+
+class Job:
+    """A site, and what its instances write."""
+
+    def __init__(self, site, root):
+        self.site, self.root = site, root
+        self._logs = {}
+
+    def spec(self, host, command, **fields):
+        private = self.root / host
+        base = private / "ml"
+        base.mkdir(parents=True, exist_ok=True)
+        self._logs[host] = (private / "log").open("wb")
+        return InstanceSpec(
+            host=host,
+            base=base,
+            private=private,
+            command=tuple(command),
+            variables={"PATH": PATH, **fields.pop("variables", {})},
+            log_fd=self._logs[host].fileno(),
+            **fields,
+        )
+
+    def start(self, *commands, **fields):
+        return self.site.start([self.spec(f"algo-{i + 1}", command, **fields) for i, command in enumerate(commands)])
+
+    def base(self, host="algo-1"):
+        return self.root / host / "ml"
+
+    def log(self, host="algo-1"):
+        return (self.root / host / "log").read_text()
+
+    def close(self):
+        self.site.close()
+        for file in self._logs.values():
+            file.close()
+
+
+@contextlib.contextmanager
+def opened(kind, root):
+    job = Job(KINDS[kind](), root)
+    try:
+        yield job
+    finally:
+        job.close()
+
+
+@pytest.fixture
+def job(kind, tmp_path):
+    with opened(kind, tmp_path / "job") as job:
+        yield job
+    assert_nothing_left(tmp_path / "job")
+
+
+def sh(code):
+    return ["sh", "-c", code]
+
+
+def python(code):
+    return [sys.executable, "-c", textwrap.dedent(code)]
+
+
+def wait_for(condition, what, timeout_s=SOON_S):
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"not within {timeout_s} s: {what}"
+        time.sleep(0.01)
+
+
+def wait_for_file(path):
+    wait_for(lambda: path.exists() and path.read_text(), path)
+    return path.read_text()
+
+
+def alive(pid):
+    with contextlib.suppress(OSError):
+        # Dead but not yet collected is dead.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+BASE = 'BASE=${SAGEMAKER_BASE_DIR:-/opt/ml}; cd "$BASE"; '
+PYTHON_BASE = """
+import os, pathlib, signal, subprocess, sys, time
+base = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
+def put(name, text):
+    (base / ".part").write_text(str(text)); (base / ".part").rename(base / name)
+"""
+
+
+def test_the_files_of_its_base_folder_are_there_and_what_it_writes_arrives(job):
+    job.base().mkdir(parents=True)
+    (job.base() / "given").write_text("42")
+    (instance,) = job.start(sh(BASE + "cp given written"))
+    assert instance.wait(SOON_S) == 0
+    assert (job.base() / "written").read_text() == "42"
+
+
+@pytest.mark.parametrize("code", [0, 3, 255])
+def test_the_exit_code_is_the_main_processs(job, code):
+    (instance,) = job.start(sh(f"exit {code}"))
+    assert instance.wait(SOON_S) == code
+
+
+def test_a_main_process_that_is_killed_exits_with_128_and_the_signal(job):
+    (instance,) = job.start(["sleep", "1000"])
+    instance.kill()
+    assert instance.wait(SOON_S) == 128 + signal.SIGKILL
+
+
+def test_a_main_process_killed_from_outside_by_its_pid_exits_with_128_and_the_signal(job):
+    (instance,) = job.start(["sleep", "1000"])
+    os.kill(instance.pid, signal.SIGKILL)
+    assert instance.wait(SOON_S) == 128 + signal.SIGKILL
+
+
+def test_waiting_too_short_raises_timeout_error(job):
+    (instance,) = job.start(["sleep", "1000"])
+    with pytest.raises(TimeoutError):
+        instance.wait(0.05)
+
+
+def test_a_command_that_is_not_there_is_said_and_nothing_is_left(kind, tmp_path):
+    with opened(kind, tmp_path / "job") as job, pytest.raises(RaysmError, match="algo-2: exec no-such-command"):
+        job.start(["sleep", "1000"], ["no-such-command"])
+    assert_nothing_left(tmp_path / "job")
+
+
+def test_the_log_is_whole_with_a_last_line_that_has_no_newline(job):
+    (instance,) = job.start(sh("seq 1 20000; echo error >&2; printf 'the end'"))
+    instance.wait(SOON_S)
+    lines = job.log().split("\n")
+    assert lines == [str(i) for i in range(1, 20001)] + ["error", "the end"]
+
+
+def test_the_environment_is_what_was_given_and_nothing_of_the_callers(job, monkeypatch):
+    monkeypatch.setenv("A_SECRET_OF_THE_CALLER", "x")
+    (instance,) = job.start(["env"], variables={"GIVEN": "a b=c"})
+    instance.wait(SOON_S)
+    assert "GIVEN=a b=c\n" in job.log()
+    assert "A_SECRET_OF_THE_CALLER" not in job.log()
+
+
+def test_its_home_is_its_own_and_its_stdin_is_empty(job):
+    (instance,) = job.start(sh("cat; cd; pwd; touch file"))
+    assert instance.wait(SOON_S) == 0
+    assert job.log().strip() == str(job.root / "algo-1" / "home")
+    assert (job.root / "algo-1" / "home" / "file").exists()
+
+
+def test_when_the_main_process_is_killed_its_children_go_too_even_daemons(job):
+    code = PYTHON_BASE + textwrap.dedent("""
+        child = subprocess.Popen(["sleep", "1000"])
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                put("daemon", os.readlink("/proc/self/ns/pid"))
+                time.sleep(1000)
+            os._exit(0)
+        os.wait()
+        time.sleep(1000)
+    """)
+    (instance,) = job.start([sys.executable, "-c", code])
+    wait_for_file(job.base() / "daemon")
+    below = _below(instance)
+    assert len(below) == 2
+    os.kill(instance.pid, signal.SIGKILL)
+    instance.wait(SOON_S)
+    assert [pid for pid in below if alive(pid)] == []
+
+
+def _below(instance):
+    """The processes in an instance beside its main process, as this machine numbers them."""
+    keeper = instance.keeper.pid
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    found, known = [], {keeper}
+    while more := {pid for pid, parent in parents.items() if parent in known} - known:
+        known |= more
+        found += more
+    return sorted(set(found) - {instance.pid})
+
+
+def test_when_the_main_process_ends_well_its_children_go_too(job):
+    (instance,) = job.start(sh(BASE + "setsid sleep 1000 & echo yes >ready; until [ -e go ]; do sleep 0.02; done"))
+    wait_for_file(job.base() / "ready")
+    below = _below(instance)
+    (job.base() / "go").touch()
+    assert instance.wait(SOON_S) == 0
+    assert len(below) >= 1
+    assert [pid for pid in below if alive(pid)] == []
+
+
+def test_sigterm_reaches_the_main_process_alone(job):
+    code = PYTHON_BASE + textwrap.dedent("""
+        child = subprocess.Popen([sys.executable, "-c", '''
+        import os, pathlib, signal, sys
+        heard = []
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, lambda number, frame: heard.append(number))
+        print("ready", flush=True)
+        while signal.SIGUSR1 not in heard:
+            signal.pause()
+        print(*[int(number) for number in heard])
+        '''.replace("\\n        ", "\\n")], stdout=subprocess.PIPE, text=True)
+        child.stdout.readline()
+        def heard(number, frame):
+            child.send_signal(signal.SIGUSR1)
+            put("child", child.communicate()[0].strip())
+            os._exit(7)
+        signal.signal(signal.SIGTERM, heard)
+        put("ready", "yes")
+        while True:
+            signal.pause()
+    """)
+    (instance,) = job.start([sys.executable, "-c", code])
+    wait_for_file(job.base() / "ready")
+    instance.signal(signal.SIGTERM)
+    assert instance.wait(SOON_S) == 7
+    assert (job.base() / "child").read_text() == str(int(signal.SIGUSR1))
+
+
+def test_a_signal_after_the_end_is_harmless(job):
+    (instance,) = job.start(["true"])
+    instance.wait(SOON_S)
+    instance.signal(signal.SIGTERM)
+    instance.end()
+    instance.end()
+    assert instance.exited.result() == 0
+
+
+def test_signals_have_their_default_effect_in_the_main_process(job):
+    (instance,) = job.start(sh("grep -E 'Sig(Blk|Ign)' /proc/self/status"))
+    instance.wait(SOON_S)
+    masks = {int(line.split()[1], 16) for line in job.log().splitlines()}
+    assert masks == {0}
+
+
+def test_it_inherits_no_descriptor_but_the_three(job):
+    (instance,) = job.start(sh("ls /proc/self/fd"))
+    instance.wait(SOON_S)
+    # The fourth is that of ls itself, which reads the folder.
+    assert job.log().split() == ["0", "1", "2", "3"]
+
+
+def test_its_cpus_are_its_share(job):
+    cpu = sorted(os.sched_getaffinity(0))[-1]
+    code = "import os; print(sorted(os.sched_getaffinity(0))); print(os.environ['RAYSM_CPUS'])"
+    (instance,) = job.start([sys.executable, "-c", code], share=Share(cpus=(cpu,)))
+    instance.wait(SOON_S)
+    assert job.log().strip() == f"[{cpu}]\n1"
+
+
+def test_a_linked_folder_and_a_linked_file_appear_without_being_copied(job, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "part-1").write_text("one")
+    single = tmp_path / "single file"
+    single.write_text("two")
+    links = (
+        Link(source=data, target=job.base() / "input" / "data" / "all"),
+        Link(source=single, target=job.base() / "input" / "data" / "one" / "single file"),
+    )
+    (instance,) = job.start(
+        sh(BASE + "cat input/data/all/part-1 'input/data/one/single file'; stat -Lc %i input/data/all/part-1"),
+        links=links,
+    )
+    instance.wait(SOON_S)
+    assert job.log() == f"onetwo{(data / 'part-1').stat().st_ino}\n"
+
+
+def test_when_the_parent_is_killed_nothing_is_left(kind, tmp_path):
+    root = tmp_path / "job"
+    code = f"""
+        import os, sys
+        sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+        from pathlib import Path
+        from tests.local.test_instances import Job, sh
+        from raysm.local.instances import KINDS
+        job = Job(KINDS[{kind!r}](), Path({str(root)!r}))
+        started = job.start(*[sh("setsid sleep 1000 & sleep 1000")] * 2)
+        print(*[instance.pid for instance in started], flush=True)
+        os.kill(os.getpid(), 9)
+    """
+    parent = subprocess.Popen([*python(code)], stdout=subprocess.PIPE, text=True)
+    pids = parent.communicate(timeout=SOON_S)[0].split()
+    assert parent.returncode == -signal.SIGKILL
+    assert len(pids) == 2
+    # What a scratch folder is to a dead owner, the next one sweeps.
+    with opened(kind, tmp_path / "next"):
+        KINDS["process"]().close()
+        assert_nothing_left(root, owner=parent.pid)
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_when_its_keeper_is_killed_the_instance_ends_and_nothing_is_left(job):
+    (instance,) = job.start(sh(BASE + "setsid sleep 1000 & echo yes >ready; sleep 1000"))
+    wait_for_file(job.base() / "ready")
+    below = _below(instance)
+    os.kill(instance.keeper.pid, signal.SIGKILL)
+    assert instance.wait(SOON_S) == 128 + signal.SIGKILL
+    wait_for(lambda: not any(alive(pid) for pid in [*below, instance.pid]), "all dead")
+
+
+def test_two_jobs_at_once_do_not_meet(kind, job, tmp_path):
+    with opened(kind, tmp_path / "other") as other:
+        instances = [one.start(sh(BASE + "hostname >name; echo yes >ready; sleep 1000"))[0] for one in (job, other)]
+        for one in (job, other):
+            wait_for_file(one.base() / "ready")
+        other.close()
+        assert instances[1].exited.done()
+        assert not instances[0].exited.done()
+
+
+def test_opt_ml_of_this_machine_is_untouched(job):
+    before = _tree(Path("/opt"))
+    (instance,) = job.start(sh(BASE + "mkdir -p model; echo x >model/x"))
+    assert instance.wait(SOON_S) == 0
+    assert _tree(Path("/opt")) == before
+
+
+def _tree(folder):
+    shown = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    below = {path: path.stat().st_mtime_ns for path in (folder / "ml").rglob("*")} if (folder / "ml").exists() else {}
+    return shown | below
+
+
+LISTEN = (
+    PYTHON_BASE
+    + """
+import socket
+listener = socket.socket()
+listener.bind((sys.argv[1], int(sys.argv[2])))
+listener.listen()
+put("ready", "yes")
+while True:
+    listener.accept()[0].sendall(b"hello")
+"""
+)
+
+
+def test_this_machine_reaches_the_head_at_its_address(job):
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    (instance,) = job.start([sys.executable, "-c", LISTEN, "0.0.0.0", str(port)])
+    wait_for_file(job.base() / "ready")
+    with socket.create_connection((instance.address, port), timeout=SOON_S) as connection:
+        assert connection.recv(5) == b"hello"
+
+
+namespace_only = pytest.mark.parametrize(
+    "kind", [pytest.param("namespace", marks=pytest.mark.namespace)], indirect=True
+)
+
+
+@namespace_only
+def test_instances_reach_each_other_by_name(job):
+    call = (
+        PYTHON_BASE
+        + """
+import socket
+while True:
+    try:
+        put("heard", socket.create_connection(("algo-1", 4000), timeout=5).recv(5).decode())
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.02)
+"""
+    )
+    instances = job.start([sys.executable, "-c", LISTEN, "algo-1", "4000"], [sys.executable, "-c", call])
+    assert instances[1].wait(SOON_S) == 0
+    assert (job.base("algo-2") / "heard").read_text() == "hello"
+
+
+@namespace_only
+def test_a_namespace_instance_has_its_own_name_address_and_pid_1(job):
+    code = "import os, socket; print(os.getpid(), socket.gethostname(), socket.gethostbyname(socket.gethostname()))"
+    instances = job.start(["true"], [sys.executable, "-c", code])
+    instances[1].wait(SOON_S)
+    assert job.log("algo-2").split() == ["1", "algo-2", instances[1].address]
+
+
+@namespace_only
+def test_a_namespace_instance_sees_its_own_processes_alone(job):
+    (instance,) = job.start(sh("ls /proc | grep '^[0-9]' | sort -n | head -1; ls -d /proc/[0-9]* | wc -l"))
+    instance.wait(SOON_S)
+    first, count = job.log().split()
+    assert first == "1"
+    assert int(count) < 6
+
+
+@namespace_only
+def test_a_namespace_instances_tmp_shm_and_opt_ml_are_its_own(job):
+    (instance,) = job.start(
+        sh(
+            "touch /tmp/raysm-test-own /dev/shm/raysm-test-own /opt/ml/own /opt/raysm-test-own;"
+            "df -B1 --output=size /dev/shm"
+        ),
+        share=Share(memory_bytes=200 * 2**20),
+    )
+    assert instance.wait(SOON_S) == 0
+    for path in ("/tmp/raysm-test-own", "/dev/shm/raysm-test-own", "/opt/ml/own", "/opt/raysm-test-own"):
+        assert not Path(path).exists()
+    assert (job.base() / "own").exists()
+    assert job.log().split()[-1] == str(100 * 2**20)
+
+
+@namespace_only
+def test_a_namespace_instance_sees_all_of_opt_and_of_tmp_what_python_needs(job, tmp_path):
+    (tmp_path / "foreign").write_text("of this machine")
+    code = f"import os, raysm; print(sorted(os.listdir('/opt'))); print(os.path.exists({str(tmp_path / 'foreign')!r}))"
+    (instance,) = job.start([sys.executable, "-c", code])
+    assert instance.wait(SOON_S) == 0
+    assert job.log().split("\n")[:2] == [str(sorted({*os.listdir("/opt"), "ml"})), "False"]
+
+
+@namespace_only
+def test_what_is_linked_into_a_namespace_instance_is_read_only_there(job, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "x").write_text("given")
+    link = Link(source=data, target=job.base() / "input" / "data" / "all")
+    (instance,) = job.start(sh("cd /opt/ml/input/data/all; echo y >x; echo y >new; true"), links=(link,))
+    instance.wait(SOON_S)
+    assert job.log().count("Read-only file system") == 2
+    assert [(path.name, path.read_text()) for path in data.iterdir()] == [("x", "given")]
+
+
+@namespace_only
+def test_looking_up_a_foreign_name_in_a_namespace_instance_fails_at_once(job):
+    code = """
+        import socket, time
+        start = time.monotonic()
+        try:
+            socket.gethostbyname("example.org")
+        except OSError:
+            print(time.monotonic() - start)
+    """
+    (instance,) = job.start(python(code))
+    assert instance.wait(SOON_S) == 0
+    assert float(job.log()) < 3
+
+
+def test_process_instances_are_told_distinct_free_ports_and_a_short_folder_for_ray(tmp_path):
+    with opened("process", tmp_path / "job") as job:
+        code = "import os; print(os.environ['RAYSM_PORTS']); print(os.environ['RAYSM_RAY_TEMP_DIR'])"
+        instances = job.start([sys.executable, "-c", code], [sys.executable, "-c", code])
+        for instance in instances:
+            instance.wait(SOON_S)
+        first, second = (job.log(host).split("\n") for host in ("algo-1", "algo-2"))
+    ports = json.loads(first[0])
+    assert json.loads(second[0]) == ports
+    assert len({ports[name] for name in ("control", "gcs", "dashboard")}) == 3
+    assert first[1] != second[1]
+    # A Ray session adds 64 characters to it, of 107 that the path of a socket has.
+    assert max(len(first[1]), len(second[1])) <= 43

@@ -1,0 +1,43 @@
+"""The division of one machine."""
+
+import pytest
+
+from raysm.local.instances.share import SMALLEST_OBJECT_STORE, Machine, measure, split
+
+GIB = 2**30
+
+
+def machine(**fields):
+    return Machine(**{"cpus": (0, 1, 2, 3, 4), "memory_bytes": 100 * GIB, "shm_bytes": 50 * GIB, **fields})
+
+
+def test_cpus_are_divided_without_overlap_where_there_are_enough():
+    assert [share.cpus for share in split(machine(), 2)] == [(0, 1, 2), (3, 4)]
+
+
+def test_more_instances_than_cpus_take_turns():
+    assert [share.cpus for share in split(machine(cpus=(3, 7)), 5)] == [(3,), (7,), (3,), (7,), (3,)]
+
+
+def test_memory_is_divided_after_the_machine_has_kept_some():
+    assert {share.memory_bytes for share in split(machine(), 4)} == {20 * GIB}
+
+
+def test_the_object_store_is_limited_by_the_memory_and_by_shm():
+    assert split(machine(), 1)[0].object_store_bytes == 24 * GIB
+    assert split(machine(shm_bytes=10 * GIB), 2)[0].object_store_bytes == 4 * GIB
+    assert split(machine(shm_bytes=1), 1)[0].object_store_bytes == SMALLEST_OBJECT_STORE
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"), [((), [None, None]), (("a",), [("a",), ()]), (("a", "b"), [("a",), ("b",)])]
+)
+def test_gpus_are_divided_and_an_instance_without_one_sees_none(gpus, expected):
+    assert [share.gpus for share in split(machine(gpus=gpus), 2)] == expected
+
+
+def test_this_machine_has_a_cpu_and_memory():
+    found = measure()
+    assert found.cpus
+    assert found.memory_bytes > 0
+    assert found.shm_bytes > 0

@@ -1,0 +1,71 @@
+"""What a local job left on this machine: processes, namespaces, mounts, links, folders."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from raysm.local.scratch import PREFIX
+
+
+def left_behind(root: Path, owner: int | None = None) -> list[str]:
+    """Return what is left of the jobs that process ``owner`` (default: this one) ran below ``root``, for people.
+
+    A job's processes are known by a path below ``root`` or the owner's scratch folder in their arguments, environment
+    or working directory, its keepers by the owner that their arguments name, its links by the owner in their alias. A
+    network namespace without a name lives as long as a process in it, hence is found with that.
+    """
+    owner = owner or os.getpid()
+    scratch = f"{PREFIX}{owner}-"
+    marks = [os.fsencode(f"{root}/"), scratch.encode(), f", owner {owner}".encode() + b"\0"]
+    return [
+        *_processes(marks, but={os.getpid()}),
+        *_mounts(root),
+        *_links(owner),
+        *(f"folder {path}" for path in Path("/tmp").glob(f"{scratch}*")),
+    ]
+
+
+def assert_nothing_left(root: Path, owner: int | None = None, within_s: float = 5.0) -> None:
+    """Fail if something is left after ``within_s``: the kernel takes a moment to remove namespaces."""
+    deadline_s = time.monotonic() + within_s
+    while found := left_behind(root, owner):
+        assert time.monotonic() < deadline_s, "left behind:\n" + "\n".join(found)
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def leaving_nothing(root: Path, within_s: float = 5.0):
+    """Check at the end of the block, also where it raises, that nothing of a job below ``root`` is left."""
+    try:
+        yield
+    finally:
+        assert_nothing_left(root, within_s=within_s)
+
+
+def _processes(marks, but):
+    for folder in Path("/proc").glob("[0-9]*"):
+        if int(folder.name) in but:
+            continue
+        with contextlib.suppress(OSError):
+            arguments = (folder / "cmdline").read_bytes()
+            seen = arguments + b"\0" + (folder / "environ").read_bytes() + os.readlink(folder / "cwd").encode() + b"/"
+            if any(mark in seen for mark in marks):
+                shown = arguments.replace(b"\0", b" ").decode(errors="replace")
+                yield f"process {folder.name} in {os.readlink(folder / 'ns' / 'net')}: {shown}"
+
+
+def _mounts(root):
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        if str(root) in line:
+            yield f"mount {line}"
+
+
+def _links(owner):
+    if shutil.which("ip"):
+        for link in json.loads(subprocess.check_output(["ip", "-json", "link", "show"])):
+            if link.get("ifalias", "").endswith(f", owner {owner}"):
+                yield f"link {link['ifname']}"
