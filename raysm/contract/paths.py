@@ -81,3 +81,8 @@ class Paths:
     def checkpoints(self) -> Path:
         """Synchronised with the checkpoint URI where the job has one; all hosts share one prefix there."""
         return self.base / "checkpoints"
+
+    @property
+    def scratch(self) -> Path:
+        """What this instance needs for itself while the job runs: never uploaded, lost with the instance."""
+        return self.base / "scratch"

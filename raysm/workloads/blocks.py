@@ -1,0 +1,244 @@
+"""Share-nothing work: one function over many blocks, on all instances, each task told its block only.
+
+What flows in is a function and blocks, what flows out are values in the order in which they are finished, one at a
+time. At most ``in_flight`` blocks are unfinished at any moment, and a new one begins when the caller has taken a
+value: memory depends on neither the number of blocks nor the speed of whoever consumes the values.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sized
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, cast
+
+import ray
+from ray.exceptions import RayError, RayTaskError, TaskUnschedulableError
+
+from raysm.contract.names import LABEL_HOST
+from raysm.errors import BlockFailed, InstanceLost, InvalidRequest
+from raysm.workloads.files import FileBlock, file_blocks
+from raysm.workloads.record import BlockRecord
+
+__all__ = ["FileBlock", "RowBlock", "TileBlock", "file_blocks", "map_blocks", "row_blocks", "task_slots"]
+
+B = TypeVar("B")
+V = TypeVar("V")
+
+LOST_AFTER_S = 60.0
+"""How long the instance that a block is bound to may be away before the block is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlock:
+    """Consecutive rows."""
+
+    start: int
+    """First row."""
+    stop: int
+    """The row after the last."""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.stop - self.start
+
+    def __str__(self) -> str:
+        """Return the block's name in messages and records."""
+        return f"rows {self.start} to {self.stop - 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class TileBlock:
+    """A rectangle of a matrix."""
+
+    rows: RowBlock
+    """Its rows."""
+    columns: RowBlock
+    """Its columns."""
+
+    def __str__(self) -> str:
+        """Return the block's name in messages and records."""
+        return f"{self.rows}, columns {self.columns.start} to {self.columns.stop - 1}"
+
+
+def row_blocks(rows: int, block_rows: int) -> list[RowBlock]:
+    """Cut ``rows`` rows into blocks of ``block_rows``, the last one smaller.
+
+    Raises:
+        InvalidRequest: ``rows`` is negative, or ``block_rows`` below 1.
+    """
+    if rows < 0 or block_rows < 1:
+        raise InvalidRequest(f"row_blocks: rows must be at least 0 and block_rows at least 1, got {rows}, {block_rows}")
+    return [RowBlock(start, min(start + block_rows, rows)) for start in range(0, rows, block_rows)]
+
+
+class _Record(Protocol):
+    """What ``map_blocks`` needs of a ``BlockRecord``."""
+
+    def __contains__(self, block: object) -> bool: ...
+    def save(self, block: object, value: Any) -> None: ...
+    def load(self, block: object) -> Any: ...
+
+
+@dataclass(slots=True)
+class _Running:
+    block: Any
+    attempt: int
+
+
+def map_blocks(
+    function: Callable[[B], V],
+    blocks: Iterable[B],
+    *,
+    num_cpus: float = 1.0,
+    num_gpus: float = 0,
+    retries: int = 3,
+    record: BlockRecord[V] | None = None,
+    on_progress: Callable[[int, int | None], None] | None = None,
+    in_flight: int | None = None,
+) -> Iterator[tuple[B, V]]:
+    """Call ``function(block)`` for every block, as Ray tasks spread over all instances, and yield what they return.
+
+    Ray must be connected (``ray.init()`` in a script of ``raysm run``). The function is shipped once and should be
+    given what all blocks share by ``functools.partial``. A block with an attribute ``host`` that is not None runs on
+    that instance.
+
+    Args:
+        function: Pure: a block that is tried again, or a job that is restarted, has to return the same.
+        blocks: Values that pickle; ``str(block)`` names each in messages and in the record.
+        num_cpus: CPUs of one task; NumPy uses as many threads where ``OMP_NUM_THREADS`` is not set.
+        num_gpus: GPUs of one task.
+        retries: How often a block is tried again after an error, a crash, a lost instance or too little memory.
+        record: Where finished blocks are kept; those that it holds are not computed but read.
+        on_progress: Called with the number of finished blocks and of all (None if ``blocks`` has no length).
+        in_flight: Most unfinished blocks at a time; None is two for each task that the cluster can run at once.
+
+    Yields:
+        (block, value), in the order in which they are finished.
+
+    Raises:
+        BlockFailed: A block failed ``1 + retries`` times; the others are cancelled.
+        InvalidRequest: No instance has the CPUs and GPUs of one task; or the function said so of its input, which is
+            not tried again.
+        InstanceLost: The instance that a block is bound to went away and did not come back.
+    """
+    if retries < 0:
+        raise InvalidRequest(f"map_blocks: retries must be at least 0, got {retries}")
+    limit = 2 * task_slots(num_cpus, num_gpus) if in_flight is None else in_flight
+    if limit < 1:
+        raise InvalidRequest(f"map_blocks: in_flight must be at least 1, got {limit}")
+    total = len(blocks) if isinstance(blocks, Sized) else None
+    shipped = ray.put(function)
+    task = ray.remote(max_retries=0)(_call).options(
+        num_cpus=num_cpus, num_gpus=num_gpus, scheduling_strategy="SPREAD", name=_name(function)
+    )
+    done = 0
+    for block, value in _finish(task, shipped, iter(blocks), limit, 1 + retries, cast("_Record | None", record)):
+        done += 1
+        yield block, value
+        del value  # The caller's is the only reference while the next value comes.
+        if on_progress is not None:
+            on_progress(done, total)
+
+
+def _finish(
+    task: Any, shipped: Any, waiting: Iterator[Any], limit: int, attempts: int, record: _Record | None
+) -> Iterator[tuple[Any, Any]]:
+    running: dict[Any, _Running] = {}
+    exhausted = False
+    presence = _Presence()
+    try:
+        while True:
+            while len(running) < limit and not exhausted:
+                block = next(waiting, running)
+                if block is running:
+                    exhausted = True
+                elif record is not None and block in record:
+                    yield block, record.load(block)
+                else:
+                    running[_submit(task, shipped, block)] = _Running(block, 1)
+            if not running:
+                return
+            ready, _ = ray.wait(list(running), num_returns=1, timeout=10.0)
+            if not ready:
+                presence.check([entry.block for entry in running.values()])
+                continue
+            entry = running.pop(ready[0])
+            try:
+                value = ray.get(ready[0])
+            except RayError as error:
+                _judge(error, entry, attempts)
+                running[_submit(task, shipped, entry.block)] = _Running(entry.block, entry.attempt + 1)
+                continue
+            finally:
+                del ready
+            if record is not None:
+                record.save(entry.block, value)
+            yield entry.block, value
+            del value
+    finally:
+        for reference in running:
+            ray.cancel(reference, force=True)
+
+
+def _judge(error: RayError, entry: _Running, attempts: int) -> None:
+    """Raise what ends the work; return if the block may be tried again."""
+    cause = error.cause if isinstance(error, RayTaskError) else None
+    if isinstance(cause, InvalidRequest):
+        raise cause from None
+    if entry.attempt >= attempts or isinstance(error, TaskUnschedulableError):
+        text = error.traceback_str if isinstance(error, RayTaskError) else f"{type(error).__name__}: {error}"
+        raise BlockFailed(str(entry.block), entry.attempt, text.strip()) from None
+
+
+def _submit(task: Any, shipped: Any, block: Any) -> Any:
+    host = getattr(block, "host", None)
+    chosen = task if host is None else task.options(label_selector={LABEL_HOST: host}, scheduling_strategy="DEFAULT")
+    return chosen.remote(shipped, block)
+
+
+def _call(function: Callable[[Any], Any], block: Any) -> Any:
+    return function(block)
+
+
+def _name(function: Any) -> str:
+    inner = getattr(function, "func", function)
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def task_slots(num_cpus: float = 1.0, num_gpus: float = 0) -> int:
+    """Return how many tasks of that size the cluster can run at once.
+
+    Raises:
+        InvalidRequest: None.
+    """
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    at_once = 0
+    for resources in nodes:
+        fits = [resources.get(name, 0) / need for name, need in (("CPU", num_cpus), ("GPU", num_gpus)) if need > 0]
+        at_once += math.floor(min(fits, default=1.0) + 1e-9)
+    if at_once == 0:
+        most = max((node.get("CPU", 0) for node in nodes), default=0), max((n.get("GPU", 0) for n in nodes), default=0)
+        raise InvalidRequest(
+            f"no instance can run a task of num_cpus={num_cpus:g} and num_gpus={num_gpus:g}: the largest offers "
+            f"{most[0]:g} CPUs and {most[1]:g} GPUs"
+        )
+    return at_once
+
+
+class _Presence:
+    """Since when an instance that a block is bound to has been away."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def check(self, blocks: list[Any]) -> None:
+        bound = {block.host: block for block in blocks if getattr(block, "host", None) is not None}
+        if not bound:
+            return
+        alive = {node["Labels"].get(LABEL_HOST) for node in ray.nodes() if node["Alive"]}
+        now = time.monotonic()
+        self._since = {host: self._since.get(host, now) for host in bound if host not in alive}
+        for host, since in self._since.items():
+            if now - since > LOST_AFTER_S:
+                raise InstanceLost(f"{host} is away for {now - since:.0f} s, and only it has {bound[host]}")

@@ -1,0 +1,209 @@
+"""From the instances into one file on the head, in bounded memory, written beside and renamed.
+
+What flows in are values as blocks finish (``map_blocks`` has brought them to the head and recorded them), or the
+tiles of one large array; what flows out is a file, its size and its digest.
+"""
+
+import contextlib
+import errno
+import hashlib
+import io
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from raysm.contract.result import ResultFile
+from raysm.contract.store import replacing
+from raysm.errors import NoRoom
+from raysm.workloads.blocks import TileBlock
+
+__all__ = ["ArrayFile", "check_room", "move", "regroup", "sha256_of", "write_parquet"]
+
+SPARE_BYTES = 16 << 20
+"""Left free on every disk that is written to."""
+
+CHUNK_BYTES = 8 << 20
+
+
+def check_room(
+    needs: Iterable[tuple[Path, int]], free: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free
+) -> None:
+    """Check that the disks have room for (folder, bytes); folders on one disk share its room.
+
+    Raises:
+        NoRoom: One has not; the message has what is needed, what is free, and where.
+    """
+    wanted: dict[int, int] = defaultdict(int)
+    folders: dict[int, Path] = {}
+    for folder, size in needs:
+        existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        device = existing.stat().st_dev
+        wanted[device] += size
+        folders.setdefault(device, existing)
+    for device, size in wanted.items():
+        available = free(folders[device])
+        if available < size + SPARE_BYTES:
+            raise NoRoom(
+                f"the disk of {folders[device]} on the head has {available / 1e9:.2f} GB free, the result needs "
+                f"{size / 1e9:.2f} GB; give the instance a larger volume, or ask for less (a smaller k)"
+            )
+
+
+@contextlib.contextmanager
+def _full_disk_is_no_room(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise NoRoom(f"the disk of {path.parent} became full while {path.name} was written") from error
+
+
+class _Digesting(io.RawIOBase):
+    """A file that knows the digest of what was written to it, all of it in order."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+        self.written = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._file.write(data)
+        self.digest.update(data)
+        self.written += memoryview(data).nbytes
+        return memoryview(data).nbytes
+
+    def tell(self) -> int:
+        return self.written
+
+
+def write_parquet(path: Path, schema: pa.Schema, groups: Iterable[pa.Table], *inner: int) -> ResultFile:
+    """Write one Parquet file, each table of ``groups`` as one row group of it.
+
+    The bytes depend on the groups alone: give them sizes that do not depend on who computed them. ``inner`` is what the
+    result's shape has beside the number of rows: the k of top-k.
+
+    Raises:
+        NoRoom: The disk became full.
+    """
+    rows = 0
+    with _full_disk_is_no_room(path), replacing(path) as beside:
+        with beside.open("wb") as file:
+            sink = _Digesting(file)
+            with pq.ParquetWriter(
+                pa.PythonFile(sink, mode="w"), schema, compression="zstd", use_dictionary=False, write_statistics=False
+            ) as writer:
+                for group in groups:
+                    rows += group.num_rows
+                    writer.write_table(group.combine_chunks(), row_group_size=max(1, group.num_rows))
+        beside.chmod(0o644)
+    return ResultFile(
+        name=path.name,
+        shape=(rows, *inner),
+        bytes=sink.written,
+        sha256=sink.digest.hexdigest(),
+        how_to_read=f'pyarrow.parquet.read_table("{path.name}")',
+    )
+
+
+def regroup(chunks: Iterable[tuple[NDArray[Any], ...]], size: int) -> Iterator[tuple[NDArray[Any], ...]]:
+    """Cut a stream of equally long arrays anew: ``size`` entries each time, fewer at the end."""
+    waiting: list[tuple[NDArray[Any], ...]] = []
+    length = 0
+    for chunk in chunks:
+        waiting.append(chunk)
+        length += len(chunk[0])
+        if length >= size:
+            joined = tuple(np.concatenate(parts) for parts in zip(*waiting, strict=True))
+            for start in range(0, length - size + 1, size):
+                yield tuple(part[start : start + size] for part in joined)
+            rest = length % size
+            waiting, length = [tuple(part[len(part) - rest :] for part in joined)], rest
+    if length:
+        yield tuple(np.concatenate(parts) for parts in zip(*waiting, strict=True))
+
+
+class ArrayFile:
+    """A two-dimensional array on disk, written tile by tile at the right places, never held in memory."""
+
+    def __init__(self, path: Path, header: bytes, rows: int, columns: int, dtype: np.dtype[Any]) -> None:
+        """Open ``path``, or make it at its full size; what is in it stays."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._offset = len(header)
+        self._columns = columns
+        self._dtype = dtype
+        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b", buffering=0)
+        self._file.truncate(self._offset + rows * columns * dtype.itemsize)
+        self._write_at(0, memoryview(header))
+
+    def write(self, block: TileBlock, values: NDArray[Any]) -> str:
+        """Write a tile; return its digest.
+
+        Raises:
+            NoRoom: The disk became full.
+        """
+        values = np.ascontiguousarray(values, dtype=self._dtype)
+        with _full_disk_is_no_room(self.path):
+            if block.columns.rows == self._columns:
+                self._write_at(self._position(block.rows.start, 0), values.data.cast("B"))
+            else:
+                for row, line in enumerate(values, start=block.rows.start):
+                    self._write_at(self._position(row, block.columns.start), line.data.cast("B"))
+        return hashlib.sha256(values.data.cast("B")).hexdigest()
+
+    def holds(self, block: TileBlock, digest: str) -> bool:
+        """Whether the tile on disk is the one that ``write`` returned this digest for."""
+        found = hashlib.sha256()
+        width = block.columns.rows * self._dtype.itemsize
+        for row in range(block.rows.start, block.rows.stop):
+            self._file.seek(self._position(row, block.columns.start))
+            found.update(self._file.read(width))
+        return found.hexdigest() == digest
+
+    def close(self) -> None:
+        """Synchronise it to the disk and close it."""
+        if not self._file.closed:
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+    def _position(self, row: int, column: int) -> int:
+        return self._offset + (row * self._columns + column) * self._dtype.itemsize
+
+    def _write_at(self, position: int, data: memoryview) -> None:
+        self._file.seek(position)
+        while data:
+            data = data[cast(int, self._file.write(data)) :]
+
+
+def sha256_of(path: Path) -> str:
+    """Return the digest of a file, read in chunks."""
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            found.update(chunk)
+    return found.hexdigest()
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename a whole file to its place, or copy it there and rename it where that is another disk."""
+    try:
+        source.replace(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        with _full_disk_is_no_room(target), replacing(target) as beside:
+            shutil.copyfile(source, beside)
+            beside.chmod(0o644)
+        source.unlink()

@@ -1,0 +1,144 @@
+"""Finished blocks on the head's disk, so that a restarted job goes on where it stopped.
+
+A folder holds one file for each finished block; it is written beside and renamed, so its existence says that it was
+whole. It may have travelled since (checkpoints go to S3 and come back), so a file is believed only if its own first
+line names this record's key and this block, and the digest of its content. Anything else is removed and computed
+again.
+"""
+
+import contextlib
+import hashlib
+import json
+import mmap
+import pickle
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from raysm.contract.store import replacing
+from raysm.errors import NoRoom
+
+__all__ = ["BlockRecord", "Buffers"]
+
+V = TypeVar("V")
+
+Buffers: TypeAlias = Sequence[bytes | memoryview]
+"""What ``encode`` returns: written one after the other, without a copy."""
+
+MAX_LINE_BYTES = 4096
+
+
+def _pickled(value: Any) -> Buffers:
+    return [pickle.dumps(value, protocol=5)]
+
+
+class BlockRecord(Generic[V]):
+    """The values of finished blocks, by the text of the block."""
+
+    def __init__(
+        self,
+        folder: Path,
+        depends_on: Mapping[str, Any],
+        *,
+        encode: Callable[[V], Buffers] = _pickled,
+        decode: Callable[[memoryview], V] = pickle.loads,
+    ) -> None:
+        """Open the record in ``folder``, or begin it; what other requests recorded there is removed.
+
+        Args:
+            folder: For this record alone.
+            depends_on: Everything that the values depend on, as JSON: digests of the input, parameters, versions, the
+                block size. Another request never reuses them.
+            encode: Turns a value into bytes; the default pickles it.
+            decode: The reverse. It is given a mapped file, and may return views of it.
+        """
+        text = json.dumps(depends_on, sort_keys=True, separators=(",", ":"))
+        self.key = hashlib.sha256(text.encode()).hexdigest()
+        self.folder = folder / self.key[:32]
+        self._encode = encode
+        self._decode = decode
+        self._believed: set[str] = set()
+        if folder.exists():
+            for other in folder.iterdir():
+                if other.name != self.folder.name and other.is_dir():
+                    shutil.rmtree(other, ignore_errors=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for torn in self.folder.glob(".*"):
+            torn.unlink(missing_ok=True)
+
+    def path(self, block: object) -> Path:
+        """Return the file of a block."""
+        return self.folder / hashlib.sha256(str(block).encode()).hexdigest()[:32]
+
+    def __contains__(self, block: object) -> bool:
+        """Whether the block's value is here, and whole."""
+        path = self.path(block)
+        if path.name in self._believed:
+            return True
+        if not path.exists():
+            return False
+        if not self._whole(path, block):
+            path.unlink(missing_ok=True)
+            return False
+        self._believed.add(path.name)
+        return True
+
+    def save(self, block: object, value: V) -> None:
+        """Record a finished block.
+
+        Raises:
+            NoRoom: The disk is full.
+        """
+        buffers = self._encode(value)
+        digest = hashlib.sha256()
+        for buffer in buffers:
+            digest.update(buffer)
+        path = self.path(block)
+        try:
+            with replacing(path) as beside, beside.open("wb") as file:
+                file.write(self._line(block, digest.hexdigest()))
+                for buffer in buffers:
+                    file.write(buffer)
+        except OSError as error:
+            raise NoRoom(f"{block} cannot be recorded in {self.folder}: {error.strerror}") from error
+        self._believed.add(path.name)
+
+    def load(self, block: object) -> V:
+        """Return a recorded value.
+
+        Raises:
+            KeyError: It is not here: ask with ``in``.
+        """
+        if block not in self:
+            raise KeyError(str(block))
+        with self.path(block).open("rb") as file:
+            offset = len(file.readline(MAX_LINE_BYTES))
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return self._decode(memoryview(mapped)[offset:])
+
+    def size_bytes(self) -> int:
+        """Return the size of all that is recorded."""
+        return sum(path.stat().st_size for path in self.folder.iterdir())
+
+    def remove(self) -> None:
+        """Remove the record: its values are in the result."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self.folder.parent.rmdir()
+
+    def _line(self, block: object, digest: str) -> bytes:
+        line = json.dumps({"raysm_block": 1, "key": self.key, "block": str(block), "sha256": digest}).encode() + b"\n"
+        # Padded to a multiple of 64 bytes, so that arrays that follow are aligned.
+        return line[:-1].ljust(-len(line) % 64 + len(line) - 1) + b"\n"
+
+    def _whole(self, path: Path, block: object) -> bool:
+        try:
+            with path.open("rb") as file:
+                first = file.readline(MAX_LINE_BYTES)
+                digest = hashlib.sha256()
+                while chunk := file.read(4 << 20):
+                    digest.update(chunk)
+        except OSError:
+            return False
+        return first == self._line(block, digest.hexdigest())

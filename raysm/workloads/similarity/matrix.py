@@ -1,0 +1,357 @@
+"""The rows of a channel, as one matrix, mapped from this instance's own disk.
+
+What flows in is a file or a folder; what flows out is ``Matrix``, which reads and gathers rows without ever holding
+all of them. A folder's files are one matrix in the natural order of their names (``part-2`` before ``part-10``), the
+same on every instance. C-ordered ``.npy`` files are mapped where they lie. Everything else is first brought into a
+scratch folder of the instance, streamed: tables and compressed archives as ``.npy``, CSR matrices as their three
+arrays.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from raysm.errors import InvalidInput
+from raysm.workloads.similarity import archives, tables
+from raysm.workloads.similarity.npy import RowWriter, map_array, read_header, write_rows
+from raysm.workloads.similarity.score import Rows
+
+__all__ = ["Matrix", "digest", "matrix_files", "open_matrix", "peek", "read_ids"]
+
+CHUNK_BYTES = 16 << 20
+
+ROWS, IDS, DATA, INDICES, INDPTR, SHAPE = (
+    "rows.npy",
+    "ids.parquet",
+    "data.npy",
+    "indices.npy",
+    "indptr.npy",
+    "shape.npy",
+)
+
+
+def _suffix(path: Path) -> str | None:
+    name = path.name.lower()
+    return next((s for s in (".npy", ".npz", ".csv", ".csv.gz", ".parquet") if name.endswith(s)), None)
+
+
+def _natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
+    pieces = re.findall(r"\d+|\D+", name)
+    return [(0, int(p), "") if p.isdecimal() and p.isascii() else (1, 0, p) for p in pieces], name
+
+
+def matrix_files(path: Path) -> list[tuple[str, Path]]:
+    """List a channel's files as (name, path), in natural order; names that begin with ``.`` or ``_`` are passed over.
+
+    Raises:
+        InvalidInput: There is none, or one of them has no known suffix.
+    """
+    if not path.exists():
+        raise InvalidInput(f"{path} is not there; give a file, or a folder of files, with the rows of the matrix")
+    if path.is_file():
+        found = [(path.name, path)]
+    else:
+        names = [(file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file()]
+        shown = [(name, file) for name, file in names if not any(part[0] in "._" for part in name.split("/"))]
+        found = sorted(shown, key=lambda item: _natural(item[0]))
+    if not found:
+        raise InvalidInput(f"the folder {path} holds no files; put the rows of the matrix there")
+    for name, file in found:
+        if _suffix(file) is None:
+            raise InvalidInput(f"{name} is no matrix file: .npy, .npz, .csv, .csv.gz and .parquet are; take it away")
+        if file.stat().st_size == 0:
+            raise InvalidInput(f"{name} is empty; write it again, or take it away")
+    return found
+
+
+def peek(path: Path, id_column: str | None = None) -> tuple[int | None, int | None]:
+    """Return (rows, columns) from the files' headers alone; None for what only reading them all would tell.
+
+    Raises:
+        InvalidInput: A file is missing, empty, torn in its header or unsupported, or the numbers of columns differ.
+    """
+    rows: int | None = 0
+    columns: int | None = None
+    first = ""
+    for name, file in matrix_files(path):
+        file_rows, file_columns = _peek_file(file, id_column)
+        rows = None if rows is None or file_rows is None else rows + file_rows
+        if columns is not None and file_columns not in (None, columns):
+            raise InvalidInput(f"{name} has {file_columns} columns, {first} has {columns}; one matrix has one width")
+        if columns is None and file_columns is not None:
+            first, columns = name, file_columns
+    if rows == 0 or columns == 0:
+        raise InvalidInput(f"{path.name} has the shape ({rows}, {columns}); there is nothing to compute")
+    return rows, columns
+
+
+def _peek_file(file: Path, id_column: str | None) -> tuple[int | None, int | None]:
+    suffix = _suffix(file)
+    if suffix in (".npy", ".npz"):
+        _no_ids(file, id_column)
+        if suffix == ".npz":
+            shape = archives.shape(file)
+        else:
+            with file.open("rb") as stream:
+                shape = read_header(stream, file.name)[0]
+        if len(shape) != 2:
+            raise InvalidInput(f"{file.name} has the shape {shape}; expected 2 dimensions (rows, columns)")
+        return shape[0], shape[1]
+    if suffix == ".parquet":
+        table = tables.parquet_table(file, id_column)
+    else:
+        table = tables.csv_table(file, id_column)
+    return table.rows, table.columns
+
+
+def _no_ids(file: Path, id_column: str | None) -> None:
+    if id_column is not None:
+        raise InvalidInput(f"{file.name} has no columns with names; id_column={id_column!r} needs CSV or Parquet")
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file; of a folder, that of the lines ``<sha256>  <name>`` of its files in their order."""
+    sums = []
+    for name, file in matrix_files(path):
+        with file.open("rb") as stream:
+            sums.append((_sha256(stream), name))
+    if path.is_file() or len(sums) == 1:
+        return sums[0][0]
+    return hashlib.sha256("".join(f"{value}  {name}\n" for value, name in sums).encode()).hexdigest()
+
+
+def _sha256(stream: Any) -> str:
+    found = hashlib.sha256()
+    while chunk := stream.read(CHUNK_BYTES):
+        found.update(chunk)
+    return found.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Dense:
+    """Rows of one mapped array."""
+
+    array: NDArray[Any]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.array.shape[0], self.array.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.array.dtype
+
+    def read(self, start: int, stop: int) -> Rows:
+        return self.array[start:stop]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sparse:
+    """Rows of a CSR matrix, made dense where they are read; entries given twice are summed, as SciPy does."""
+
+    data: NDArray[Any]
+    indices: NDArray[Any]
+    indptr: NDArray[Any]
+    shape: tuple[int, int]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.data.dtype
+
+    def read(self, start: int, stop: int) -> Rows:
+        dense = np.zeros((stop - start, self.shape[1]), dtype=self.dtype)
+        first, last = int(self.indptr[start]), int(self.indptr[stop])
+        target = np.repeat(np.arange(stop - start), np.diff(self.indptr[start : stop + 1]))
+        np.add.at(dense, (target, self.indices[first:last]), self.data[first:last])
+        return dense
+
+
+class Matrix:
+    """Rows from one or several files.
+
+    Attributes:
+        rows: Number of rows, N.
+        columns: Number of columns, D.
+        dtype: Type of what is read: the files' common one.
+        names: The files, in order.
+    """
+
+    def __init__(self, parts: list[_Dense | _Sparse], names: list[str], id_files: list[Path]) -> None:
+        """Join the parts, one for each name.
+
+        Raises:
+            InvalidInput: Their widths differ, or there is no row or no column.
+        """
+        self.columns = parts[0].shape[1]
+        for name, part in zip(names, parts, strict=True):
+            if part.shape[1] != self.columns:
+                raise InvalidInput(
+                    f"{name} has {part.shape[1]} columns, {names[0]} has {self.columns}; one matrix has one width"
+                )
+        self._starts = np.cumsum([0, *(part.shape[0] for part in parts)])
+        self.rows = int(self._starts[-1])
+        if self.rows == 0 or self.columns == 0:
+            raise InvalidInput(f"the matrix has the shape ({self.rows}, {self.columns}); there is nothing to compute")
+        self.dtype = np.result_type(*(part.dtype for part in parts))
+        self.names = names
+        self.id_files = id_files
+        self._parts = parts
+
+    @property
+    def sparse(self) -> bool:
+        """Whether all parts are CSR."""
+        return all(isinstance(part, _Sparse) for part in self._parts)
+
+    def read(self, start: int, stop: int) -> Rows:
+        """Return rows[stop - start, D]: a view of the mapped file where they lie in one."""
+        first = int(np.searchsorted(self._starts, start, side="right")) - 1
+        if stop <= self._starts[first + 1]:
+            offset = int(self._starts[first])
+            return self._parts[first].read(start - offset, stop - offset).astype(self.dtype, copy=False)
+        rows = np.empty((stop - start, self.columns), dtype=self.dtype)
+        for part, begin in zip(self._parts, self._starts.tolist(), strict=False):
+            low, high = max(start, begin), min(stop, begin + part.shape[0])
+            if low < high:
+                rows[low - start : high - start] = part.read(low - begin, high - begin)
+        return rows
+
+
+def open_matrix(path: Path, scratch: Path, id_column: str | None = None) -> Matrix:
+    """Map the matrix at ``path``; what cannot be mapped as it is, is first brought into ``scratch``, once.
+
+    Raises:
+        InvalidInput: The files are no matrix; the message names the file, and the row and column where it can.
+    """
+    parts: list[_Dense | _Sparse] = []
+    id_files: list[Path] = []
+    files = matrix_files(path)
+    for _, file in files:
+        if _suffix(file) == ".npy":
+            _no_ids(file, id_column)
+            array = map_array(file)
+            if array.flags.c_contiguous and array.dtype.isnative:
+                parts.append(_Dense(array))
+                continue
+        folder = _converted(file, scratch, id_column)
+        parts.append(_open_converted(folder))
+        if id_column is not None:
+            id_files.append(folder / IDS)
+    return Matrix(parts, [name for name, _ in files], id_files)
+
+
+def _open_converted(folder: Path) -> _Dense | _Sparse:
+    if (folder / ROWS).exists():
+        return _Dense(map_array(folder / ROWS))
+    rows, columns = map_array(folder / SHAPE, 1).tolist()
+    data, indices, indptr = (map_array(folder / name, 1) for name in (DATA, INDICES, INDPTR))
+    return _Sparse(data, indices, indptr, (rows, columns))
+
+
+def _converted(file: Path, scratch: Path, id_column: str | None) -> Path:
+    """Return the folder with the file's arrays, made now unless it is there.
+
+    Several tasks of an instance may do so at the same time: each writes beside, the first renames.
+    """
+    found = file.resolve().stat()
+    identity = json.dumps([str(file), found.st_size, found.st_mtime_ns, id_column])
+    folder = scratch / hashlib.sha256(identity.encode()).hexdigest()[:32]
+    if folder.exists():
+        return folder
+    scratch.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=scratch))
+    try:
+        _convert(file, beside, id_column)
+        beside.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return folder
+
+
+def _convert(file: Path, folder: Path, id_column: str | None) -> None:
+    suffix = _suffix(file)
+    if suffix == ".npy":
+        _straighten(map_array(file), folder / ROWS)
+        return
+    if suffix == ".npz":
+        _no_ids(file, id_column)
+        archives.extract(file, folder)
+        for name in (ROWS, DATA):
+            if (folder / name).exists():
+                _straighten_in_place(folder / name, 2 if name == ROWS else 1)
+        return
+    reading = tables.read_parquet if suffix == ".parquet" else tables.read_csv
+    _write_table(file, reading(file, id_column), folder)
+
+
+def _straighten_in_place(path: Path, dimensions: int) -> None:
+    array = map_array(path, dimensions)
+    if array.flags.c_contiguous and array.dtype.isnative:
+        return
+    if dimensions == 1:
+        raise InvalidInput("a CSR matrix of another machine's byte order; save it again on this one")
+    straight = path.with_suffix(".straight")
+    _straighten(array, straight)
+    straight.replace(path)
+
+
+def _straighten(array: NDArray[Any], target: Path) -> None:
+    """Write a Fortran-ordered or byte-swapped array in C order."""
+    rows, columns = array.shape
+    step = max(1, CHUNK_BYTES // max(1, array.dtype.itemsize * columns))
+    write_rows(target, columns, array.dtype, (array[start : start + step] for start in range(0, rows, step)))
+
+
+def _write_table(file: Path, batches: Iterator[tables.Batch], folder: Path) -> None:
+    first = next(batches, None)
+    if first is None:
+        raise InvalidInput(f"{file.name} has no rows; there is nothing to compute")
+    ids = None if first.ids is None else pq.ParquetWriter(folder / IDS, pa.schema([("id", first.ids.type)]))
+    try:
+        with RowWriter(folder / ROWS, first.rows.shape[1], first.rows.dtype) as writer:
+            batch: tables.Batch | None = first
+            while batch is not None:
+                writer.write(batch.rows)
+                if ids is not None:
+                    ids.write_table(pa.table({"id": batch.ids}))
+                batch = next(batches, None)
+    finally:
+        if ids is not None:
+            ids.close()
+
+
+def read_ids(matrix: Matrix, rows: int) -> Iterator[pa.Array]:
+    """Stream the id column in arrays of exactly ``rows`` values, the last one shorter.
+
+    Raises:
+        InvalidInput: The files' id columns have different types.
+    """
+    schemas = [pq.read_schema(file) for file in matrix.id_files]
+    for name, schema in zip(matrix.names, schemas, strict=True):
+        if schema != schemas[0]:
+            raise InvalidInput(f"the id column of {name} is {schema.field(0).type}, before {schemas[0].field(0).type}")
+    waiting: list[pa.Array] = []
+    for file in matrix.id_files:
+        with pq.ParquetFile(file) as opened:
+            for batch in opened.iter_batches(batch_size=rows):
+                waiting.append(batch.column(0))
+                while sum(map(len, waiting)) >= rows:
+                    joined = pa.concat_arrays(waiting)
+                    yield joined.slice(0, rows)
+                    waiting = [joined.slice(rows)]
+    joined = pa.concat_arrays(waiting) if waiting else pa.array([])
+    if len(joined):
+        yield joined

@@ -1,0 +1,119 @@
+"""``.npy`` files: opened without ever unpickling, written row by row."""
+
+import ast
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysm.errors import InvalidInput
+
+__all__ = ["HEADER_BYTES", "RowWriter", "header", "map_array", "read_header", "write_rows"]
+
+MAGIC = b"\x93NUMPY\x01\x00"
+
+HEADER_BYTES = 128
+"""Every header that ``header`` makes has this size, so that it can be written last."""
+
+MAX_HEADER_BYTES = 64 << 10
+
+REAL_KINDS = "fiub"
+"""float, int, unsigned, bool."""
+
+
+def header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """Return the 128 bytes before the data of a C-ordered array."""
+    text = repr({"descr": dtype.str, "fortran_order": False, "shape": shape})
+    length = HEADER_BYTES - len(MAGIC) - 2
+    return MAGIC + struct.pack("<H", length) + text.ljust(length - 1).encode("latin1") + b"\n"
+
+
+def read_header(stream: BinaryIO, where: str) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
+    """Read a header; return shape, type and whether the order is Fortran's, and leave the stream at the data.
+
+    Raises:
+        InvalidInput: It is no ``.npy``, or the type is not one of real numbers.
+    """
+    magic = stream.read(8)
+    if len(magic) < 8 or magic[:6] != MAGIC[:6] or magic[6] not in (1, 2, 3):
+        raise InvalidInput(f"{where} is no .npy file: it does not begin as one; write it with numpy.save")
+    size = 2 if magic[6] == 1 else 4
+    prefix = stream.read(size)
+    length = int.from_bytes(prefix, "little")
+    if len(prefix) < size or length > MAX_HEADER_BYTES:
+        raise InvalidInput(f"{where} is no whole .npy file: its header is torn; write it again")
+    try:
+        fields = ast.literal_eval(stream.read(length).decode("utf-8" if magic[6] == 3 else "latin1"))
+        shape, order, descr = tuple(map(int, fields["shape"])), bool(fields["fortran_order"]), fields["descr"]
+        dtype = np.dtype(descr) if isinstance(descr, str) else np.dtype([tuple(field) for field in descr])
+    except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError) as error:
+        raise InvalidInput(f"{where} is no whole .npy file: its header cannot be read ({error})") from error
+    if dtype.hasobject:
+        raise InvalidInput(f"{where} holds Python objects, which raysm never unpickles; save numbers (float32, say)")
+    if dtype.kind not in REAL_KINDS or dtype.itemsize > 8:
+        raise InvalidInput(f"{where} holds {dtype}; a matrix is of float16/32/64, integers or bool")
+    return shape, dtype, order
+
+
+def map_array(path: Path, dimensions: int = 2) -> NDArray[Any]:
+    """Map a ``.npy`` into memory, read-only.
+
+    Raises:
+        InvalidInput: It is torn, empty, or has another number of dimensions.
+    """
+    with path.open("rb") as stream:
+        shape, dtype, fortran = read_header(stream, path.name)
+        offset = stream.tell()
+    if len(shape) != dimensions:
+        raise InvalidInput(f"{path.name} has the shape {shape}; expected {dimensions} dimensions (rows, columns)")
+    size = int(np.prod(shape, dtype=np.uint64)) * dtype.itemsize
+    found = path.stat().st_size - offset
+    if found < size:
+        raise InvalidInput(f"{path.name} is torn: {shape} of {dtype} need {size} bytes of data, it has {found}")
+    if size == 0:
+        return np.empty(shape, dtype)
+    mapped = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C")
+    return mapped.view(np.ndarray)
+
+
+class RowWriter:
+    """Writes a two-dimensional ``.npy`` whose number of rows is known at the end."""
+
+    def __init__(self, path: Path, columns: int, dtype: np.dtype[Any]) -> None:
+        """Open ``path`` for rows of that many columns."""
+        self.rows = 0
+        self.columns = columns
+        self.dtype = dtype.newbyteorder("=")
+        self._file = path.open("wb")
+        self._file.write(bytes(HEADER_BYTES))
+
+    def write(self, rows: NDArray[Any]) -> None:
+        """Append rows[n, columns]."""
+        self._file.write(np.ascontiguousarray(rows, dtype=self.dtype).data.cast("B") if rows.size else b"")
+        self.rows += len(rows)
+
+    def close(self) -> None:
+        """Write the header, which says how many rows there are."""
+        self._file.seek(0)
+        self._file.write(header((self.rows, self.columns), self.dtype))
+        self._file.close()
+
+    def __enter__(self) -> "RowWriter":
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close it."""
+        self.close()
+
+
+def write_rows(path: Path, columns: int, dtype: np.dtype[Any], batches: Iterable[NDArray[Any]]) -> int:
+    """Write batches of rows as one ``.npy``; return the number of rows."""
+    with RowWriter(path, columns, dtype) as writer:
+        for batch in batches:
+            writer.write(batch)
+    return writer.rows

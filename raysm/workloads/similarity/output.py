@@ -1,0 +1,130 @@
+"""The files of the result, written from recorded parts in bounded memory.
+
+``neighbors.parquet`` has one row for each row of the matrix: ``row`` (and ``id``), ``neighbors`` and
+``similarities``, a fixed-size list of k each, the best first. ``pairs.parquet`` has ``row``, ``neighbor``,
+``similarity``, sorted by row and neighbor. Row groups have sizes that depend on the request alone, so that the bytes
+do not depend on blocks or instances.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from raysm.contract.result import ResultFile
+from raysm.workloads.blocks import RowBlock, TileBlock
+from raysm.workloads.gather import regroup, write_parquet
+from raysm.workloads.record import BlockRecord
+from raysm.workloads.similarity.matrix import Matrix, read_ids
+from raysm.workloads.similarity.parts import Part
+from raysm.workloads.similarity.topk import decode
+
+__all__ = ["IDS", "NEIGHBORS", "PAIRS", "SIMILARITY", "write_ids", "write_neighbors", "write_pairs"]
+
+NEIGHBORS = "neighbors.parquet"
+PAIRS = "pairs.parquet"
+SIMILARITY = "similarity.npy"
+IDS = "ids.parquet"
+
+GROUP_BYTES = 32 << 20
+
+PAIRS_GROUP = 1 << 20
+"""Pairs of one row group."""
+
+Parts = BlockRecord[Part]
+
+
+def write_neighbors(
+    folder: Path, parts: Parts, blocks: Sequence[RowBlock], k: int, matrix: Matrix, on_rows: Callable[[int], None]
+) -> ResultFile:
+    """Write ``neighbors.parquet`` from the top-k parts of ``blocks``, which cover the matrix in order."""
+    size = max(1, min(1 << 20, GROUP_BYTES // (12 * k + 8)))
+    ids = read_ids(matrix, size) if matrix.id_files else None
+    id_type = None if ids is None else _id_type(matrix)
+    fields = [pa.field("row", pa.int64(), nullable=False)]
+    if id_type is not None:
+        fields.append(pa.field("id", id_type, nullable=False))
+    fields.append(pa.field("neighbors", pa.list_(pa.field("item", pa.int64(), nullable=False), k), nullable=False))
+    fields.append(pa.field("similarities", pa.list_(pa.field("item", pa.float32(), nullable=False), k), nullable=False))
+    schema = pa.schema(fields)
+
+    def groups() -> Iterator[pa.Table]:
+        row = 0
+        for (keys,) in regroup(((parts.load(block).arrays["keys"],) for block in blocks), size):
+            scores, neighbors = decode(keys)
+            columns = [pa.array(np.arange(row, row + len(keys)))]
+            if ids is not None:
+                columns.append(next(ids))
+            for values, field in ((neighbors, schema.field("neighbors")), (scores, schema.field("similarities"))):
+                columns.append(pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), type=field.type))
+            yield pa.Table.from_arrays(columns, schema=schema)
+            row += len(keys)
+            on_rows(len(keys))
+
+    return write_parquet(folder / NEIGHBORS, schema, groups(), k)
+
+
+def _id_type(matrix: Matrix) -> pa.DataType:
+    return next(read_ids(matrix, 1)).type
+
+
+def write_ids(folder: Path, matrix: Matrix) -> ResultFile:
+    """Write ``ids.parquet``, row and id, for results that name rows by number alone."""
+    schema = pa.schema([pa.field("row", pa.int64(), nullable=False), pa.field("id", _id_type(matrix), nullable=False)])
+
+    def groups() -> Iterator[pa.Table]:
+        row = 0
+        for ids in read_ids(matrix, PAIRS_GROUP):
+            yield pa.Table.from_arrays([pa.array(np.arange(row, row + len(ids))), ids], schema=schema)
+            row += len(ids)
+
+    return write_parquet(folder / IDS, schema, groups())
+
+
+def write_pairs(
+    folder: Path, parts: Parts, stripes: Sequence[Sequence[TileBlock]], on_rows: Callable[[int], None]
+) -> ResultFile:
+    """Write ``pairs.parquet`` from the threshold parts of ``stripes``: tiles of the same rows, columns rising."""
+    schema = pa.schema(
+        [
+            pa.field("row", pa.int64(), nullable=False),
+            pa.field("neighbor", pa.int64(), nullable=False),
+            pa.field("similarity", pa.float32(), nullable=False),
+        ]
+    )
+
+    def chunks() -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]]:
+        for stripe in stripes:
+            yield from _stripe_pairs(stripe[0].rows.start, [parts.load(tile) for tile in stripe])
+            on_rows(stripe[0].rows.rows)
+
+    groups = (
+        pa.Table.from_arrays([pa.array(column) for column in group], schema=schema)
+        for group in regroup(chunks(), PAIRS_GROUP)
+    )
+    return write_parquet(folder / PAIRS, schema, groups)
+
+
+def _stripe_pairs(
+    first_row: int, tiles: Sequence[Part]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]]:
+    """Merge the pairs of one stripe, about ``PAIRS_GROUP`` at a time; a row's pairs lie in several tiles."""
+    offsets = np.stack([tile.arrays["offsets"] for tile in tiles])
+    before = offsets.sum(axis=0)
+    rows = len(before) - 1
+    start = 0
+    while start < rows:
+        stop = max(start + 1, int(np.searchsorted(before, before[start] + PAIRS_GROUP, side="right")) - 1)
+        stop = min(stop, rows)
+        spans = [(int(own[start]), int(own[stop])) for own in offsets]
+        numbers = np.arange(start, stop) + first_row
+        row = np.concatenate([np.repeat(numbers, np.diff(own[start : stop + 1])) for own in offsets])
+        neighbor = np.concatenate([t.arrays["neighbors"][a:b] for t, (a, b) in zip(tiles, spans, strict=True)])
+        similarity = np.concatenate([t.arrays["similarities"][a:b] for t, (a, b) in zip(tiles, spans, strict=True)])
+        # Tiles come with rising columns, so a stable sort by row leaves each row's neighbors in order.
+        order = np.argsort(row, kind="stable")
+        if len(order):
+            yield row[order], neighbor[order].astype(np.int64), similarity[order]
+        start = stop
