@@ -12,9 +12,7 @@ from pathlib import Path
 
 from raysm.bootstrap.children import Child, Children
 
-__all__ = ["DRIVER_COMMAND", "DriverProcess"]
-
-DRIVER_COMMAND = (sys.executable, "-m", "raysm.workloads.driver")
+__all__ = ["DriverProcess"]
 
 TAIL_BYTES = 8192
 CHUNK = 65536

@@ -27,8 +27,8 @@ from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFail
 
 __all__ = ["Head"]
 
-END_GRACE_S = 2.0
-"""Seconds that Ray has to end by itself once the job is over."""
+END_GRACE_S = 1.0
+"""Seconds that Ray has to end by itself once the job is over: its raylet and GCS need 0.2."""
 FAREWELL_S = 3.0
 """Seconds that the workers have to say goodbye; their own end takes less than two."""
 PROBE_S = 0.05
@@ -71,9 +71,9 @@ class _Stopped(Exception):
 class Head:
     """One head, for one job."""
 
-    def __init__(self, instance: Instance, children: Children, driver_command: Sequence[str]) -> None:
+    def __init__(self, instance: Instance, children: Children) -> None:
         """Prepare; ``run`` does everything."""
-        self._instance, self._children, self._driver_command = instance, children, driver_command
+        self._instance, self._children = instance, children
         self._started = time.monotonic()
         self._events: asyncio.Queue[_Event] = asyncio.Queue()
         self._hosts = tuple(host.name for host in instance.environment.ranked(instance.cluster))
@@ -241,9 +241,9 @@ class Head:
         return {"kind": "ray", "port": self._instance.ports.gcs}
 
     def _watch_registry(self) -> None:
-        address = f"127.0.0.1:{self._instance.ports.gcs}"
         if self._registry is None:
-            self._registry = Registry(self._children, address, self._env)
+            command = (*self._instance.programs.registry, f"127.0.0.1:{self._instance.ports.gcs}")
+            self._registry = Registry(self._children, command, self._env)
         self._registry.start(lambda nodes: self._events.put_nowait(_Registered(nodes)))
 
     def _take_nodes(self, nodes: Mapping[str, Node]) -> None:
@@ -295,7 +295,7 @@ class Head:
         with TemporaryDirectory(prefix="raysm-") as folder:
             record = Path(folder) / "failure.json"
             env = self._instance.driver_environment(address, str(record))
-            driver = DriverProcess(self._children, self._driver_command, env, self._instance.payload.source)
+            driver = DriverProcess(self._children, self._instance.programs.driver, env, self._instance.payload.source)
             driver.child.ended.add_done_callback(lambda ended: self._events.put_nowait(_DriverEnded(ended.result())))
             try:
                 status = await self._watch(driver)

@@ -13,7 +13,8 @@ from raysm.bootstrap import environment as environments
 from raysm.bootstrap import resources, variables
 from raysm.bootstrap.control import Identity
 from raysm.bootstrap.environment import Environment
-from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_command
+from raysm.bootstrap.programs import Programs
+from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_arguments
 from raysm.contract import names, payload
 from raysm.contract.payload import Payload
 from raysm.errors import InvalidConfig
@@ -36,6 +37,8 @@ class Instance:
     """What must be the same in every instance."""
     capacity: Capacity
     """What this instance offers to Ray."""
+    programs: Programs
+    """What it runs."""
     inherited: Mapping[str, str]
     """The environment variables of this process."""
 
@@ -60,8 +63,8 @@ class Instance:
         return self.environment.head(self.cluster).name
 
     def ray_command(self, head_address: str | None, node_address: str | None) -> list[str]:
-        """Return the command of this instance's Ray node; see ``start_command``."""
-        return start_command(
+        """Return the command of this instance's Ray node; see ``start_arguments``."""
+        arguments = start_arguments(
             environment=self.environment,
             cluster=self.cluster,
             ports=self.ports,
@@ -69,6 +72,7 @@ class Instance:
             head_address=head_address,
             node_address=node_address,
         )
+        return [*self.programs.ray, *arguments]
 
     def ray_environment(self) -> dict[str, str]:
         """Return the environment of a Ray process, which its workers inherit."""
@@ -86,7 +90,7 @@ class Instance:
         return {"PYTHONUNBUFFERED": "1"} | self.ray_environment() | told
 
 
-def prepare(environ: Mapping[str, str]) -> Instance:
+def prepare(environ: Mapping[str, str], programs: Programs | None = None) -> Instance:
     """Read and verify everything.
 
     Raises:
@@ -111,5 +115,6 @@ def prepare(environ: Mapping[str, str]) -> Instance:
             payload=found.digest, python=platform.python_version(), ray=ray_version(), raysm=raysm.__version__
         ),
         capacity=detect_capacity(environment, environ),
+        programs=programs or Programs(),
         inherited=dict(environ),
     )

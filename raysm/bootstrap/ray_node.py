@@ -9,7 +9,6 @@ import importlib.metadata
 import json
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from raysm.contract import names
 from raysm.errors import MissingDependency
 from raysm.request import Cluster, Ports
 
-__all__ = ["Capacity", "RayNode", "detect_capacity", "ray_version", "start_command"]
+__all__ = ["Capacity", "RayNode", "detect_capacity", "ray_version", "start_arguments"]
 
 SHARED_MEMORY = Path("/dev/shm")
 MAX_LABEL = 63
@@ -80,7 +79,7 @@ def ray_version() -> str:
         ) from None
 
 
-def start_command(
+def start_arguments(
     *,
     environment: Environment,
     cluster: Cluster,
@@ -89,7 +88,7 @@ def start_command(
     head_address: str | None,
     node_address: str | None,
 ) -> list[str]:
-    """Return the command that starts this instance's Ray node.
+    """Return the arguments of the ``ray`` command that starts this instance's node.
 
     Args:
         environment: What this instance was told.
@@ -125,9 +124,7 @@ def start_command(
     options |= _node_ports(ports)
     flags = [f"--{name}={value}" for name, value in options.items() if value is not None]
     role = ["--head"] if head_address is None else []
-    return [sys.executable, "-m", "raysm.bootstrap.ray_start", "start", "--block", *role, *flags] + [
-        "--disable-usage-stats"
-    ]
+    return ["start", "--block", *role, *flags, "--disable-usage-stats"]
 
 
 def _node_ports(ports: Ports) -> dict[str, int | None]:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,9 +42,9 @@ class Node:
 class Registry:
     """Watches the registration of nodes, through a child process, while it is open."""
 
-    def __init__(self, children: Children, address: str, env: Mapping[str, str]) -> None:
-        """Prepare to ask the GCS at ``address`` (``IP:port``) with the environment of a Ray process."""
-        self._children, self._address, self._env = children, address, dict(env)
+    def __init__(self, children: Children, command: Sequence[str], env: Mapping[str, str]) -> None:
+        """Prepare to run ``command`` with the environment of a Ray process."""
+        self._children, self._command, self._env = children, command, dict(env)
         self._child: Child | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -68,9 +68,8 @@ class Registry:
             await asyncio.sleep(RESTART_S)
 
     async def _ask(self, changed: Callable[[Mapping[str, Node]], None]) -> None:
-        command = [sys.executable, "-m", "raysm.bootstrap.registered", self._address]
         self._child = child = self._children.start(
-            command, self._env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            self._command, self._env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         reader = asyncio.StreamReader(limit=MAX_ANSWER)
         loop = asyncio.get_running_loop()

@@ -9,16 +9,16 @@ import contextlib
 import os
 import signal
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from raysm.bootstrap.children import Children
-from raysm.bootstrap.driver_process import DRIVER_COMMAND
 from raysm.bootstrap.ending import Ending, ending_of_error
 from raysm.bootstrap.environment import base_paths, inherited
 from raysm.bootstrap.head import Head
 from raysm.bootstrap.instance import Instance, prepare
 from raysm.bootstrap.log import emit, remark
 from raysm.bootstrap.memory import PeakMemory
+from raysm.bootstrap.programs import Programs
 from raysm.bootstrap.worker import Worker
 from raysm.contract.events import Metric, State
 from raysm.errors import RaysmError
@@ -26,28 +26,28 @@ from raysm.errors import RaysmError
 __all__ = ["begin", "main", "supervise"]
 
 
-def main(environ: Mapping[str, str] | None = None, driver_command: Sequence[str] = DRIVER_COMMAND) -> int:
+def main(environ: Mapping[str, str] | None = None, programs: Programs | None = None) -> int:
     """Live this instance's whole life.
 
     Args:
         environ: The environment variables; None are those of this process.
-        driver_command: What the head runs on the formed cluster.
+        programs: What it runs; None is Ray and the driver.
 
     Returns:
         The exit code of PID 1.
     """
     # As PID 1 a process without a handler does not even hear SIGTERM; the event loop replaces this one.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
-    found = begin(inherited() if environ is None else environ)
+    found = begin(inherited() if environ is None else environ, programs)
     if isinstance(found, Ending):
         return found.exit_code
-    return asyncio.run(supervise(found, driver_command)).exit_code
+    return asyncio.run(supervise(found)).exit_code
 
 
-def begin(environ: Mapping[str, str]) -> Instance | Ending:
+def begin(environ: Mapping[str, str], programs: Programs | None = None) -> Instance | Ending:
     """Read and verify everything; what is wrong stands in the failure file and in the log when this returns."""
     try:
-        return prepare(environ)
+        return prepare(environ, programs)
     except Exception as error:  # the last line of defence: every error becomes a reason
         ending = ending_of_error(error)
         if not isinstance(error, RaysmError):
@@ -58,14 +58,14 @@ def begin(environ: Mapping[str, str]) -> Instance | Ending:
         return ending
 
 
-async def supervise(instance: Instance, driver_command: Sequence[str] = DRIVER_COMMAND) -> Ending:
+async def supervise(instance: Instance) -> Ending:
     """Live from a verified beginning to the end; nothing that was started is left when this returns."""
     warning = instance.capacity.object_store.warning
     if warning:
         remark(f"warning: {warning}")
     children = Children()
     is_head = instance.name == instance.head
-    role = Head(instance, children, driver_command) if is_head else Worker(instance, children)
+    role = Head(instance, children) if is_head else Worker(instance, children)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, role.stop)

@@ -23,7 +23,7 @@ from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFail
 __all__ = ["Worker"]
 
 MAX_RESTARTS = 3
-END_GRACE_S = 1.2
+END_GRACE_S = 1.0
 """Seconds that Ray has to end by itself, of the two within which a worker is gone."""
 STOP_MARGIN_S = 10.0
 """Seconds beyond user code's grace that the head may need to say done."""

@@ -1,0 +1,18 @@
+"""What the bootstrap runs as child processes: a seam, so that the life cycle can be tested without Ray."""
+
+import sys
+from dataclasses import dataclass
+
+__all__ = ["Programs"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Programs:
+    """Commands, to which the bootstrap appends arguments."""
+
+    ray: tuple[str, ...] = (sys.executable, "-m", "raysm.bootstrap.ray_start")
+    """The ``ray`` command; gets ``start --block ...``."""
+    registry: tuple[str, ...] = (sys.executable, "-m", "raysm.bootstrap.registered")
+    """Says which nodes are registered; gets the GCS's ``IP:port``."""
+    driver: tuple[str, ...] = (sys.executable, "-m", "raysm.workloads.driver")
+    """Runs the workload on the formed cluster; gets nothing."""
