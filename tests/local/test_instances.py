@@ -278,7 +278,7 @@ def test_it_inherits_no_descriptor_but_the_three(job):
 def test_its_cpus_are_its_share(job):
     cpu = sorted(os.sched_getaffinity(0))[-1]
     code = "import os; print(sorted(os.sched_getaffinity(0))); print(os.environ['RAYSM_CPUS'])"
-    (instance,) = job.start([sys.executable, "-c", code], share=Share(cpus=(cpu,)))
+    (instance,) = job.start([sys.executable, "-c", code], share=Share(cpus=1, affinity=(cpu,)))
     instance.wait(SOON_S)
     assert job.log().strip() == f"[{cpu}]\n1"
 

@@ -12,11 +12,15 @@ def machine(**fields):
 
 
 def test_cpus_are_divided_without_overlap_where_there_are_enough():
-    assert [share.cpus for share in split(machine(), 2)] == [(0, 1, 2), (3, 4)]
+    assert [(share.cpus, share.affinity) for share in split(machine(), 2)] == [(3, (0, 1, 2)), (2, (3, 4))]
 
 
-def test_more_instances_than_cpus_take_turns():
-    assert [share.cpus for share in split(machine(cpus=(3, 7)), 5)] == [(3,), (7,), (3,), (7,), (3,)]
+def test_instances_that_would_be_confined_to_one_cpu_are_not_confined():
+    assert [(share.cpus, share.affinity) for share in split(machine(), 3)] == [(2, None), (2, None), (1, None)]
+
+
+def test_each_of_more_instances_than_cpus_believes_in_one():
+    assert [(share.cpus, share.affinity) for share in split(machine(cpus=(3, 7)), 3)] == [(1, None)] * 3
 
 
 def test_memory_is_divided_after_the_machine_has_kept_some():

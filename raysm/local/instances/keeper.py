@@ -192,8 +192,8 @@ def _become(request: Mapping[str, Any], told: int, fail: int, report_fd: int) ->
             _enter(request)
         step = "start"
         os.setsid()
-        if request.get("cpus"):
-            os.sched_setaffinity(0, request["cpus"])
+        if request.get("affinity"):
+            os.sched_setaffinity(0, request["affinity"])
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(report_fd)

@@ -90,7 +90,7 @@ class NamespaceSite(Site):
             command=spec.command,
             environment=variables,
             cwd=str(home),
-            cpus=spec.share.cpus,
+            affinity=spec.share.affinity,
             namespaces=True,
             hostname=spec.host,
             mounts=plan,

@@ -97,8 +97,8 @@ class ProcessSite(Site):
             **share_variables(spec.share),
             **spec.variables,
         }
-        cpus = spec.share.cpus if hasattr(os, "sched_setaffinity") else None
-        instance.start(command=spec.command, environment=variables, cwd=str(home), cpus=cpus)
+        affinity = spec.share.affinity if hasattr(os, "sched_setaffinity") else None
+        instance.start(command=spec.command, environment=variables, cwd=str(home), affinity=affinity)
         return instance
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class ProcessSite(Site):
 def share_variables(share: Share, *, object_store: bool = True) -> dict[str, str]:
     """Return the variables that tell the bootstrap of a share."""
     values = {
-        names.CPUS: None if share.cpus is None else len(share.cpus),
+        names.CPUS: share.cpus,
         names.MEMORY_BYTES: share.memory_bytes,
         names.OBJECT_STORE_BYTES: share.object_store_bytes if object_store else None,
         "CUDA_VISIBLE_DEVICES": None if share.gpus is None else ",".join(share.gpus),

@@ -8,13 +8,15 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
 __all__ = ["Machine", "Share", "measure", "split"]
+
+T = TypeVar("T")
 
 CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Memory limits of a container, cgroup v2 and v1."""
@@ -24,6 +26,10 @@ MEMORY_PART = 0.8
 
 OBJECT_STORE_PART = 0.3
 """Part of an instance's memory that is Ray's object store; Ray's own default."""
+
+CONFINED_FROM = 2
+"""CPUs of its own from which on an instance is confined to them. Ray's processes start all at once: on one CPU each,
+a cluster of three forms in 16 s instead of 10 s on two CPUs that all of them may use."""
 
 SMALLEST_OBJECT_STORE = 80 * 2**20
 """Ray refuses to start with less than 75 MiB."""
@@ -47,8 +53,10 @@ class Machine:
 class Share:
     """What one instance gets; None is no limit."""
 
-    cpus: tuple[int, ...] | None = None
-    """Numbers of its CPUs; shared with others where there are more instances than CPUs."""
+    cpus: int | None = None
+    """How many CPUs it may believe in, at least 1."""
+    affinity: tuple[int, ...] | None = None
+    """Numbers of the CPUs that it is confined to; None leaves that to the scheduler."""
     memory_bytes: int | None = None
     """Memory in all."""
     object_store_bytes: int | None = None
@@ -93,16 +101,17 @@ def split(machine: Machine, count: int) -> list[Share]:
     store = min(int(memory * OBJECT_STORE_PART), int(machine.shm_bytes * MEMORY_PART) // count)
     return [
         Share(
-            cpus=_part(machine.cpus, index, count) or (machine.cpus[index % len(machine.cpus)],),
+            cpus=max(1, len(own)),
+            affinity=own if len(machine.cpus) // count >= CONFINED_FROM else None,
             memory_bytes=memory,
             object_store_bytes=max(store, SMALLEST_OBJECT_STORE),
-            gpus=tuple(_part(machine.gpus, index, count)) if machine.gpus else None,
+            gpus=_part(machine.gpus, index, count) if machine.gpus else None,
         )
-        for index in range(count)
+        for index, own in enumerate(_part(machine.cpus, index, count) for index in range(count))
     ]
 
 
-def _part(items: Sequence[int] | Sequence[str], index: int, count: int) -> tuple:  # type: ignore[type-arg]
+def _part(items: tuple[T, ...], index: int, count: int) -> tuple[T, ...]:
     size, rest = divmod(len(items), count)
     start = index * size + min(index, rest)
-    return tuple(items[start : start + size + (index < rest)])
+    return items[start : start + size + (index < rest)]
