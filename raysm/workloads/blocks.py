@@ -6,6 +6,7 @@ value: memory depends on neither the number of blocks nor the speed of whoever c
 """
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ __all__ = ["FileBlock", "RowBlock", "TileBlock", "file_blocks", "map_blocks", "r
 
 B = TypeVar("B")
 V = TypeVar("V")
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+"""Ray colours its tracebacks, whoever reads them."""
 
 LOST_AFTER_S = 60.0
 """How long the instance that a block is bound to may be away before the block is given up."""
@@ -129,9 +133,7 @@ def map_blocks(
         raise InvalidRequest(f"map_blocks: in_flight must be at least 1, got {limit}")
     total = len(blocks) if isinstance(blocks, Sized) else None
     shipped = ray.put(function)
-    task = ray.remote(max_retries=0)(_call).options(
-        num_cpus=num_cpus, num_gpus=num_gpus, scheduling_strategy="SPREAD", name=_name(function)
-    )
+    task = ray.remote(max_retries=0, num_cpus=num_cpus, num_gpus=num_gpus)(_call)
     done = 0
     for block, value in _finish(task, shipped, iter(blocks), limit, 1 + retries, cast("_Record | None", record)):
         done += 1
@@ -187,23 +189,19 @@ def _judge(error: RayError, entry: _Running, attempts: int) -> None:
     if isinstance(cause, InvalidRequest):
         raise cause from None
     if entry.attempt >= attempts or isinstance(error, TaskUnschedulableError):
-        text = error.traceback_str if isinstance(error, RayTaskError) else f"{type(error).__name__}: {error}"
+        text = str(error) if isinstance(error, RayTaskError) else f"{type(error).__name__}: {error}"
+        text = COLOUR.sub("", text)
         raise BlockFailed(str(entry.block), entry.attempt, text.strip()) from None
 
 
 def _submit(task: Any, shipped: Any, block: Any) -> Any:
     host = getattr(block, "host", None)
-    chosen = task if host is None else task.options(label_selector={LABEL_HOST: host}, scheduling_strategy="DEFAULT")
-    return chosen.remote(shipped, block)
+    where = {"scheduling_strategy": "SPREAD"} if host is None else {"label_selector": {LABEL_HOST: host}}
+    return task.options(name=str(block), **where).remote(shipped, block)
 
 
 def _call(function: Callable[[Any], Any], block: Any) -> Any:
     return function(block)
-
-
-def _name(function: Any) -> str:
-    inner = getattr(function, "func", function)
-    return str(getattr(inner, "__name__", type(inner).__name__))
 
 
 def task_slots(num_cpus: float = 1.0, num_gpus: float = 0) -> int:

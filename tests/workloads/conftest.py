@@ -1,0 +1,63 @@
+"""One small Ray on this machine for the tests of a module, with a token of its own and without the home folder."""
+
+import gc
+import os
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+
+import pytest
+
+VARIABLES = ("HOME", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS", "PYTHONPATH")
+
+
+@pytest.fixture(scope="module")
+def ray_here():
+    """A Ray of two CPUs whose one node is labelled as the instance algo-1."""
+    import ray
+    from ray._private.authentication_test_utils import reset_auth_token_state
+
+    from raysm.contract.names import LABEL_HOST
+
+    saved = {name: os.environ.get(name) for name in VARIABLES}
+    # Short: Ray keeps sockets below it.
+    folder = Path(tempfile.mkdtemp(prefix="rw", dir="/tmp"))
+    (folder / "token").write_text("0" * 64)
+    for name in VARIABLES:
+        os.environ.pop(name, None)
+    os.environ |= {
+        "HOME": str(folder),
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
+        # The workers unpickle functions of test modules, which are found from the repository's root.
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+    # Ray reads these once for a process, when it is imported: make it read them again.
+    reset_auth_token_state()
+    try:
+        ray.init(
+            address="local",
+            num_cpus=2,
+            include_dashboard=False,
+            object_store_memory=256 << 20,
+            labels={LABEL_HOST: "algo-1"},
+            log_to_driver=False,
+            configure_logging=False,
+            _temp_dir=str(folder / "r"),
+        )
+        yield ray
+    finally:
+        ray.shutdown()
+        with warnings.catch_warnings():
+            # Ray does not wait for the processes that it ends, and drops their handles.
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+        for name, value in saved.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        reset_auth_token_state()
+        shutil.rmtree(folder, ignore_errors=True)

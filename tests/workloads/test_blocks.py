@@ -1,0 +1,188 @@
+import os
+import time
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from raysm.errors import BlockFailed, InvalidInput, InvalidRequest
+from raysm.workloads.blocks import FileBlock, RowBlock, TileBlock, map_blocks, row_blocks, task_slots
+from raysm.workloads.record import BlockRecord
+
+
+def count(folder: Path, block: RowBlock) -> int:
+    with (folder / str(block).replace(" ", "-")).open("a") as file:
+        file.write("x")
+    return block.rows
+
+
+def executions(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def fail_until(folder: Path, attempts: int, how: str, block: RowBlock) -> int:
+    count(folder, block)
+    tried = (folder / str(block).replace(" ", "-")).stat().st_size
+    if tried < attempts:
+        if how == "crash":
+            os._exit(7)
+        raise OSError(f"attempt {tried} of {block}")
+    return block.start
+
+
+def refuse(block: RowBlock) -> int:
+    raise InvalidInput(f"{block} holds nothing")
+
+
+def large(size: int, block: RowBlock) -> bytes:
+    return bytes([block.start % 256]) * size
+
+
+def first_fails_others_sleep(folder: Path, block: RowBlock) -> int:
+    if block.start == 0:
+        raise OSError("no")
+    (folder / f"{os.getpid()}").touch()
+    time.sleep(600)
+    return 0
+
+
+def test_row_blocks_cover_every_row_once():
+    assert row_blocks(10, 4) == [RowBlock(0, 4), RowBlock(4, 8), RowBlock(8, 10)]
+    assert row_blocks(0, 4) == []
+
+
+def test_block_rows_of_zero_are_refused():
+    with pytest.raises(InvalidRequest, match="block_rows at least 1, got 10, 0"):
+        row_blocks(10, 0)
+
+
+def test_blocks_say_what_they_are():
+    tile = TileBlock(RowBlock(0, 4), RowBlock(4, 8))
+    assert str(tile) == "rows 0 to 3, columns 4 to 7"
+    assert str(FileBlock(channel="images", name="a.png", size_bytes=1, host="algo-2")) == (
+        "file images/a.png on algo-2"
+    )
+
+
+def test_every_block_is_computed_once_and_its_value_yielded(ray_here, tmp_path):
+    seen = []
+    blocks = row_blocks(100, 7)
+    values = dict(map_blocks(partial(count, tmp_path), blocks, on_progress=lambda *done: seen.append(done)))
+    assert values == {block: block.rows for block in blocks}
+    assert executions(tmp_path) == len(blocks)
+    assert seen == [(n, 15) for n in range(1, 16)]
+
+
+@pytest.mark.parametrize("how", ["raise", "crash"])
+def test_a_block_that_fails_is_tried_again(ray_here, tmp_path, how):
+    values = dict(map_blocks(partial(fail_until, tmp_path, 3, how), row_blocks(2, 1), retries=2))
+    assert values == {RowBlock(0, 1): 0, RowBlock(1, 2): 1}
+    assert executions(tmp_path) == 6
+
+
+def test_a_block_that_always_fails_ends_the_work_with_its_name_and_traceback(ray_here, tmp_path):
+    with pytest.raises(BlockFailed) as caught:
+        list(map_blocks(partial(fail_until, tmp_path, 99, "raise"), row_blocks(3, 3), retries=1))
+    assert caught.value.block == "rows 0 to 2"
+    assert caught.value.attempts == 2
+    assert "OSError: attempt 2 of rows 0 to 2" in caught.value.remote_traceback
+    assert executions(tmp_path) == 2
+
+
+def test_a_crashing_block_says_that_its_worker_died(ray_here, tmp_path):
+    with pytest.raises(BlockFailed, match="WorkerCrashedError"):
+        list(map_blocks(partial(fail_until, tmp_path, 99, "crash"), row_blocks(3, 3), retries=0))
+
+
+def test_when_one_block_fails_the_others_are_cancelled(ray_here, tmp_path):
+    with pytest.raises(BlockFailed):
+        list(map_blocks(partial(first_fails_others_sleep, tmp_path), row_blocks(4, 1), retries=0))
+    deadline = time.monotonic() + 20
+    while any(psutil.pid_exists(int(file.name)) for file in tmp_path.iterdir()):
+        assert time.monotonic() < deadline, "a cancelled task still runs"
+        time.sleep(0.05)
+    assert next(iter(map_blocks(large_of_one, row_blocks(1, 1))))[1] == b"\0"
+
+
+def large_of_one(block: RowBlock) -> bytes:
+    return large(1, block)
+
+
+def test_bad_input_is_said_at_once_and_not_tried_again(ray_here):
+    with pytest.raises(InvalidInput, match=r"^rows 0 to 2 holds nothing$"):
+        list(map_blocks(refuse, row_blocks(3, 3)))
+
+
+def test_a_restarted_job_computes_nothing_that_is_whole(ray_here, tmp_path):
+    calls = tmp_path / "calls"
+    calls.mkdir()
+    blocks = row_blocks(10, 1)
+    record = BlockRecord(tmp_path / "record", {"request": 1})
+    first = map_blocks(partial(count, calls), blocks, record=record, in_flight=1)
+    for _ in range(4):
+        next(first)
+    first.close()
+    before = executions(calls)
+    again = BlockRecord(tmp_path / "record", {"request": 1})
+    assert dict(map_blocks(partial(count, calls), blocks, record=again)) == {block: 1 for block in blocks}
+    assert 4 <= before <= 5
+    assert executions(calls) - before == 10 - 4
+    assert dict(map_blocks(partial(count, calls), blocks, record=again)) == {block: 1 for block in blocks}
+    assert executions(calls) - before == 10 - 4
+
+
+def test_no_more_blocks_begin_than_the_caller_takes(ray_here, tmp_path):
+    values = map_blocks(partial(count, tmp_path), iter(row_blocks(50, 1)), in_flight=3)
+    next(values)
+    time.sleep(1.0)  # Time enough for every block, if nothing held them back.
+    assert executions(tmp_path) <= 4
+    values.close()
+
+
+def test_memory_does_not_grow_with_the_number_of_blocks(ray_here):
+    process, size = psutil.Process(), 2 << 20
+    peak = 0
+    # Pages of the object store are shared, and mapped as they are read: count the process's own.
+    start = process.memory_full_info().uss
+    store = ray_here.cluster_resources()["object_store_memory"]
+    blocks = row_blocks(int(1.5 * store / size), 1)
+    for block, value in map_blocks(partial(large, size), blocks, in_flight=4):
+        assert value[0] == block.start % 256
+        peak = max(peak, process.memory_full_info().uss)
+    assert len(blocks) * size > store
+    assert peak - start < 8 * size
+
+
+def test_a_task_that_no_instance_can_hold_is_refused_at_once(ray_here):
+    with pytest.raises(InvalidRequest, match="num_cpus=64 .* the largest offers 2 CPUs"):
+        next(map_blocks(refuse, row_blocks(1, 1), num_cpus=64))
+    assert task_slots(0.5) == 4
+
+
+def where(block: FileBlock) -> str:
+    import ray
+    from raysm.contract.names import LABEL_HOST
+
+    return ray.get_runtime_context().get_node_labels()[LABEL_HOST]
+
+
+def test_a_block_bound_to_an_instance_runs_there(ray_here):
+    block = FileBlock(channel="images", name="a", size_bytes=0, host="algo-1")
+    assert list(map_blocks(where, [block])) == [(block, "algo-1")]
+
+
+def threads(block: RowBlock) -> str | None:
+    import numpy as np
+
+    matrix = np.ones((1500, 1500), dtype=np.float32)
+    matrix @ matrix
+    cpu, wall = time.process_time(), time.perf_counter()
+    for _ in range(10):
+        matrix @ matrix
+    assert time.process_time() - cpu < 1.3 * (time.perf_counter() - wall)
+    return os.environ.get("OMP_NUM_THREADS")
+
+
+def test_a_task_of_one_cpu_multiplies_with_one_thread(ray_here):
+    assert [value for _, value in map_blocks(threads, row_blocks(2, 1))] == ["1", "1"]
