@@ -122,20 +122,23 @@ class Children:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             await asyncio.sleep(0.02)
-            self._reap()
+        # Their zombies come here one generation after the other.
+        while self._reap() and time.monotonic() < give_up:
+            await asyncio.sleep(0.01)
 
     def close(self) -> None:
         """Stop reaping."""
         self._loop.remove_signal_handler(signal.SIGCHLD)
 
-    def _reap(self) -> None:
+    def _reap(self) -> bool:
+        """Collect the status of every child that has ended; return whether there are others."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return False
             if pid == 0:
-                return
+                return True
             if pid not in self._running:
                 self.reaped += 1
                 continue

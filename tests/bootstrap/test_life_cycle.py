@@ -1,0 +1,329 @@
+"""The life-cycle table, with real bootstraps as subprocesses and a stand-in for Ray."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.support.bootstraps import Cluster, request
+
+SLEEPER = "import time\nprint('user code runs', flush=True)\ntime.sleep(60)\n"
+RECORD = """
+import os
+from pathlib import Path
+from raysm.contract.result import Failure
+Failure(error_type="ValueError", message="no such column", remote_traceback="Traceback ...\\nValueError: no such column")\\
+    .write(Path(os.environ["RAYSM_FAILURE_RECORD"]))
+raise SystemExit(1)
+"""
+
+
+def gone(pid):
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] == "Z":
+                    return True
+        except OSError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_a_job_that_succeeds_ends_everywhere_with_zero_and_within_two_seconds(tmp_path):
+    with Cluster(tmp_path, request(3), driver="print('user code runs')") as cluster:
+        cluster.start()
+        cluster.wait_for("user code runs")
+        begun = time.monotonic()
+        assert set(cluster.wait().values()) == {0}
+        assert time.monotonic() - begun < 3
+        names = [state.name for state in cluster.states()]
+        assert names == ["joined", "joined", "joined", "formed", "done"]
+        assert [state.count for state in cluster.states()][:4] == [1, 2, 3, 3]
+        assert not any(cluster.failure(host) for host in cluster.hosts)
+
+
+def test_every_instance_says_its_peak_memory(tmp_path):
+    with Cluster(tmp_path, request(2)) as cluster:
+        cluster.start().wait()
+        assert all('"peak_memory_bytes"' in cluster.log(host) for host in cluster.hosts)
+
+
+def test_the_exception_of_the_driver_comes_first_in_the_reason(tmp_path):
+    with Cluster(tmp_path, request(2), driver=RECORD) as cluster:
+        assert cluster.start().wait() == {"algo-1": 1, "algo-2": 0}
+        assert cluster.failure("algo-1") == "ValueError: no such column\nTraceback ...\nValueError: no such column"
+        assert cluster.states()[-1].name == "failed"
+        assert cluster.failure("algo-2") is None
+
+
+def test_a_driver_that_exits_three_makes_the_job_exit_three(tmp_path):
+    driver = "import sys; print('the last words', file=sys.stderr); sys.exit(3)"
+    with Cluster(tmp_path, request(2), driver=driver) as cluster:
+        assert cluster.start().wait() == {"algo-1": 3, "algo-2": 0}
+        assert cluster.failure("algo-1") == "the driver exited with code 3\nthe last words"
+        assert "the last words" in cluster.log("algo-1")
+
+
+def test_a_driver_killed_by_sigkill_is_most_likely_out_of_memory(tmp_path):
+    driver = "import os; os.kill(os.getpid(), 9)"
+    with Cluster(tmp_path, request(2), driver=driver) as cluster:
+        assert cluster.start().wait() == {"algo-1": 137, "algo-2": 0}
+        reason = cluster.failure("algo-1")
+        assert reason.startswith("the driver was killed by SIGKILL: most likely out of memory")
+        assert "2.0 GiB" in reason
+
+
+def test_a_missing_instance_is_named_at_the_deadline_and_the_others_end_as_told(tmp_path):
+    with Cluster(tmp_path, request(3, join_timeout_s=2.5)) as cluster:
+        assert cluster.start("algo-1", "algo-2").wait() == {"algo-1": 1, "algo-2": 0}
+        assert cluster.failure("algo-1") == "2 of 3 instances joined within 2.5 s; missing: algo-3"
+
+
+def test_a_job_runs_with_fewer_instances_only_if_min_instances_says_so(tmp_path):
+    with Cluster(tmp_path, request(3, join_timeout_s=2.5, min_instances=2), driver="print('ran')") as cluster:
+        assert cluster.start("algo-1", "algo-2").wait() == {"algo-1": 0, "algo-2": 0}
+        formed = next(state for state in cluster.states() if state.name == "formed")
+        assert (formed.count, formed.total) == (2, 3)
+        assert "ran\n" in cluster.lines["algo-1"]
+
+
+def test_an_instance_whose_ray_node_never_registers_is_named(tmp_path):
+    with Cluster(tmp_path, request(2, join_timeout_s=2.5)) as cluster:
+        (cluster.folder / "algo-2.unregistered").touch()
+        assert cluster.start().wait() == {"algo-1": 1, "algo-2": 0}
+        assert "connected, but without a registered Ray node: algo-2" in cluster.failure("algo-1")
+
+
+def test_a_worker_whose_head_never_comes_says_why_at_the_deadline(tmp_path):
+    with Cluster(tmp_path, request(2, join_timeout_s=1.5)) as cluster:
+        assert cluster.start("algo-2").wait() == {"algo-2": 1}
+        reason = cluster.failure("algo-2")
+        assert reason.startswith("algo-2 did not join the head algo-1 within 1.5 s: algo-1 refuses connections on port")
+
+
+def test_a_worker_knows_within_five_seconds_that_the_head_was_killed(tmp_path):
+    with Cluster(tmp_path, request(2), driver=SLEEPER) as cluster:
+        cluster.start().wait_for("user code runs")
+        node = cluster.node_pid("algo-1")
+        cluster.signal(signal.SIGKILL, "algo-1")
+        begun = time.monotonic()
+        assert cluster.wait(10) == {"algo-1": -9, "algo-2": 1}
+        assert time.monotonic() - begun < 5
+        assert cluster.failure("algo-2") == "the head algo-1 was lost: it closed its connection"
+        assert gone(node)
+
+
+def test_a_worker_knows_within_five_seconds_that_the_head_is_frozen(tmp_path):
+    with Cluster(tmp_path, request(2), driver=SLEEPER) as cluster:
+        cluster.start().wait_for("user code runs")
+        cluster.signal(signal.SIGSTOP, "algo-1")
+        begun = time.monotonic()
+        assert cluster.processes["algo-2"].wait(10) == 1
+        assert time.monotonic() - begun < 5
+        assert cluster.failure("algo-2") == "the head algo-1 was lost: it missed 3 heartbeats"
+
+
+def test_the_loss_of_a_worker_fails_the_job_within_five_seconds_and_names_it(tmp_path):
+    with Cluster(tmp_path, request(3), driver=SLEEPER) as cluster:
+        cluster.start().wait_for("user code runs")
+        node = cluster.node_pid("algo-3")
+        cluster.signal(signal.SIGKILL, "algo-3")
+        begun = time.monotonic()
+        assert cluster.wait(10) == {"algo-1": 1, "algo-2": 0, "algo-3": -9}
+        assert time.monotonic() - begun < 5
+        assert cluster.failure("algo-1") == "algo-3 lost: closed its connection"
+        assert gone(node)
+
+
+def test_a_job_goes_on_without_a_lost_worker_if_the_request_says_so(tmp_path):
+    driver = "import time, pathlib\nprint('user code runs', flush=True)\nwhile not pathlib.Path('go').exists(): time.sleep(.05)"
+    with Cluster(tmp_path, request(3, on_instance_loss="continue"), driver=driver) as cluster:
+        cluster.start().wait_for("user code runs")
+        cluster.signal(signal.SIGKILL, "algo-3")
+        cluster.wait_for('"lost"')
+        (cluster.base("algo-1") / "input/data/raysm/source/go").touch()
+        assert cluster.wait() == {"algo-1": 0, "algo-2": 0, "algo-3": -9}
+        assert [state.host for state in cluster.states() if state.name == "lost"] == ["algo-3"]
+
+
+def test_a_dead_ray_node_of_a_worker_is_restarted_and_rejoins(tmp_path):
+    with Cluster(tmp_path, request(2), driver=SLEEPER) as cluster:
+        cluster.start().wait_for("user code runs")
+        os.kill(cluster.node_pid("algo-2"), signal.SIGKILL)
+        cluster.wait_for('"rejoined"')
+        assert [state.name for state in cluster.states()][-2:] == ["lost", "rejoined"]
+        assert "restart 1 of 3" in cluster.states()[-2].detail
+
+
+def test_a_ray_node_that_dies_a_fourth_time_loses_its_worker(tmp_path):
+    with Cluster(tmp_path, request(2, join_timeout_s=20)) as cluster:
+        (cluster.folder / "algo-2.broken").touch()
+        assert cluster.start().wait() == {"algo-1": 1, "algo-2": 1}
+        assert cluster.failure("algo-2") == "Ray on algo-2 ended for the 4th time: raylet [exit code=-9]"
+        assert cluster.failure("algo-1") == "algo-2 lost: Ray on algo-2 ended for the 4th time: raylet [exit code=-9]"
+
+
+def test_a_dead_ray_node_of_the_head_fails_the_job(tmp_path):
+    with Cluster(tmp_path, request(2), driver=SLEEPER) as cluster:
+        cluster.start().wait_for("user code runs")
+        os.kill(cluster.node_pid("algo-1"), signal.SIGKILL)
+        assert cluster.wait() == {"algo-1": 1, "algo-2": 0}
+        assert cluster.failure("algo-1").startswith("Ray on the head algo-1 ended")
+
+
+def test_a_driver_that_dies_of_its_dead_ray_is_not_blamed(tmp_path):
+    # The driver exits at once, ray's end is known later.
+    driver = f"""
+import json, os, signal, time
+node = json.load(open({str(tmp_path / "fake" / "algo-1.node")!r}))
+if os.fork() == 0:
+    os.setsid(); time.sleep(.7); os.kill(node["pid"], signal.SIGKILL); os._exit(0)
+os._exit(1)
+"""
+    with Cluster(tmp_path, request(1), driver=driver) as cluster:
+        assert cluster.start().wait() == {"algo-1": 1}
+        assert cluster.failure("algo-1").startswith("Ray on the head algo-1 ended")
+
+
+CHECKPOINT = """
+import pathlib, signal, sys, time
+def save(*_):
+    time.sleep(1); pathlib.Path('checkpoint').write_text('whole'); print('saved', flush=True); sys.exit({code})
+signal.signal(signal.SIGTERM, save)
+print('user code runs', flush=True)
+while True: time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, 0), (5, 143)])
+def test_user_code_writes_its_checkpoint_after_sigterm_to_all_and_ray_stays(tmp_path, code, expected):
+    with Cluster(tmp_path, request(2), driver=CHECKPOINT.format(code=code)) as cluster:
+        cluster.start().wait_for("user code runs")
+        node = cluster.node_pid("algo-2")
+        cluster.signal(signal.SIGTERM)
+        cluster.wait_for('"stopping"')
+        assert os.path.exists(f"/proc/{node}")
+        assert cluster.wait() == {"algo-1": expected, "algo-2": 0}
+        assert (cluster.base("algo-1") / "input/data/raysm/source/checkpoint").read_text() == "whole"
+        assert not any(cluster.failure(host) for host in cluster.hosts)
+
+
+def test_user_code_that_ignores_sigterm_is_killed_when_its_grace_is_over(tmp_path):
+    driver = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEPER
+    with Cluster(tmp_path, request(2, grace_s=1.0), driver=driver) as cluster:
+        cluster.start().wait_for("user code runs")
+        cluster.signal(signal.SIGTERM)
+        begun = time.monotonic()
+        assert cluster.wait() == {"algo-1": 143, "algo-2": 0}
+        assert 1 <= time.monotonic() - begun < 4
+
+
+def test_a_stop_while_the_cluster_forms_ends_it_at_once(tmp_path):
+    with Cluster(tmp_path, request(3)) as cluster:
+        cluster.start("algo-1", "algo-2")
+        until = time.monotonic() + 20
+        while not (cluster.folder / "algo-2.node").exists():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        cluster.signal(signal.SIGTERM, "algo-1", "algo-2")
+        assert cluster.wait() == {"algo-1": 143, "algo-2": 0}
+
+
+def test_a_stop_of_a_worker_that_has_not_joined_ends_it_at_once(tmp_path):
+    with Cluster(tmp_path, request(2)) as cluster:
+        cluster.start("algo-2")
+        until = time.monotonic() + 10
+        # Before its handler stands, SIGTERM ends it with the same code, but as a signal.
+        while time.monotonic() < until and not (cluster.processes["algo-2"].poll() is not None):
+            cluster.signal(signal.SIGTERM, "algo-2")
+            time.sleep(0.3)
+        assert cluster.wait()["algo-2"] in (143, -signal.SIGTERM)
+
+
+def test_another_token_is_refused_with_a_clear_reason(tmp_path):
+    with Cluster(tmp_path, request(2)) as cluster, Cluster(tmp_path / "other", request(2)) as other:
+        other.ports = cluster.ports
+        cluster.start("algo-1")
+        other.start("algo-2")
+        assert other.wait() == {"algo-2": 2}
+        assert other.failure("algo-2").startswith("the head refuses this instance's token")
+        assert cluster.processes["algo-1"].poll() is None
+
+
+def test_a_payload_with_another_digest_fails_the_job_on_both_sides(tmp_path):
+    import json
+
+    from raysm.contract.payload import _digests
+
+    with Cluster(tmp_path, request(2)) as cluster:
+        folder = cluster.base("algo-2") / "input/data/raysm"
+        (folder / "source/user.py").write_text("print('something else')")
+        (folder / "digests.json").write_text(json.dumps(_digests(folder)))
+        assert cluster.start().wait() == {"algo-1": 2, "algo-2": 2}
+        for host in cluster.hosts:
+            assert cluster.failure(host).startswith("algo-2 does not fit: its payload is not the head's")
+
+
+def test_a_torn_payload_is_one_clear_line_and_exit_two(tmp_path):
+    with Cluster(tmp_path, request(1)) as cluster:
+        (cluster.base("algo-1") / "input/data/raysm/source/user.py").write_text("torn")
+        assert cluster.start().wait() == {"algo-1": 2}
+        assert cluster.failure("algo-1") == (
+            "the payload's file 'source/user.py' does not match its digest: it was changed or torn"
+        )
+
+
+def test_the_control_port_in_use_is_said(tmp_path):
+    import socket
+
+    with Cluster(tmp_path, request(1)) as cluster, socket.create_server(("127.0.0.1", cluster.ports["control"])):
+        assert cluster.start().wait() == {"algo-1": 1}
+        assert "cannot listen on its control port" in cluster.failure("algo-1")
+
+
+def test_a_process_that_the_driver_leaves_behind_is_ended(tmp_path):
+    driver = (
+        "import subprocess; print('left', subprocess.Popen(['sleep', '60'], start_new_session=True).pid, flush=True)"
+    )
+    with Cluster(tmp_path, request(1), driver=driver) as cluster:
+        assert cluster.start().wait() == {"algo-1": 0}
+        pid = next(line.split()[1] for line in cluster.lines["algo-1"] if line.startswith("left"))
+        assert gone(int(pid))
+
+
+def test_the_head_of_a_named_group_coordinates_only_and_offers_nothing(tmp_path):
+    from raysm import InstanceGroup
+
+    groups = (InstanceGroup("work", "ml.m5.large", 2), InstanceGroup("head", "ml.t3.medium", 1))
+    configured = [
+        {"instance_group_name": "work", "instance_type": "ml.m5.large", "hosts": ["algo-1", "algo-2"]},
+        {"instance_group_name": "head", "instance_type": "ml.t3.medium", "hosts": ["algo-3"]},
+    ]
+    job = request(groups=groups, head="head", coordinator_only=True)
+    with Cluster(tmp_path, job, instance_groups=configured, driver=SLEEPER) as cluster:
+        cluster.start().wait_for("user code runs")
+        head, work = cluster.node_argv("algo-3"), cluster.node_argv("algo-1")
+        assert {"--head", "--num-cpus=0", "--num-gpus=0"} <= set(head)
+        assert "--num-cpus=1" in work
+        assert '--resources={"host:algo-1": 1, "group:work": 1, "instance_type:ml.m5.large": 1}' in work
+        assert next(text for text in work if text.startswith("--labels=")) == (
+            "--labels=raysm.io/host=algo-1,raysm.io/group=work,raysm.io/instance-type=ml.m5.large,raysm.io/rank=1"
+        )
+
+
+def test_the_token_is_in_no_argument_variable_or_log(tmp_path):
+    with Cluster(tmp_path, request(2), driver=SLEEPER) as cluster:
+        cluster.start().wait_for("user code runs")
+        token = (cluster.base("algo-1") / "input/data/raysm/token").read_bytes()
+        for pid in [*(process.pid for process in cluster.processes.values()), *map(cluster.node_pid, cluster.hosts)]:
+            for name in ("cmdline", "environ"):
+                with open(f"/proc/{pid}/{name}", "rb") as file:
+                    assert token not in file.read()
+        with open(f"/proc/{cluster.node_pid('algo-1')}/environ", "rb") as file:
+            variables = file.read().split(b"\0")
+        assert b"RAY_AUTH_MODE=token" in variables
+        assert not any(variable.startswith(b"RAY_AUTH_TOKEN=") for variable in variables)
+        assert not any(token.decode() in cluster.log(host) for host in cluster.hosts)

@@ -1,0 +1,128 @@
+"""The bootstrap with Ray itself: two instances on this machine, one after the other test of the whole."""
+
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from raysm.bootstrap.children import descendants
+from tests.support.bootstraps import Cluster, request
+
+DRIVER = """
+import json, os, sys, time
+import ray
+ray.init(log_to_driver=False)
+
+@ray.remote(num_cpus=1)
+def where():
+    return os.environ["SM_CURRENT_HOST"], os.environ["SAGEMAKER_BASE_DIR"]
+
+@ray.remote(num_cpus=1)
+class Stays:
+    def ping(self): return 1
+
+on = lambda host: where.options(resources={f"host:{host}": 0.001})
+print("NODES", json.dumps(sorted((n["Labels"]["raysm.io/host"], n["Resources"]["CPU"]) for n in ray.nodes())), flush=True)
+print("TASKS", json.dumps([ray.get(on(host).remote()) for host in ("algo-1", "algo-2")]), flush=True)
+print("HOME", os.path.exists(os.path.expanduser("~/.ray")), flush=True)
+print("user code runs", flush=True)
+import pathlib
+while not pathlib.Path("go").exists(): time.sleep(.05)
+print("AGAIN", json.dumps(ray.get(on("algo-2").remote())), flush=True)
+"""
+
+
+def printed(cluster, word):
+    return next(line[len(word) + 1 :].strip() for line in cluster.lines["algo-1"] if line.startswith(word))
+
+
+def listening(pids):
+    """Return the TCP ports that these processes listen on, read from /proc alone."""
+    inodes = set()
+    for pid in pids:
+        for link in Path(f"/proc/{pid}/fd").glob("*"):
+            try:
+                found = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(link))
+            except OSError:
+                continue
+            if found:
+                inodes.add(found[1])
+    ports = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                ports.add(int(fields[1].rpartition(":")[2], 16))
+    return ports
+
+
+ASK = """
+import sys, grpc
+for port in sys.argv[2:]:
+    for method in ("ray.rpc.NodeInfoGcsService/GetAllNodeInfo", "ray.rpc.NodeManagerService/GetNodeStats",
+                   "ray.rpc.ObjectManagerService/Push", "ray.rpc.ReporterService/GetTraceback",
+                   "ray.rpc.CoreWorkerService/GetCoreWorkerStats", "ray.rpc.RayletDriver/ClusterInfo"):
+        call = grpc.insecure_channel(f"{sys.argv[1]}:{port}").unary_unary("/" + method)
+        try:
+            call(b"", timeout=2)
+            print(port, method, "ANSWERED")
+        except grpc.RpcError as error:
+            print(port, method, error.code().name)
+"""
+
+
+def http_status(port):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/version", timeout=2) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+    except (OSError, http.client.HTTPException):
+        return None
+
+
+def test_two_instances_form_one_cluster_survive_a_raylet_and_leave_nothing(tmp_path):
+    with Cluster(tmp_path, request(2), driver=DRIVER, fake=False) as cluster:
+        cluster.start().wait_for("user code runs", 90)
+        below = [process for each in cluster.processes.values() for process in descendants(each.pid)]
+
+        assert printed(cluster, "NODES") == '[["algo-1", 1.0], ["algo-2", 1.0]]'
+        bases = [[host, str(cluster.base(host))] for host in cluster.hosts]
+        assert printed(cluster, "TASKS") == str(bases).replace("'", '"')
+
+        ports = listening(below)
+        assert len(ports) >= 8
+        assert not ports & {44217, 44227, 10001}
+        statuses = {port: http_status(port) for port in ports}
+        assert set(statuses.values()) == {401, None}
+        others = [str(port) for port, status in statuses.items() if status is None]
+        asked = [sys.executable, "-c", ASK, "127.0.0.1", *others]
+        answers = subprocess.run(asked, capture_output=True, text=True, timeout=120)
+        assert "UNAUTHENTICATED" in answers.stdout
+        assert "ANSWERED" not in answers.stdout
+
+        raylet = next(
+            pid
+            for pid in descendants(cluster.processes["algo-2"].pid)
+            if Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].endswith(b"raylet/raylet")
+        )
+        os.kill(raylet, signal.SIGKILL)
+        cluster.wait_for('"rejoined"', 60)
+        (cluster.base("algo-1") / "input/data/raysm/source/go").touch()
+        cluster.wait_for("AGAIN", 60)
+        begun = time.monotonic()
+        assert cluster.wait() == {"algo-1": 0, "algo-2": 0}
+        assert time.monotonic() - begun < 5
+        left = [Path(f"/proc/{pid}/stat") for pid in below]
+        assert not [stat.read_text() for stat in left if stat.exists()]
+        for port in cluster.ports.values():
+            if port:
+                socket.create_server(("127.0.0.1", port)).close()

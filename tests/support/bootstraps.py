@@ -1,0 +1,191 @@
+"""Bootstraps as plain subprocesses on this machine, with the files that SageMaker would give them."""
+
+import json
+import os
+import queue
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import raysm
+from raysm.contract import events, payload
+from raysm.contract.paths import Paths
+
+FAKE_RAY = Path(__file__).with_name("fake_ray.py")
+NODE_PORTS = (
+    "node_manager",
+    "object_manager",
+    "runtime_env_agent",
+    "dashboard_agent",
+    "dashboard_agent_grpc",
+    "metrics_export",
+    "worker_min",
+    "worker_max",
+)
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def request(count=2, *, name="a-job", script="user.py", args=(), grace_s=100.0, **cluster):
+    shape = {} if "groups" in cluster else {"count": count}
+    return raysm.JobRequest(
+        name=name,
+        workload=raysm.Script(script, args=args),
+        cluster=raysm.Cluster(**shape, **cluster),
+        grace_s=grace_s,
+    )
+
+
+def write_training(base, host, hosts, *, hyperparameters=None, **more):
+    """Write the configuration files of a training job, as the service does."""
+    paths = Paths(base)
+    paths.config.mkdir(parents=True, exist_ok=True)
+    paths.resource_config.write_text(json.dumps({"current_host": host, "hosts": hosts, **more}))
+    paths.hyperparameters.write_text(json.dumps(hyperparameters or {}))
+    paths.input_data_config.write_text(json.dumps({"raysm": {"TrainingInputMode": "File"}}))
+    return paths
+
+
+class Cluster:
+    """Bootstraps of one job, each a subprocess; nothing of them is left when the context ends."""
+
+    def __init__(self, root, job, *, hosts=None, driver="pass", fake=True, **resource_config):
+        self.root = root
+        self.hosts = hosts or [f"algo-{i + 1}" for i in range(job.cluster.size)]
+        self.folder = root / "fake"
+        self.folder.mkdir(parents=True)
+        self.processes = {}
+        self.lines = {host: [] for host in self.hosts}
+        self.arrived = queue.Queue()
+        self._fake = fake
+        control, gcs, dashboard = free_ports(3)
+        self.ports = {"control": control, "gcs": gcs, "dashboard": dashboard} | dict.fromkeys(NODE_PORTS, 0)
+        script = root / "user.py"
+        script.write_text(driver)
+        packed = root / "payload"
+        payload.pack(raysm.JobRequest(**_fields(job) | {"workload": raysm.Script(str(script))}), packed)
+        for host in self.hosts:
+            paths = write_training(self.base(host), host, self.hosts, **resource_config)
+            shutil.copytree(packed, paths.payload)
+
+    def base(self, host):
+        return self.root / host
+
+    def failure(self, host):
+        path = Paths(self.base(host)).failure
+        return path.read_text() if path.exists() else None
+
+    def start(self, *hosts):
+        for host in hosts or self.hosts:
+            process = subprocess.Popen(
+                [sys.executable, "-c", self._code()],
+                env=self._environment(host),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+            self.processes[host] = process
+            threading.Thread(target=self._read, args=(host, process.stdout), daemon=True).start()
+        return self
+
+    def _code(self):
+        program = f"""
+import os, sys
+from raysm.bootstrap.programs import Programs
+from raysm.bootstrap.supervisor import main
+fake = [sys.executable, "-S", {str(FAKE_RAY)!r}, {str(self.folder)!r}]
+programs = Programs(ray=(*fake, "ray"), registry=(*fake, "registry"), driver=(sys.executable, "user.py"))
+code = main(programs=programs)
+sys.stdout.flush()
+os._exit(code)
+"""
+        return program if self._fake else program.replace('ray=(*fake, "ray"), registry=(*fake, "registry"), ', "")
+
+    def _environment(self, host):
+        index = self.hosts.index(host)
+        return os.environ | {
+            "SAGEMAKER_BASE_DIR": str(self.base(host)),
+            "TRAINING_JOB_NAME": "a-job",
+            "RAYSM_PORTS": json.dumps(self.ports),
+            "RAYSM_ADDRESSES": json.dumps(dict.fromkeys(self.hosts, "127.0.0.1")),
+            "RAYSM_CPUS": "1",
+            "RAYSM_MEMORY_BYTES": str(2 * 2**30),
+            "RAYSM_OBJECT_STORE_BYTES": str(100 * 2**20),
+            "RAYSM_RAY_TEMP_DIR": self.ray_temp(index),
+            "RAY_AUTH_TOKEN": "the token of another cluster",
+        }
+
+    def ray_temp(self, index):
+        return f"/tmp/rsm{os.getpid()}-{self.ports['gcs']}-{index}"
+
+    def _read(self, host, stream):
+        with stream:
+            for line in stream:
+                self.lines[host].append(line)
+                self.arrived.put((host, line))
+
+    def log(self, host):
+        return "".join(self.lines[host])
+
+    def states(self, host="algo-1"):
+        found = [events.parse(line) for line in list(self.lines[host])]
+        return [event for event in found if isinstance(event, events.State)]
+
+    def wait_for(self, text, timeout_s=30.0):
+        """Wait until a line of any instance holds ``text``; return the seconds since it was waited for."""
+        begun = time.monotonic()
+        while (left := begun + timeout_s - time.monotonic()) > 0:
+            if any(text in line for lines in self.lines.values() for line in list(lines)):
+                return time.monotonic() - begun
+            try:
+                self.arrived.get(timeout=min(left, 0.2))
+            except queue.Empty:
+                continue
+        raise AssertionError(f"{text!r} never came; the logs:\n" + "\n".join(map(self.log, self.hosts)))
+
+    def node_pid(self, host):
+        return json.loads((self.folder / f"{host}.node").read_text())["pid"]
+
+    def node_argv(self, host):
+        return json.loads((self.folder / f"{host}.node").read_text())["argv"]
+
+    def signal(self, number, *hosts):
+        for host in hosts or self.hosts:
+            self.processes[host].send_signal(number)
+
+    def wait(self, timeout_s=30.0):
+        """Wait for the end of all that were started; return the exit codes by host."""
+        until = time.monotonic() + timeout_s
+        for host, process in self.processes.items():
+            try:
+                process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                raise AssertionError(f"{host} does not end; the log:\n{self.log(host)}") from None
+        return {host: process.returncode for host, process in self.processes.items()}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.wait()
+        for index in range(len(self.hosts)):
+            shutil.rmtree(self.ray_temp(index), ignore_errors=True)
+
+
+def _fields(job):
+    return {"name": job.name, "cluster": job.cluster, "grace_s": job.grace_s, "ports": job.ports}
