@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-__all__ = ["PREFIX", "Scratch"]
+__all__ = ["PREFIX", "Scratch", "sweep"]
 
 PREFIX = "raysm-"
 
@@ -29,13 +29,18 @@ class Scratch:
         path: The folder, readable by its owner alone.
     """
 
-    def __init__(self, parent: Path | None = None) -> None:
-        """Make it below ``parent`` (default: the system's folder for temporary files), and sweep dead ones there."""
+    def __init__(self, parent: Path | None = None, prefix: str = PREFIX) -> None:
+        """Make it, and sweep dead ones.
+
+        Args:
+            parent: Where; None is the system's folder for temporary files.
+            prefix: How its name begins; of those that begin so, the dead ones are swept.
+        """
         parent = parent or _parent()
-        sweep(parent)
+        sweep(parent, prefix)
         self._lock: int | None = None
         while self._lock is None:
-            self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
+            self.path = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=parent))
             self._lock = _lock(self.path)
 
     def close(self) -> None:
@@ -69,13 +74,13 @@ def _lock(folder: Path) -> int | None:
     return None
 
 
-def sweep(parent: Path) -> list[Path]:
+def sweep(parent: Path, prefix: str = PREFIX) -> list[Path]:
     """Remove the folders below ``parent`` whose owners died; return them.
 
-    Only folders of this user, with our prefix, that nobody has locked; links in them are removed, not followed.
+    Only folders of this user, with this prefix, that nobody has locked; links in them are removed, not followed.
     """
     swept = []
-    for folder in parent.glob(PREFIX + "*"):
+    for folder in parent.glob(prefix + "*"):
         with contextlib.suppress(OSError):
             if os.lstat(folder).st_uid != os.getuid():
                 continue

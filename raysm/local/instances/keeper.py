@@ -229,18 +229,19 @@ def _enter(request: Mapping[str, Any]) -> None:
 def _make_readonly(target: str) -> None:
     points = [target]
     if os.path.isdir(target):
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            found = [line.split()[4] for line in file]
-        # mountinfo writes blank, tab, newline and backslash as octal escapes.
-        names = [
-            point.encode("latin-1", "surrogateescape").decode("unicode_escape") if "\\" in point else point
-            for point in found
-        ]
+        with open("/proc/self/mountinfo", "rb") as file:
+            names = [_unescape(line.split()[4]) for line in file]
         points += [name for name in names if name.startswith(target + "/")]
     for point in points:
         # A remount sets all flags anew: those that the file system was mounted with have to be repeated.
         kept = os.statvfs(point).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
         _mount("none", point, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
+
+
+def _unescape(field: bytes) -> str:
+    # mountinfo writes blank, tab, newline and backslash as a backslash and three octal digits.
+    first, *rest = field.split(b"\\")
+    return os.fsdecode(first + b"".join(bytes([int(part[:3], 8)]) + part[3:] for part in rest))
 
 
 def _mount(source: str, target: str, kind: str = "none", flags: int = 0, options: str = "") -> None:

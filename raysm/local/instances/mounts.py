@@ -1,6 +1,6 @@
 """What a namespace instance mounts, as a plan; ``keeper`` carries it out inside the instance's mount namespace.
 
-The instance sees this machine's file system with these exceptions, in this order:
+The instance sees this machine's file system with these exceptions:
 
 - ``/opt/ml`` is its base folder, and the links in it are read-only. Where this machine has no ``/opt/ml``, none is
   made: a folder of the instance's own is laid over ``/opt``, into which each entry of this machine's ``/opt`` is
@@ -10,7 +10,8 @@ The instance sees this machine's file system with these exceptions, in this orde
 - ``/tmp`` is its own, empty but for what has to stay visible (``keep``): the Python that runs, the folders on its
   ``sys.path``, raysm itself, the instance's home.
 
-All sources are named by this machine's paths, therefore whatever hides some of them (``/opt``, ``/tmp``) comes last.
+All sources are named by this machine's paths, therefore whatever hides some of them (``/opt``, ``/dev/shm``,
+``/tmp``) comes last.
 """
 
 import os
@@ -63,7 +64,7 @@ def plan(
     for folder in (OPT, TMP, SHM):
         if not folder.is_dir():
             raise InvalidRequest(f"instances of kind 'namespace' need the folder {folder}; make it, or use 'process'")
-    mounts: list[Mount] = [("proc", "proc", "/proc", ""), ("tmpfs", "shm", str(SHM), f"size={shm_bytes},mode=1777")]
+    mounts: list[Mount] = [("proc", "proc", "/proc", "")]
     mounts += [
         ("bind", str(source), target, "")
         for source, target in ((hosts, "/etc/hosts"), (resolver, "/etc/resolv.conf"))
@@ -71,13 +72,14 @@ def plan(
     ]
     mounts += [("bind", str(base), str(base), "")]
     mounts += [_link(link) for link in links]
-    mounts += _own_tmp(private / "tmp", keep)
-    mounts += _own_opt(private / "opt", base)
-    return _tmp_last(mounts)
-
-
-def _tmp_last(mounts: Sequence[Mount]) -> list[Mount]:
-    return sorted(mounts, key=lambda mount: mount[2] == str(TMP))
+    *inside_tmp, over_tmp = _own_tmp(private / "tmp", keep)
+    return [
+        *mounts,
+        *inside_tmp,
+        *_own_opt(private / "opt", base),
+        ("tmpfs", "shm", str(SHM), f"size={shm_bytes},mode=1777"),
+        over_tmp,
+    ]
 
 
 def _link(link: Link) -> Mount:

@@ -173,8 +173,12 @@ class Network:
         )
         keeper.call("ip", commands=[[self._ip, *command.split()] for command in inside])
 
-    def probe(self, keepers: Sequence[Keeper]) -> None:
+    def probe(self, keepers: Sequence[Keeper], patience_s: float = PROBE_S) -> None:
         """Connect for real: from each instance, and from this machine, to the first one.
+
+        Args:
+            keepers: Of the instances, in the order of their numbers.
+            patience_s: How long to try each.
 
         Raises:
             RaysmError: A connection fails; the message says between whom, and what to look for.
@@ -182,7 +186,7 @@ class Network:
         with contextlib.closing(in_thread(lambda: _listen(keepers[0].pid, self.address(0)))) as listener:
             target = listener.getsockname()
             for caller in [None, *keepers[1:]]:
-                error = in_thread(lambda caller=caller: _connect(caller.pid if caller else None, target))  # type: ignore[misc]
+                error = in_thread(lambda caller=caller: _connect(caller.pid if caller else None, target, patience_s))  # type: ignore[misc]
                 if error is not None:
                     raise RaysmError(
                         f"{caller.name if caller else 'this machine'} cannot connect to {keepers[0].name} at "
@@ -225,11 +229,11 @@ def _listen(pid: int, address: str) -> socket.socket:
     return listener
 
 
-def _connect(pid: int | None, target: Any) -> str | None:
+def _connect(pid: int | None, target: Any, patience_s: float) -> str | None:
     """Connect from the namespace of ``pid`` (None: from here); return why not."""
     if pid is not None:
         _enter(pid)
-    deadline = time.monotonic() + PROBE_S
+    deadline = time.monotonic() + patience_s
     while True:
         try:
             socket.create_connection(target, timeout=max(deadline - time.monotonic(), 0.1)).close()

@@ -1,0 +1,62 @@
+"""The plan of what a namespace instance mounts."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from raysm.local.instances.base import Link
+from raysm.local.instances.mounts import needed_by_python, plan
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has these mounts")
+
+
+@pytest.fixture
+def planned(tmp_path):
+    """Plan an instance below ``tmp_path``."""
+
+    def build(links=(), keep=()):
+        (tmp_path / "ml").mkdir()
+        return plan(
+            tmp_path / "ml", tmp_path / "own", links, keep, tmp_path / "hosts", tmp_path / "resolver", shm_bytes=4096
+        )
+
+    return build
+
+
+def test_what_hides_sources_comes_last(planned):
+    targets = [target for _, _, target, _ in planned()]
+    assert targets[0] == "/proc"
+    assert targets[-3:] == ["/opt" if not Path("/opt/ml").is_dir() else "/opt/ml", "/dev/shm", "/tmp"]
+
+
+def test_shm_has_the_size_that_was_asked_for(planned):
+    assert ("tmpfs", "shm", "/dev/shm", "size=4096,mode=1777") in planned()
+
+
+def test_links_are_read_only_and_their_targets_are_made(planned, tmp_path):
+    (tmp_path / "file").write_text("x")
+    links = [
+        Link(source=tmp_path / "file", target=tmp_path / "ml" / "a" / "file"),
+        Link(source=tmp_path, target=tmp_path / "ml" / "b"),
+    ]
+    mounts = planned(links)
+    assert [mount for mount in mounts if mount[0] == "bind_readonly"] == [
+        ("bind_readonly", str(link.source), str(link.target), "") for link in links
+    ]
+    assert links[0].target.is_file()
+    assert links[1].target.is_dir()
+
+
+def test_only_the_outermost_of_kept_folders_below_tmp_is_bound(planned, tmp_path):
+    below = Path("/tmp/raysm-test-kept/inner")
+    mounts = planned(keep=[below, below.parent, Path("/usr"), Path("/tmp")])
+    into = [source for _, source, target, _ in mounts if target.startswith(str(tmp_path / "own" / "tmp"))]
+    assert into == ["/tmp/raysm-test-kept"]
+
+
+def test_python_needs_its_prefixes_and_raysm_itself():
+    found = needed_by_python()
+    assert Path(sys.prefix).resolve() in found
+    assert Path(sys.base_prefix).resolve() in found
+    assert Path(__file__).parents[2].resolve() in found
