@@ -38,13 +38,20 @@ def decode(keys: NDArray[np.uint64]) -> tuple[NDArray[np.float32], NDArray[np.in
     return scores, (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
 
-def topk_block(context: Context, k: int, block: RowBlock) -> NDArray[np.uint64]:
-    """Return keys[block.rows, k], the best first, of the block's rows among all other rows."""
+def topk_block(context: Context, k: int, block: RowBlock, tile_columns: int | None = None) -> NDArray[np.uint64]:
+    """Return keys[block.rows, k], the best first, of the block's rows among all other rows.
+
+    Args:
+        context: What all blocks share.
+        k: At most N - 1.
+        block: The rows.
+        tile_columns: Rows of the matrix that are compared with the block at a time; None fits them to the memory.
+    """
     matrix = context.open()
     left = context.tile(matrix, block.start, block.stop)
     best = np.full((len(left), k), NOBODY, dtype=np.uint64)
     zero = np.flatnonzero(left.norms == 0)
-    step = tile_rows(context.columns, max(1, PRODUCT_ENTRIES // len(left)))
+    step = tile_columns or tile_rows(context.columns, max(1, PRODUCT_ENTRIES // len(left)))
     unit = normalised(left)
     product = np.empty((len(left), step), dtype=np.float32)
     hit = np.empty(product.shape, dtype=bool)
