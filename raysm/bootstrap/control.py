@@ -8,6 +8,7 @@ that one process carries 1,000 of them.
 
 import asyncio
 import contextlib
+import resource
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -36,6 +37,9 @@ MAX_BACKLOG = 256 * 1024
 """Bytes that may wait for one peer: more than that, and it has stopped reading."""
 SPARE_STRANGERS = 64
 """Connections beyond one for each worker that may be greeting at a time."""
+
+SPARE_FILES = 512
+"""Open files that a head needs beside one for each worker."""
 
 Message = Mapping[str, Any]
 
@@ -217,6 +221,7 @@ class HeadControl:
         Raises:
             OSError: The port is in use.
         """
+        _allow_files(len(self._expected) + SPARE_FILES)
         # All workers of a large job connect in the same second.
         self._server = await asyncio.start_server(self._serve, address, port, limit=MAX_LINE, backlog=4096)
         self._pulse = asyncio.create_task(_Pulse(self._peers.values, self._beat_s, self._clock).run())
@@ -289,6 +294,14 @@ class HeadControl:
         reason = await _listen(peer, self._clock, lambda message: self._report(Told(peer.host, message)))
         del self._peers[peer.host]
         self._report(Left(peer.host) if peer.leaving else Lost(peer.host, reason))
+
+
+def _allow_files(count: int) -> None:
+    """Raise this process's soft limit of open files to ``count``, as far as its hard limit allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class WorkerControl:

@@ -13,8 +13,9 @@ RECORD = """
 import os
 from pathlib import Path
 from raysm.contract.result import Failure
-Failure(error_type="ValueError", message="no such column", remote_traceback="Traceback ...\\nValueError: no such column")\\
-    .write(Path(os.environ["RAYSM_FAILURE_RECORD"]))
+told = "Traceback ...\\nValueError: no such column"
+failure = Failure(error_type="ValueError", message="no such column", remote_traceback=told)
+failure.write(Path(os.environ["RAYSM_FAILURE_RECORD"]))
 raise SystemExit(1)
 """
 
@@ -139,7 +140,10 @@ def test_the_loss_of_a_worker_fails_the_job_within_five_seconds_and_names_it(tmp
 
 
 def test_a_job_goes_on_without_a_lost_worker_if_the_request_says_so(tmp_path):
-    driver = "import time, pathlib\nprint('user code runs', flush=True)\nwhile not pathlib.Path('go').exists(): time.sleep(.05)"
+    driver = (
+        "import time, pathlib\nprint('user code runs', flush=True)\n"
+        "while not pathlib.Path('go').exists(): time.sleep(.05)"
+    )
     with Cluster(tmp_path, request(3, on_instance_loss="continue"), driver=driver) as cluster:
         cluster.start().wait_for("user code runs")
         cluster.signal(signal.SIGKILL, "algo-3")

@@ -29,7 +29,8 @@ class Stays:
     def ping(self): return 1
 
 on = lambda host: where.options(resources={f"host:{host}": 0.001})
-print("NODES", json.dumps(sorted((n["Labels"]["raysm.io/host"], n["Resources"]["CPU"]) for n in ray.nodes())), flush=True)
+nodes = sorted((node["Labels"]["raysm.io/host"], node["Resources"]["CPU"]) for node in ray.nodes())
+print("NODES", json.dumps(nodes), flush=True)
 print("TASKS", json.dumps([ray.get(on(host).remote()) for host in ("algo-1", "algo-2")]), flush=True)
 print("HOME", os.path.exists(os.path.expanduser("~/.ray")), flush=True)
 print("user code runs", flush=True)

@@ -1,0 +1,155 @@
+"""What an instance is told, in both layouts, and raysm's own variables."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from raysm import Cluster, InstanceGroup, Ports
+from raysm.bootstrap import environment
+from raysm.errors import InvalidConfig
+from tests.support.bootstraps import write_training
+
+HOSTS = sorted(f"algo-{i}" for i in range(1, 13))
+GROUPS = [
+    {"instance_group_name": "work", "instance_type": "ml.g5.xlarge", "hosts": [h for h in HOSTS if h != "algo-7"]},
+    {"instance_group_name": "head", "instance_type": "ml.t3.medium", "hosts": ["algo-7"]},
+]
+
+
+def read(base, **variables):
+    return environment.read({"SAGEMAKER_BASE_DIR": str(base)} | variables)
+
+
+def test_a_training_instance_is_read(tmp_path):
+    paths = write_training(tmp_path, "algo-10", HOSTS, hyperparameters={"lr": "0.1"}, network_interface_name="eth0")
+    paths.input_data_config.write_text(json.dumps({"matrix": {}, "raysm": {}, "labels": {}}))
+    found = read(tmp_path, TRAINING_JOB_NAME="a-job")
+    assert (found.kind, found.job_name, found.current_host) == ("training", "a-job", "algo-10")
+    assert found.current.name == "algo-10"
+    assert found.channels == ("labels", "matrix")
+    assert found.hyperparameters == {"lr": "0.1"}
+    assert found.network_interface == "eth0"
+    assert not found.has_checkpoints
+    assert found.ray_temp_dir == Path("/tmp/ray")
+    assert found.failure_record is None
+
+
+def test_a_processing_instance_is_read(tmp_path):
+    config = tmp_path / "config"
+    config.mkdir()
+    (config / "resourceconfig.json").write_text(json.dumps({"current_host": "algo-2", "hosts": HOSTS}))
+    inputs = [{"InputName": "matrix"}, {"InputName": "raysm"}]
+    (config / "processingjobconfig.json").write_text(
+        json.dumps({"ProcessingJobName": "a-job", "ProcessingInputs": inputs})
+    )
+    found = read(tmp_path)
+    assert (found.kind, found.job_name, found.channels) == ("processing", "a-job", ("matrix",))
+    assert found.hosts[1].name == "algo-2"
+    assert found.paths.payload == tmp_path / "processing/input/raysm"
+    assert found.hyperparameters == {}
+
+
+def test_the_head_of_twelve_hosts_is_algo_1_and_ranks_follow_the_numbers(tmp_path):
+    write_training(tmp_path, "algo-10", HOSTS)
+    found = read(tmp_path)
+    assert found.head(Cluster(count=12)).name == "algo-1"
+    assert [host.name for host in found.ranked(Cluster(count=12))] == [f"algo-{i}" for i in range(1, 13)]
+
+
+def test_the_head_of_a_named_group_comes_first_and_the_others_keep_their_order(tmp_path):
+    write_training(tmp_path, "algo-10", HOSTS, instance_groups=GROUPS)
+    shape = Cluster(groups=(InstanceGroup("work", "ml.g5.xlarge", 11), InstanceGroup("head", "ml.t3.medium", 1)))
+    named = Cluster(groups=shape.groups, head="head")
+    ranked = [host.name for host in read(tmp_path).ranked(named)]
+    assert ranked == ["algo-7", *(f"algo-{i}" for i in range(1, 13) if i != 7)]
+    assert read(tmp_path).head(shape).name == "algo-1"
+
+
+def test_a_head_group_without_an_instance_is_an_error_that_lists_the_groups(tmp_path):
+    write_training(tmp_path, "algo-1", HOSTS, instance_groups=GROUPS)
+    cluster = Cluster(groups=(InstanceGroup("gone", "ml.m5.large", 12),), head="gone")
+    with pytest.raises(InvalidConfig, match="the head's group 'gone' has no instance; the groups are head, work"):
+        read(tmp_path).head(cluster)
+
+
+def test_channels_are_the_folders_where_no_file_lists_them(tmp_path):
+    paths = write_training(tmp_path, "algo-1", ["algo-1"])
+    paths.input_data_config.unlink()
+    for name in ("matrix", "raysm"):
+        paths.channel(name).mkdir(parents=True)
+    assert read(tmp_path).channels == ("matrix",)
+
+
+def test_checkpoints_are_noticed(tmp_path):
+    paths = write_training(tmp_path, "algo-1", ["algo-1"])
+    paths.checkpoint_config.write_text("{}")
+    assert read(tmp_path).has_checkpoints
+
+
+def test_own_variables_are_read(tmp_path):
+    write_training(tmp_path, "algo-1", ["algo-1"])
+    found = read(
+        tmp_path,
+        RAYSM_PORTS='{"gcs": 7000, "worker_min": 0, "worker_max": 0}',
+        RAYSM_ADDRESSES='{"algo-1": "127.0.0.1"}',
+        RAYSM_CPUS="3",
+        RAYSM_MEMORY_BYTES="1000000000",
+        RAYSM_OBJECT_STORE_BYTES="100000000",
+        RAYSM_RAY_TEMP_DIR="/tmp/r",
+        RAYSM_FAILURE_RECORD="/tmp/failure.json",
+    )
+    ports = found.ports(Ports())
+    assert (ports.gcs, ports.control, ports.worker_min) == (7000, 6380, 0)
+    assert found.addresses == {"algo-1": "127.0.0.1"}
+    assert (found.cpus, found.memory_bytes, found.object_store_bytes) == (3, 10**9, 10**8)
+    assert (found.ray_temp_dir, found.failure_record) == (Path("/tmp/r"), Path("/tmp/failure.json"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("RAYSM_PORTS", "{", "RAYSM_PORTS is not JSON"),
+        ("RAYSM_PORTS", "[1]", "RAYSM_PORTS must be a JSON object of int values"),
+        ("RAYSM_PORTS", '{"gcs": true}', "RAYSM_PORTS must be a JSON object of int values"),
+        ("RAYSM_PORTS", '{"gsc": 1}', "there is no port 'gsc'; known are control, gcs"),
+        ("RAYSM_PORTS", '{"gcs": 70000}', "gcs must be 0 to 65535, got 70000"),
+        ("RAYSM_ADDRESSES", '{"a": 1}', "RAYSM_ADDRESSES must be a JSON object of str values"),
+        ("RAYSM_CPUS", "two", "RAYSM_CPUS must be a whole number of at least 0, got 'two'"),
+        ("RAYSM_MEMORY_BYTES", "0", "RAYSM_MEMORY_BYTES must be a whole number of at least 1, got '0'"),
+        ("RAYSM_CPUS", "²", "RAYSM_CPUS must be a whole number"),
+        ("RAYSM_RAY_TEMP_DIR", "ray", "must be an absolute path"),
+        ("RAYSM_RAY_TEMP_DIR", "/tmp/" + "x" * 60, "of at most 40 bytes, for it holds sockets"),
+    ],
+)
+def test_a_bad_variable_is_named_with_its_value(tmp_path, name, value, words):
+    write_training(tmp_path, "algo-1", ["algo-1"])
+    with pytest.raises(InvalidConfig) as caught:
+        read(tmp_path, **{name: value})
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_port_overrides_that_clash_with_the_request_are_named(tmp_path):
+    write_training(tmp_path, "algo-1", ["algo-1"])
+    found = read(tmp_path, RAYSM_PORTS='{"gcs": 8265}')
+    with pytest.raises(InvalidConfig, match="RAYSM_PORTS: Ports: dashboard and gcs are both 8265"):
+        found.ports(Ports())
+
+
+@pytest.mark.parametrize("value", ['{"lr": 0.1}', '{"a": null}', "[]", '{"a": "\\u0000"}', '{"a": "\\ud800"}', "{"])
+def test_hyperparameters_that_are_no_texts_are_refused(tmp_path, value):
+    paths = write_training(tmp_path, "algo-1", ["algo-1"])
+    paths.hyperparameters.write_text(value)
+    with pytest.raises(InvalidConfig, match=r"hyperparameters\.json"):
+        read(tmp_path)
+
+
+def test_a_missing_resource_config_is_named(tmp_path):
+    with pytest.raises(InvalidConfig, match=r"input/config/resourceconfig\.json is missing"):
+        read(tmp_path)
+
+
+def test_a_child_gets_this_process_s_variables_without_the_dropped_and_with_the_new():
+    found = environment.child_environment({"B": "2"}, drop=["C"], environ={"A": "1", "B": "1", "C": "1"})
+    assert found == {"A": "1", "B": "2"}

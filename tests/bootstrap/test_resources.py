@@ -1,0 +1,129 @@
+"""What an instance has, from trees of files that look like one."""
+
+from pathlib import Path
+
+import pytest
+
+from raysm.bootstrap import resources
+from raysm.bootstrap.resources import plan_object_store
+
+GIB = 2**30
+
+
+def tree(root, **files):
+    for name, text in files.items():
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def files(root, contents):
+    return tree(root, **{name.replace("/", "__"): text for name, text in contents.items()})
+
+
+@pytest.mark.parametrize(
+    ("contents", "expected"),
+    [
+        ({"sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1),
+        ({"sys/fs/cgroup/cpu.max": "400000 100000\n"}, 4),
+        ({"sys/fs/cgroup/cpu.max": "50000 100000\n"}, 1),
+        ({"sys/fs/cgroup/cpu.max": "max 100000\n"}, 8),
+        ({"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "300000", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"}, 3),
+        ({"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"}, 8),
+        (
+            {"sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "20000", "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "1"},
+            8,
+        ),
+        ({"proc/self/cgroup": "0::/job\n", "sys/fs/cgroup/job/cpu.max": "200000 100000"}, 2),
+        ({}, 8),
+    ],
+)
+def test_cpus_are_those_of_the_container(tmp_path, contents, expected):
+    assert resources.count_cpus(files(tmp_path, contents), affinity=8) == expected
+
+
+def test_a_quota_above_the_cpus_allowed_gives_those(tmp_path):
+    assert resources.count_cpus(files(tmp_path, {"sys/fs/cgroup/cpu.max": "6400000 100000"}), affinity=2) == 2
+
+
+@pytest.mark.parametrize(
+    ("contents", "expected"),
+    [
+        ({"sys/fs/cgroup/memory.max": str(4 * GIB)}, 4 * GIB),
+        ({"sys/fs/cgroup/memory.max": "max"}, 16 * GIB),
+        ({"sys/fs/cgroup/memory/memory.limit_in_bytes": str(3 * GIB)}, 3 * GIB),
+        ({"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712"}, 16 * GIB),
+        ({"proc/self/cgroup": "4:memory:/box/job\n", "sys/fs/cgroup/memory/box/job/memory.limit_in_bytes": "99"}, 99),
+        ({"sys/fs/cgroup/memory.max": str(64 * GIB)}, 16 * GIB),
+    ],
+)
+def test_memory_is_that_of_the_container(tmp_path, contents, expected):
+    machine = {"proc/meminfo": f"MemTotal:       {16 * GIB // 1024} kB\nMemFree: 1 kB\n"}
+    assert resources.memory_limit(files(tmp_path, machine | contents)) == expected
+
+
+@pytest.mark.parametrize(
+    ("contents", "expected"),
+    [
+        ({"sys/fs/cgroup/memory.events": "low 0\noom 2\noom_kill 3\n"}, 3),
+        ({"sys/fs/cgroup/memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n"}, 1),
+        ({}, None),
+    ],
+)
+def test_the_kernel_s_count_of_oom_kills_is_read(tmp_path, contents, expected):
+    assert resources.oom_kills(files(tmp_path, contents)) == expected
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"), [("0,1,2", 3), ("", 0), ("-1", 0), ("1", 1), ("0,-1,2", 1), ("GPU-ab, GPU-cd", 2)]
+)
+def test_cuda_visible_devices_decides_where_it_is_set(visible, expected):
+    assert resources.count_gpus({"CUDA_VISIBLE_DEVICES": visible}, smi=lambda: "GPU 0: x\n" * 8) == expected
+
+
+def test_gpus_are_those_that_nvidia_smi_lists_and_none_without_it():
+    assert resources.count_gpus({}, smi=lambda: "GPU 0: A (UUID: GPU-1)\n  MIG 1g Device 0\nGPU 1: A\n") == 2
+    assert resources.count_gpus({}, smi=lambda: "") == 0
+
+
+def test_the_object_store_fits_into_shared_memory():
+    store = plan_object_store(10 * GIB, 8 * GIB, Path("/unused"))
+    assert (store.bytes, store.folder, store.warning) == (3 * GIB, None, None)
+
+
+def test_the_object_store_shrinks_to_a_small_shared_memory():
+    store = plan_object_store(10 * GIB, 1 * GIB, Path("/unused"))
+    assert (store.bytes, store.folder) == (int(0.9 * GIB), None)
+
+
+def test_docker_s_64_mib_of_shared_memory_put_it_on_a_disk_and_that_is_said(tmp_path):
+    store = plan_object_store(10 * GIB, 64 * 2**20, tmp_path / "store", disk_free_bytes=100 * GIB)
+    assert (store.bytes, store.folder) == (3 * GIB, tmp_path / "store")
+    assert "/dev/shm has 64 MiB free" in store.warning
+    assert "--shm-size" in store.warning
+
+
+def test_a_size_that_was_asked_for_is_kept_even_if_only_a_disk_has_the_room(tmp_path):
+    assert plan_object_store(10 * GIB, 8 * GIB, tmp_path, asked_bytes=5 * GIB).bytes == 5 * GIB
+    store = plan_object_store(10 * GIB, 1 * GIB, tmp_path, asked_bytes=5 * GIB, disk_free_bytes=100 * GIB)
+    assert (store.bytes, store.folder) == (5 * GIB, tmp_path)
+
+
+def test_an_object_store_is_never_smaller_than_ray_takes():
+    store = plan_object_store(100 * 2**20, 8 * GIB, Path("/unused"), asked_bytes=1)
+    assert store.bytes == resources.MIN_OBJECT_STORE_BYTES
+
+
+@pytest.mark.parametrize(
+    ("contents", "expected"),
+    [
+        ({"sys/class/infiniband/rdmap0s1/device/vendor": "0x1d0f", "dev/infiniband/uverbs0": ""}, True),
+        ({"sys/class/infiniband/mlx5_0/device/vendor": "0x15b3", "dev/infiniband/uverbs0": ""}, False),
+        ({"sys/class/infiniband/rdmap0s1/device/vendor": "0x1d0f"}, False),
+        ({"sys/class/infiniband/efa_0/ports": "", "dev/infiniband/uverbs0": ""}, True),
+        ({}, False),
+    ],
+)
+def test_efa_is_there_only_if_a_device_is_attached_and_passed_in(tmp_path, contents, expected):
+    assert resources.has_efa(files(tmp_path, contents)) is expected

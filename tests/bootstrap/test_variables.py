@@ -1,0 +1,86 @@
+"""What child processes are told."""
+
+import json
+from pathlib import Path
+
+from raysm.bootstrap import environment
+from raysm.bootstrap.variables import network_variables, ray_variables, user_variables
+from tests.support.bootstraps import request, write_training
+
+GROUPS = [
+    {"instance_group_name": "work", "instance_type": "ml.p4d.24xlarge", "hosts": ["algo-2", "algo-10"]},
+    {"instance_group_name": "head", "instance_type": "ml.t3.medium", "hosts": ["algo-1"]},
+]
+
+
+def told(base, *, host="algo-2", hyperparameters=None, channels=("raysm", "training-data"), **more):
+    paths = write_training(
+        base, host, ["algo-1", "algo-10", "algo-2"], hyperparameters=hyperparameters, instance_groups=GROUPS, **more
+    )
+    paths.input_data_config.write_text(json.dumps({name: {} for name in channels}))
+    return environment.read({"SAGEMAKER_BASE_DIR": str(base), "TRAINING_JOB_NAME": "a-job"})
+
+
+def test_user_code_gets_the_toolkit_s_variables(tmp_path):
+    found = user_variables(
+        told(tmp_path, hyperparameters={"lr": "0.1", "name": "x", "on": "true"}, network_interface_name="eth0"),
+        request(3, script="train.py", args=("--a", "b c")),
+        Path("/src"),
+        cpus=4,
+        gpus=2,
+    )
+    assert json.loads(found["SM_HOSTS"]) == ["algo-1", "algo-2", "algo-10"]
+    assert found["SM_CURRENT_HOST"] == "algo-2"
+    assert found["SM_CURRENT_INSTANCE_TYPE"] == "ml.p4d.24xlarge"
+    assert found["SM_CURRENT_INSTANCE_GROUP"] == "work"
+    assert json.loads(found["SM_INSTANCE_GROUPS"]) == ["head", "work"]
+    assert json.loads(found["SM_CHANNELS"]) == ["training-data"]
+    assert found["SM_CHANNEL_TRAINING-DATA"] == str(tmp_path / "input/data/training-data")
+    assert found["SM_MODEL_DIR"] == str(tmp_path / "model")
+    assert found["SM_OUTPUT_DATA_DIR"] == str(tmp_path / "output/data")
+    assert found["SM_OUTPUT_DIR"] == str(tmp_path / "output")
+    assert found["SM_INPUT_DIR"] == str(tmp_path / "input")
+    assert found["SM_INPUT_CONFIG_DIR"] == str(tmp_path / "input/config")
+    assert (found["SM_NUM_CPUS"], found["SM_NUM_GPUS"]) == ("4", "2")
+    assert json.loads(found["SM_HPS"]) == {"lr": 0.1, "name": "x", "on": True}
+    assert (found["SM_HP_LR"], found["SM_HP_NAME"], found["SM_HP_ON"]) == ("0.1", "x", "true")
+    assert found["SM_NETWORK_INTERFACE_NAME"] == "eth0"
+    assert json.loads(found["SM_RESOURCE_CONFIG"])["hosts"] == ["algo-1", "algo-10", "algo-2"]
+    assert json.loads(found["SM_TRAINING_ENV"])["current_host"] == "algo-2"
+    assert json.loads(found["SM_USER_ARGS"]) == ["--a", "b c"]
+    assert found["SM_MODULE_NAME"] == "train"
+    assert found["SM_LOG_LEVEL"] == "20"
+
+
+def test_a_value_that_no_process_could_be_given_is_left_out(tmp_path):
+    found = user_variables(
+        told(tmp_path, hyperparameters={"long": "x" * 200_000, "a=b": "1", "nul": '"\\u0000"', "odd": '"\\ud800"'}),
+        request(3),
+        Path("/src"),
+        cpus=1,
+        gpus=0,
+    )
+    assert not {"SM_HP_LONG", "SM_HP_A=B", "SM_HP_NUL", "SM_HP_ODD", "SM_HPS", "SM_TRAINING_ENV"} & set(found)
+    assert "SM_HOSTS" in found
+
+
+def test_the_interface_goes_to_nccl_and_gloo_unless_the_user_set_it(tmp_path):
+    instance = told(tmp_path, network_interface_name="eth0")
+    assert network_variables(instance, efa=False, inherited={}) == {
+        "NCCL_SOCKET_IFNAME": "eth0",
+        "GLOO_SOCKET_IFNAME": "eth0",
+    }
+    assert "NCCL_SOCKET_IFNAME" not in network_variables(instance, efa=False, inherited={"NCCL_SOCKET_IFNAME": "ib0"})
+
+
+def test_efa_is_chosen_only_where_a_device_is_attached(tmp_path):
+    instance = told(tmp_path)
+    assert network_variables(instance, efa=False, inherited={}) == {}
+    assert network_variables(instance, efa=True, inherited={})["FI_PROVIDER"] == "efa"
+    assert network_variables(instance, efa=True, inherited={})["FI_EFA_USE_DEVICE_RDMA"] == "1"
+
+
+def test_ray_is_told_the_path_of_the_token_never_the_token():
+    found = ray_variables(Path("/payload/token"))
+    assert (found["RAY_AUTH_MODE"], found["RAY_AUTH_TOKEN_PATH"]) == ("token", "/payload/token")
+    assert "RAY_AUTH_TOKEN" not in found
