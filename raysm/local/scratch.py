@@ -5,7 +5,6 @@ itself (``flock``), so that there is no moment at which a folder lives without o
 """
 
 import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
@@ -60,6 +59,8 @@ class Scratch:
 
 def _lock(folder: Path) -> int | None:
     """Lock ``folder`` and return the descriptor; None if somebody else has it, or removed it meanwhile."""
+    import fcntl  # absent on Windows, where this module has to be importable for the words that refuse it
+
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

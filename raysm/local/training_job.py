@@ -243,9 +243,9 @@ class TrainingJob:
         self._stop.set()
         self._changed.set()
 
-    def kill(self, host: str, number: int = signal.SIGKILL) -> None:
-        """Signal the main process of one instance: a fault."""
-        self._instances[host].signal(number)
+    def kill(self, host: str, number: int | None = None) -> None:
+        """Signal the main process of one instance, with SIGKILL if ``number`` is None: a fault."""
+        self._instances[host].signal(signal.SIGKILL if number is None else number)
 
     def close(self) -> None:
         """End whatever of the job still runs, at once; harmless when repeated."""
