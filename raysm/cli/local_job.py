@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import signal
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -13,6 +12,7 @@ from raysm.cli.display import Display
 from raysm.contract.result import MANIFEST
 from raysm.contract.store import PARTIAL
 from raysm.errors import InvalidRequest, JobFailed
+from raysm.local.scratch import Scratch
 from raysm.local.training_job import Kind, TrainingJob
 from raysm.request import JobRequest
 
@@ -47,9 +47,9 @@ def run(request: JobRequest, *, kind: Kind, output: Path, display: Display) -> P
     output.parent.mkdir(parents=True, exist_ok=True)
     # Beside the output, so that a result of any size is moved by renaming it.
     with (
-        tempfile.TemporaryDirectory(prefix=".raysm-", dir=output.parent, ignore_cleanup_errors=True) as root,
+        Scratch(output.parent, prefix=".raysm-") as scratch,
         _terminated_as_interrupted(),
-        TrainingJob(request, root=Path(root), kind=kind, on_line=display.line) as job,
+        TrainingJob(request, root=scratch.path, kind=kind, on_line=display.line) as job,
     ):
         job.start()
         try:

@@ -6,6 +6,7 @@ itself (``flock``), so that there is no moment at which a folder lives without o
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -81,9 +82,11 @@ def sweep(parent: Path, prefix: str = PREFIX) -> list[Path]:
     Only folders of this user, with this prefix, that nobody has locked; links in them are removed, not followed.
     """
     swept = []
-    for folder in parent.glob(prefix + "*"):
+    # The whole name, as __init__ makes it: a user's own "raysm-notes" begins like ours.
+    ours = re.compile(re.escape(prefix) + r"\d+-[a-z0-9_]{8}")
+    for folder in parent.iterdir():
         with contextlib.suppress(OSError):
-            if os.lstat(folder).st_uid != os.getuid():
+            if not ours.fullmatch(folder.name) or os.lstat(folder).st_uid != os.getuid():
                 continue
             handle = _lock(folder)
             if handle is not None:

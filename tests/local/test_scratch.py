@@ -58,5 +58,7 @@ def test_other_folders_and_links_with_our_prefix_are_not_swept(tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "other")
     (tmp_path / f"{PREFIX}file").write_text("x")
+    (tmp_path / f"{PREFIX}notes").mkdir()
+    (tmp_path / f"{PREFIX}2024-thesis").mkdir()
     assert sweep(tmp_path) == []
-    assert len(list(tmp_path.iterdir())) == 3
+    assert len(list(tmp_path.iterdir())) == 5

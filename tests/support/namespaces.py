@@ -1,23 +1,22 @@
 """Whether this machine can run instances of kind namespace."""
 
 import functools
-import os
-import shutil
 import subprocess
-import sys
+
+from raysm.local.instances import missing_for_namespaces
 
 
 @functools.cache
 def why_not() -> str | None:
     """Return why instances of kind namespace cannot run here, or None if they can."""
-    if sys.platform != "linux":
-        return "instances of kind namespace need Linux"
-    if os.geteuid() != 0:
-        return "instances of kind namespace need root"
-    for tool in ("ip", "unshare", "nsenter", "mount"):
-        if shutil.which(tool) is None:
-            return f"instances of kind namespace need the command {tool}"
+    missing = missing_for_namespaces()
+    if missing:
+        return missing
     probe = subprocess.run(
         ["unshare", "--net", "--mount", "--pid", "--fork", "ip", "link", "add", "type", "veth"], capture_output=True
     )
-    return f"this machine allows no network namespaces: {probe.stderr.decode().strip()}" if probe.returncode else None
+    return (
+        f"instances of kind namespace: this machine allows no network namespaces: {probe.stderr.decode().strip()}"
+        if probe.returncode
+        else None
+    )

@@ -1,0 +1,152 @@
+"""The command as a user runs it: its own process, its own folder."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.leftovers import assert_nothing_left
+
+ROOT = Path(__file__).parents[2]
+RAYSM = [sys.executable, "-c", "import sys; from raysm.cli.main import main; sys.exit(main())"]
+
+
+def raysm(*argv, cwd):
+    return subprocess.run([*RAYSM, *map(str, argv)], cwd=cwd, capture_output=True, text=True, timeout=150)
+
+
+def test_the_readmes_first_command_leaves_the_result_and_says_how_to_read_it(tmp_path):
+    digits = ROOT / "examples" / "data" / "digits.csv.gz"
+    done = raysm("similarity", digits, "--top-k", 10, "--instances", 2, "--output", "out/", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert pq.read_metadata(tmp_path / "out" / "neighbors.parquet").num_rows == 1797
+    said = done.stdout
+    assert "algo-2 joined: 2 of 2 instances" in said
+    assert "cluster formed" in said
+    assert "dashboard http://" in said
+    assert "similarity: 100% (1,797 of 1,797 rows" in said
+    assert "result   out/neighbors.parquet: 1,797 x 10" in said
+    assert "read it" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+
+
+def test_the_command_that_the_result_names_reads_it(tmp_path):
+    np.save(tmp_path / "m.npy", np.eye(5, 3, dtype=np.float32))
+    done = raysm("similarity", "m.npy", "--threshold", "0.5", "--output", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    how = next(line for line in done.stdout.splitlines() if line.startswith("read it")).removeprefix("read it").strip()
+    read = subprocess.run([sys.executable, "-c", how], cwd=tmp_path, capture_output=True, text=True)
+    assert read.returncode == 0, read.stderr
+
+
+def test_a_script_and_its_output_reach_the_user_who_started_it(tmp_path):
+    done = raysm(
+        "run", ROOT / "examples" / "hello_cluster.py", "--instances", 2, "--", "--greeting", "Good day", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Good day from algo-1 (rank 0)" in done.stdout
+    assert "Good day from algo-2 (rank 1)" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_script_leaves_is_moved_to_the_output(tmp_path):
+    (tmp_path / "s.py").write_text(
+        "import os\n"
+        "channel, model = os.environ['SM_CHANNEL_TRAIN'], os.environ['SM_MODEL_DIR']\n"
+        "open(model + '/copy', 'w').write(open(channel + '/x.txt').read())\n"
+    )
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x.txt").write_text("content")
+    done = raysm("run", "s.py", "--input", "train=data", "--output", "kept", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "kept" / "copy").read_text() == "content"
+
+
+def test_a_script_that_fails_ends_the_command_with_1_and_the_reason(tmp_path):
+    (tmp_path / "s.py").write_text("raise RuntimeError('no luck')\n")
+    done = raysm("run", "s.py", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "raysm: the job failed: RuntimeError: no luck" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s.py"]
+
+
+def test_dry_run_prints_the_request_and_starts_nothing(tmp_path):
+    done = raysm("similarity", "m.npy", "--top-k", 3, "--instances", 4, "--dry-run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["cluster"]["count"] == 4
+    assert not list(tmp_path.iterdir())
+
+
+def empty(folder):
+    (folder / "m.npy").write_bytes(b"")
+
+
+def five_rows(folder):
+    np.save(folder / "m.npy", np.eye(5, dtype=np.float32))
+
+
+def nothing(folder):
+    pass
+
+
+def foreign_output(folder):
+    five_rows(folder)
+    (folder / "out").mkdir()
+    (folder / "out" / "thesis.tex").touch()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "argv", "message"),
+    [
+        (nothing, ["similarity", "m.npy", "--top-k", "3"], "m.npy"),
+        (empty, ["similarity", "m.npy", "--top-k", "3"], "m.npy"),
+        (five_rows, ["similarity", "m.npy", "--top-k", "5"], "has 5 rows, so at most 4 other rows"),
+        (five_rows, ["similarity", "m.npy", "--top-k", "3", "--instances", "0"], "count must be at least 1"),
+        (foreign_output, ["similarity", "m.npy", "--top-k", "3", "--output", "out"], "is no result of raysm"),
+        (five_rows, ["similarity", "m.npy", "--top-k", "3", "--output", "m.npy"], "is a file"),
+        (nothing, ["run", "missing.py"], "'missing.py' is not there"),
+        (nothing, ["run", "missing.py", "--source-dir", "nowhere"], "source_dir='nowhere' is not there"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_2_before_anything_starts(tmp_path, prepare, argv, message):
+    prepare(tmp_path)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    done = raysm(*argv, cwd=tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "joined" not in done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("kind", ["process", pytest.param("namespace", marks=pytest.mark.namespace)])
+def test_ctrl_c_stops_the_job_and_leaves_nothing(tmp_path, kind):
+    (tmp_path / "s.py").write_text("import time\nprint('user code runs', flush=True)\ntime.sleep(300)\n")
+    command = subprocess.Popen(
+        [*RAYSM, "run", "s.py", "--instances", "2", "--instance-kind", kind],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    with command:
+        said = ""
+        for line in command.stdout:
+            said += line
+            if "user code runs" in line:
+                break
+        command.send_signal(signal.SIGINT)
+        started_s = time.monotonic()
+        said += command.communicate(timeout=60)[0]
+    assert command.returncode == 130, said
+    assert "stopped; nothing is left running" in said
+    assert time.monotonic() - started_s < 20
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s.py"]
+    assert_nothing_left(tmp_path, owner=command.pid)

@@ -1,0 +1,112 @@
+"""The main job, end to end: a real matrix becomes one result on the head."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from raysm.contract.events import Metric, Progress
+from raysm.contract.result import Manifest
+from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Similarity
+from tests.support import reference
+from tests.support.jobs import completed
+from tests.support.leftovers import leaving_nothing
+
+DIGITS = Path(__file__).parents[2] / "examples" / "data" / "digits.csv.gz"
+
+
+def similarity(folder, matrix, cluster, kind, timeout_s=240.0, **fields):
+    request = JobRequest(
+        name="similarity", workload=Similarity(**fields), cluster=cluster, inputs={"matrix": Input(str(matrix))}
+    )
+    with leaving_nothing(folder):
+        outcome, log, model = completed(request, folder, kind, timeout_s)
+    assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
+    return log, model
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def digits_by_process(tmp_path_factory):
+    return similarity(tmp_path_factory.mktemp("process"), DIGITS, Cluster(count=2), "process", top_k=10)
+
+
+def assert_equal_to_reference(table, rows, k, at):
+    indices, scores = reference.neighbors(rows, k, at)
+    np.testing.assert_array_equal(np.stack(table["neighbors"].to_numpy())[at], indices)
+    np.testing.assert_array_equal(np.stack(table["similarities"].to_numpy())[at], scores)
+
+
+def test_the_neighbours_of_the_digits_equal_float64_index_for_index(digits_by_process):
+    _, model = digits_by_process
+    table = pq.read_table(model / "neighbors.parquet")
+    assert table.column_names == ["row", "neighbors", "similarities"]
+    assert table["row"].to_pylist() == list(range(1797))
+    assert_equal_to_reference(table, np.loadtxt(DIGITS, delimiter=",", skiprows=1), 10, list(range(1797)))
+
+
+def test_the_manifest_says_what_was_computed_from_what(digits_by_process):
+    _, model = digits_by_process
+    manifest = Manifest.read(model)
+    assert manifest.instances == ("algo-1", "algo-2")
+    assert manifest.workload["top_k"] == 10
+    assert (manifest.inputs["matrix"]["rows"], manifest.inputs["matrix"]["columns"]) == (1797, 64)
+    assert manifest.inputs["matrix"]["sha256"]
+    assert manifest.files[0].shape == (1797, 10)
+    assert manifest.files[0].sha256 == digest(model / "neighbors.parquet")
+    assert {"raysm", "python", "ray", "numpy"} <= set(manifest.versions)
+    assert all(seconds >= 0 for seconds in manifest.phases_s.values())
+
+
+def test_the_job_says_how_far_it_is(digits_by_process):
+    log, _ = digits_by_process
+    last = [event for event in log.events(Progress) if event.phase == "similarity"][-1]
+    assert (last.done, last.total, last.unit) == (1797, 1797, "rows")
+
+
+@pytest.mark.namespace
+@pytest.mark.parametrize(("kind", "count"), [("process", 1), ("namespace", 3)])
+def test_the_bytes_of_the_result_do_not_depend_on_the_instances(tmp_path, digits_by_process, kind, count):
+    _, model = similarity(tmp_path, DIGITS, Cluster(count=count), kind, top_k=10, block_rows=100 * count)
+    assert Manifest.read(model).instances == tuple(f"algo-{number + 1}" for number in range(count))
+    assert digest(model / "neighbors.parquet") == digest(digits_by_process[1] / "neighbors.parquet")
+
+
+@pytest.mark.namespace
+def test_a_head_that_only_coordinates_computes_nothing_and_gathers_the_result(tmp_path):
+    groups = [InstanceGroup("work", "ml.c5.xlarge", 2), InstanceGroup("head", "ml.m5.large", 1)]
+    cluster = Cluster(groups=groups, head="head", coordinator_only=True)
+    _, model = similarity(tmp_path, DIGITS, cluster, "namespace", top_k=10)
+    assert Manifest.read(model).instances == ("algo-1", "algo-2")
+    assert model == tmp_path / "algo-3" / "ml" / "model"
+    assert pq.read_metadata(model / "neighbors.parquet").num_rows == 1797
+
+
+def test_twenty_thousand_rows_are_exact_within_the_memory_of_their_tiles(tmp_path):
+    rows = np.random.default_rng(7).standard_normal((20_000, 128), dtype=np.float32)
+    np.save(tmp_path / "matrix.npy", rows)
+    log, model = similarity(tmp_path / "job", tmp_path / "matrix.npy", Cluster(count=2), "process", top_k=10)
+    at = np.random.default_rng(8).choice(20_000, 500, replace=False)
+    assert_equal_to_reference(pq.read_table(model / "neighbors.parquet"), rows.astype(np.float64), 10, at)
+    peaks = {event.host: event.value for event in log.events(Metric) if event.name == "peak_memory_bytes"}
+    print(f"peak memory: {peaks}; measures: {dict(Manifest.read(model).measures)}")
+    assert set(peaks) == {"algo-1", "algo-2"}
+
+
+def test_a_row_with_nan_fails_the_job_with_its_number(tmp_path):
+    rows = np.ones((50, 4), dtype=np.float32)
+    rows[[31, 40], 2] = np.nan
+    np.save(tmp_path / "matrix.npy", rows)
+    request = JobRequest(
+        name="nan", workload=Similarity(top_k=3), inputs={"matrix": Input(str(tmp_path / "matrix.npy"))}
+    )
+    outcome, _, model = completed(request, tmp_path / "job", "process")
+    assert outcome.status == "Failed"
+    assert "row 31" in outcome.failure_reason.splitlines()[0]
+    assert outcome.exit_codes == {"algo-1": 2}
+    assert not list(model.iterdir())
