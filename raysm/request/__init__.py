@@ -3,17 +3,26 @@
 from raysm.request.channels import Distribution, Input
 from raysm.request.cluster import Cluster, InstanceGroup
 from raysm.request.job import JobRequest
+from raysm.request.limits import Limits, MetricDefinition, Security
 from raysm.request.ports import Ports
-from raysm.request.workload import Script, Similarity, Workload
+from raysm.request.targets import AWS, Local, Target
+from raysm.request.workload import PickledFunction, Script, Similarity, Workload
 
 __all__ = [
+    "AWS",
     "Cluster",
     "Distribution",
     "Input",
     "InstanceGroup",
     "JobRequest",
+    "Limits",
+    "Local",
+    "MetricDefinition",
+    "PickledFunction",
     "Ports",
     "Script",
+    "Security",
     "Similarity",
+    "Target",
     "Workload",
 ]

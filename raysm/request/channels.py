@@ -23,8 +23,17 @@ class Input:
     distribution: Distribution = "FullyReplicated"
     """FullyReplicated: each instance has all. ShardedByS3Key: each has about 1/n of the objects, by key."""
 
+    mode: Literal["File", "FastFile"] = "File"
+    """File: downloaded before the job starts. FastFile: streamed as it is read."""
+    content_type: str | None = None
+    """MIME type, told to the job."""
+    groups: tuple[str, ...] = ()
+    """Instance groups that get it; all channels name groups, or none does."""
+
     def __post_init__(self) -> None:
         """Check the fields."""
+        if isinstance(self.groups, list):
+            object.__setattr__(self, "groups", tuple(self.groups))
         if not self.uri:
             raise InvalidRequest("Input: the uri is empty; give s3://…, file://… or a path")
         if self.distribution not in ("FullyReplicated", "ShardedByS3Key"):

@@ -57,6 +57,12 @@ class Cluster:
     """Go on with this many (the head among them) when the joining deadline passes; None is all of them."""
     join_timeout_s: float = 600.0
     """Seconds from the start of the head until every instance must have joined."""
+    volume_gb: int = 30
+    """Size of each instance's volume, GB."""
+    keep_alive_s: int = 0
+    """Seconds that the instances stay warm for the next job, at most 21,600; 0 is not at all."""
+    training_plan: str | None = None
+    """ARN of a training plan whose reserved capacity is used."""
     on_instance_loss: Literal["fail", "continue"] = "fail"
     """What the loss of an instance other than the head does to the job."""
 
@@ -80,6 +86,10 @@ class Cluster:
             raise InvalidRequest("Cluster: coordinator_only leaves no instance to work on; add one or drop it")
         if self.min_instances is not None and not 1 <= self.min_instances <= self.size:
             raise InvalidRequest(f"Cluster: min_instances must be 1 to {self.size}, got {self.min_instances}")
+        if self.volume_gb < 1:
+            raise InvalidRequest(f"Cluster: volume_gb must be at least 1, got {self.volume_gb}")
+        if not 0 <= self.keep_alive_s <= 21_600:
+            raise InvalidRequest(f"Cluster: keep_alive_s must be 0 to 21600, got {self.keep_alive_s}")
         if not self.join_timeout_s > 0:
             raise InvalidRequest(f"Cluster: join_timeout_s must be above 0, got {self.join_timeout_s}")
         if self.on_instance_loss not in ("fail", "continue"):

@@ -3,10 +3,12 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from raysm.errors import InvalidRequest
 from raysm.request.channels import Input
 from raysm.request.cluster import Cluster
+from raysm.request.limits import Limits, MetricDefinition, Security
 from raysm.request.ports import Ports
 from raysm.request.workload import Similarity, Workload
 
@@ -45,6 +47,28 @@ class JobRequest:
     """Seconds that user code has after SIGTERM; SageMaker kills after 120."""
     ports: Ports = field(default_factory=Ports)
     """Where the cluster listens."""
+    kind: Literal["training", "processing"] = "training"
+    """Which of the two APIs runs it; Processing has no groups, spot, warm pools, checkpoints or metrics."""
+    project: str = "default"
+    """Jobs of one project share their prefix in the bucket, and their state."""
+    limits: Limits = field(default_factory=Limits)
+    """Time, spot capacity, restarts."""
+    security: Security = field(default_factory=Security)
+    """Networks, keys, isolation."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of every instance; never secrets: whoever may describe the job reads them."""
+    hyperparameters: Mapping[str, str] = field(default_factory=dict)
+    """Told to the job, and shown with it."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Of the job."""
+    metrics: tuple[MetricDefinition, ...] = ()
+    """Found in the log by the service."""
+    requirements: tuple[str, ...] = ()
+    """Packages that every instance installs with pip before it joins."""
+    checkpoint_uri: str | None = None
+    """``s3://…`` prefix of the state that survives runs; None is one of the project and name."""
+    output_uri: str | None = None
+    """``s3://…`` prefix of results; None is one of the project and name."""
 
     def __post_init__(self) -> None:
         """Check the fields against each other."""

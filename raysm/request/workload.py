@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from raysm.errors import InvalidRequest
 
-__all__ = ["Script", "Similarity", "Workload"]
+__all__ = ["PickledFunction", "Script", "Similarity", "Workload"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +33,18 @@ class Script:
             object.__setattr__(self, "args", tuple(self.args))
         if not self.script:
             raise InvalidRequest("Script: the path of the script is empty")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PickledFunction:
+    """A function with its arguments, pickled by cloudpickle into the payload; its value is the job's result."""
+
+    kind: ClassVar[str] = "function"
+
+    name: str
+    """For people: ``module.function``."""
+    python: str
+    """Version of the Python that pickled it, ``3.11``: another one cannot be trusted to read it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,4 +89,4 @@ class Similarity:
             raise InvalidRequest(f"Similarity: block_rows must be at least 1, got {self.block_rows}")
 
 
-Workload: TypeAlias = Script | Similarity
+Workload: TypeAlias = Script | PickledFunction | Similarity

@@ -1,0 +1,107 @@
+"""How long a job may run and wait, what it may cost, and how it is shut off from others."""
+
+import re
+from dataclasses import dataclass
+
+from raysm.errors import InvalidRequest
+
+__all__ = ["Limits", "MetricDefinition", "Security"]
+
+MAX_RUNTIME_S = 28 * 24 * 3600
+"""CreateTrainingJob takes at most 28 days."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """Time, spot capacity and restarts.
+
+    Raises:
+        InvalidRequest: A field is out of its range, or they contradict each other.
+    """
+
+    max_runtime_s: int = 24 * 3600
+    """Seconds that the job may run; at most 28 days (a Processing job: 9)."""
+    spot: bool = False
+    """Whether to run on spot capacity, which can be interrupted at any time."""
+    max_wait_s: int | None = None
+    """Seconds to wait for spot capacity and to run, together; at least ``max_runtime_s``; None is twice that."""
+    retry_attempts: int | None = None
+    """How often the service starts the job again after an InternalServerError, 1 to 30; None is never."""
+    max_restarts: int = 0
+    """How often a job that exceeded ``max_runtime_s`` goes on from its checkpoint in a follow-up job."""
+
+    def __post_init__(self) -> None:
+        """Check the fields against each other."""
+        if not 1 <= self.max_runtime_s <= MAX_RUNTIME_S:
+            raise InvalidRequest(
+                f"Limits: max_runtime_s must be 1 to {MAX_RUNTIME_S} (28 days), got {self.max_runtime_s}"
+            )
+        if self.max_wait_s is not None and not self.spot:
+            raise InvalidRequest("Limits: max_wait_s belongs to spot=True")
+        if self.max_wait_s is not None and self.max_wait_s < self.max_runtime_s:
+            raise InvalidRequest(
+                f"Limits: max_wait_s={self.max_wait_s} must be at least max_runtime_s={self.max_runtime_s}"
+            )
+        if self.retry_attempts is not None and not 1 <= self.retry_attempts <= 30:
+            raise InvalidRequest(f"Limits: retry_attempts must be 1 to 30, got {self.retry_attempts}")
+        if self.max_restarts < 0:
+            raise InvalidRequest(f"Limits: max_restarts must not be negative, got {self.max_restarts}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Security:
+    """Networks, keys and isolation.
+
+    Raises:
+        InvalidRequest: Subnets without security groups, or the reverse.
+    """
+
+    subnets: tuple[str, ...] = ()
+    """Of the VPC that the instances join."""
+    security_groups: tuple[str, ...] = ()
+    """Of the VPC; they must let the instances reach each other on raysm.Ports."""
+    volume_kms_key: str | None = None
+    """Encrypts the instances' volumes."""
+    output_kms_key: str | None = None
+    """Encrypts what the job leaves in S3."""
+    encrypt_traffic: bool = False
+    """Encrypts what the instances send each other; slower."""
+    isolation: bool = False
+    """No network but between the instances; then no requirements can be installed from an index."""
+    remote_debug: bool | None = None
+    """Whether a shell and the dashboard can be reached through SSM; None is yes, unless ``isolation``."""
+
+    def __post_init__(self) -> None:
+        """Check the fields against each other."""
+        for name in ("subnets", "security_groups"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        if bool(self.subnets) != bool(self.security_groups):
+            raise InvalidRequest("Security: subnets and security_groups go together; give both or neither")
+        if self.remote_debug and self.isolation:
+            raise InvalidRequest("Security: remote_debug needs a network; drop it or isolation")
+
+
+@dataclass(frozen=True, slots=True)
+class MetricDefinition:
+    """A metric that the service finds in the log.
+
+    Raises:
+        InvalidRequest: The name is empty or too long, or the expression is none.
+    """
+
+    name: str
+    """1 to 255 characters."""
+    regex: str
+    """Its first group is the number; 1 to 500 characters."""
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        if not 1 <= len(self.name) <= 255:
+            raise InvalidRequest(f"MetricDefinition: a name has 1 to 255 characters, got {self.name!r}")
+        if not 1 <= len(self.regex) <= 500:
+            raise InvalidRequest(f"metric {self.name!r}: a regex has 1 to 500 characters, got {len(self.regex)}")
+        try:
+            re.compile(self.regex)
+        except re.error as error:
+            raise InvalidRequest(f"metric {self.name!r}: {self.regex!r} is no regular expression: {error}") from error
