@@ -53,6 +53,8 @@ class Environment:
     """``resourceconfig.json`` as it was."""
     input_data_config: Mapping[str, Any]
     """``inputdataconfig.json`` as it was; empty in a Processing job."""
+    payload: Path
+    """Folder of the payload: the channel ``raysm``, unless whoever started this instance says otherwise."""
     port_overrides: Mapping[str, int]
     """Ports that replace those of the request, by the names of ``Ports``."""
     addresses: Mapping[str, str]
@@ -140,6 +142,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
         channels=tuple(sorted(set(channels) - {PAYLOAD_CHANNEL})),
         has_checkpoints=paths.checkpoint_config.exists() or paths.checkpoints.is_dir(),
         input_data_config=inputs,
+        payload=Path(environ.get(names.PAYLOAD) or paths.payload),
         **_host_fields(resources),
         **_own_variables(environ),
     )

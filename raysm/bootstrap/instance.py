@@ -6,13 +6,14 @@ What flows in are the environment variables and the files under the base folder;
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import raysm
 from raysm.bootstrap import environment as environments
 from raysm.bootstrap import resources, variables
 from raysm.bootstrap.control import Identity
 from raysm.bootstrap.environment import Environment
+from raysm.bootstrap.private import private_token
 from raysm.bootstrap.programs import Programs
 from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_arguments
 from raysm.contract import names, payload
@@ -98,7 +99,7 @@ def prepare(environ: Mapping[str, str], programs: Programs | None = None) -> Ins
         MissingDependency: Ray is not installed.
     """
     environment = environments.read(environ)
-    found = payload.load(environment.paths.payload)
+    found = payload.load(environment.payload)
     cluster = found.request.cluster
     environment.head(cluster)
     if cluster.coordinator_only and len(environment.hosts) < 2:
@@ -109,7 +110,7 @@ def prepare(environ: Mapping[str, str], programs: Programs | None = None) -> Ins
         )
     return Instance(
         environment=environment,
-        payload=found,
+        payload=replace(found, token_file=private_token(found.token_file, environment.paths)),
         ports=environment.ports(found.request.ports),
         identity=Identity(
             payload=found.digest, python=platform.python_version(), ray=ray_version(), raysm=raysm.__version__

@@ -5,7 +5,6 @@ file, and events on stdout. Whatever goes wrong, the failure file has one clear 
 """
 
 import asyncio
-import contextlib
 import os
 import signal
 import traceback
@@ -13,12 +12,13 @@ from collections.abc import Mapping
 
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.ending import Ending, ending_of_error
-from raysm.bootstrap.environment import base_paths, inherited
+from raysm.bootstrap.environment import inherited
 from raysm.bootstrap.head import Head
 from raysm.bootstrap.instance import Instance, prepare
 from raysm.bootstrap.log import emit, remark
 from raysm.bootstrap.memory import PeakMemory
 from raysm.bootstrap.programs import Programs
+from raysm.bootstrap.refusal import refuse
 from raysm.bootstrap.worker import Worker
 from raysm.contract.events import Metric, State
 from raysm.errors import RaysmError
@@ -38,6 +38,7 @@ def main(environ: Mapping[str, str] | None = None, programs: Programs | None = N
     """
     # As PID 1 a process without a handler does not even hear SIGTERM; the event loop replaces this one.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # whoever became this process may have blocked it
     found = begin(inherited() if environ is None else environ, programs)
     if isinstance(found, Ending):
         return found.exit_code
@@ -49,13 +50,7 @@ def begin(environ: Mapping[str, str], programs: Programs | None = None) -> Insta
     try:
         return prepare(environ, programs)
     except Exception as error:  # the last line of defence: every error becomes a reason
-        ending = ending_of_error(error)
-        if not isinstance(error, RaysmError):
-            traceback.print_exc()
-        remark(ending.reason or "")
-        with contextlib.suppress(OSError, ValueError):
-            ending.write(base_paths(environ).failure)
-        return ending
+        return refuse(error, environ)
 
 
 async def supervise(instance: Instance) -> Ending:

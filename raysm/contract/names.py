@@ -14,6 +14,7 @@ __all__ = [
     "LABEL_RANK",
     "MEMORY_BYTES",
     "OBJECT_STORE_BYTES",
+    "PAYLOAD",
     "PORTS",
     "RAY_TEMP_DIR",
 ]
@@ -35,6 +36,9 @@ MEMORY_BYTES = "RAYSM_MEMORY_BYTES"
 
 OBJECT_STORE_BYTES = "RAYSM_OBJECT_STORE_BYTES"
 """Size of Ray's object store instead of the size derived from ``/dev/shm``."""
+
+PAYLOAD = "RAYSM_PAYLOAD"
+"""Folder of the payload, where it is not the channel ``raysm``."""
 
 RAY_TEMP_DIR = "RAYSM_RAY_TEMP_DIR"
 """Folder of Ray's sessions (short: it holds sockets). Default ``/tmp/ray``."""

@@ -2,32 +2,60 @@
 
 ::
 
-    request.json     the JobRequest
-    token            the job's secret, hex; readable by its owner alone
-    source/          the user's script, or source folder
-    digests.json     SHA-256 of every other file, verified before anything of the payload is used
+    start.py           run by the instance's Python: verifies, installs, becomes ``python -m raysm.bootstrap``
+    raysm.zip          raysm itself, so that any image with Python will do
+    request.json       the JobRequest
+    token              the job's secret, hex; readable by its owner alone
+    source/            the user's script, or source folder; never empty, because an object store has no empty folders
+    function.pkl       of a PickledFunction: cloudpickle's bytes of ``(function, args, kwargs)``
+    requirements.txt   what pip installs before the instance joins, where there is anything
+    wheels/            packages that travel; pip looks here first
+    digests.json       SHA-256 of every other file, verified before anything of the payload is used
 """
 
 import dataclasses
 import hashlib
 import json
+import platform
 import secrets
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import raysm
+from raysm.contract.library import LIBRARY, library
 from raysm.contract.store import put, read_json
 from raysm.errors import InvalidConfig, InvalidPayload, InvalidRequest
 from raysm.request.codec import from_json, to_json
 from raysm.request.job import JobRequest
-from raysm.request.workload import Script
+from raysm.request.workload import PickledFunction, Script
 
-__all__ = ["Payload", "load", "pack"]
+__all__ = [
+    "DIGESTS",
+    "FUNCTION",
+    "Payload",
+    "REQUEST",
+    "REQUIREMENTS",
+    "START",
+    "TOKEN",
+    "WHEELS",
+    "load",
+    "pack",
+    "read_request",
+]
 
 REQUEST = "request.json"
 TOKEN = "token"
 SOURCE = "source"
+FUNCTION = "function.pkl"
+REQUIREMENTS = "requirements.txt"
+WHEELS = "wheels"
+START = "start.py"
 DIGESTS = "digests.json"
+
+PLACEHOLDER = ".raysm"
+"""Keeps ``source`` from being empty."""
 
 NOT_SOURCE = shutil.ignore_patterns(".git", "__pycache__", ".venv", ".ipynb_checkpoints")
 """What a source folder holds that is no source."""
@@ -37,26 +65,63 @@ NOT_SOURCE = shutil.ignore_patterns(".git", "__pycache__", ".venv", ".ipynb_chec
 class Payload:
     """A payload that was found whole."""
 
+    folder: Path
+    """Where it lies."""
     request: JobRequest
     """What was asked for; a Script's path is relative to ``source``."""
     token_file: Path
     """The file of the job's secret: pass its path on, never its content."""
-    source: Path
-    """Folder of the user's source."""
     digest: str
     """SHA-256 of ``digests.json``: instances with the same digest were told the same."""
+
+    @property
+    def source(self) -> Path:
+        """Folder of the user's source."""
+        return self.folder / SOURCE
+
+    @property
+    def function(self) -> Path:
+        """The pickle of ``(function, args, kwargs)``; there for a PickledFunction alone."""
+        return self.folder / FUNCTION
+
+    @property
+    def requirements(self) -> Path | None:
+        """What pip installs; None where that is nothing."""
+        path = self.folder / REQUIREMENTS
+        return path if path.exists() else None
+
+    @property
+    def wheels(self) -> Path | None:
+        """Folder of the packages that travelled; None where none did."""
+        path = self.folder / WHEELS
+        return path if path.is_dir() else None
 
     def token(self) -> bytes:
         """Read the job's secret."""
         return self.token_file.read_bytes()
 
 
-def pack(request: JobRequest, folder: Path) -> None:
-    """Write the payload of ``request`` into ``folder``, which must not exist yet, with a new token.
+def pack(
+    request: JobRequest,
+    folder: Path,
+    *,
+    function: bytes | None = None,
+    wheels: Sequence[Path] = (),
+    token: str | None = None,
+) -> None:
+    """Write the payload of ``request``.
+
+    Args:
+        request: What is asked for.
+        folder: Must not exist yet.
+        function: For a PickledFunction, and for nothing else: the pickle of ``(function, args, kwargs)``.
+        wheels: Packages (``.whl``, or source archives that pip can build) that travel along.
+        token: The job's secret; None makes a new one, which is what every job but one packed in its own instances has.
 
     Raises:
-        InvalidRequest: The script or source folder is not there, or the script is not in the folder.
+        InvalidRequest: The script, the source folder or a wheel is not there, or the script is not in the folder.
     """
+    assert (function is not None) == isinstance(request.workload, PickledFunction), "a function goes with its pickle"
     folder.mkdir(parents=True, mode=0o700)
     source = folder / SOURCE
     source.mkdir()
@@ -64,9 +129,29 @@ def pack(request: JobRequest, folder: Path) -> None:
         script = _copy_source(request.workload, source)
         workload = dataclasses.replace(request.workload, script=script, source_dir=None)
         request = dataclasses.replace(request, workload=workload)
-    put(folder / TOKEN, secrets.token_hex(32), mode=0o600)
+    else:
+        put(source / PLACEHOLDER, "")
+    if function is not None:
+        put(folder / FUNCTION, function)
+    if request.requirements:
+        put(folder / REQUIREMENTS, "\n".join(request.requirements) + "\n")
+    if wheels:
+        _copy_wheels(wheels, folder / WHEELS)
+    shutil.copyfile(Path(raysm.__file__).parent / "bootstrap" / START, folder / START)
+    put(folder / LIBRARY, library())
+    put(folder / TOKEN, token or secrets.token_hex(32), mode=0o600)
     put(folder / REQUEST, json.dumps(to_json(request), indent=1))
     put(folder / DIGESTS, json.dumps(_digests(folder), indent=1))
+
+
+def _copy_wheels(wheels: Sequence[Path], folder: Path) -> None:
+    folder.mkdir()
+    for wheel in wheels:
+        if not wheel.is_file():
+            raise InvalidRequest(f"the wheel {str(wheel)!r} is not there, or is no file; build it, or drop it")
+        if (folder / wheel.name).exists():
+            raise InvalidRequest(f"two wheels are named {wheel.name!r}; give one of them")
+        shutil.copy2(wheel, folder / wheel.name)
 
 
 def _copy_source(workload: Script, source: Path) -> str:
@@ -91,7 +176,8 @@ def load(folder: Path) -> Payload:
     """Verify the payload in ``folder`` and read its request.
 
     Raises:
-        InvalidPayload: A file is missing, was added or changed, or the request is malformed; one line that says which.
+        InvalidPayload: A file is missing, was added or changed, the request is malformed, or a function was pickled by
+            another Python than this one; one line that says which.
     """
     try:
         expected = read_json(folder / DIGESTS)
@@ -110,18 +196,53 @@ def load(folder: Path) -> Payload:
             raise InvalidPayload(f"the payload's file {name!r} is not listed in {DIGESTS}: somebody added it")
         if found[name] != expected[name]:
             raise InvalidPayload(f"the payload's file {name!r} does not match its digest: it was changed or torn")
-    try:
-        request = from_json(JobRequest, read_json(folder / REQUEST))
-    except (InvalidConfig, InvalidRequest) as error:
-        raise InvalidPayload(f"the payload's {REQUEST} cannot be used: {error}") from error
+    request = read_request(folder)
+    if isinstance(request.workload, PickledFunction):
+        _check_function(request.workload, found)
     return Payload(
+        folder=folder,
         request=request,
         token_file=folder / TOKEN,
-        source=folder / SOURCE,
         digest=hashlib.sha256((folder / DIGESTS).read_bytes()).hexdigest(),
     )
 
 
+def read_request(folder: Path) -> JobRequest:
+    """Read the request alone: for processes of a job whose payload was verified when it began.
+
+    Raises:
+        InvalidPayload: It is malformed.
+    """
+    try:
+        return from_json(JobRequest, read_json(folder / REQUEST))
+    except (InvalidConfig, InvalidRequest) as error:
+        raise InvalidPayload(f"the payload's {REQUEST} cannot be used: {error}") from error
+
+
+def _check_function(workload: PickledFunction, found: dict[str, str]) -> None:
+    if FUNCTION not in found:
+        raise InvalidPayload(f"the payload's file {FUNCTION!r} is missing")
+    here = ".".join(platform.python_version_tuple()[:2])
+    if workload.python != here:
+        raise InvalidPayload(
+            f"the function {workload.name} was pickled by Python {workload.python}, but this instance has {here}: "
+            f"it may read it wrongly; use an image with Python {workload.python}, or submit from Python {here}"
+        )
+
+
 def _digests(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / DIGESTS)
-    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {path.relative_to(folder).as_posix(): _sha256(path) for path in files if not _is_cache(path)}
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):  # wheels can be larger than memory allows
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _is_cache(path: Path) -> bool:
+    # Python writes these beside the user's modules once they are imported: after the verification, before the driver's.
+    return path.parent.name == "__pycache__" and path.suffix == ".pyc"

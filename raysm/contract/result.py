@@ -9,10 +9,19 @@ from typing import Any
 from raysm.contract.store import put, read_json
 from raysm.request.codec import from_json, to_json
 
-__all__ = ["Failure", "MANIFEST", "MAX_REASON", "Manifest", "ResultFile"]
+__all__ = ["EXCEPTION", "FAILURE", "Failure", "MANIFEST", "MAX_REASON", "Manifest", "ResultFile", "VALUE"]
 
 MANIFEST = "manifest.json"
 """Name of the manifest in the result's folder; written last, so that its existence says that the result is whole."""
+
+VALUE = "result.pkl"
+"""Name of a function's value, pickled by cloudpickle, in the result's folder."""
+
+FAILURE = "raysm/failure.json"
+"""Name of the whole ``Failure`` of a workload, among the other outputs: FailureReason is cut at 1024 characters."""
+
+EXCEPTION = "raysm/exception.pkl"
+"""Name of the exception that a function raised, pickled by cloudpickle, beside FAILURE; absent if it cannot be."""
 
 MAX_REASON = 1024
 """Characters of the failure file that SageMaker keeps as FailureReason."""

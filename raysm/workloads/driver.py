@@ -4,6 +4,7 @@ The bootstrap starts it as a child process, with ``RAY_ADDRESS`` and the token's
 is the result under the model folder, or a ``Failure`` in the failure record, and an exit code.
 """
 
+import contextlib
 import shutil
 import signal
 import sys
@@ -14,37 +15,68 @@ from types import FrameType, TracebackType
 from raysm.bootstrap import environment
 from raysm.bootstrap.environment import Environment
 from raysm.contract import payload
-from raysm.contract.result import Failure
+from raysm.contract.payload import Payload
+from raysm.contract.result import EXCEPTION, FAILURE, Failure
+from raysm.contract.store import put
 from raysm.errors import InvalidConfig, InvalidRequest, MissingDependency
 from raysm.request.job import MATRIX, JobRequest
-from raysm.request.workload import Script, Similarity
+from raysm.request.workload import PickledFunction, Script, Similarity
 from raysm.workloads.script import run_script
 
 __all__ = ["failure_of", "main"]
 
-INTERNAL = ("raysm/workloads/driver.py", "raysm/workloads/script.py")
+INTERNAL = ("raysm/workloads/driver.py", "raysm/workloads/script.py", "raysm/workloads/function.py")
 
 
 def main() -> int:
     """Run the workload; return the exit code: 0, that of a SystemExit, 2 for what was asked for, else 1."""
-    record: Path | None = None
+    found: Environment | None = None
+    packed: Payload | None = None
     try:
         found = environment.read()
-        record = found.failure_record
-        packed = payload.load(found.paths.payload)
-        if isinstance(packed.request.workload, Script):
-            run_script(packed.source / packed.request.workload.script, packed.request.workload.args)
-        else:
-            _run_similarity(packed.request.workload, packed.request, found)
+        packed = payload.load(found.payload)
+        _run(packed, found)
     except BaseException as error:
         failure = failure_of(error)
         if failure is None:
             return 0
         print(failure.remote_traceback or f"{failure.error_type}: {failure.message}", file=sys.stderr)  # noqa: T201
-        if record is not None:
-            failure.write(record)
+        if found is not None:
+            is_function = packed is not None and isinstance(packed.request.workload, PickledFunction)
+            _keep(failure, error if is_function else None, found)
         return failure.exit_code
     return 0
+
+
+def _run(packed: Payload, found: Environment) -> None:
+    workload = packed.request.workload
+    if isinstance(workload, Script):
+        run_script(packed.source / workload.script, workload.args)
+    elif isinstance(workload, PickledFunction):
+        signal.signal(signal.SIGTERM, _leave)
+        try:
+            from raysm.workloads.function import run_function
+        except ImportError as error:
+            raise MissingDependency(
+                f"the image lacks {error.name or error}, which a function needs; add it to the requirements"
+            ) from error
+        run_function(packed.function, workload.name, found.paths.model)
+    else:
+        _run_similarity(workload, packed.request, found)
+
+
+def _keep(failure: Failure, raised: BaseException | None, found: Environment) -> None:
+    """Write the failure for the bootstrap, and whole, with the exception that a function raised, among the outputs."""
+    if found.failure_record is not None:
+        failure.write(found.failure_record)
+    with contextlib.suppress(OSError, ImportError):  # a full disk, for one: the record above is what counts
+        failure.write(found.paths.output_data / FAILURE)
+        if raised is not None:
+            from raysm.workloads.function import pickled_exception
+
+            content = pickled_exception(raised.with_traceback(None))
+            if content is not None:
+                put(found.paths.output_data / EXCEPTION, content)
 
 
 def failure_of(error: BaseException) -> Failure | None:

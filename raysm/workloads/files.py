@@ -47,7 +47,7 @@ def file_blocks(channel: str) -> list[FileBlock]:
         InvalidRequest: The job has no such channel, or files lie on a head that only coordinates.
     """
     here = environment.read()
-    inputs = payload.load(here.paths.payload).request.inputs
+    inputs = payload.read_request(here.payload).inputs
     if channel not in inputs:
         raise InvalidRequest(f"the job has no channel {channel!r}; it has {', '.join(sorted(inputs)) or 'none'}")
     if inputs[channel].distribution == "FullyReplicated":

@@ -1,0 +1,89 @@
+"""Between the payload's ``start.py`` and ``python -m raysm.bootstrap``: verify, unpack raysm, install, become it.
+
+What flows in is a payload as the service brought it, what flows out is this very process, PID 1 still, as the
+bootstrap, with ``PYTHONPATH`` naming raysm's own modules and what was installed; or one line in the failure file.
+"""
+
+import os
+import signal
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from raysm.bootstrap.environment import base_paths, child_environment, inherited
+from raysm.bootstrap.packages import install, missing
+from raysm.bootstrap.private import private_folder
+from raysm.bootstrap.refusal import refuse
+from raysm.contract import names, payload
+from raysm.contract.library import LIBRARY
+from raysm.errors import InvalidPayload
+
+__all__ = ["become", "main", "unpack"]
+
+BOOTSTRAP = ("-m", "raysm.bootstrap")
+
+
+def main(folder: str) -> int:
+    """Bring the payload in ``folder`` to life.
+
+    Returns:
+        The exit code of an instance that could not begin; else this does not return.
+    """
+    # As PID 1 a process without a handler does not even hear SIGTERM; pip is ended as Python unwinds.
+    signal.signal(signal.SIGTERM, _leave)
+    environ = inherited()
+    try:
+        variables = _arrive(Path(folder), environ)
+    except Exception as error:  # the last line of defence: every error becomes a reason
+        return refuse(error, environ).exit_code
+    become(variables, environ)
+
+
+def become(variables: Mapping[str, str], environ: Mapping[str, str]) -> NoReturn:
+    """Turn into the bootstrap, told ``variables`` beside ``environ``."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A SIGTERM in between stays pending until the bootstrap listens; unblocked, it would be lost on PID 1.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    os.execve(sys.executable, [sys.executable, *BOOTSTRAP], child_environment(variables, environ=environ))
+
+
+def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    found = payload.load(folder)
+    place = private_folder(base_paths(environ))
+    search = [unpack(folder / LIBRARY, place / "lib")]
+    needed = missing(found.request.workload)
+    if found.requirements or needed:
+        site = place / "site"
+        install(found, needed, site)
+        # What is installed wins over the image's own packages, and raysm over what is installed.
+        search.append(site)
+    variables = {"PYTHONPATH": _joined(search, environ.get("PYTHONPATH")), names.PAYLOAD: str(folder)}
+    if len(search) > 1:
+        variables["PATH"] = _joined([search[1] / "bin"], environ.get("PATH", os.defpath))
+    return variables
+
+
+def unpack(library: Path, folder: Path) -> Path:
+    """Unpack raysm's modules: Ray's workers import them faster, and one of them is run by its path.
+
+    Raises:
+        InvalidPayload: It is no zip of modules.
+    """
+    try:
+        with zipfile.ZipFile(library) as archive:
+            archive.extractall(folder)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise InvalidPayload(f"{library} cannot be unpacked into {folder}: {error}") from error
+    return folder
+
+
+def _joined(first: Sequence[Path], rest: str | None) -> str:
+    return os.pathsep.join([*map(str, first), *([rest] if rest else [])])
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)

@@ -1,0 +1,41 @@
+"""Files and folders that other users of the machine cannot read."""
+
+import contextlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from raysm.contract.paths import Paths
+from raysm.contract.store import put
+
+__all__ = ["private_folder", "private_token"]
+
+
+def private_folder(paths: Paths) -> Path:
+    """Make a folder that others cannot read: among this instance's own things, or where temporary files go."""
+    with contextlib.suppress(OSError):
+        paths.scratch.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="raysm-", dir=paths.scratch))
+    return Path(tempfile.mkdtemp(prefix="raysm-"))
+
+
+def private_token(token_file: Path, paths: Paths) -> Path:
+    """Return a file of the token that only its owner can read.
+
+    A download from S3 forgets modes, and a channel may be read-only or owned by somebody else: then it is a copy.
+    """
+    with contextlib.suppress(OSError):
+        if _is_private(token_file):
+            return token_file
+        token_file.chmod(0o600)
+        if _is_private(token_file):
+            return token_file
+    copy = private_folder(paths) / token_file.name
+    put(copy, token_file.read_bytes(), mode=0o600)
+    return copy
+
+
+def _is_private(path: Path) -> bool:
+    found = path.stat()
+    return found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077

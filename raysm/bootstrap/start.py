@@ -1,0 +1,63 @@
+"""The first program of an instance, run by whatever Python its image has: ``python3 .../raysm/start.py``.
+
+It travels at the top of the payload, and is the one file here that older Pythons must be able to read: it says in the
+failure file that they are too old, checks that raysm.zip is whole, and hands over to ``raysm.bootstrap.arrival`` in it.
+"""
+
+import hashlib
+import json
+import os
+import sys
+
+__all__ = ["main"]
+
+LIBRARY = "raysm.zip"
+LEAST = (3, 10)
+BAD_CONFIG = 2
+
+
+def main() -> int:
+    """Hand over; return the exit code of an instance that could not begin."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    reason = _why_not(folder)
+    if reason:
+        return _fail(folder, reason)
+    # Alone at the front: the payload's other files are no modules.
+    sys.path[0] = os.path.join(folder, LIBRARY)
+    from raysm.bootstrap.arrival import main as arrive
+
+    return arrive(folder)
+
+
+def _why_not(folder: str) -> str:
+    if sys.version_info < LEAST:
+        text = "raysm needs Python %d.%d or later, but this image's %s is %s; use another image"
+        return text % (LEAST[0], LEAST[1], sys.executable, sys.version.split()[0])
+    try:
+        with open(os.path.join(folder, "digests.json")) as file:
+            expected = json.load(file)[LIBRARY]
+        with open(os.path.join(folder, LIBRARY), "rb") as file:
+            found = hashlib.sha256(file.read()).hexdigest()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return "no payload: %s cannot be verified: %s: %s" % (LIBRARY, type(error).__name__, error)  # noqa: UP031
+    return "" if found == expected else "the payload's file '" + LIBRARY + "' does not match its digest: it was torn"
+
+
+def _fail(folder: str, reason: str) -> int:
+    sys.stderr.write("raysm: " + reason + "\n")
+    # base/input/data/raysm, or base/processing/input/raysm: where SageMaker brings the channel.
+    above = os.path.dirname(os.path.dirname(folder))
+    processing = os.path.basename(above) == "processing"
+    output = os.path.join(os.path.dirname(above), "output")
+    try:
+        if not os.path.isdir(output):
+            os.makedirs(output)
+        with open(os.path.join(output, "message" if processing else "failure"), "w") as file:
+            file.write(reason)
+    except OSError as error:
+        sys.stderr.write("raysm: the failure file cannot be written: " + str(error) + "\n")
+    return BAD_CONFIG
+
+
+if __name__ == "__main__":
+    sys.exit(main())
