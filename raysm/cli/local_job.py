@@ -4,17 +4,22 @@ import contextlib
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
 from raysm.cli.display import Display
+from raysm.contract import payload
 from raysm.contract.result import MANIFEST
 from raysm.contract.store import PARTIAL
-from raysm.errors import InvalidRequest, JobFailed
+from raysm.errors import InvalidInput, InvalidRequest, JobFailed
+from raysm.local.channels import local_path
+from raysm.local.job_spec import Channel, JobSpec, number_hosts
 from raysm.local.scratch import Scratch
 from raysm.local.training_job import Kind, TrainingJob
 from raysm.request import JobRequest
+from raysm.request.job import PAYLOAD_CHANNEL
 
 __all__ = ["check_output", "run"]
 
@@ -49,7 +54,9 @@ def run(request: JobRequest, *, kind: Kind, output: Path, display: Display) -> P
     with (
         Scratch(output.parent, prefix=".raysm-") as scratch,
         _terminated_as_interrupted(),
-        TrainingJob(request, root=scratch.path, kind=kind, on_line=display.line) as job,
+        TrainingJob(
+            _spec(request, scratch.path / "payload"), root=scratch.path, kind=kind, on_line=display.line
+        ) as job,
     ):
         job.start()
         try:
@@ -62,6 +69,28 @@ def run(request: JobRequest, *, kind: Kind, output: Path, display: Display) -> P
         if outcome.status != "Completed":
             raise JobFailed(outcome.failure_reason or f"the job ended as {outcome.status}")
         return _deliver(job.model_dir, output)
+
+
+def _spec(request: JobRequest, packed: Path) -> JobSpec:
+    cluster = request.cluster
+    groups = [(group.name, group.instance_type, group.count) for group in cluster.groups]
+    named = number_hosts(*(groups or [("homogeneousCluster", cluster.instance_type, cluster.count)]))
+    channels = [
+        Channel(name=name, source=local_path(name, given.uri), distribution=given.distribution)
+        for name, given in request.inputs.items()
+    ]
+    for channel in channels:
+        if not channel.source.exists():
+            raise InvalidInput(f"channel {channel.name!r}: {channel.source} is not there; check the path")
+    payload.pack(request, packed)
+    return JobSpec(
+        name=request.name,
+        groups=named,
+        head=next((group.hosts[0] for group in named if group.name == cluster.head), None),
+        command=(sys.executable, "-m", "raysm.bootstrap"),
+        channels=(*channels, Channel(name=PAYLOAD_CHANNEL, source=packed)),
+        losses_allowed=cluster.on_instance_loss == "continue",
+    )
 
 
 def _deliver(model: Path, output: Path) -> Path | None:

@@ -5,93 +5,34 @@ Processing Configures Your Processing Container"; fields that only real files sh
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from raysm.contract.paths import Paths
 from raysm.contract.store import put
-from raysm.errors import InvalidRequest
-from raysm.request import Cluster, Input, JobRequest
-from raysm.request.job import PAYLOAD_CHANNEL
+from raysm.local.job_spec import Channel, JobSpec
 
-__all__ = ["Group", "JobFiles", "groups_of", "head_of"]
-
-ACCOUNT = "000000000000"
-"""No account of AWS."""
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """An instance group with its hosts."""
-
-    name: str
-    """A plain job has one, ``homogeneousCluster``."""
-    instance_type: str
-    """As asked for."""
-    hosts: tuple[str, ...]
-    """In the order of their numbers."""
-
-
-def groups_of(cluster: Cluster) -> list[Group]:
-    """Name the hosts: ``algo-1`` upwards, group by group."""
-    asked = [(group.name, group.instance_type, group.count) for group in cluster.groups]
-    found, number = [], 1
-    for name, instance_type, count in asked or [("homogeneousCluster", cluster.instance_type, cluster.count)]:
-        found.append(Group(name, instance_type, tuple(f"algo-{number + i}" for i in range(count))))
-        number += count
-    return found
-
-
-def head_of(cluster: Cluster) -> str:
-    """Return the host that is the head."""
-    groups = groups_of(cluster)
-    return next((group.hosts[0] for group in groups if group.name == cluster.head), groups[0].hosts[0])
+__all__ = ["JobFiles"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobFiles:
-    """What all instances of a job are told.
+    """What all instances of a job are told."""
 
-    Raises:
-        InvalidRequest: A Processing job cannot have what is asked for.
-    """
-
-    request: JobRequest
+    spec: JobSpec
     """The job."""
-    processing: bool = False
-    """The layout of a Processing job."""
     interface: str = "eth0"
     """The network interface between the instances."""
-    hyperparameters: Mapping[str, str] = field(default_factory=dict)
-    """As CreateTrainingJob has them."""
-    checkpoints: bool = False
-    """Whether the job has a checkpoint URI."""
-    region: str = "us-east-1"
-    """Of the ARN and of AWS_REGION."""
-
-    def __post_init__(self) -> None:
-        """Check what the kind of job admits."""
-        if self.processing and self.request.cluster.groups:
-            raise InvalidRequest("a Processing job has instances of one type: give count, not groups, or use training")
-        if self.processing and self.checkpoints:
-            raise InvalidRequest("a Processing job has no checkpoints; use training")
-
-    @property
-    def arn(self) -> str:
-        """The job's ARN."""
-        kind = "processing-job" if self.processing else "training-job"
-        return f"arn:aws:sagemaker:{self.region}:{ACCOUNT}:{kind}/{self.request.name}"
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables that the service sets."""
-        if self.processing:
-            return {"AWS_REGION": self.region}
+        if self.spec.processing:
+            return {"AWS_REGION": self.spec.region}
         return {
-            "TRAINING_JOB_NAME": self.request.name,
-            "TRAINING_JOB_ARN": self.arn,
-            "AWS_REGION": self.region,
+            "TRAINING_JOB_NAME": self.spec.name,
+            "TRAINING_JOB_ARN": self.spec.arn,
+            "AWS_REGION": self.spec.region,
         }
 
     def write(self, host: str, base: Path, inside: Path) -> Paths:
@@ -105,122 +46,65 @@ class JobFiles:
         Returns:
             The layout below ``base``.
         """
-        paths, seen = Paths(base, self.processing), Paths(inside, self.processing)
+        spec = self.spec
+        paths, seen = Paths(base, spec.processing), Paths(inside, spec.processing)
         for folder in (paths.config, paths.model, paths.output_data, paths.failure.parent, paths.payload.parent):
             folder.mkdir(parents=True, exist_ok=True)
-        if self.checkpoints:
-            paths.checkpoints.mkdir(exist_ok=True)
-        for channel in self.request.inputs:
+        for place in spec.outputs.values():
+            (base / place).mkdir(parents=True, exist_ok=True)
+        if spec.checkpoints:
+            (base / spec.checkpoints.target).mkdir(parents=True, exist_ok=True)
+        for channel in spec.channels:
             # Also for a host whose share of it is empty.
-            if self.request.inputs[channel].distribution != "FullyReplicated":
-                paths.channel(channel).mkdir(parents=True, exist_ok=True)
+            if channel.distribution != "FullyReplicated" and host in spec.hosts_of(channel):
+                (base / spec.place_of(channel)).mkdir(parents=True, exist_ok=True)
         for path, content in self._contents(host, paths, seen):
             put(path, json.dumps(content, indent=1) + "\n")
         return paths
 
     def _contents(self, host: str, paths: Paths, seen: Paths) -> list[tuple[Path, Any]]:
-        if self.processing:
+        spec = self.spec
+        if spec.processing:
             return [
-                (paths.resource_config, {"current_host": host, "hosts": self._hosts()}),
-                (paths.processing_config, self._processing_job(seen)),
+                (paths.resource_config, {"current_host": host, "hosts": sorted(spec.hosts)}),
+                (paths.processing_config, dict(spec.description)),
             ]
+        mine = [channel for channel in spec.channels if host in spec.hosts_of(channel)]
         found: list[tuple[Path, Any]] = [
             (paths.resource_config, self._resources(host)),
-            (paths.hyperparameters, dict(self.hyperparameters)),
-            (paths.input_data_config, {name: _channel(given) for name, given in self._channels().items()}),
+            (paths.hyperparameters, dict(spec.hyperparameters)),
+            (paths.input_data_config, {channel.name: _told(channel) for channel in mine}),
         ]
-        if self.checkpoints:
-            uri = f"s3://local/{self.request.name}/checkpoints"
-            found.append((paths.checkpoint_config, {"LocalPath": str(seen.checkpoints), "S3Uri": uri}))
+        if spec.checkpoints:
+            place = {"LocalPath": str(seen.base / spec.checkpoints.target), "S3Uri": spec.checkpoints.uri}
+            found.append((paths.checkpoint_config, place))
         return found
 
-    def _hosts(self) -> list[str]:
-        # As the service lists them: algo-10 before algo-2.
-        return sorted(host for group in groups_of(self.request.cluster) for host in group.hosts)
-
-    def _channels(self) -> dict[str, Input]:
-        return {**self.request.inputs, PAYLOAD_CHANNEL: Input(f"s3://local/{self.request.name}/payload")}
-
     def _resources(self, host: str) -> dict[str, Any]:
-        groups = groups_of(self.request.cluster)
-        mine = next(group for group in groups if host in group.hosts)
+        mine = next(group for group in self.spec.groups if host in group.hosts)
         return {
             "current_host": host,
             "current_instance_type": mine.instance_type,
             "current_group_name": mine.name,
-            "hosts": self._hosts(),
+            # As the service lists them: algo-10 before algo-2.
+            "hosts": sorted(self.spec.hosts),
             "instance_groups": [
                 {
                     "instance_group_name": group.name,
                     "instance_type": group.instance_type,
                     "hosts": sorted(group.hosts),
                 }
-                for group in groups
+                for group in self.spec.groups
             ],
             "network_interface_name": self.interface,
         }
 
-    def _processing_job(self, seen: Paths) -> dict[str, Any]:
-        cluster = self.request.cluster
-        outputs: Sequence[tuple[str, Path]] = [("result", seen.model), ("data", seen.output_data)]
-        return {
-            "ProcessingJobArn": self.arn,
-            "ProcessingJobName": self.request.name,
-            "AppSpecification": {"ImageUri": "local", "ContainerEntrypoint": None, "ContainerArguments": None},
-            "Environment": {},
-            "ProcessingInputs": [
-                _processing_input(name, given, seen.channel(name)) for name, given in self._channels().items()
-            ],
-            "ProcessingOutputConfig": {
-                "Outputs": [_processing_output(self.request.name, name, path) for name, path in outputs],
-                "KmsKeyId": None,
-            },
-            "ProcessingResources": {
-                "ClusterConfig": {
-                    "InstanceCount": cluster.count,
-                    "InstanceType": cluster.instance_type,
-                    "VolumeSizeInGB": 30,
-                    "VolumeKmsKeyId": None,
-                }
-            },
-            "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/local",
-            "StoppingCondition": {"MaxRuntimeInSeconds": 86400},
-        }
 
-
-def _channel(given: Input) -> dict[str, str]:
-    return {
+def _told(channel: Channel) -> dict[str, str]:
+    told = {
+        # FastFile is told as File too.
         "TrainingInputMode": "File",
-        "S3DistributionType": given.distribution,
-        "RecordWrapperType": "None",
+        "S3DistributionType": channel.distribution,
+        "RecordWrapperType": channel.record_wrapper,
     }
-
-
-def _processing_input(name: str, given: Input, path: Path) -> dict[str, Any]:
-    return {
-        "InputName": name,
-        "AppManaged": False,
-        "S3Input": {
-            "LocalPath": str(path),
-            "S3Uri": given.uri,
-            "S3DataDistributionType": given.distribution,
-            "S3DataType": "S3Prefix",
-            "S3InputMode": "File",
-            "S3CompressionType": "None",
-            "S3DownloadMode": "StartOfJob",
-        },
-        "DatasetDefinitionInput": None,
-    }
-
-
-def _processing_output(job: str, name: str, path: Path) -> dict[str, Any]:
-    return {
-        "OutputName": name,
-        "AppManaged": False,
-        "S3Output": {
-            "LocalPath": str(path),
-            "S3Uri": f"s3://local/{job}/output/{name}",
-            "S3UploadMode": "EndOfJob",
-        },
-        "FeatureStoreOutput": None,
-    }
+    return told if channel.content_type is None else {"ContentType": channel.content_type, **told}

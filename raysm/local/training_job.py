@@ -1,8 +1,7 @@
-"""Runs one job on instances of this machine, as the service would, from its request to its outcome.
+"""Runs one job on instances of this machine, as the service would, from its specification to its outcome.
 
-What flows in is a JobRequest; what flows out are log lines while it runs and an Outcome at the end. Below ``root``:
+What flows in is a JobSpec; what flows out are log lines while it runs and an Outcome at the end. Below ``root``:
 
-    payload/             packed once, seen by every instance as its channel ``raysm``
     algo-1/ml/           the instance's /opt/ml
     algo-1/home, tmp …   its own things
     logs/algo-1.log      all that it wrote
@@ -14,6 +13,7 @@ about the loss become the failure reason.
 """
 
 import contextlib
+import re
 import signal
 import sys
 import threading
@@ -23,17 +23,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from raysm.contract import payload
-from raysm.contract.paths import Paths
+from raysm.contract.paths import DEFAULT_BASE, Paths
 from raysm.contract.result import MAX_REASON
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local import channels
 from raysm.local.checkpoints import CheckpointSync
-from raysm.local.config_files import JobFiles, groups_of, head_of
+from raysm.local.config_files import JobFiles
 from raysm.local.instances import KINDS, Instance, InstanceKind, InstanceSpec, Link, Site
 from raysm.local.instances.share import Share, measure, split
+from raysm.local.job_spec import JobSpec
 from raysm.local.logs import LogPump
-from raysm.request import JobRequest
 
 __all__ = ["Kind", "Outcome", "TrainingJob"]
 
@@ -41,6 +40,12 @@ Kind: TypeAlias = InstanceKind
 
 CHECKPOINT_SYNC_S = 2.0
 """How often checkpoints are taken over while the job runs."""
+
+WATCH_S = 2.0
+"""How often to look, beside the moments at which something happens."""
+
+OPT_ML = re.compile(rf"(?<![\w/.-]){re.escape(str(DEFAULT_BASE))}(?![\w.-])")
+"""The base folder as it stands in a command."""
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -67,23 +72,18 @@ class TrainingJob:
     """One job on this machine; a context manager, at whose end nothing of it runs any more.
 
     Attributes:
-        request: What was asked for.
+        spec: What is run.
         hosts: All instances in the order of their numbers.
         head: The instance that is the head.
     """
 
     def __init__(
         self,
-        request: JobRequest,
+        spec: JobSpec,
         *,
         root: Path,
         kind: InstanceKind = "process",
         on_line: Callable[[str, str], None] = lambda host, line: None,
-        config: Literal["training", "processing"] = "training",
-        checkpoints: Path | None = None,
-        hyperparameters: Mapping[str, str] | None = None,
-        variables: Mapping[str, str] | None = None,
-        command: tuple[str, ...] = (sys.executable, "-m", "raysm.bootstrap"),
         stop_grace_s: float = 120.0,
         settle_s: float = 15.0,
         absent: Collection[str] = (),
@@ -91,15 +91,10 @@ class TrainingJob:
         """Keep what is to be done; nothing starts before ``start``.
 
         Args:
-            request: The job.
+            spec: The job.
             root: A folder for everything of the job; the caller makes and removes it.
             kind: Of instances.
             on_line: Called with host and line for each line that an instance writes, in one thread.
-            config: Layout of the configuration files.
-            checkpoints: A folder that survives the job and is brought back into the next one that names it.
-            hyperparameters: As CreateTrainingJob takes them.
-            variables: The job's own environment variables.
-            command: The main process of each instance.
             stop_grace_s: Seconds from SIGTERM to SIGKILL.
             settle_s: Seconds that the others have, once an instance has failed, to end by themselves.
             absent: Hosts that are announced and never come: a fault.
@@ -107,20 +102,15 @@ class TrainingJob:
         Raises:
             InvalidRequest: ``absent`` names no host.
         """
-        self.request = request
-        self.head = head_of(request.cluster)
-        self.hosts = tuple(host for group in groups_of(request.cluster) for host in group.hosts)
+        self.spec = spec
+        self.head = spec.first
+        self.hosts = spec.hosts
         unknown = sorted(set(absent) - set(self.hosts))
         if unknown:
             raise InvalidRequest(f"absent={unknown[0]!r} is none of the hosts {', '.join(self.hosts)}")
         self._present = tuple(host for host in self.hosts if host not in absent)
         self._root = root.resolve()
         self._kind: InstanceKind = kind
-        self._processing = config == "processing"
-        self._checkpoints = checkpoints
-        self._hyperparameters = dict(hyperparameters or {})
-        self._variables = dict(variables or {})
-        self._command = command
         self._stop_grace_s = stop_grace_s
         self._settle_s = settle_s
         self._on_line = on_line
@@ -139,7 +129,7 @@ class TrainingJob:
 
     def paths(self, host: str) -> Paths:
         """Return where the files of ``host`` lie on this machine."""
-        return Paths(self._root / host / "ml", self._processing)
+        return Paths(self._root / host / "ml", self.spec.processing)
 
     def log(self, host: str) -> Path:
         """Return the file with all that ``host`` wrote."""
@@ -163,11 +153,10 @@ class TrainingJob:
             RaysmError: An instance could not be started; none is left.
         """
         if self._site is not None:
-            raise RaysmError(f"the job {self.request.name} was started before; make another TrainingJob")
-        found = channels.resolve(self.request.inputs, self.hosts)
+            raise RaysmError(f"the job {self.spec.name} was started before; make another TrainingJob")
+        found = channels.resolve(self.spec)
         self._site = KINDS[self._kind]()
         try:
-            payload.pack(self.request, self._root / "payload")
             (self._root / "logs").mkdir(exist_ok=True)
             self._logs = LogPump(self._on_line)
             specs = self._specs(self._site, found)
@@ -175,42 +164,40 @@ class TrainingJob:
         except BaseException:
             self.close()
             raise
-        self._watcher = threading.Thread(target=self._watch, name=f"job {self.request.name}", daemon=True)
+        self._watcher = threading.Thread(target=self._watch, name=f"job {self.spec.name}", daemon=True)
         self._watcher.start()
 
     def _specs(self, site: Site, found: Mapping[str, list[channels.Entry]]) -> list[InstanceSpec]:
         """Write each instance's files; return the instances, the head first."""
         assert self._logs is not None
-        files = JobFiles(
-            request=self.request,
-            processing=self._processing,
-            interface=site.interface,
-            hyperparameters=self._hyperparameters,
-            checkpoints=self._checkpoints is not None,
-        )
+        files = JobFiles(spec=self.spec, interface=site.interface)
         order = sorted(self._present, key=lambda host: (host != self.head, self.hosts.index(host)))
         shares = dict(zip(order, split(measure(), len(order)), strict=True))
-        for host in order:
-            base = self.paths(host).base
+        bases = {host: self.paths(host).base for host in order}
+        for host, base in bases.items():
             files.write(host, base, site.base_inside(base))
-        if self._checkpoints is not None:
-            self._sync = CheckpointSync(self._checkpoints, [self.paths(host).checkpoints for host in order])
+        channels.hand_over(found, bases)
+        kept = self.spec.checkpoints
+        if kept is not None:
+            self._sync = CheckpointSync(kept.store, [base / kept.target for base in bases.values()])
             self._sync.restore()
-        return [self._spec(host, found[host], shares[host], files.variables()) for host in order]
+        return [self._spec(site, host, found[host], shares[host], files.variables()) for host in order]
 
-    def _spec(self, host: str, entries: list[channels.Entry], share: Share, given: Mapping[str, str]) -> InstanceSpec:
+    def _spec(
+        self, site: Site, host: str, entries: list[channels.Entry], share: Share, given: Mapping[str, str]
+    ) -> InstanceSpec:
         assert self._logs is not None
-        paths = self.paths(host)
-        data = paths.payload.parent
-        links = [Link(source=entry.source, target=data / entry.name) for entry in entries]
-        links.append(Link(source=self._root / "payload", target=paths.payload))
+        base = self.paths(host).base
+        links = [Link(source=entry.source, target=base / entry.name) for entry in entries if not entry.owned]
         path = f"{Path(sys.executable).parent}:{SYSTEM_PATH}"
+        variables = {"PATH": path, "LANG": "C.UTF-8", **given, **self.spec.environment}
+        inside = str(site.base_inside(base))
         return InstanceSpec(
             host=host,
-            base=paths.base,
+            base=base,
             private=self._root / host,
-            command=self._command,
-            variables={"PATH": path, "LANG": "C.UTF-8", **given, **self._variables},
+            command=tuple(_seen(word, inside) for word in self.spec.command),
+            variables={name: _seen(value, inside) for name, value in variables.items()},
             links=tuple(links),
             share=share,
             log_fd=self._logs.open(host, self.log(host)),
@@ -221,6 +208,8 @@ class TrainingJob:
         self._instances = {instance.host: instance for instance in site.start(specs)}
         self._logs.release()
         self._started_s = time.time()
+        if self._sync is not None:
+            self._sync.follow(CHECKPOINT_SYNC_S)
         for instance in self._instances.values():
             instance.exited.add_done_callback(lambda exited: self._changed.set())
 
@@ -232,7 +221,7 @@ class TrainingJob:
             BaseException: What ``on_line`` raised.
         """
         if not self._ended.wait(timeout_s):
-            raise TimeoutError(f"the job {self.request.name} has not ended within {timeout_s} s")
+            raise TimeoutError(f"the job {self.spec.name} has not ended within {timeout_s} s")
         if self._error is not None:
             raise self._error
         assert self._outcome is not None
@@ -280,7 +269,7 @@ class TrainingJob:
         stopped = terminated = False
         settle_at = kill_at = float("inf")
         while len(codes) < len(self._instances):
-            self._changed.wait(min(CHECKPOINT_SYNC_S, max(0.0, min(settle_at, kill_at) - time.monotonic())))
+            self._changed.wait(min(WATCH_S, max(0.0, min(settle_at, kill_at) - time.monotonic())))
             self._changed.clear()
             for host, instance in self._instances.items():
                 if host not in codes and instance.exited.done():
@@ -300,13 +289,13 @@ class TrainingJob:
             if now >= kill_at:
                 kill_at = float("inf")
                 self._signal_all(signal.SIGKILL)
-            if self._sync is not None:
-                self._sync.collect()
+        if self._sync is not None:
+            self._sync.close()
         return self._conclude(stopped, codes, exited_s)
 
     def _counts(self, host: str, code: int) -> bool:
         """Whether this exit fails the job: the loss of an instance other than the head may be allowed."""
-        return code != 0 and (host == self.head or self.request.cluster.on_instance_loss == "fail")
+        return code != 0 and (host == self.head or not self.spec.losses_allowed)
 
     def _signal_all(self, number: int) -> None:
         for instance in self._instances.values():
@@ -335,6 +324,11 @@ class TrainingJob:
                 if text:
                     return text if host == self.head else f"{host}: {text}"[:MAX_REASON]
         return f"{failed[0]}: {_describe(codes[failed[0]])}"
+
+
+def _seen(text: str, inside: str) -> str:
+    """Return ``text`` with the folder that plays ``/opt/ml`` in its place: instances of kind process have no other."""
+    return text if inside == str(DEFAULT_BASE) else OPT_ML.sub(lambda found: inside, text)
 
 
 def _describe(code: int) -> str:

@@ -6,10 +6,15 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from raysm.errors import InvalidInput, InvalidRequest
-from raysm.local.channels import Entry, local_path, resolve
-from raysm.request import Input
+from raysm.local.channels import Entry, hand_over, local_path, resolve
+from raysm.local.job_spec import Channel, JobSpec, number_hosts
 
 HOSTS = ("algo-1", "algo-2", "algo-3")
+
+
+def resolved(source, count=3, **fields):
+    channel = Channel(name="c", source=source, **fields)
+    return resolve(JobSpec(name="x", groups=number_hosts(("g", "t", count)), command=(), channels=(channel,)))
 
 
 def folder_of(path, count):
@@ -19,28 +24,31 @@ def folder_of(path, count):
     return path
 
 
-def sharded(path, hosts=HOSTS):
-    found = resolve({"c": Input(str(path), distribution="ShardedByS3Key")}, hosts)
-    return {host: [entry.name.relative_to("c").as_posix() for entry in entries] for host, entries in found.items()}
+def sharded(path, count=3):
+    found = resolved(path, count, distribution="ShardedByS3Key")
+    return {
+        host: [entry.name.relative_to("input/data/c").as_posix() for entry in entries]
+        for host, entries in found.items()
+    }
 
 
 def test_a_replicated_folder_is_the_channel_on_every_host(tmp_path):
     folder = folder_of(tmp_path / "data", 1)
-    found = resolve({"c": Input(str(folder))}, HOSTS)
-    assert found == {host: [Entry(PurePosixPath("c"), folder)] for host in HOSTS}
+    found = resolved(folder)
+    assert found == {host: [Entry(PurePosixPath("input/data/c"), folder)] for host in HOSTS}
 
 
 def test_a_single_file_lies_in_the_channel_under_its_name(tmp_path):
     file = tmp_path / "m.npy"
     file.write_text("x")
-    assert resolve({"c": Input(str(file))}, ["algo-1"]) == {"algo-1": [Entry(PurePosixPath("c/m.npy"), file)]}
+    assert resolved(file, 1) == {"algo-1": [Entry(PurePosixPath("input/data/c/m.npy"), file)]}
 
 
 def test_a_link_is_resolved_and_keeps_its_own_name(tmp_path):
     (tmp_path / "real").write_text("x")
     (tmp_path / "name.npy").symlink_to("real")
-    found = resolve({"c": Input(str(tmp_path / "name.npy"))}, ["algo-1"])
-    assert found["algo-1"] == [Entry(PurePosixPath("c/name.npy"), tmp_path / "real")]
+    found = resolved(tmp_path / "name.npy", 1)
+    assert found["algo-1"] == [Entry(PurePosixPath("input/data/c/name.npy"), tmp_path / "real")]
 
 
 def test_20_objects_are_dealt_to_3_hosts_as_7_7_and_6(tmp_path):
@@ -53,7 +61,7 @@ def test_keys_are_sorted_as_bytes_across_folders(tmp_path):
     (tmp_path / "data" / "b").mkdir(parents=True)
     for name in ("b/1", "a", "b.txt", "B", "é"):
         (tmp_path / "data" / name).write_text("x")
-    assert sharded(tmp_path / "data", ["algo-1"])["algo-1"] == ["B", "a", "b.txt", "b/1", "é"]
+    assert sharded(tmp_path / "data", 1)["algo-1"] == ["B", "a", "b.txt", "b/1", "é"]
 
 
 def test_with_fewer_objects_than_hosts_the_last_ones_get_nothing(tmp_path):
@@ -90,17 +98,39 @@ def test_a_uri_that_names_no_path_of_this_machine_is_refused(uri, message):
 
 def test_a_path_that_is_missing_is_refused_with_its_name(tmp_path):
     with pytest.raises(InvalidInput, match="channel 'c': .*/nothing is not there"):
-        resolve({"c": Input(str(tmp_path / "nothing"))}, HOSTS)
+        resolved(tmp_path / "nothing")
 
 
 @pytest.mark.parametrize("distribution", ["FullyReplicated", "ShardedByS3Key"])
 def test_an_empty_folder_is_refused(tmp_path, distribution):
     (tmp_path / "data" / "below").mkdir(parents=True)
     with pytest.raises(InvalidInput, match="holds no file"):
-        resolve({"c": Input(str(tmp_path / "data"), distribution=distribution)}, HOSTS)
+        resolved(tmp_path / "data", distribution=distribution)
 
 
 def test_what_is_neither_file_nor_folder_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InvalidInput, match="neither a file nor a folder"):
-        resolve({"c": Input(str(tmp_path / "pipe"))}, HOSTS)
+        resolved(tmp_path / "pipe")
+
+
+def test_a_channel_for_some_groups_is_dealt_to_their_hosts_alone(tmp_path):
+    channel = Channel(
+        name="c", source=folder_of(tmp_path / "data", 4), distribution="ShardedByS3Key", groups=("work", "more")
+    )
+    groups = number_hosts(("head", "t", 1), ("work", "t", 1), ("more", "t", 1))
+    found = resolve(JobSpec(name="x", groups=groups, command=(), channels=(channel,)))
+    assert {host: len(entries) for host, entries in found.items()} == {"algo-1": 0, "algo-2": 2, "algo-3": 2}
+
+
+@pytest.mark.parametrize("distribution", ["FullyReplicated", "ShardedByS3Key"])
+def test_what_the_job_owns_is_moved_or_copied_into_each_instance(tmp_path, distribution):
+    folder = folder_of(tmp_path / "data", 3)
+    bases = {host: tmp_path / host for host in HOSTS}
+    hand_over(resolved(folder, distribution=distribution, owned=True), bases)
+    assert not list(folder.iterdir())
+    found = [sorted(path.name for path in (base / "input/data/c").iterdir()) for base in bases.values()]
+    every = ["part-00", "part-01", "part-02"]
+    assert found == ([every] * 3 if distribution == "FullyReplicated" else [[name] for name in every])
+    (bases["algo-1"] / "input/data/c/part-00").write_text("changed")
+    assert distribution != "FullyReplicated" or (bases["algo-2"] / "input/data/c/part-00").read_text() == "0"

@@ -1,8 +1,10 @@
 """Checkpoints of several instances and the one folder that survives them."""
 
+import time
+
 import pytest
 
-from raysm.local.checkpoints import CheckpointSync
+from raysm.local.checkpoints import CheckpointSync, FolderStore
 
 
 @pytest.fixture
@@ -20,18 +22,18 @@ def test_every_instance_starts_with_all_of_the_folder(folders):
     kept, first, second = folders
     (kept / "a").mkdir()
     (kept / "a" / "b").write_text("x")
-    CheckpointSync(kept, [first, second]).restore()
+    CheckpointSync(FolderStore(kept), [first, second]).restore()
     assert files(first) == files(second) == {"a/b": "x"}
 
 
 def test_a_folder_that_is_not_there_yet_is_made(folders, tmp_path):
-    CheckpointSync(tmp_path / "new" / "folder", [folders[1]]).restore()
+    CheckpointSync(FolderStore(tmp_path / "new" / "folder"), [folders[1]]).restore()
     assert (tmp_path / "new" / "folder").is_dir()
 
 
 def test_what_instances_write_is_merged_and_only_what_changed_is_taken_again(folders):
     kept, first, second = folders
-    sync = CheckpointSync(kept, [first, second])
+    sync = CheckpointSync(FolderStore(kept), [first, second])
     sync.restore()
     (first / "one").write_text("1")
     (second / "sub").mkdir()
@@ -47,7 +49,7 @@ def test_what_instances_write_is_merged_and_only_what_changed_is_taken_again(fol
 def test_what_an_instance_removes_is_removed(folders):
     kept, first, second = folders
     (kept / "old").write_text("x")
-    sync = CheckpointSync(kept, [first, second])
+    sync = CheckpointSync(FolderStore(kept), [first, second])
     sync.restore()
     (second / "old").unlink()
     sync.collect()
@@ -56,8 +58,35 @@ def test_what_an_instance_removes_is_removed(folders):
 
 def test_files_that_are_still_being_written_are_not_taken(folders):
     kept, first, _ = folders
-    sync = CheckpointSync(kept, [first])
+    sync = CheckpointSync(FolderStore(kept), [first])
     sync.restore()
     (first / ".x.partial").write_text("half")
     sync.collect()
     assert files(kept) == {}
+
+
+def test_while_it_follows_changes_are_taken_over_and_at_the_end_the_last_ones(folders):
+    kept, first, _ = folders
+    sync = CheckpointSync(FolderStore(kept), [first])
+    sync.restore()
+    sync.follow(0.01)
+    (first / "a").write_text("1")
+    deadline_s = time.monotonic() + 10
+    while files(kept) != {"a": "1"}:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    (first / "b").write_text("2")
+    sync.close()
+    assert files(kept) == {"a": "1", "b": "2"}
+
+
+def test_a_store_that_fails_is_heard_of_at_the_end(folders):
+    class Full(FolderStore):
+        def put(self, path, name):
+            raise OSError("no room")
+
+    sync = CheckpointSync(Full(folders[0]), [folders[1]])
+    sync.restore()
+    (folders[1] / "a").write_text("1")
+    with pytest.raises(OSError, match="no room"):
+        sync.close()

@@ -1,21 +1,28 @@
 """The files of an instance are those that SageMaker writes."""
 
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.local.config_files import JobFiles, groups_of, head_of
-from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Script
+from raysm.local.checkpoints import FolderStore
+from raysm.local.config_files import JobFiles
+from raysm.local.job_spec import Channel, Checkpoints, JobSpec, number_hosts
 
-GROUPS = Cluster(
-    groups=(InstanceGroup("work", "ml.c5.xlarge", 2), InstanceGroup("head", "ml.m5.large", 1)), head="head"
-)
+GROUPS = number_hosts(("work", "ml.c5.xlarge", 2), ("head", "ml.m5.large", 1))
 
 
-def request(**fields):
-    return JobRequest(**{"name": "job", "workload": Script("x.py"), **fields})
+def plain(count=1):
+    return number_hosts(("homogeneousCluster", "ml.m5.large", count))
+
+
+def files(**fields):
+    return JobFiles(spec=JobSpec(**{"name": "job", "groups": plain(), "command": ("true",), **fields}))
+
+
+def kept(folder):
+    return Checkpoints(store=FolderStore(folder), uri="s3://b/checkpoints")
 
 
 def written(path):
@@ -23,8 +30,7 @@ def written(path):
 
 
 def test_a_plain_job_has_one_group_and_its_hosts_stand_in_lexicographic_order(tmp_path):
-    files = JobFiles(request=request(cluster=Cluster("ml.m5.large", count=11)))
-    config = written(files.write("algo-2", tmp_path, Path("/opt/ml")).resource_config)
+    config = written(files(groups=plain(11)).write("algo-2", tmp_path, Path("/opt/ml")).resource_config)
     hosts = ["algo-1", "algo-10", "algo-11", *(f"algo-{i}" for i in range(2, 10))]
     assert config == {
         "current_host": "algo-2",
@@ -38,57 +44,60 @@ def test_a_plain_job_has_one_group_and_its_hosts_stand_in_lexicographic_order(tm
     }
 
 
-def test_hosts_are_numbered_through_the_groups_and_the_head_is_the_first_of_its_group(tmp_path):
-    config = written(JobFiles(request=request(cluster=GROUPS)).write("algo-3", tmp_path, tmp_path).resource_config)
+def test_hosts_are_numbered_through_the_groups(tmp_path):
+    config = written(files(groups=GROUPS).write("algo-3", tmp_path, tmp_path).resource_config)
     assert config["current_group_name"] == "head"
     assert config["current_instance_type"] == "ml.m5.large"
     assert [group["hosts"] for group in config["instance_groups"]] == [["algo-1", "algo-2"], ["algo-3"]]
-    assert head_of(GROUPS) == "algo-3"
 
 
-def test_without_a_named_group_the_head_is_the_first_host():
-    assert head_of(Cluster(count=3)) == "algo-1"
-    assert [group.hosts for group in groups_of(Cluster(count=3))] == [("algo-1", "algo-2", "algo-3")]
+def test_the_head_is_the_first_host_unless_it_is_named():
+    assert JobSpec(name="x", groups=plain(3), command=()).first == "algo-1"
+    assert JobSpec(name="x", groups=GROUPS, command=(), head="algo-3").first == "algo-3"
+    assert [group.hosts for group in plain(3)] == [("algo-1", "algo-2", "algo-3")]
 
 
-def test_channels_are_listed_with_the_payload_among_them(tmp_path):
-    inputs = {"a": Input("/a"), "b": Input("/b", distribution="ShardedByS3Key")}
-    paths = JobFiles(request=request(inputs=inputs)).write("algo-1", tmp_path, tmp_path)
+def test_the_channels_that_a_host_gets_are_listed(tmp_path):
+    channels = (
+        Channel(name="a", source=tmp_path, content_type="text/csv"),
+        Channel(name="b", source=tmp_path, distribution="ShardedByS3Key"),
+        Channel(name="c", source=tmp_path, groups=("elsewhere",)),
+    )
+    paths = files(channels=channels).write("algo-1", tmp_path, tmp_path)
     config = written(paths.input_data_config)
-    assert {name: channel["S3DistributionType"] for name, channel in config.items()} == {
-        "a": "FullyReplicated",
-        "b": "ShardedByS3Key",
-        "raysm": "FullyReplicated",
+    common = {"TrainingInputMode": "File", "RecordWrapperType": "None"}
+    assert config == {
+        "a": {"S3DistributionType": "FullyReplicated", "ContentType": "text/csv", **common},
+        "b": {"S3DistributionType": "ShardedByS3Key", **common},
     }
-    assert {channel["TrainingInputMode"] for channel in config.values()} == {"File"}
     assert paths.channel("b").is_dir()
 
 
 def test_hyperparameters_are_written_as_they_are_and_none_is_an_empty_object(tmp_path):
     given = {"quote": "it's", "list": "[1]"}
-    paths = JobFiles(request=request(), hyperparameters=given).write("algo-1", tmp_path / "1", tmp_path)
+    paths = files(hyperparameters=given).write("algo-1", tmp_path / "1", tmp_path)
     assert written(paths.hyperparameters) == given
-    assert written(JobFiles(request=request()).write("algo-1", tmp_path / "2", tmp_path).hyperparameters) == {}
+    assert written(files().write("algo-1", tmp_path / "2", tmp_path).hyperparameters) == {}
 
 
 def test_only_a_job_with_checkpoints_has_their_folder_and_config(tmp_path):
-    without = JobFiles(request=request()).write("algo-1", tmp_path / "1", Path("/opt/ml"))
+    without = files().write("algo-1", tmp_path / "1", Path("/opt/ml"))
     assert not without.checkpoints.exists()
     assert not without.checkpoint_config.exists()
-    paths = JobFiles(request=request(), checkpoints=True).write("algo-1", tmp_path / "2", Path("/opt/ml"))
+    paths = files(checkpoints=kept(tmp_path)).write("algo-1", tmp_path / "2", Path("/opt/ml"))
     assert written(paths.checkpoint_config)["LocalPath"] == "/opt/ml/checkpoints"
     assert paths.checkpoints.is_dir()
 
 
 def test_the_folders_for_results_are_there_before_the_job_starts(tmp_path):
-    paths = JobFiles(request=request()).write("algo-1", tmp_path, tmp_path)
+    paths = files().write("algo-1", tmp_path, tmp_path)
     assert paths.model.is_dir()
     assert paths.output_data.is_dir()
     assert not paths.failure.exists()
 
 
 def test_the_service_sets_name_arn_and_region():
-    assert JobFiles(request=request()).variables() == {
+    assert files().variables() == {
         "TRAINING_JOB_NAME": "job",
         "TRAINING_JOB_ARN": "arn:aws:sagemaker:us-east-1:000000000000:training-job/job",
         "AWS_REGION": "us-east-1",
@@ -96,27 +105,22 @@ def test_the_service_sets_name_arn_and_region():
 
 
 def test_a_processing_job_has_its_own_layout(tmp_path):
-    files = JobFiles(request=request(cluster=Cluster(count=2), inputs={"a": Input("/a")}), processing=True)
-    paths = files.write("algo-2", tmp_path, Path("/opt/ml"))
+    described = {"ProcessingJobName": "job"}
+    outputs = {"chart": PurePosixPath("processing/chart")}
+    paths = files(groups=plain(2), processing=True, description=described, outputs=outputs).write(
+        "algo-2", tmp_path, Path("/opt/ml")
+    )
     assert written(tmp_path / "config" / "resourceconfig.json") == {
         "current_host": "algo-2",
         "hosts": ["algo-1", "algo-2"],
     }
-    job = written(tmp_path / "config" / "processingjobconfig.json")
-    assert job["ProcessingJobName"] == "job"
-    assert {item["InputName"]: item["S3Input"]["LocalPath"] for item in job["ProcessingInputs"]} == {
-        "a": "/opt/ml/processing/input/a",
-        "raysm": "/opt/ml/processing/input/raysm",
-    }
-    assert [item["S3Output"]["LocalPath"] for item in job["ProcessingOutputConfig"]["Outputs"]] == [
-        "/opt/ml/processing/output/result",
-        "/opt/ml/processing/output/data",
-    ]
+    assert written(tmp_path / "config" / "processingjobconfig.json") == described
     assert paths.model == tmp_path / "processing" / "output" / "result"
+    assert (tmp_path / "processing" / "chart").is_dir()
     assert not (tmp_path / "input").exists()
 
 
-@pytest.mark.parametrize("fields", [{"request": request(cluster=GROUPS)}, {"request": request(), "checkpoints": True}])
+@pytest.mark.parametrize("fields", [{"groups": GROUPS}, {"checkpoints": kept(Path("/x"))}])
 def test_what_a_processing_job_cannot_have_is_refused(fields):
     with pytest.raises(InvalidRequest, match="use training"):
-        JobFiles(processing=True, **fields)
+        files(processing=True, **fields)

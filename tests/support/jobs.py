@@ -1,11 +1,15 @@
 """Runs whole jobs on local instances, and waits for what they say."""
 
 import contextlib
+import dataclasses
+import sys
 import threading
 import time
 from pathlib import Path
 
-from raysm.contract import events
+from raysm.contract import events, payload
+from raysm.local.channels import local_path
+from raysm.local.job_spec import Channel, JobSpec, number_hosts
 from raysm.local.training_job import TrainingJob
 from raysm.request import Cluster, JobRequest, Script
 
@@ -64,12 +68,40 @@ def script_request(folder: Path, code: str, *, args=(), **fields) -> JobRequest:
     return JobRequest(name="test-job", workload=Script(str(script), args=args), cluster=cluster, **fields)
 
 
+def spec_of(request: JobRequest, root: Path) -> JobSpec:
+    """What the embedded SageMaker makes of a request; its payload is packed below ``root``."""
+    cluster = request.cluster
+    groups = [(group.name, group.instance_type, group.count) for group in cluster.groups]
+    named = number_hosts(*(groups or [("homogeneousCluster", cluster.instance_type, cluster.count)]))
+    channels = [
+        Channel(name=name, source=local_path(name, given.uri), distribution=given.distribution)
+        for name, given in request.inputs.items()
+    ]
+    payload.pack(request, root / "payload")
+    return JobSpec(
+        name=request.name,
+        groups=named,
+        head=next((group.hosts[0] for group in named if group.name == cluster.head), None),
+        command=(sys.executable, "-m", "raysm.bootstrap"),
+        channels=(*channels, Channel(name="raysm", source=root / "payload")),
+        losses_allowed=cluster.on_instance_loss == "continue",
+    )
+
+
+SPEC_FIELDS = {field.name for field in dataclasses.fields(JobSpec)}
+
+
 @contextlib.contextmanager
 def started(request: JobRequest, root: Path, kind: str = "namespace", **options):
-    """Yield a started job and its log; nothing of it outlives the block."""
+    """Yield a started job and its log; nothing of it outlives the block.
+
+    Options that are fields of a JobSpec replace those; the others are the TrainingJob's.
+    """
     log = Log()
     root.mkdir(parents=True, exist_ok=True)
-    with TrainingJob(request, root=root, kind=kind, on_line=log, **options) as job:
+    fields = {name: options.pop(name) for name in SPEC_FIELDS & options.keys()}
+    spec = dataclasses.replace(spec_of(request, root), **fields)
+    with TrainingJob(spec, root=root, kind=kind, on_line=log, **options) as job:
         job.start()
         yield job, log
 

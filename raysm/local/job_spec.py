@@ -1,0 +1,147 @@
+"""What a job of this machine is made of, in nobody's dialect: the server makes it of an API request.
+
+Everything in it lies on this machine already: the server has downloaded what was in S3, and uploads what remains.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from raysm.errors import InvalidRequest
+from raysm.local.checkpoints import CheckpointStore
+from raysm.request.channels import Distribution
+
+__all__ = ["ACCOUNT", "REGION", "Channel", "Checkpoints", "Group", "JobSpec", "number_hosts"]
+
+ACCOUNT = "000000000000"
+"""No account of AWS."""
+REGION = "us-east-1"
+"""Where a job is that names no region."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """An instance group with its hosts."""
+
+    name: str
+    """A plain job has one, ``homogeneousCluster``."""
+    instance_type: str
+    """As asked for."""
+    hosts: tuple[str, ...]
+    """In the order of their numbers."""
+
+
+def number_hosts(*groups: tuple[str, str, int]) -> tuple[Group, ...]:
+    """Name the hosts of groups, each of them name, instance type and count: ``algo-1`` upwards, group by group."""
+    found, number = [], 1
+    for name, instance_type, count in groups:
+        found.append(Group(name, instance_type, tuple(f"algo-{number + i}" for i in range(count))))
+        number += count
+    return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Channel:
+    """A named input whose data lies on this machine."""
+
+    name: str
+    """Of the channel."""
+    source: Path
+    """A file, or a folder of files."""
+    distribution: Distribution = "FullyReplicated"
+    """FullyReplicated: each instance has all. ShardedByS3Key: each has its share, by key."""
+    owned: bool = False
+    """False: the instances see the source itself, read-only where the kind can do that. True: the source belongs to
+    the job alone, which may move it, and each instance gets files of its own that it may change."""
+    target: PurePosixPath | None = None
+    """Where it appears, relative to the base folder; None is ``input/data/NAME``, or ``processing/input/NAME``."""
+    content_type: str | None = None
+    """MIME type, told to the job."""
+    record_wrapper: str = "None"
+    """Told to the job."""
+    groups: tuple[str, ...] = ()
+    """Instance groups that get it; none is all."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoints:
+    """State that survives the job."""
+
+    store: CheckpointStore
+    """Where it is kept."""
+    uri: str
+    """What the job is told of that."""
+    target: PurePosixPath = PurePosixPath("checkpoints")
+    """Where it appears in each instance, relative to the base folder."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobSpec:
+    """One job.
+
+    Raises:
+        InvalidRequest: A Processing job has what only training has.
+    """
+
+    name: str
+    """Of the job."""
+    groups: tuple[Group, ...]
+    """The instances."""
+    command: tuple[str, ...]
+    """The main process of each instance; ``/opt/ml`` in it is the instance's, whatever its kind."""
+    processing: bool = False
+    """Whether it is a Processing job, which has a layout of its own."""
+    account: str = ACCOUNT
+    """Of the ARN."""
+    region: str = REGION
+    """Of the ARN and of AWS_REGION."""
+    head: str | None = None
+    """The host that starts first and whose words about a failure count first; None is the first host of all."""
+    channels: tuple[Channel, ...] = ()
+    """The inputs."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The job's own variables; they replace the service's."""
+    hyperparameters: Mapping[str, str] = field(default_factory=dict)
+    """Of a training job."""
+    checkpoints: Checkpoints | None = None
+    """Of a training job."""
+    outputs: Mapping[str, PurePosixPath] = field(default_factory=dict)
+    """Of a Processing job: where each output is collected, relative to the base folder."""
+    description: Mapping[str, Any] = field(default_factory=dict)
+    """Of a Processing job: what ``processingjobconfig.json`` says, in the words of the API."""
+    losses_allowed: bool = False
+    """Whether the job goes on without an instance, other than the head, that failed; SageMaker never does."""
+
+    def __post_init__(self) -> None:
+        """Check what the kind of job admits."""
+        if self.processing and len(self.groups) > 1:
+            raise InvalidRequest("a Processing job has instances of one type: give count, not groups, or use training")
+        if self.processing and self.checkpoints:
+            raise InvalidRequest("a Processing job has no checkpoints; use training")
+
+    @property
+    def arn(self) -> str:
+        """The job's ARN."""
+        kind = "processing-job" if self.processing else "training-job"
+        return f"arn:aws:sagemaker:{self.region}:{self.account}:{kind}/{self.name}"
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """All instances in the order of their numbers."""
+        return tuple(host for group in self.groups for host in group.hosts)
+
+    @property
+    def first(self) -> str:
+        """The host that is the head."""
+        return self.head or self.groups[0].hosts[0]
+
+    def hosts_of(self, channel: Channel) -> tuple[str, ...]:
+        """Return the instances that get ``channel``."""
+        groups = (group for group in self.groups if not channel.groups or group.name in channel.groups)
+        return tuple(host for group in groups for host in group.hosts)
+
+    def place_of(self, channel: Channel) -> PurePosixPath:
+        """Return where ``channel`` appears, relative to the base folder."""
+        below = PurePosixPath("processing/input" if self.processing else "input/data")
+        return channel.target or below / channel.name
