@@ -1,0 +1,87 @@
+"""The folder of the embedded SageMaker, and the record by which its server is found in it.
+
+::
+
+    HOME/server.json    pid, port, start and version of the server: there from when it listens until it ends
+    HOME/server.lock    locked by the server as long as it lives, however it ends
+    HOME/server.log     what the server wrote
+"""
+
+import contextlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from raysm.contract.store import put, read_json
+from raysm.errors import InvalidConfig
+
+__all__ = ["ServerRecord", "VARIABLE", "home", "lock_file", "log_file"]
+
+VARIABLE = "RAYSM_HOME"
+"""Moves the home of whoever does not name it."""
+
+RECORD = "server.json"
+
+
+def home(explicit: str | os.PathLike[str] | None = None) -> Path:
+    """Return the home, absolute: ``explicit``, else ``$RAYSM_HOME``, else ``~/.raysm``; it need not be there."""
+    # The one variable that the laptop's half reads by itself: boto3 reads AWS's.
+    chosen = explicit or os.environ.get(VARIABLE) or "~/.raysm"  # noqa: TID251
+    return Path(chosen).expanduser().absolute()
+
+
+def lock_file(folder: Path) -> Path:
+    """Return the file that the server of the home ``folder`` locks."""
+    return folder / "server.lock"
+
+
+def log_file(folder: Path) -> Path:
+    """Return the file that whoever starts the server of the home ``folder`` gives it for stdout and stderr."""
+    return folder / "server.log"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerRecord:
+    """Where a server listens."""
+
+    pid: int
+    """Its process."""
+    port: int
+    """On 127.0.0.1."""
+    started_s: float
+    """Since the epoch."""
+    version: str
+    """Of raysm; a client of another version may not understand it."""
+
+    @property
+    def url(self) -> str:
+        """Its endpoint."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @classmethod
+    def read(cls, folder: Path) -> "ServerRecord | None":
+        """Return the record in the home ``folder``; None if there is none that can be read.
+
+        A record tells that a server was there, not that it still is: a killed one leaves it behind.
+        """
+        try:
+            found = read_json(folder / RECORD)
+            return cls(
+                pid=int(found["pid"]),
+                port=int(found["port"]),
+                started_s=float(found["started_s"]),
+                version=str(found["version"]),
+            )
+        except (InvalidConfig, KeyError, TypeError, ValueError):
+            return None
+
+    def write(self, folder: Path) -> None:
+        """Leave the record in the home ``folder``, whole from its first moment."""
+        put(folder / RECORD, json.dumps(asdict(self)) + "\n", mode=0o600)
+
+    @staticmethod
+    def remove(folder: Path) -> None:
+        """Remove the record from the home ``folder``; harmless if it is not there."""
+        with contextlib.suppress(FileNotFoundError):
+            (folder / RECORD).unlink()
