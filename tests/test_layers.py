@@ -18,6 +18,7 @@ ALLOWED = {
     "request": {"errors"},
     "contract": {"errors", "request"},
     "client": {"errors", "request", "contract"},
+    "sdk": {"errors", "request", "contract"},
     "bootstrap": {"errors", "request", "contract"},
     "workloads": {"errors", "request", "contract", "bootstrap"},
     "local": {"errors", "request", "contract"},

@@ -13,12 +13,14 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from raysm.bootstrap.environment import base_paths, child_environment, inherited
+from raysm.bootstrap.environment import base_paths, child_environment, inherited, read
 from raysm.bootstrap.packages import install, missing
 from raysm.bootstrap.private import private_folder
 from raysm.bootstrap.refusal import refuse
+from raysm.bootstrap.sdk_job import is_driver_folder, make_payload
 from raysm.contract import names, payload
 from raysm.contract.library import LIBRARY
+from raysm.contract.payload import Payload
 from raysm.errors import InvalidPayload
 
 __all__ = ["become", "main", "unpack"]
@@ -52,8 +54,8 @@ def become(variables: Mapping[str, str], environ: Mapping[str, str]) -> NoReturn
 
 
 def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    found = payload.load(folder)
     place = private_folder(base_paths(environ))
+    found = _load(folder, place, environ)
     search = [unpack(folder / LIBRARY, place / "lib")]
     needed = missing(found.request.workload)
     if found.requirements or needed:
@@ -61,10 +63,16 @@ def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
         install(found, needed, site)
         # What is installed wins over the image's own packages, and raysm over what is installed.
         search.append(site)
-    variables = {"PYTHONPATH": _joined(search, environ.get("PYTHONPATH")), names.PAYLOAD: str(folder)}
+    variables = {"PYTHONPATH": _joined(search, environ.get("PYTHONPATH")), names.PAYLOAD: str(found.folder)}
     if len(search) > 1:
         variables["PATH"] = _joined([search[1] / "bin"], environ.get("PATH", os.defpath))
     return variables
+
+
+def _load(folder: Path, place: Path, environ: Mapping[str, str]) -> Payload:
+    if is_driver_folder(folder):
+        return make_payload(folder, read(environ), place / "payload")
+    return payload.load(folder)
 
 
 def unpack(library: Path, folder: Path) -> Path:

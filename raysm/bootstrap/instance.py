@@ -17,6 +17,7 @@ from raysm.bootstrap.private import private_token
 from raysm.bootstrap.programs import Programs
 from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_arguments
 from raysm.contract import names, payload
+from raysm.contract.paths import SDK_DRIVERS
 from raysm.contract.payload import Payload
 from raysm.errors import InvalidConfig
 from raysm.request import Cluster, JobRequest, Ports
@@ -80,6 +81,9 @@ class Instance:
         told = variables.user_variables(
             self.environment, self.request, self.payload.source, self.capacity.cpus, self.capacity.gpus
         )
+        if SDK_DRIVERS in self.environment.channels:
+            # The SDK has set its own, which its users know; where both have one, its form counts.
+            told = {name: value for name, value in told.items() if name not in self.inherited}
         told |= variables.network_variables(self.environment, resources.has_efa(), self.inherited)
         told |= variables.ray_variables(self.payload.token_file)
         return environments.child_environment(told, variables.DROPPED, self.inherited)

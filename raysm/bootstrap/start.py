@@ -45,10 +45,13 @@ def _why_not(folder: str) -> str:
 
 def _fail(folder: str, reason: str) -> int:
     sys.stderr.write("raysm: " + reason + "\n")
-    # base/input/data/raysm, or base/processing/input/raysm: where SageMaker brings the channel.
-    above = os.path.dirname(os.path.dirname(folder))
-    processing = os.path.basename(above) == "processing"
-    output = os.path.join(os.path.dirname(above), "output")
+    # Below base/input/data, or below base/processing/input: where SageMaker brings channels.
+    base = folder
+    while os.path.basename(base) not in ("input", ""):
+        base = os.path.dirname(base)
+    base = os.path.dirname(base)
+    processing = os.path.basename(base) == "processing"
+    output = os.path.join(os.path.dirname(base) if processing else base, "output")
     try:
         if not os.path.isdir(output):
             os.makedirs(output)

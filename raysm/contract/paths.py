@@ -9,9 +9,15 @@ from pathlib import Path
 
 from raysm.request.job import PAYLOAD_CHANNEL
 
-__all__ = ["DEFAULT_BASE", "Paths"]
+__all__ = ["DEFAULT_BASE", "Paths", "SDK_CODE", "SDK_DRIVERS"]
 
 DEFAULT_BASE = Path("/opt/ml")
+
+SDK_CODE = "code"
+"""Channel in which the SageMaker SDK sends the user's source."""
+
+SDK_DRIVERS = "sm_drivers"
+"""Channel in which the SageMaker SDK sends what it runs around it."""
 
 
 @dataclass(frozen=True, slots=True)

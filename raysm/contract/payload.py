@@ -42,7 +42,9 @@ __all__ = [
     "WHEELS",
     "load",
     "pack",
+    "pack_driver",
     "read_request",
+    "verify",
 ]
 
 REQUEST = "request.json"
@@ -108,6 +110,7 @@ def pack(
     function: bytes | None = None,
     wheels: Sequence[Path] = (),
     token: str | None = None,
+    link_source: bool = False,
 ) -> None:
     """Write the payload of ``request``.
 
@@ -117,6 +120,7 @@ def pack(
         function: For a PickledFunction, and for nothing else: the pickle of ``(function, args, kwargs)``.
         wheels: Packages (``.whl``, or source archives that pip can build) that travel along.
         token: The job's secret; None makes a new one, which is what every job but one packed in its own instances has.
+        link_source: For a payload that stays on this machine: point at the source folder instead of copying it.
 
     Raises:
         InvalidRequest: The script, the source folder or a wheel is not there, or the script is not in the folder.
@@ -124,9 +128,8 @@ def pack(
     assert (function is not None) == isinstance(request.workload, PickledFunction), "a function goes with its pickle"
     folder.mkdir(parents=True, mode=0o700)
     source = folder / SOURCE
-    source.mkdir()
     if isinstance(request.workload, Script):
-        script = _copy_source(request.workload, source)
+        script = _copy_source(request.workload, source, link_source)
         workload = dataclasses.replace(request.workload, script=script, source_dir=None)
         request = dataclasses.replace(request, workload=workload)
     else:
@@ -137,10 +140,23 @@ def pack(
         put(folder / REQUIREMENTS, "\n".join(request.requirements) + "\n")
     if wheels:
         _copy_wheels(wheels, folder / WHEELS)
+    put(folder / REQUEST, json.dumps(to_json(request), indent=1))
+    _seal(folder, token)
+
+
+def pack_driver(folder: Path) -> None:
+    """Write into ``folder``, which must not exist yet, what a job of the SageMaker SDK needs of raysm.
+
+    It is a payload without a request and a source: these are made in the instances, of what the SDK sends.
+    """
+    folder.mkdir(parents=True, mode=0o700)
+    _seal(folder, None)
+
+
+def _seal(folder: Path, token: str | None) -> None:
     shutil.copyfile(Path(raysm.__file__).parent / "bootstrap" / START, folder / START)
     put(folder / LIBRARY, library())
     put(folder / TOKEN, token or secrets.token_hex(32), mode=0o600)
-    put(folder / REQUEST, json.dumps(to_json(request), indent=1))
     put(folder / DIGESTS, json.dumps(_digests(folder), indent=1))
 
 
@@ -154,11 +170,12 @@ def _copy_wheels(wheels: Sequence[Path], folder: Path) -> None:
         shutil.copy2(wheel, folder / wheel.name)
 
 
-def _copy_source(workload: Script, source: Path) -> str:
+def _copy_source(workload: Script, source: Path, link: bool) -> str:
     script = Path(workload.script)
     if workload.source_dir is None:
         if not script.is_file():
             raise InvalidRequest(f"the script {workload.script!r} is not there, or is no file")
+        source.mkdir()
         shutil.copy2(script, source / script.name)
         return script.name
     folder = Path(workload.source_dir)
@@ -168,7 +185,10 @@ def _copy_source(workload: Script, source: Path) -> str:
         raise InvalidRequest(f"the script {workload.script!r} must be a path inside source_dir={workload.source_dir!r}")
     if not (folder / script).is_file():
         raise InvalidRequest(f"source_dir={workload.source_dir!r} holds no script {workload.script!r}")
-    shutil.copytree(folder, source, ignore=NOT_SOURCE, dirs_exist_ok=True)
+    if link:
+        source.symlink_to(folder.resolve(), target_is_directory=True)
+    else:
+        shutil.copytree(folder, source, ignore=NOT_SOURCE)
     return script.as_posix()
 
 
@@ -178,6 +198,28 @@ def load(folder: Path) -> Payload:
     Raises:
         InvalidPayload: A file is missing, was added or changed, the request is malformed, or a function was pickled by
             another Python than this one; one line that says which.
+    """
+    found = verify(folder, REQUEST)
+    request = read_request(folder)
+    if isinstance(request.workload, PickledFunction):
+        _check_function(request.workload, found)
+    return Payload(
+        folder=folder,
+        request=request,
+        token_file=folder / TOKEN,
+        digest=hashlib.sha256((folder / DIGESTS).read_bytes()).hexdigest(),
+    )
+
+
+def verify(folder: Path, *needed: str) -> dict[str, str]:
+    """Compare every file of ``folder`` with its digest; return them.
+
+    Args:
+        folder: A payload, or a driver folder.
+        needed: Files that must be there beside the token.
+
+    Raises:
+        InvalidPayload: A file is missing, was added or changed.
     """
     try:
         expected = read_json(folder / DIGESTS)
@@ -189,22 +231,14 @@ def load(folder: Path) -> Payload:
         found = _digests(folder)
     except OSError as error:
         raise InvalidPayload(f"the payload in {folder} cannot be read: {error}") from error
-    for name in sorted({REQUEST, TOKEN, *expected, *found}):
+    for name in sorted({TOKEN, *needed, *expected, *found}):
         if name not in found:
             raise InvalidPayload(f"the payload's file {name!r} is missing")
         if name not in expected:
             raise InvalidPayload(f"the payload's file {name!r} is not listed in {DIGESTS}: somebody added it")
         if found[name] != expected[name]:
             raise InvalidPayload(f"the payload's file {name!r} does not match its digest: it was changed or torn")
-    request = read_request(folder)
-    if isinstance(request.workload, PickledFunction):
-        _check_function(request.workload, found)
-    return Payload(
-        folder=folder,
-        request=request,
-        token_file=folder / TOKEN,
-        digest=hashlib.sha256((folder / DIGESTS).read_bytes()).hexdigest(),
-    )
+    return found
 
 
 def read_request(folder: Path) -> JobRequest:

@@ -1,0 +1,126 @@
+"""A payload made inside the instance, for a job that the SageMaker SDK sent with ``distributed=raysm.sdk.Ray()``.
+
+What flows in are the SDK's two channels, ``sm_drivers`` (raysm's driver folder in it, and what the job is) and
+``code``; what flows out is the same folder that raysm's own client would have sent, equal on every instance. The token
+is the one that travelled in the driver folder, ``sm_drivers/distributed_drivers/raysm``.
+
+The SDK's own driver for plain scripts is the model for how the entry script is called: hyperparameters are its
+arguments, ``--name value``, JSON values in JSON's spelling.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from raysm.bootstrap.environment import Environment
+from raysm.contract import payload
+from raysm.contract.paths import SDK_CODE, SDK_DRIVERS
+from raysm.contract.payload import Payload
+from raysm.contract.store import read_json
+from raysm.errors import InvalidConfig
+from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Script
+from raysm.request.codec import from_json
+
+__all__ = ["Options", "arguments", "is_driver_folder", "make_payload"]
+
+DISTRIBUTED = "distributed.json"
+SOURCE_CODE = "sourcecode.json"
+OWN_CHANNELS = (SDK_CODE, SDK_DRIVERS)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """What ``raysm.sdk.Ray`` says, as it arrives in the instance."""
+
+    head: str | None = None
+    """As in ``Cluster``; the others too."""
+    coordinator_only: bool = False
+    min_instances: int | None = None
+    join_timeout_s: float = 600.0
+    on_instance_loss: Literal["fail", "continue"] = "fail"
+
+
+def is_driver_folder(folder: Path) -> bool:
+    """Return whether ``folder`` is raysm's driver folder inside the SDK's channel, and no payload."""
+    return (folder.parents[1] / DISTRIBUTED).is_file() and not (folder / payload.REQUEST).exists()
+
+
+def make_payload(drivers: Path, environment: Environment, folder: Path) -> Payload:
+    """Write the payload of this job into ``folder``, which must not exist yet.
+
+    Args:
+        drivers: raysm's driver folder in the channel ``sm_drivers``.
+        environment: What the service tells.
+        folder: Where to write.
+
+    Raises:
+        InvalidConfig: The SDK's files are missing, or name no Python script.
+        InvalidRequest: The options contradict the cluster.
+    """
+    payload.verify(drivers)
+    options = from_json(Options, read_json(drivers.parents[1] / DISTRIBUTED), DISTRIBUTED)
+    code = environment.paths.channel(SDK_CODE)
+    script = _entry_script(drivers.parents[1] / SOURCE_CODE)
+    request = JobRequest(
+        name=environment.job_name,
+        workload=Script(script, args=tuple(arguments(environment.hyperparameters)), source_dir=str(code)),
+        cluster=_cluster(environment, options),
+        inputs={name: _input(environment, name) for name in environment.channels if name not in OWN_CHANNELS},
+        hyperparameters=environment.hyperparameters,
+    )
+    token = (drivers / payload.TOKEN).read_text(encoding="ascii")
+    # The code is where the SDK says that it is, SM_SOURCE_DIR: a copy of it would be another place.
+    payload.pack(request, folder, token=token, link_source=True)
+    return payload.load(folder)
+
+
+def arguments(hyperparameters: Mapping[str, str]) -> list[str]:
+    """Return the entry script's arguments."""
+    found = []
+    for name, text in hyperparameters.items():
+        try:
+            value: Any = json.loads(text)
+        except (ValueError, RecursionError):
+            value = text
+        found += [f"--{name}", value if isinstance(value, str) else json.dumps(value)]
+    return found
+
+
+def _entry_script(path: Path) -> str:
+    data = read_json(path)
+    script = data.get("entry_script") if isinstance(data, dict) else None
+    if not isinstance(script, str) or PurePosixPath(script).suffix != ".py":
+        raise InvalidConfig(
+            f"{path}: the SourceCode's entry_script must be a Python file, which raysm.sdk.Ray runs on the head, "
+            f"got {script!r}"
+        )
+    return script
+
+
+def _cluster(environment: Environment, options: Options) -> Cluster:
+    groups: dict[str, InstanceGroup] = {}
+    for host in environment.hosts:
+        count = groups[host.group].count if host.group in groups else 0
+        groups[host.group] = InstanceGroup(host.group, host.instance_type or "unknown", count + 1)
+    shape: dict[str, Any] = {"groups": tuple(groups.values())}
+    if len(groups) == 1 and options.head is None:
+        group = next(iter(groups.values()))
+        shape = {"instance_type": group.instance_type, "count": group.count}
+    return Cluster(
+        **shape,
+        head=options.head,
+        coordinator_only=options.coordinator_only,
+        min_instances=options.min_instances,
+        join_timeout_s=options.join_timeout_s,
+        on_instance_loss=options.on_instance_loss,
+    )
+
+
+def _input(environment: Environment, channel: str) -> Input:
+    told = environment.input_data_config.get(channel, {})
+    sharded = told.get("S3DistributionType") == "ShardedByS3Key"
+    return Input(
+        environment.paths.channel(channel).as_uri(), distribution="ShardedByS3Key" if sharded else "FullyReplicated"
+    )

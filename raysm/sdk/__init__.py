@@ -1,0 +1,26 @@
+"""raysm for users of the SageMaker Python SDK: ``ModelTrainer(..., distributed=raysm.sdk.Ray())``.
+
+Needs the extra ``sdk``. The SDK is imported when ``Ray`` is first asked for, which takes seconds.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from raysm.errors import MissingDependency
+
+if TYPE_CHECKING:
+    from raysm.sdk.distributed import Ray
+
+__all__ = ["Ray"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Ray":
+        raise AttributeError(f"module 'raysm.sdk' has no attribute {name!r}")
+    try:
+        from raysm.sdk.distributed import Ray
+    except ImportError as error:
+        raise MissingDependency(
+            f"raysm.sdk needs the SageMaker Python SDK, version 3, and {error.name} is not installed: "
+            "pip install 'raysm[sdk]'"
+        ) from error
+    return Ray

@@ -1,0 +1,70 @@
+"""``Ray``: a way to distribute, for the SageMaker SDK's ``ModelTrainer``.
+
+What flows in are the options of the cluster, what flows out is the folder that the SDK sends along and whose script it
+runs on every instance: there raysm's bootstrap makes one Ray cluster of them and runs the entry script on its head.
+
+What the SDK's way of starting costs: it makes ``/bin/bash -c`` the first process of the container, and bash swallows
+SIGTERM. User code is therefore not told of a stop or of a spot interruption, and has no grace: it is killed 120 s
+later with everything else. Jobs that must write a checkpoint then write it from time to time, or go by
+``raysm.submit``, whose first process is raysm's own.
+"""
+
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from sagemaker.train.distributed import DistributedConfig
+
+from raysm.contract import payload
+
+__all__ = ["Ray"]
+
+FOLDER = "raysm"
+"""A folder of our own: the SDK copies ours over its own drivers."""
+
+
+class Ray(DistributedConfig):  # type: ignore[misc]  # the SDK has no types
+    """Run the entry script, a Python file, on the head of a Ray cluster of all instances.
+
+    The script is run once, with ``RAY_ADDRESS`` set, the hyperparameters as its arguments and the SDK's ``SM_*``
+    variables; ``ray.init()`` joins the cluster. A failure's first line becomes the job's FailureReason.
+
+    Example::
+
+        ModelTrainer(
+            training_image=…,
+            source_code=SourceCode(source_dir="src", entry_script="train.py", requirements="requirements.txt"),
+            compute=Compute(instance_type="ml.c5.xlarge", instance_count=4),
+            distributed=raysm.sdk.Ray(),
+        ).train()
+    """
+
+    head: str | None = None
+    """The instance group whose first instance is the head; None is the instance with the lowest number of all."""
+    coordinator_only: bool = False
+    """True keeps all work off the head."""
+    min_instances: int | None = Field(default=None, ge=1)
+    """Go on with this many when the joining deadline passes; None is all of them."""
+    join_timeout_s: float = Field(default=600.0, gt=0)
+    """Seconds from the start of the head until every instance must have joined."""
+    on_instance_loss: Literal["fail", "continue"] = "fail"
+    """What the loss of an instance other than the head does to the job."""
+
+    @property
+    def driver_dir(self) -> str:
+        """A new folder with a new secret each time that the SDK asks, which it does once for every job.
+
+        It lives as long as this object.
+        """
+        folder = tempfile.mkdtemp(prefix="raysm-sdk-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        payload.pack_driver(Path(folder) / FOLDER)
+        return folder
+
+    @property
+    def driver_script(self) -> str:
+        """What the SDK's ``sm_train.sh`` runs on every instance, below ``driver_dir``."""
+        return f"{FOLDER}/{payload.START}"

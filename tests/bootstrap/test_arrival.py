@@ -1,0 +1,143 @@
+"""What start.py and raysm.bootstrap.arrival say of a payload that cannot begin; tests/jobs has those that can."""
+
+import io
+import os
+import platform
+import signal
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import raysm
+from raysm.bootstrap.packages import NEEDS
+from raysm.contract import payload
+from raysm.contract.library import LIBRARY, library
+from raysm.contract.paths import Paths
+from raysm.errors import InvalidRequest
+from raysm.request import JobRequest, PickledFunction, Script, Security
+from tests.support.bootstraps import write_training
+from tests.support.wheels import make_wheel
+
+HERE = ".".join(platform.python_version_tuple()[:2])
+
+
+def pack(base, *, processing=False, function=None, wheels=(), **fields):
+    paths = Paths(base, processing)
+    script = base.parent / "user.py"
+    script.write_text("print('user code')")
+    request = JobRequest(name="a", **{"workload": Script(str(script))} | fields)
+    payload.pack(request, paths.payload, function=function, wheels=wheels)
+    write_training(base, "algo-1", ["algo-1"])
+    return paths
+
+
+def start(base, paths, *arguments, python=sys.executable):
+    """Run start.py as the service does."""
+    command = [str(python), *arguments, str(paths.payload / "start.py")]
+    environ = {"PATH": os.environ["PATH"], "SAGEMAKER_BASE_DIR": str(base)}
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
+
+
+def test_an_instance_whose_image_lacks_what_is_required_says_what_and_installs_nothing(tmp_path):
+    paths = pack(tmp_path / "ml", requirements=("no-such-package",), security=Security(isolation=True))
+    done = start(tmp_path / "ml", paths)
+    assert done.returncode == 2
+    reason = paths.failure.read_text()
+    assert reason.startswith("the requirements no-such-package cannot be installed: ")
+    assert "No matching distribution found for no-such-package" in reason
+    assert "user code" not in done.stdout
+
+
+def test_an_image_without_ray_and_without_pip_says_so(tmp_path):
+    venv.create(tmp_path / "image", with_pip=False, symlinks=True)
+    paths = pack(tmp_path / "ml")
+    done = start(tmp_path / "ml", paths, python=tmp_path / "image" / "bin" / "python")
+    assert done.returncode == 2
+    assert "ray[default]" in paths.failure.read_text()
+    assert "has no pip; add it, or the packages, to the image" in paths.failure.read_text()
+
+
+def test_a_python_that_is_too_old_says_so(tmp_path):
+    paths = pack(tmp_path / "ml")
+    code = (
+        "import runpy, sys; sys.version_info = (3, 9, 2, 'final', 0); sys.argv = sys.argv[1:];"
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    done = start(tmp_path / "ml", paths, "-c", code)
+    assert done.returncode == 2
+    assert paths.failure.read_text().startswith("raysm needs Python 3.10 or later")
+
+
+def test_a_torn_raysm_is_not_run(tmp_path):
+    paths = pack(tmp_path / "ml")
+    (paths.payload / LIBRARY).write_bytes((paths.payload / LIBRARY).read_bytes()[:-1])
+    done = start(tmp_path / "ml", paths)
+    assert done.returncode == 2
+    assert paths.failure.read_text() == "the payload's file 'raysm.zip' does not match its digest: it was torn"
+
+
+def test_a_payload_without_digests_is_not_run(tmp_path):
+    paths = pack(tmp_path / "ml")
+    (paths.payload / payload.DIGESTS).unlink()
+    assert start(tmp_path / "ml", paths).returncode == 2
+    assert paths.failure.read_text().startswith("no payload: raysm.zip cannot be verified: FileNotFoundError")
+
+
+def test_a_processing_job_says_it_in_its_message(tmp_path):
+    paths = pack(tmp_path / "ml", processing=True)
+    (paths.payload / LIBRARY).unlink()
+    assert start(tmp_path / "ml", paths).returncode == 2
+    assert "no payload" in paths.failure.read_text()
+
+
+def test_a_function_of_another_python_is_refused_with_both_versions(tmp_path):
+    paths = pack(tmp_path / "ml", workload=PickledFunction(name="f", python="3.7"), function=b"")
+    assert start(tmp_path / "ml", paths).returncode == 2
+    reason = paths.failure.read_text()
+    assert f"the function f was pickled by Python 3.7, but this instance has {HERE}" in reason
+
+
+def test_a_stop_during_the_installation_ends_it(tmp_path):
+    # Reading from a pipe that nobody writes to never ends: so long does pip live.
+    os.mkfifo(tmp_path / "endless-1.0.zip")
+    wanted = (f"endless @ {(tmp_path / 'endless-1.0.zip').as_uri()}",)
+    paths = pack(tmp_path / "ml", requirements=wanted, security=Security(isolation=True))
+    command = [sys.executable, str(paths.payload / "start.py")]
+    environ = {"PATH": os.environ["PATH"], "SAGEMAKER_BASE_DIR": str(paths.base)}
+    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE) as process:
+        while not _children(process.pid):
+            assert process.poll() is None, process.stderr.read()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 143
+
+
+def _children(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def test_the_library_is_the_same_bytes_each_time_and_holds_every_module():
+    library.cache_clear()
+    first = library()
+    library.cache_clear()
+    assert library() == first
+    package = Path(raysm.__file__).parent
+    with zipfile.ZipFile(io.BytesIO(first)) as archive:
+        names = set(archive.namelist())
+    assert {path.relative_to(package.parent).as_posix() for path in package.rglob("*.py")} <= names
+
+
+def test_what_an_image_may_lack_is_required_as_the_project_requires_it():
+    text = (Path(raysm.__file__).parents[1] / "pyproject.toml").read_text()
+    assert all(f'"{requirement}"' in text for requirement in NEEDS.values())
+
+
+def test_wheels_that_are_not_there_or_named_twice_are_refused(tmp_path):
+    with pytest.raises(InvalidRequest, match=r"the wheel '.*nothing.whl' is not there"):
+        pack(tmp_path / "ml", wheels=[tmp_path / "nothing.whl"])
+    one, two = make_wheel(tmp_path / "1", "a"), make_wheel(tmp_path / "2", "a")
+    with pytest.raises(InvalidRequest, match="two wheels are named 'a-1.0-py3-none-any.whl'"):
+        pack(tmp_path / "other", wheels=[one, two])

@@ -1,0 +1,75 @@
+"""A payload alone makes a job: its start.py brings raysm, what is required, and the function whose value comes back."""
+
+import pickle
+import platform
+
+import cloudpickle
+import pytest
+
+from raysm.contract import payload
+from raysm.contract.paths import Paths
+from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure
+from raysm.local.job_spec import Channel, JobSpec, number_hosts
+from raysm.request import Cluster, JobRequest, PickledFunction, Security
+from tests.support.leftovers import leaving_nothing
+from tests.support.specs import run_spec
+from tests.support.wheels import make_wheel
+
+START = ("python3", "/opt/ml/input/data/raysm/start.py")
+
+
+def run_function(function, root, *args, kind="namespace", count=1, wheels=(), **fields):
+    python = ".".join(platform.python_version_tuple()[:2])
+    workload = PickledFunction(name=function.__name__, python=python)
+    request = JobRequest(name="function", workload=workload, cluster=Cluster(count=count), **fields)
+    payload.pack(request, root / "packed", function=cloudpickle.dumps((function, args, {})), wheels=wheels)
+    spec = JobSpec(
+        name=request.name,
+        groups=number_hosts(("homogeneousCluster", "local", count)),
+        command=START,
+        channels=(Channel(name="raysm", source=root / "packed"),),
+    )
+    return run_spec(spec, root / "job", kind)
+
+
+@pytest.mark.namespace
+def test_a_function_on_two_instances_returns_its_value_with_the_raysm_that_travelled_and_a_wheel(tmp_path):
+    def where(number):
+        import ray
+        import travelled
+
+        import raysm
+
+        hosts = {node["NodeManagerHostname"] for node in ray.nodes()}
+        doubled = ray.get(ray.remote(lambda x: 2 * x).remote(number))
+        return {"doubled": doubled, "hosts": len(hosts), "raysm": raysm.__file__, "wheel": travelled.VALUE}
+
+    with leaving_nothing(tmp_path):
+        wheels = [make_wheel(tmp_path, "travelled")]
+        isolated = {"requirements": ("travelled",), "security": Security(isolation=True)}
+        outcome, log, model = run_function(where, tmp_path, 21, count=2, wheels=wheels, **isolated)
+        assert outcome.status == "Completed", log.text()
+        value = pickle.loads((model / VALUE).read_bytes())
+    assert value["doubled"] == 42
+    assert value["wheel"] == 42
+    assert value["hosts"] == 2
+    assert "/scratch/raysm-" in value["raysm"]
+
+
+def test_what_a_function_raises_comes_back_as_the_very_exception_with_its_traceback(tmp_path):
+    class Own(Exception):
+        pass
+
+    def fail():
+        raise Own("no", 7)
+
+    outcome, log, model = run_function(fail, tmp_path, kind="process")
+    assert outcome.status == "Failed", log.text()
+    output = Paths(model.parent).output_data
+    raised = pickle.loads((output / EXCEPTION).read_bytes())
+    assert type(raised).__name__ == "Own"
+    assert raised.args == ("no", 7)
+    failure = Failure.read(output / FAILURE)
+    assert "raise Own" in failure.remote_traceback
+    assert 'function.py", line' not in failure.remote_traceback
+    assert outcome.failure_reason.split("\n")[0].endswith("Own: ('no', 7)")

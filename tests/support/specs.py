@@ -1,0 +1,13 @@
+"""Runs whole jobs that a JobSpec describes, to their end."""
+
+from raysm.local.training_job import TrainingJob
+from tests.support.jobs import Log
+
+
+def run_spec(spec, root, kind="namespace", timeout_s=120.0):
+    """Return the job's outcome, its log and the folder of its result."""
+    log = Log()
+    root.mkdir(parents=True)
+    with TrainingJob(spec, root=root, kind=kind, on_line=log) as job:
+        job.start()
+        return job.wait(timeout_s=timeout_s), log, job.model_dir
