@@ -14,10 +14,17 @@
     │   ├── InstanceLost                an instance died while the job ran
     │   └── RayFailed                   a Ray process ended that had to live
     ├── BlockFailed                     a share-nothing block failed as often as it may
+    ├── ServiceError                    AWS, or the embedded SageMaker, refused a call or could not be reached
+    │   └── JobNotFound                 there is no job of that name
+    ├── NotDone (TimeoutError)          a job has not ended within the time that the caller gave
     └── JobFailed                       a job ended otherwise than Completed
+        └── JobStopped (CancelledError) somebody stopped it
 
 Foreign errors are translated into these once, at the boundary, with ``from``.
 """
+
+import concurrent.futures
+import sys
 
 __all__ = [
     "BlockFailed",
@@ -29,10 +36,14 @@ __all__ = [
     "InvalidPayload",
     "InvalidRequest",
     "JobFailed",
+    "JobNotFound",
+    "JobStopped",
     "MissingDependency",
     "NoRoom",
+    "NotDone",
     "RayFailed",
     "RaysmError",
+    "ServiceError",
 ]
 
 
@@ -101,5 +112,50 @@ class BlockFailed(RaysmError):
         return type(self), (self.block, self.attempts, self.remote_traceback)
 
 
+class ServiceError(RaysmError):
+    """A call to the service failed; the message says which, why, and what to do.
+
+    Attributes:
+        code: The service's error code, ``AccessDenied``; empty where it could not be reached.
+    """
+
+    def __init__(self, message: str, *, code: str = "") -> None:
+        """Keep the code beside the message."""
+        self.code = code
+        super().__init__(message)
+
+
+class JobNotFound(ServiceError):
+    """The service knows no job of that name."""
+
+
+if sys.version_info >= (3, 11):
+
+    class NotDone(RaysmError, TimeoutError):
+        """A job has not ended within the time that the caller gave; it goes on."""
+
+else:  # there, the two are different classes, and callers may expect either
+
+    class NotDone(RaysmError, concurrent.futures.TimeoutError, TimeoutError):
+        """A job has not ended within the time that the caller gave; it goes on."""
+
+
 class JobFailed(RaysmError):
-    """A job ended otherwise than Completed; the message is its failure reason."""
+    """A job ended otherwise than Completed; the message is its failure reason.
+
+    Attributes:
+        job: The job's name; None where it has none.
+        reason: Why, as the service says it; empty where it says nothing.
+        remote_traceback: The traceback of the job's own exception; empty where there is none.
+    """
+
+    def __init__(self, message: str, *, job: str | None = None, reason: str = "", remote_traceback: str = "") -> None:
+        """Keep the parts beside the message."""
+        self.job = job
+        self.reason = reason
+        self.remote_traceback = remote_traceback
+        super().__init__(message)
+
+
+class JobStopped(JobFailed, concurrent.futures.CancelledError):
+    """Somebody stopped the job before it was done."""

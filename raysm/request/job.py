@@ -20,6 +20,12 @@ NAME_PATTERN = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 CHANNEL_PATTERN = re.compile(r"[A-Za-z0-9.\-_]{1,64}")
 """CreateTrainingJob's pattern of a channel's name."""
 
+PROJECT_PATTERN = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._\-]{0,62}")
+"""A project is a folder of the bucket."""
+
+RESERVED_TAGS = ("aws:", "raysm:")
+"""How the tags of others begin: AWS's own, and those by which raysm finds a job again."""
+
 PAYLOAD_CHANNEL = "raysm"
 """The channel that the payload travels on: users cannot give theirs this name."""
 
@@ -83,5 +89,34 @@ class JobRequest:
             raise InvalidRequest(f"the channel {PAYLOAD_CHANNEL!r} is raysm's own; give yours another name")
         if isinstance(self.workload, Similarity) and MATRIX not in self.inputs:
             raise InvalidRequest(f"Similarity reads the channel {MATRIX!r}; give inputs={{{MATRIX!r}: …}}")
+        if not PROJECT_PATTERN.fullmatch(self.project):
+            raise InvalidRequest(
+                f"the project {self.project!r} is not 1 to 63 letters, digits, '.', '-' or '_', the first of them "
+                "a letter or digit"
+            )
+        for tag in self.tags:
+            if tag.lower().startswith(RESERVED_TAGS):
+                raise InvalidRequest(f"the tag {tag!r} begins like those of AWS or raysm; rename it")
+        for name in ("checkpoint_uri", "output_uri"):
+            uri = getattr(self, name)
+            if uri is not None and not uri.startswith(("s3://", "file://")):
+                raise InvalidRequest(f"{name}={uri!r} is not s3://bucket/prefix (here on this machine: file:///path)")
+        self._check_groups()
         if not 0 < self.grace_s <= 120:
             raise InvalidRequest(f"grace_s must be above 0 and at most 120, which SageMaker gives, got {self.grace_s}")
+
+    def _check_groups(self) -> None:
+        """Channels name groups of the cluster: all of them, or none."""
+        known = [group.name for group in self.cluster.groups]
+        for channel, given in self.inputs.items():
+            for name in given.groups:
+                if name not in known:
+                    raise InvalidRequest(
+                        f"the channel {channel!r} names the instance group {name!r}; the groups are "
+                        f"{', '.join(known) or 'none: give Cluster(groups=…)'}"
+                    )
+        without = [channel for channel, given in self.inputs.items() if not given.groups]
+        if without and len(without) < len(self.inputs):
+            raise InvalidRequest(
+                f"the channel {without[0]!r} names no instance groups while others do; SageMaker takes all or none"
+            )

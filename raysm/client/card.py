@@ -1,0 +1,89 @@
+"""A job in a few words, for a terminal and for a notebook. Pure: a Description flows in, text flows out."""
+
+import html as markup
+from datetime import datetime, timezone
+from urllib.parse import quote
+
+from raysm.client.description import Description, Status
+from raysm.contract import events
+from raysm.request import AWS, Target
+
+__all__ = ["html", "place", "said", "text"]
+
+COLORS = {Status.COMPLETED: "#2e7d32", Status.FAILED: "#c62828", Status.STOPPED: "#616161"}
+
+
+def text(job: Description, target: Target) -> str:
+    """Return it on one line; of a failed job the reason follows on the next."""
+    line = f"<raysm job {job.name}: {' · '.join(words for words in _words(job, target) if words)}>"
+    return f"{line}\n{job.reason}" if job.reason else line
+
+
+def html(job: Description, target: Target) -> str:
+    """Return it as HTML; everything that a job says of itself is escaped."""
+    color = COLORS.get(job.status, "#1565c0")
+    name = f"<b>{markup.escape(job.name)}</b>"
+    link = _console(job, target)
+    if link:
+        name = f'<a href="{markup.escape(link)}" target="_blank" rel="noopener">{name}</a>'
+    status, *rest = _words(job, target)
+    parts = [
+        f'<span style="color:{color}">●</span> {name} <span style="color:{color}">{markup.escape(status)}</span>',
+        markup.escape(" · ".join(words for words in rest if words)),
+    ]
+    if job.message and not job.status.is_terminal:
+        parts.append(markup.escape(job.message))
+    if job.reason:
+        parts.append(f'<pre style="white-space:pre-wrap">{markup.escape(job.reason)}</pre>')
+    return f"<div>{'<br>'.join(parts)}</div>"
+
+
+def place(target: Target) -> str:
+    """Return where the target is, ``on this machine``."""
+    if isinstance(target, AWS):
+        return f"in {target.region}" if target.region else "on AWS"
+    return f"on this machine (home {target.home})" if target.home else "on this machine"
+
+
+def said(line: str) -> str | None:
+    """Return a log line for people: an event as words, None where others show it better (progress)."""
+    event = events.parse(line)
+    if event is None:
+        return line
+    if isinstance(event, events.Progress):
+        return None
+    if isinstance(event, events.Metric):
+        step = "" if event.step is None else f" at step {event.step}"
+        return f"{event.name} = {event.value:g}{step}"
+    counted = f" ({event.count} of {event.total})" if event.count is not None and event.total is not None else ""
+    words = (event.host, f"{event.name}{counted}", event.address, event.detail)
+    return f"raysm: {' '.join(word for word in words if word)}"
+
+
+def _words(job: Description, target: Target) -> list[str]:
+    now = job.secondary.value
+    status = f"{job.status} ({now})" if now and now != job.status.value else str(job.status)
+    instances = " + ".join(f"{count} × {kind}" for kind, count in job.instances)
+    return [status, instances, _took(job), place(target)]
+
+
+def _took(job: Description) -> str:
+    begin = job.started or job.created
+    if begin is None:
+        return ""
+    end = job.ended or datetime.now(timezone.utc)
+    if begin.tzinfo is None:
+        end = end.replace(tzinfo=None)
+    seconds = max(0, round((end - begin).total_seconds()))
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    spent = f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+    return spent if job.status.is_terminal or job.started else f"sent {spent} ago"
+
+
+def _console(job: Description, target: Target) -> str:
+    region = job.arn.split(":")[3] if job.arn.count(":") >= 5 else ""
+    if not isinstance(target, AWS) or not region:
+        return ""
+    page = "jobs" if job.api == "CreateTrainingJob" else "processing-jobs"
+    return f"https://{quote(region)}.console.aws.amazon.com/sagemaker/home?region={quote(region)}#/{page}/{quote(job.name)}"

@@ -1,0 +1,125 @@
+"""Finds the embedded SageMaker of a home, or starts it: a process of its own that outlives this one.
+
+What flows in is the home, what flows out is a URL at which it answers. Two clients that start it at once both find the
+one that won its lock.
+"""
+
+import http.client
+import importlib.util
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from raysm import __version__
+from raysm.contract.home import ServerRecord, lock_file, log_file
+from raysm.errors import MissingDependency, ServiceError
+
+__all__ = ["answering", "ensure"]
+
+START_S = 60.0
+"""Seconds until a server that was started has to answer: a loaded machine imports slowly."""
+
+NEEDS = ("moto", "flask", "psutil")
+"""Packages of the extra ``local`` without which the server does not start."""
+
+_started: list["subprocess.Popen[bytes]"] = []
+"""Servers that this process started: kept so that they are reaped when they end."""
+
+
+def ensure(home: Path, *, command: tuple[str, ...] = (sys.executable, "-m", "raysm.local.server")) -> str:
+    """Return the URL of the server of ``home``; start it where none answers.
+
+    Args:
+        home: The server's root folder; made where it is not there.
+        command: Starts a server, given ``--home``.
+
+    Raises:
+        MissingDependency: What the server needs is not installed.
+        ServiceError: It does not come up, or is of another version.
+    """
+    found = answering(home)
+    if found is None:
+        missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
+        if missing:
+            raise MissingDependency(
+                f"the embedded SageMaker needs the package {missing[0]!r}: python3 -m pip install 'raysm[local]'"
+            )
+        found = _start(home, command)
+    if found.version != __version__:
+        raise ServiceError(
+            f"the embedded SageMaker of {home} is raysm {found.version}, and this is {__version__}: end it with "
+            "raysm local down, and try again"
+        )
+    return found.url
+
+
+def answering(home: Path) -> ServerRecord | None:
+    """Return the record of the server of ``home`` if it answers."""
+    record = ServerRecord.read(home)
+    return record if record is not None and _answers(record.port) else None
+
+
+def _answers(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5.0)
+    try:
+        connection.request("GET", "/raysm/status")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _start(home: Path, command: tuple[str, ...]) -> ServerRecord:
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    log = log_file(home)
+    _started[:] = [process for process in _started if process.poll() is None]
+    with log.open("ab") as output:
+        begin = output.tell()
+        process = subprocess.Popen(
+            [*command, "--home", str(home)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C in this terminal is not meant for it
+        )
+    _started.append(process)
+    deadline_s = time.monotonic() + START_S
+    while time.monotonic() < deadline_s:
+        # Asked before the record is read: one that lost the race ends, and the winner's record is there or comes soon.
+        ended = process.poll() is not None
+        found = answering(home)
+        if found is not None:
+            return found
+        if ended and not _is_locked(home):
+            raise ServiceError(
+                f"the embedded SageMaker ended at its start with {process.returncode}; its log {log} says:\n"
+                f"{_tail(log, begin)}"
+            )
+        time.sleep(0.05)
+    raise ServiceError(
+        f"the embedded SageMaker did not answer within {START_S:.0f} s; its log {log} says:\n{_tail(log, begin)}"
+    )
+
+
+def _is_locked(home: Path) -> bool:
+    """Whether some server lives: one that lost the race has ended, while the other one is still coming up."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows: there, the deadline tells
+        return True
+    try:
+        with lock_file(home).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def _tail(log: Path, begin: int) -> str:
+    with log.open("rb") as file:
+        file.seek(begin)
+        return file.read()[-2000:].decode(errors="replace").strip() or "nothing"

@@ -1,0 +1,211 @@
+"""Functions as workloads: pickled here, called on the head of the formed cluster.
+
+What flows in is a function with its arguments, what flows out is a PickledFunction and the bytes that travel with it.
+"""
+
+import functools
+import importlib.machinery
+import inspect
+import platform
+import site
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from raysm.errors import InvalidRequest, MissingDependency
+from raysm.request import Cluster, PickledFunction, Target
+
+if TYPE_CHECKING:
+    from raysm.client.job import Job
+
+__all__ = ["Function", "RemoteFunction", "check_python", "python_version", "remote"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Function:
+    """A workload: ``fn(*args, **kwargs)``, called once, on the head, with Ray initialised; its value is the result.
+
+    Attributes:
+        fn: The function.
+        args: Its positional arguments.
+        kwargs: Its named arguments.
+    """
+
+    def __init__(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
+        """Check that the function takes these arguments.
+
+        Raises:
+            InvalidRequest: It is no function, or does not take them.
+        """
+        if not callable(fn):
+            raise InvalidRequest(f"Function: the first argument must be a function, got {fn!r}")
+        try:
+            inspect.signature(fn).bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidRequest(f"Function: {_name(fn)} does not take these arguments: {error}") from error
+        except ValueError:
+            pass  # a built-in without a signature: the call itself will tell
+        self.fn, self.args, self.kwargs = fn, args, kwargs
+
+    def workload(self) -> PickledFunction:
+        """Return what stands for it in the request."""
+        return PickledFunction(name=_name(self.fn), python=python_version())
+
+    def pickled(self) -> bytes:
+        """Return cloudpickle's bytes of function and arguments.
+
+        The user's own modules, those beside the function's and no installed package, travel by value: the instances do
+        not have them.
+
+        Raises:
+            InvalidRequest: Something of it cannot be pickled.
+        """
+        try:
+            import cloudpickle
+        except ImportError as error:
+            raise MissingDependency("functions need cloudpickle: python3 -m pip install cloudpickle") from error
+        known = cloudpickle.list_registry_pickle_by_value()
+        own = [module for module in _own_modules(self.fn) if module.__name__ not in known]
+        for module in own:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            return bytes(cloudpickle.dumps((self.fn, self.args, self.kwargs)))
+        except Exception as error:  # pickling runs the arguments' own code, which may raise anything
+            raise InvalidRequest(
+                f"{_name(self.fn)} or one of its arguments cannot be pickled: {type(error).__name__}: {error}; "
+                "make open files, locks and connections inside the function"
+            ) from error
+        finally:
+            for module in own:
+                cloudpickle.unregister_pickle_by_value(module)
+
+    def __repr__(self) -> str:
+        return f"Function({_name(self.fn)})"
+
+
+class RemoteFunction(Generic[P, R]):
+    """A function that can also run as a job: called as before, or ``.submit(…)``ted."""
+
+    def __init__(self, fn: Callable[P, R], options: dict[str, Any]) -> None:
+        """Keep the options that every submission has."""
+        functools.update_wrapper(self, fn)
+        self._fn = fn
+        self._options = options
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call it here, in this process."""
+        return self._fn(*args, **kwargs)
+
+    def options(self, **options: Any) -> "RemoteFunction[P, R]":
+        """Return the same with other options of ``raysm.submit`` laid over its own."""
+        return RemoteFunction(self._fn, {**self._options, **_checked(options)})
+
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Job":
+        """Submit the call as a job; ``result()`` is the function's value, or raises its exception."""
+        from raysm.client.submit import submit
+
+        return submit(Function(self._fn, *args, **kwargs), **self._options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By parts: a function that calls itself by its global name brings its decorated self along.
+        return RemoteFunction, (self._fn, self._options)
+
+
+def remote(
+    *, cluster: Cluster | None = None, on: Target | None = None, **options: Any
+) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]:
+    """Decorate a function so that ``fn.submit(…)`` runs it as a job.
+
+    Args:
+        cluster: The instances.
+        on: Where; None is the embedded SageMaker of this machine.
+        options: Whatever else ``raysm.submit`` takes.
+
+    Raises:
+        InvalidRequest: ``raysm.submit`` takes no such option.
+    """
+    found = _checked(options) | {"cluster": cluster, "on": on}
+
+    def decorate(fn: Callable[P, R]) -> RemoteFunction[P, R]:
+        if not callable(fn):
+            raise InvalidRequest(f"raysm.remote decorates a function, got {fn!r}")
+        return RemoteFunction(fn, found)
+
+    return decorate
+
+
+def python_version() -> str:
+    """Return this Python's version as a PickledFunction says it, ``3.11``."""
+    return ".".join(platform.python_version_tuple()[:2])
+
+
+def check_python(expected: str, what: str) -> None:
+    """Refuse to unpickle what another Python pickled.
+
+    Raises:
+        InvalidRequest: This Python is not ``expected``.
+    """
+    if expected != python_version():
+        raise InvalidRequest(
+            f"{what} was pickled by Python {expected}, and this is Python {python_version()}, which may read it "
+            f"wrongly; ask for the result under Python {expected}"
+        )
+
+
+def _checked(options: dict[str, Any]) -> dict[str, Any]:
+    import difflib
+
+    from raysm.client.submit import submit
+
+    known = [name for name in inspect.signature(submit).parameters if name != "workload"]
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(known)}"
+            raise InvalidRequest(f"raysm.submit takes no option {name!r}{hint}")
+    return options
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", type(fn).__name__)
+    return f"{module}.{name}" if module and module != "__main__" else str(name)
+
+
+def _own_modules(fn: Callable[..., Any]) -> Iterator[ModuleType]:
+    """Yield the modules that lie beside the function's own and belong to no installed package."""
+    module = sys.modules.get(getattr(inspect.unwrap(fn), "__module__", None) or "")
+    home = _root(module) if module is not None else None
+    if home is None or _is_installed(home):
+        return
+    for name, other in list(sys.modules.items()):
+        root = _root(other)
+        # raysm itself travels with every payload.
+        known = name == "__main__" or name.partition(".")[0] == "raysm"
+        if not known and root is not None and root.is_relative_to(home) and not _is_installed(root):
+            yield other
+
+
+def _root(module: ModuleType) -> Path | None:
+    """Return the folder from which the module's top-level package is imported."""
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str) or not file.endswith(tuple(importlib.machinery.SOURCE_SUFFIXES)):
+        return None
+    depth = module.__name__.count(".") + (1 if Path(file).name == "__init__.py" else 0)
+    parents = Path(file).resolve().parents
+    return parents[depth] if module.__name__ != "__main__" and depth < len(parents) else parents[0]
+
+
+@functools.cache
+def _installed() -> tuple[Path, ...]:
+    places = [*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()]
+    return tuple(Path(place).resolve() for place in places)
+
+
+def _is_installed(folder: Path) -> bool:
+    in_site = any(part in ("site-packages", "dist-packages") for part in folder.parts)
+    return in_site or folder in _installed()

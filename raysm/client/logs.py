@@ -1,0 +1,98 @@
+"""The log lines of a job's instances, from CloudWatch Logs, in the order of their times.
+
+A stream is ``JOB/algo-N-EPOCH`` for Training, ``JOB/algo-N-…`` for Processing. A stream has no end that the service
+would tell: at its end ``nextForwardToken`` is the token that was sent. A page may be empty and still not be the last.
+"""
+
+import heapq
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from raysm.client.plan import API
+from raysm.client.service import Service
+from raysm.errors import ServiceError
+
+__all__ = ["LogLine", "LogReader"]
+
+GROUPS = {"CreateTrainingJob": "/aws/sagemaker/TrainingJobs", "CreateProcessingJob": "/aws/sagemaker/ProcessingJobs"}
+
+HOST = re.compile(r"algo-\d+")
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class LogLine:
+    """One line that an instance wrote."""
+
+    time_s: float
+    """Seconds since the epoch, as the service took it."""
+    host: str
+    """The instance, ``algo-1``."""
+    text: str
+    """Without its newline."""
+
+
+class LogReader:
+    """Reads all that has come since the last time, of one job; remembers where it was in every stream."""
+
+    def __init__(self, service: Service, api: API, job: str, instance: str | None = None) -> None:
+        """Read of ``instance`` alone, or of all where it is None."""
+        self._service = service
+        self._group = GROUPS[api]
+        self._job = job
+        self._instance = instance
+        self._tokens: dict[str, str | None] = {}
+
+    def new_lines(self) -> Iterator[LogLine]:
+        """Yield what has come since the last call, merged by time; memory holds one page of each stream."""
+        self._find_streams()
+        yield from heapq.merge(*(self._read(stream) for stream in sorted(self._tokens)), key=lambda line: line.time_s)
+
+    def _find_streams(self) -> None:
+        more: dict[str, str] = {}
+        while True:
+            try:
+                page = self._service.call(
+                    "logs",
+                    "describe_log_streams",
+                    logGroupName=self._group,
+                    logStreamNamePrefix=f"{self._job}/",
+                    **more,
+                )
+            except ServiceError as error:
+                if error.code == "ResourceNotFoundException":  # the first job of an account makes the group
+                    return
+                raise
+            for stream in page.get("logStreams", ()):
+                name = stream["logStreamName"]
+                if self._instance in (None, _host(name)):
+                    self._tokens.setdefault(name, None)
+            if not page.get("nextToken"):
+                return
+            more = {"nextToken": page["nextToken"]}
+
+    def _read(self, stream: str) -> Iterator[LogLine]:
+        host = _host(stream)
+        while True:
+            token = self._tokens[stream]
+            page = self._page(stream, token)
+            for event in page.get("events", ()):
+                yield LogLine(event["timestamp"] / 1000, host, event["message"].rstrip("\r\n"))
+            following = page.get("nextForwardToken")
+            # Only now, so that a reader that was left in the middle of a page reads it again.
+            self._tokens[stream] = following or token
+            if not following or following == token:
+                return
+
+    def _page(self, stream: str, token: str | None) -> dict[str, Any]:
+        place = {"nextToken": token} if token else {}
+        found = self._service.call(
+            "logs", "get_log_events", logGroupName=self._group, logStreamName=stream, startFromHead=True, **place
+        )
+        return dict(found)
+
+
+def _host(stream: str) -> str:
+    found = HOST.search(stream.rpartition("/")[2])
+    return found.group() if found else stream.rpartition("/")[2]

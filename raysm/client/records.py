@@ -1,0 +1,137 @@
+"""What is remembered of a task's jobs: one small object for each, beside their results.
+
+A task is a project and a name; its jobs are its runs. No object is ever changed, so that several people may submit the
+same task at once. What flows in and out are Records; whether a job is done is asked of the service, not remembered.
+"""
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from raysm import __version__
+from raysm.client.plan import API
+from raysm.client.storage import Storage
+from raysm.client.uploads import sha256_of
+from raysm.contract.payload import NOT_SOURCE
+from raysm.errors import InvalidConfig, InvalidRequest
+from raysm.request import Input, JobRequest, Script
+from raysm.request.codec import from_json, to_json
+
+__all__ = ["Record", "digest_of", "job_name", "keep", "recorded", "with_inputs"]
+
+DECISIVE = ("workload", "cluster", "kind", "environment", "hyperparameters", "requirements", "inputs")
+"""Fields of a request on which its result depends."""
+
+MAX_NAME = 63
+"""Characters of a job's name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    """One job of a task."""
+
+    job: str
+    """The job's name."""
+    api: API
+    """The operation that made it."""
+    digest: str
+    """Of all that its result depends on."""
+    state: str | None
+    """Its checkpoint prefix; None where it has none."""
+    submitted_s: float
+    """When, in seconds since the epoch."""
+
+
+def keep(record: Record, prefix: str, storage: Storage) -> None:
+    """Remember a job that was just sent."""
+    storage.write(f"{prefix}/{record.job}.json", json.dumps(to_json(record), indent=1).encode())
+
+
+def recorded(prefix: str, storage: Storage) -> Iterator[Record]:
+    """Yield what is remembered of a task's jobs, the latest first."""
+    found = [_read(storage.read(item.uri)) for item in storage.folder(prefix)]
+    yield from sorted((item for item in found if item is not None), key=lambda item: item.submitted_s, reverse=True)
+
+
+def _read(content: bytes | None) -> Record | None:
+    """Return the record, or None: one that another version wrote, or that was removed meanwhile, is passed over."""
+    try:
+        return from_json(Record, json.loads(content or b""), "record")
+    except (ValueError, InvalidConfig):
+        return None
+
+
+def job_name(task: str, digest: str, now_s: float) -> str:
+    """Return a name that no other job has: the task, the time (UTC), a piece of the digest, and chance."""
+    suffix = time.strftime("-%Y%m%d-%H%M%S-", time.gmtime(now_s)) + digest[:4] + secrets.token_hex(2)
+    return task[: MAX_NAME - len(suffix)].rstrip("-") + suffix
+
+
+def digest_of(request: JobRequest, *, pickled: bytes | None = None, wheels: Iterable[Path] = ()) -> str:
+    """Return the SHA-256 of what is asked for: source, parameters, and raysm's version; of inputs the URIs alone.
+
+    Args:
+        request: The job; its name does not count, nor do its tags and what only concerns how long it may take.
+        pickled: The function, where it is one.
+        wheels: Packages that travel.
+
+    Raises:
+        InvalidRequest: The source is not there.
+    """
+    parts: dict[str, Any] = {
+        "raysm": __version__,
+        "request": {name: to_json(getattr(request, name)) for name in DECISIVE},
+        "source": dict(_source(request)),
+        "function": hashlib.sha256(pickled).hexdigest() if pickled else None,
+        "wheels": {wheel.name: sha256_of(wheel) for wheel in wheels},
+    }
+    return _sha256(parts)
+
+
+def with_inputs(digest: str, inputs: Mapping[str, Input], storage: Storage) -> str:
+    """Return ``digest`` with the state of the inputs in it.
+
+    Files of this machine count by their names, sizes and times of modification, objects by their ETags.
+    """
+    found = {
+        channel: [(item.name, item.size, item.version) for item in storage.below(given.uri)]
+        for channel, given in inputs.items()
+    }
+    return _sha256([digest, found])
+
+
+def _sha256(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _source(request: JobRequest) -> Iterable[tuple[str, str]]:
+    """Yield name and SHA-256 of every file of the source that travels."""
+    workload = request.workload
+    if not isinstance(workload, Script):
+        return
+    root = Path(workload.source_dir or workload.script)
+    if not root.exists():
+        raise InvalidRequest(f"the script or source folder {str(root)!r} is not there; check the path")
+    if root.is_file():
+        yield root.name, sha256_of(root)
+        return
+    for path in _travelling(root):
+        yield path.relative_to(root).as_posix(), sha256_of(path)
+
+
+def _travelling(folder: Path) -> Iterator[Path]:
+    """Yield the files below ``folder`` that the payload takes along."""
+    children = sorted(folder.iterdir())
+    left_out = NOT_SOURCE(str(folder), [child.name for child in children])
+    for child in children:
+        if child.name in left_out:
+            continue
+        if child.is_dir():
+            yield from _travelling(child)
+        elif child.is_file():
+            yield child

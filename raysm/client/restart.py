@@ -1,0 +1,66 @@
+"""The follow-up of a job that ran as long as it may: the same call under the next name, from the same checkpoints.
+
+Pure. The follow-up is made of what the service says of the job, so that any process that watches it can send it; its
+name follows from the first job's, so that of two that try, one is told that it is there already.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from raysm.client.description import Description
+from raysm.client.plan import Plan
+from raysm.client.records import MAX_NAME
+from raysm.client.tags import FIRST, MAX_RESTARTS, RESTART
+
+__all__ = ["follow_up", "next_name"]
+
+TAKEN_OVER = (
+    "AlgorithmSpecification",
+    "CheckpointConfig",
+    "EnableInterContainerTrafficEncryption",
+    "EnableManagedSpotTraining",
+    "EnableNetworkIsolation",
+    "Environment",
+    "HyperParameters",
+    "InputDataConfig",
+    "OutputDataConfig",
+    "RemoteDebugConfig",
+    "ResourceConfig",
+    "RetryStrategy",
+    "RoleArn",
+    "StoppingCondition",
+    "VpcConfig",
+)
+"""Of Describe's answer, what Create takes."""
+
+READ_ONLY = ("SelectedInstanceType", "SelectedInstanceCount")
+"""Of ResourceConfig, what Create refuses."""
+
+
+def next_name(description: Description, tags: Mapping[str, str]) -> str | None:
+    """Return the name of the job that goes on with this one; None where none does."""
+    if not description.exceeded_runtime or "CheckpointConfig" not in description.answer:
+        return None
+    restart = _number(tags, RESTART) + 1
+    if restart > _number(tags, MAX_RESTARTS):
+        return None
+    suffix = f"-r{restart}"
+    first = tags.get(FIRST, description.name)
+    return first[: MAX_NAME - len(suffix)].rstrip("-") + suffix
+
+
+def follow_up(description: Description, tags: Mapping[str, str]) -> Plan:
+    """Return the call that goes on with a job of which ``next_name`` says that one may."""
+    name = next_name(description, tags)
+    assert name is not None
+    call: dict[str, Any] = {key: description.answer[key] for key in TAKEN_OVER if key in description.answer}
+    call["ResourceConfig"] = {key: item for key, item in call["ResourceConfig"].items() if key not in READ_ONLY}
+    own = {RESTART: str(_number(tags, RESTART) + 1), FIRST: tags.get(FIRST, description.name)}
+    kept = {key: item for key, item in tags.items() if not key.startswith("aws:")}
+    all_tags = [{"Key": key, "Value": item} for key, item in {**kept, **own}.items()]
+    return Plan(api="CreateTrainingJob", request={"TrainingJobName": name, **call, "Tags": all_tags})
+
+
+def _number(tags: Mapping[str, str], key: str) -> int:
+    text = tags.get(key, "0")
+    return int(text) if text.isdecimal() else 0

@@ -1,0 +1,183 @@
+"""Reads a job's result back: a folder with its manifest, or the value of a function, or the exception it raised.
+
+What flows in is the prefix of the job's outputs, what flows out is on this machine. Pickles are read from the outputs
+of a job of one's own account only: whoever may write there may run code here.
+"""
+
+import html
+import json
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from raysm.client.function import check_python
+from raysm.client.storage import Storage, Stored, file_path, in_parallel
+from raysm.contract.result import EXCEPTION, FAILURE, MANIFEST, VALUE, Failure, Manifest
+from raysm.errors import InvalidConfig, InvalidRequest, JobFailed, MissingDependency, ServiceError
+from raysm.request.codec import from_json
+
+__all__ = ["Result", "fetch", "raised", "value"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A result on this machine: a folder, and the manifest that says what is in it. Usable wherever a path is.
+
+    Attributes:
+        path: The folder.
+        manifest: What was computed, from what, how, and how long it took.
+    """
+
+    path: Path
+    manifest: Manifest
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    @property
+    def file(self) -> Path:
+        """The first file of the result: of most workloads the only one."""
+        return self.path / self.manifest.files[0].name
+
+    def table(self, name: str | None = None) -> Any:
+        """Read a file of the result: Parquet as a ``pyarrow.Table``, ``.npy`` as a memory-mapped array.
+
+        Args:
+            name: Of the file; None is the first.
+
+        Raises:
+            InvalidRequest: There is no such file, or it is no table.
+            MissingDependency: The package that reads it is not installed.
+        """
+        path = self.file if name is None else self.path / name
+        known = ", ".join(file.name for file in self.manifest.files)
+        if name is not None and name not in [file.name for file in self.manifest.files]:
+            raise InvalidRequest(f"the result has no file {name!r}; it has {known}")
+        try:
+            if path.suffix == ".parquet":
+                import pyarrow.parquet
+
+                return pyarrow.parquet.read_table(path)
+            if path.suffix == ".npy":
+                import numpy
+
+                return numpy.load(path, mmap_mode="r")
+        except ImportError as error:
+            raise MissingDependency(f"{path.name} needs {error.name}: python3 -m pip install {error.name}") from error
+        raise InvalidRequest(f"{path.name} is neither Parquet nor .npy: read {path} yourself; the result has {known}")
+
+    def __repr__(self) -> str:
+        return "\n".join([f"<raysm result of {self.manifest.job} in {self.path}", *map(str, self._lines())]) + ">"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<li><code>{html.escape(line)}</code></li>" for line in self._lines())
+        return (
+            f"<div><b>result of {html.escape(self.manifest.job)}</b> in <code>{html.escape(str(self.path))}</code>"
+            f"<ul>{rows}</ul></div>"
+        )
+
+    def _lines(self) -> list[str]:
+        return [
+            f"  {file.name}: {' x '.join(f'{length:,}' for length in file.shape)}, {file.bytes:,} bytes; "
+            f"{file.how_to_read.replace(file.name, str(self.path / file.name))}"
+            for file in self.manifest.files
+        ]
+
+
+def fetch(outputs: str, storage: Storage, *, to: Path | None, cache: Path) -> Path | None:
+    """Bring the folder ``model`` of a job to this machine.
+
+    Args:
+        outputs: Prefix of the job's outputs.
+        storage: Reads it.
+        to: Where to; None is where it lies, for a job of this machine, and ``cache`` for one of AWS.
+        cache: A folder of this job alone.
+
+    Returns:
+        The folder, None where the job left nothing.
+    """
+    uri = f"{outputs}/model"
+    stored = storage.folder(uri)
+    if not stored:
+        return None
+    if to is None and not uri.startswith("s3://"):
+        return file_path(uri)
+    folder = cache if to is None else to
+    # What is there of another job may have the same sizes: only the job's own folder is believed.
+    wanted = [item for item in stored if to is not None or not _is_there(item, folder)]
+    # A manifest says that the result is whole: the old one goes first, the new one comes last.
+    manifest = [item for item in wanted if item.name == MANIFEST]
+    if wanted:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MANIFEST).unlink(missing_ok=True)
+    in_parallel(lambda item: storage.bring(item, folder), [item for item in wanted if item.name != MANIFEST])
+    for item in manifest or [item for item in stored if wanted and item.name == MANIFEST]:
+        storage.bring(item, folder)
+    return folder
+
+
+def _is_there(item: Stored, folder: Path) -> bool:
+    path = folder / item.name
+    return path.is_file() and path.stat().st_size == item.size
+
+
+def value(outputs: str, storage: Storage, *, job: str, python: str) -> Any:
+    """Return the value of a function.
+
+    Raises:
+        InvalidRequest: Another Python pickled it.
+        ServiceError: It is not there, or cannot be unpickled here.
+    """
+    check_python(python, f"the value of {job}")
+    uri = f"{outputs}/model/{VALUE}"
+    content = storage.read(uri)
+    if content is None:
+        raise ServiceError(f"the job {job} is Completed, but its value is not at {uri}: was it removed?")
+    try:
+        return pickle.loads(content)
+    except ModuleNotFoundError as error:
+        raise MissingDependency(
+            f"the value of {job} needs the module {error.name!r} here: python3 -m pip install {error.name}"
+        ) from error
+    except Exception as error:  # unpickling runs the value's own code
+        raise ServiceError(f"the value of {job} cannot be unpickled: {type(error).__name__}: {error}") from error
+
+
+def raised(outputs: str, storage: Storage, *, job: str, python: str | None, reason: str) -> BaseException:
+    """Return the exception that says why a job failed.
+
+    Of a function it is its own exception, with the remote traceback in the JobFailed that is its ``__cause__``, as
+    ``concurrent.futures`` does it; where that cannot be had, and for every other workload, it is the JobFailed.
+
+    Args:
+        outputs: Prefix of the job's outputs.
+        storage: Reads them.
+        job: The job's name.
+        python: The Python that pickled the function; None where the workload is none.
+        reason: What the service says.
+    """
+    failure = _failure(outputs, storage)
+    remote = failure.remote_traceback if failure is not None else ""
+    said = f"{failure.error_type}: {failure.message}" if failure is not None else reason
+    text = f"the job {job} failed: {said}" + (f"\n\nin the job:\n{remote}" if remote else "")
+    failed = JobFailed(text, job=job, reason=reason or said, remote_traceback=remote)
+    if python is None:
+        return failed
+    try:
+        check_python(python, f"the exception of {job}")
+        error = pickle.loads(storage.read(f"{outputs}/data/{EXCEPTION}") or b"")
+    except Exception:  # not there, of another Python, or its own code fails here: its text has to do
+        return failed
+    if not isinstance(error, Exception):  # a KeyboardInterrupt or SystemExit over there must not end this process
+        return failed
+    error.__cause__ = failed
+    return error
+
+
+def _failure(outputs: str, storage: Storage) -> Failure | None:
+    try:
+        content = storage.read(f"{outputs}/data/{FAILURE}")
+        return from_json(Failure, json.loads(content), "failure") if content else None
+    except (ServiceError, InvalidConfig, ValueError):  # the service's own reason has to do
+        return None

@@ -1,0 +1,242 @@
+"""Objects and files alike, by URI: ``s3://bucket/key`` and ``file:///path``.
+
+The scheme decides, never the target: on this machine the large things are files, the small ones S3 objects.
+"""
+
+import concurrent.futures
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+from raysm.client.service import Service, translated
+from raysm.contract.store import PARTIAL, put, replacing
+from raysm.errors import InvalidRequest, ServiceError
+
+__all__ = ["Storage", "Stored", "file_path", "in_parallel", "split"]
+
+PARALLEL = 16
+"""Transfers at a time: small objects wait for answers, not for bandwidth."""
+
+SMALL = 8 << 20
+"""Bytes up to which an object is put in one call; above, boto3 sends it in parts."""
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stored:
+    """One object or file below a prefix."""
+
+    name: str
+    """Relative to the prefix, with ``/``; of the prefix itself, its last part."""
+    uri: str
+    """The whole."""
+    size: int
+    """Bytes."""
+    version: str
+    """Changes when the content does: an ETag, or a time of modification."""
+
+
+class Storage:
+    """Reads, writes, lists and copies by URI, through a Service."""
+
+    def __init__(self, service: Service) -> None:
+        """Keep the service, whose S3 is used."""
+        self._service = service
+
+    def read(self, uri: str) -> bytes | None:
+        """Return the content, None where there is nothing."""
+        if not uri.startswith("s3://"):
+            path = file_path(uri)
+            return path.read_bytes() if path.is_file() else None
+        bucket, key = split(uri)
+        try:
+            return bytes(self._service.call("s3", "get_object", Bucket=bucket, Key=key)["Body"].read())
+        except ServiceError as error:
+            if error.code in ("NoSuchKey", "NoSuchBucket", "404"):
+                return None
+            raise
+
+    def write(self, uri: str, content: bytes, kms_key: str | None = None) -> None:
+        """Put ``content`` there, whole or not at all."""
+        if not uri.startswith("s3://"):
+            put(file_path(uri), content)
+            return
+        bucket, key = split(uri)
+        self._service.call("s3", "put_object", Bucket=bucket, Key=key, Body=content, **_encryption(kms_key))
+
+    def size(self, uri: str) -> int | None:
+        """Return the size of one object, None where there is none."""
+        bucket, key = split(uri)
+        try:
+            return int(self._service.call("s3", "head_object", Bucket=bucket, Key=key)["ContentLength"])
+        except ServiceError as error:
+            if error.code in ("404", "NoSuchKey", "NoSuchBucket"):
+                return None
+            raise
+
+    def below(self, uri: str) -> list[Stored]:
+        """Return what lies at ``uri`` and below it, by name.
+
+        ``s3://bucket/prefix`` takes every key that begins so, as SageMaker does; with a slash at its end, a folder.
+        """
+        if not uri.startswith("s3://"):
+            return sorted(_files(file_path(uri)), key=lambda stored: stored.name)
+        bucket, prefix = split(uri)
+        base = prefix[: prefix.rfind("/") + 1]
+        found = []
+        for item in self._keys(bucket, prefix):
+            if not item["Key"].endswith("/"):
+                found.append(
+                    Stored(
+                        name=item["Key"][len(base) :],
+                        uri=f"s3://{bucket}/{item['Key']}",
+                        size=item["Size"],
+                        version=item["ETag"].strip('"'),
+                    )
+                )
+        return sorted(found, key=lambda stored: stored.name)
+
+    def _keys(self, bucket: str, prefix: str) -> Iterator[dict[str, Any]]:
+        more: dict[str, str] = {}
+        while True:
+            page = self._service.call("s3", "list_objects_v2", Bucket=bucket, Prefix=prefix, **more)
+            yield from page.get("Contents", ())
+            if not page.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def upload(self, path: Path, uri: str, kms_key: str | None = None) -> None:
+        """Upload one file; it is there whole or not at all."""
+        bucket, key = split(uri)
+        if path.stat().st_size <= SMALL:
+            self.write(uri, path.read_bytes(), kms_key)
+            return
+        with translated(f"upload {path}"):
+            self._service.client("s3").upload_file(str(path), bucket, key, ExtraArgs=_encryption(kms_key))
+
+    def copy(self, source: str, target: str, kms_key: str | None = None) -> None:
+        """Copy one object inside S3, without it passing through here."""
+        from_bucket, from_key = split(source)
+        bucket, key = split(target)
+        with translated(f"copy {source}"):
+            origin = {"Bucket": from_bucket, "Key": from_key}
+            self._service.client("s3").copy(origin, bucket, key, ExtraArgs=_encryption(kms_key))
+
+    def folder(self, uri: str) -> list[Stored]:
+        """Return what lies below the folder ``uri`` and is whole, by name."""
+        return [item for item in self.below(uri.rstrip("/") + "/") if not item.name.endswith(PARTIAL)]
+
+    def bring(self, item: Stored, folder: Path) -> Path:
+        """Bring one object or file into ``folder`` under its name; return its path.
+
+        A file of this machine is linked where the file system allows, else copied.
+        """
+        path = folder / _safe(item.name)
+        with replacing(path) as beside:
+            if item.uri.startswith("s3://"):
+                bucket, key = split(item.uri)
+                with translated(f"download {item.uri}"):
+                    self._service.client("s3").download_file(bucket, key, str(beside))
+            else:
+                _link_or_copy(file_path(item.uri), beside)
+        return path
+
+    def remove(self, prefix: str) -> None:
+        """Remove every object below ``prefix``."""
+        bucket, _ = split(prefix)
+        in_parallel(
+            lambda item: self._service.call("s3", "delete_object", Bucket=bucket, Key=split(item.uri)[1]),
+            self.below(prefix.rstrip("/") + "/"),
+        )
+
+    def ensure_bucket(self, bucket: str, region: str, owner: str | None = None) -> None:
+        """Make the bucket where it is not there.
+
+        Raises:
+            ServiceError: It belongs to another account, or may not be used or made.
+        """
+        # A default name can be guessed: nothing is put into a bucket that somebody else made under it.
+        expected = {"ExpectedBucketOwner": owner} if owner else {}
+        try:
+            self._service.call("s3", "head_bucket", Bucket=bucket, **expected)
+            return
+        except ServiceError as error:
+            if error.code in ("403", "AccessDenied"):
+                raise ServiceError(
+                    f"the bucket {bucket!r} belongs to another account, or these credentials may not use it; give "
+                    "AWS(bucket=…)",
+                    code=error.code,
+                ) from error
+            if error.code not in ("404", "NoSuchBucket"):
+                raise
+        place = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        try:
+            self._service.call("s3", "create_bucket", Bucket=bucket, **place)
+        except ServiceError as error:
+            if error.code != "BucketAlreadyOwnedByYou":  # somebody else of us was quicker
+                raise
+
+
+def in_parallel(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
+    """Return ``function`` of each, in order; the first error ends it."""
+    with concurrent.futures.ThreadPoolExecutor(PARALLEL, thread_name_prefix="raysm transfer") as pool:
+        futures = [pool.submit(function, item) for item in items]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def split(uri: str) -> tuple[str, str]:
+    """Return bucket and key of ``s3://bucket/key``.
+
+    Raises:
+        InvalidRequest: It is no such URI.
+    """
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    if not uri.startswith("s3://") or not bucket:
+        raise InvalidRequest(f"{uri!r} is not s3://bucket/key")
+    return bucket, key
+
+
+def file_path(uri: str) -> Path:
+    """Return the path of a ``file:///`` URI, or of what is a path already."""
+    return Path(unquote(uri.removeprefix("file://"))) if uri.startswith("file://") else Path(uri).expanduser()
+
+
+def _files(root: Path) -> Iterator[Stored]:
+    for path in [root] if root.is_file() else root.rglob("*"):
+        if path.is_file():
+            stat = path.stat()
+            yield Stored(
+                name=path.name if path == root else path.relative_to(root).as_posix(),
+                uri=path.absolute().as_uri(),
+                size=stat.st_size,
+                version=f"{stat.st_mtime_ns}-{stat.st_size}",
+            )
+
+
+def _safe(name: str) -> str:
+    """Refuse a key that would leave the folder: whoever writes to the bucket must not write here."""
+    parts = PurePosixPath(name).parts
+    if not parts or ".." in parts or PurePosixPath(name).is_absolute() or "\\" in name:
+        raise ServiceError(f"the object {name!r} has a name that leads out of its folder; it is not downloaded")
+    return name
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    target.unlink()
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _encryption(kms_key: str | None) -> dict[str, Any]:
+    return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}

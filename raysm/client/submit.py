@@ -1,0 +1,375 @@
+"""From what the user says to a job that runs: request, plan, checks, uploads, call, in this order.
+
+``prepare`` does all that can be done without sending anything: its plan is the very call that ``send`` makes.
+"""
+
+import functools
+import re
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from raysm.client import limits as api_limits
+from raysm.client import records, uploads
+from raysm.client.description import Status
+from raysm.client.function import Function, RemoteFunction
+from raysm.client.job import Job, attach
+from raysm.client.plan import Plan, plan
+from raysm.client.service import Service, connect
+from raysm.client.storage import Storage
+from raysm.client.tags import tags_of
+from raysm.contract import payload
+from raysm.errors import InvalidRequest, JobNotFound, ServiceError
+from raysm.request import (
+    AWS,
+    Cluster,
+    Input,
+    JobRequest,
+    Limits,
+    Local,
+    MetricDefinition,
+    PickledFunction,
+    Ports,
+    Script,
+    Security,
+    Similarity,
+    Target,
+    Workload,
+)
+from raysm.request.job import NAME_PATTERN
+
+__all__ = ["IfDone", "Prepared", "prepare", "submit"]
+
+IfDone: TypeAlias = Literal["run", "skip"]
+
+REFERENCE = "job:"
+"""How an input that another job left begins: ``job:NAME/data``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A job that is ready to be sent; nothing of it is on the service yet."""
+
+    request: JobRequest
+    """What was asked for, its inputs by URI."""
+    plan: Plan
+    """The call that ``send`` makes, as it is."""
+    task: str
+    """Name of the task: of which the job is one run."""
+    state: str | None
+    """Checkpoint prefix; None for Processing."""
+    service: Service
+    """Where it goes."""
+    uploads: tuple[uploads.Upload, ...]
+    """Local data that goes to S3 first."""
+    pickled: bytes | None
+    """The function, where the workload is one."""
+    wheels: tuple[Path, ...]
+    """Packages that travel."""
+    source_digest: str
+    """Of all that the result depends on but the state of its inputs."""
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Of all that the result depends on; looks at the inputs."""
+        sent = {upload.channel for upload in self.uploads}  # their URIs say their content
+        inputs = {channel: given for channel, given in self.request.inputs.items() if channel not in sent}
+        return records.with_inputs(self.source_digest, inputs, self._storage)
+
+    @functools.cached_property
+    def _storage(self) -> Storage:
+        return Storage(self.service)
+
+    @property
+    def _records(self) -> str:
+        return self.service.places.records(self.request.project, self.task)
+
+    def finished(self) -> Job | None:
+        """Return the latest job of the task that did the very same and is Completed, or is still at it; else None."""
+        for record in records.recorded(self._records, self._storage):
+            if record.digest != self.digest:
+                continue
+            try:
+                job = attach(record.job, self.service)
+            except JobNotFound:
+                continue
+            if not job.done() or job.status is Status.COMPLETED:
+                return job
+        return None
+
+    def send(self) -> Job:
+        """Upload what has changed, send the plan, and return the job.
+
+        Raises:
+            ServiceError: The service refused; nothing of the job is left but data that can be used again.
+        """
+        storage, request, places = self._storage, self.request, self.service.places
+        kms_key = request.security.output_kms_key
+        digest = self._digest_or_none()
+        owner = self._owner()
+        storage.ensure_bucket(places.bucket, self.service.region, owner)
+        for upload in self.uploads:
+            uploads.carry_out(upload, storage, kms_key)
+        prefix = places.payload(request.project, request.name)
+        with tempfile.TemporaryDirectory(prefix="raysm-payload-") as folder:
+            packed = Path(folder) / "payload"
+            payload.pack(request, packed, function=self.pickled, wheels=self.wheels)
+            uploads.send_folder(packed, prefix, storage, kms_key)
+        try:
+            self.service.create(self.plan)
+        except ServiceError:
+            storage.remove(prefix)  # it holds the token of a job that never was
+            raise
+        record = records.Record(
+            job=request.name, api=self.plan.api, digest=digest or "", state=self.state, submitted_s=time.time()
+        )
+        records.keep(record, self._records, storage)
+        return Job(request.name, service=self.service, api=self.plan.api)
+
+    def _digest_or_none(self) -> str | None:
+        try:
+            return self.digest
+        except ServiceError:  # this user may not list the inputs, the job's role may: it is not remembered as done
+            return None
+
+    def _owner(self) -> str | None:
+        target = self.service.target
+        return self.service.account if isinstance(target, AWS) and target.bucket is None else None
+
+
+def submit(
+    workload: "Workload | Function",
+    *,
+    cluster: Cluster | None = None,
+    inputs: Mapping[str, str | Path | Input] | None = None,
+    on: "Target | Service | None" = None,
+    name: str | None = None,
+    project: str = "default",
+    kind: Literal["training", "processing"] = "training",
+    limits: Limits | None = None,
+    security: Security | None = None,
+    environment: Mapping[str, str] | None = None,
+    hyperparameters: Mapping[str, str] | None = None,
+    tags: Mapping[str, str] | None = None,
+    metrics: Sequence[MetricDefinition] = (),
+    requirements: Sequence[str] = (),
+    wheels: Sequence[str | Path] = (),
+    checkpoint_uri: str | None = None,
+    output_uri: str | None = None,
+    grace_s: float = 100.0,
+    ports: Ports | None = None,
+    if_done: IfDone = "run",
+    resume: bool = False,
+) -> Job:
+    """Send a job, and return the handle on it; it does not wait.
+
+    Args:
+        workload: ``Script``, ``Function``, ``Similarity``.
+        cluster: The instances; None is ``on.instances`` of this machine.
+        inputs: Channels by name: ``s3://…``, a local path, an ``Input``, ``other_job.output("data")``, or
+            ``job:NAME/data``.
+        on: ``AWS(…)`` or ``Local(…)``; None is ``Local()``.
+        name: Of the task; each run gets a name of its own, made from it. None is made from the workload.
+        project: Jobs of one project share their prefix in the bucket.
+        kind: Which of the two APIs runs it.
+        limits: Time, spot capacity, restarts.
+        security: Networks, keys, isolation.
+        environment: Variables of every instance; never secrets.
+        hyperparameters: Told to the job, and shown with it.
+        tags: Of the job.
+        metrics: Found in the log by the service.
+        requirements: Packages that every instance installs with pip before it joins.
+        wheels: Packages (files) that travel along, in which pip looks first.
+        checkpoint_uri: Prefix of the state that survives runs; None is one of the task.
+        output_uri: Prefix of results; None is one of the project.
+        grace_s: Seconds that user code has after SIGTERM.
+        ports: Where the cluster listens.
+        if_done: ``skip`` returns the job that did the very same before, or is still at it, if the source, the inputs,
+            the parameters and raysm are unchanged.
+        resume: Go on with the state that the task's latest job left, instead of with an empty one.
+
+    Raises:
+        InvalidRequest: What was asked for cannot be; nothing was uploaded.
+        ServiceError: The service refused, or cannot be reached.
+    """
+    if if_done not in ("run", "skip"):
+        raise InvalidRequest(f"if_done is 'run' or 'skip', got {if_done!r}")
+    prepared = prepare(
+        workload,
+        cluster=cluster,
+        inputs=inputs,
+        on=on,
+        name=name,
+        project=project,
+        kind=kind,
+        limits=limits,
+        security=security,
+        environment=environment,
+        hyperparameters=hyperparameters,
+        tags=tags,
+        metrics=metrics,
+        requirements=requirements,
+        wheels=wheels,
+        checkpoint_uri=checkpoint_uri,
+        output_uri=output_uri,
+        grace_s=grace_s,
+        ports=ports,
+        resume=resume,
+    )
+    found = prepared.finished() if if_done == "skip" else None
+    return found or prepared.send()
+
+
+def prepare(
+    workload: "Workload | Function",
+    *,
+    cluster: Cluster | None = None,
+    inputs: Mapping[str, str | Path | Input] | None = None,
+    on: "Target | Service | None" = None,
+    name: str | None = None,
+    project: str = "default",
+    kind: Literal["training", "processing"] = "training",
+    limits: Limits | None = None,
+    security: Security | None = None,
+    environment: Mapping[str, str] | None = None,
+    hyperparameters: Mapping[str, str] | None = None,
+    tags: Mapping[str, str] | None = None,
+    metrics: Sequence[MetricDefinition] = (),
+    requirements: Sequence[str] = (),
+    wheels: Sequence[str | Path] = (),
+    checkpoint_uri: str | None = None,
+    output_uri: str | None = None,
+    grace_s: float = 100.0,
+    ports: Ports | None = None,
+    resume: bool = False,
+) -> Prepared:
+    """Do all of ``submit`` but the sending: ``prepare(…).plan`` is the very call that ``.send()`` makes.
+
+    Takes what ``submit`` takes, but ``if_done``. Asks AWS for the account's number where the target names no bucket,
+    and reads the task's records where ``resume`` is set.
+
+    Raises:
+        InvalidRequest: What was asked for cannot be.
+    """
+    service = connect(on)
+    function = _function(workload)
+    pickled = function.pickled() if function is not None else None
+    travels: Workload = function.workload() if function is not None else workload  # type: ignore[assignment]
+    task = _task(name, workload)
+    given = {channel: _input(channel, item, service) for channel, item in (inputs or {}).items()}
+    located, needed = uploads.locate(given, service.target, service.places)
+    request = JobRequest(
+        name=task,
+        workload=travels,
+        cluster=cluster or _default_cluster(service.target),
+        inputs=located,
+        limits=limits or Limits(),
+        security=security or Security(),
+        ports=ports or Ports(),
+        metrics=tuple(metrics),
+        requirements=tuple(requirements),
+        environment=dict(environment or {}),
+        hyperparameters={key: str(item) for key, item in (hyperparameters or {}).items()},
+        tags=dict(tags or {}),
+        project=project,
+        kind=kind,
+        checkpoint_uri=checkpoint_uri,
+        output_uri=output_uri,
+        grace_s=grace_s,
+    )
+    packages = tuple(Path(wheel) for wheel in wheels)
+    _check_packages(request, packages)
+    digest = records.digest_of(request, pickled=pickled, wheels=packages)
+    request = replace(request, name=records.job_name(task, digest, time.time()))
+    state = _state(request, task, service, resume)
+    planned = plan(request, target=service.target, places=service.places, state=state, tags=tags_of(request, task))
+    api_limits.check(planned)
+    return Prepared(
+        request=request,
+        plan=planned,
+        task=task,
+        state=state,
+        service=service,
+        uploads=tuple(needed),
+        pickled=pickled,
+        wheels=packages,
+        source_digest=digest,
+    )
+
+
+def _function(workload: object) -> Function | None:
+    if isinstance(workload, Function):
+        return workload
+    if isinstance(workload, (Script, Similarity)):
+        return None
+    if isinstance(workload, RemoteFunction):
+        raise InvalidRequest("a function decorated with raysm.remote is submitted by its own submit(…)")
+    if isinstance(workload, PickledFunction) or callable(workload):
+        raise InvalidRequest(f"wrap the function: raysm.submit(raysm.Function(fn, *args, **kwargs)), got {workload!r}")
+    raise InvalidRequest(f"the workload must be Script, Function or Similarity, got {workload!r}")
+
+
+def _task(name: str | None, workload: "Workload | Function") -> str:
+    if name is not None:
+        if not NAME_PATTERN.fullmatch(name):
+            raise InvalidRequest(f"the name {name!r} is not 1 to 63 letters, digits and inner hyphens; rename it")
+        return name
+    if isinstance(workload, Function):
+        text = getattr(workload.fn, "__name__", "function")
+    elif isinstance(workload, Script):
+        text = Path(workload.script).stem
+    else:
+        text = workload.kind
+    return re.sub(r"[^a-zA-Z0-9]+", "-", text).strip("-")[:63].strip("-") or "job"
+
+
+def _input(channel: str, given: str | Path | Input, service: Service) -> Input:
+    if isinstance(given, Input):
+        if not given.uri.startswith(REFERENCE):
+            return given
+        return replace(given, uri=_referred(channel, given.uri, service).uri)
+    text = str(given)
+    return _referred(channel, text, service) if text.startswith(REFERENCE) else Input(text)
+
+
+def _referred(channel: str, reference: str, service: Service) -> Input:
+    """Return what ``job:NAME/data`` refers to, once that job is done."""
+    name, slash, output = reference.removeprefix(REFERENCE).partition("/")
+    if not name:
+        raise InvalidRequest(f"the channel {channel!r} is {reference!r}; write job:NAME/data or job:NAME/model")
+    return attach(name, service).output(output if slash else "model")
+
+
+def _default_cluster(target: Target) -> Cluster:
+    if isinstance(target, Local):
+        return Cluster(count=target.instances)
+    raise InvalidRequest("AWS needs a cluster: cluster=Cluster('ml.m5.xlarge', count=2), or instance groups")
+
+
+def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
+    for wheel in wheels:
+        if not wheel.is_file():
+            raise InvalidRequest(f"the wheel {str(wheel)!r} is not there, or is no file; build it, or drop it")
+    if request.security.isolation and request.requirements and not wheels:
+        raise InvalidRequest(
+            "requirements cannot be installed from an index with security.isolation; let them travel: wheels=[…]"
+        )
+
+
+def _state(request: JobRequest, task: str, service: Service, resume: bool) -> str | None:
+    """Return the checkpoint prefix: the one given, that of the latest job, or a new one."""
+    if request.kind == "processing":
+        if resume:
+            raise InvalidRequest("a Processing job has no checkpoints to resume from; submit with kind='training'")
+        return None
+    if request.checkpoint_uri is not None:
+        return request.checkpoint_uri
+    if resume:
+        prefix = service.places.records(request.project, task)
+        for record in records.recorded(prefix, Storage(service)):
+            if record.state is not None:
+                return record.state
+    return service.places.state(request.project, task, request.name)
