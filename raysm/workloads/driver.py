@@ -100,6 +100,8 @@ def _run_similarity(workload: Similarity, request: JobRequest, found: Environmen
     kept = found.paths.checkpoints / "raysm" / "similarity" if found.has_checkpoints else found.paths.model / ".raysm"
     # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
     ray.init(address="auto", log_to_driver=False, configure_logging=False)
+    # Ray has put a handler of its own in the place of ours; it exits with the bare number of the signal.
+    signal.signal(signal.SIGTERM, _leave)
     try:
         manifest = run(
             workload,

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-VARIABLES = ("HOME", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS", "PYTHONPATH")
+from raysm.contract.names import BASE_DIR, LABEL_HOST
+
+VARIABLES = ("HOME", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS", "PYTHONPATH", BASE_DIR)
 
 
 @pytest.fixture(scope="module")
 def ray_here():
-    """A Ray of two CPUs whose one node is labelled as the instance algo-1."""
+    """A Ray of two CPUs whose one node is the instance algo-1, whose base folder is ``ml``."""
     import ray
     from ray._private.authentication_test_utils import reset_auth_token_state
-
-    from raysm.contract.names import LABEL_HOST
 
     saved = {name: os.environ.get(name) for name in VARIABLES}
     # Short: Ray keeps sockets below it.
@@ -28,6 +28,7 @@ def ray_here():
         os.environ.pop(name, None)
     os.environ |= {
         "HOME": str(folder),
+        BASE_DIR: str(folder / "ml"),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
         # The workers unpickle functions of test modules, which are found from the repository's root.
@@ -61,3 +62,14 @@ def ray_here():
                 os.environ[name] = value
         reset_auth_token_state()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def base(ray_here):
+    """An empty base folder of the instance algo-1, as every process of ``ray_here`` finds it."""
+    folder = Path(os.environ[BASE_DIR])
+    shutil.rmtree(folder, ignore_errors=True)
+    config = folder / "input" / "config"
+    config.mkdir(parents=True)
+    (config / "resourceconfig.json").write_text('{"current_host": "algo-1", "hosts": ["algo-1"]}')
+    return folder

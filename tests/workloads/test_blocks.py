@@ -162,6 +162,7 @@ def test_a_task_that_no_instance_can_hold_is_refused_at_once(ray_here):
 
 def where(block: FileBlock) -> str:
     import ray
+
     from raysm.contract.names import LABEL_HOST
 
     return ray.get_runtime_context().get_node_labels()[LABEL_HOST]
