@@ -11,11 +11,11 @@ import pytest
 
 from raysm.contract.names import BASE_DIR, LABEL_HOST
 
-VARIABLES = ("HOME", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS", "PYTHONPATH", BASE_DIR)
+VARIABLES = ("HOME", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS", BASE_DIR)
 
 
 @pytest.fixture(scope="module")
-def ray_here():
+def ray_here(request):
     """A Ray of two CPUs whose one node is the instance algo-1, whose base folder is ``ml``."""
     import ray
     from ray._private.authentication_test_utils import reset_auth_token_state
@@ -31,8 +31,6 @@ def ray_here():
         BASE_DIR: str(folder / "ml"),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
-        # The workers unpickle functions of test modules, which are found from the repository's root.
-        "PYTHONPATH": str(Path(__file__).parents[2]),
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
     # Ray reads these once for a process, when it is imported: make it read them again.
@@ -48,7 +46,10 @@ def ray_here():
             configure_logging=False,
             _temp_dir=str(folder / "r"),
         )
+        # The workers cannot import test modules: their functions travel whole.
+        ray.cloudpickle.register_pickle_by_value(request.module)
         yield ray
+        ray.cloudpickle.unregister_pickle_by_value(request.module)
     finally:
         ray.shutdown()
         with warnings.catch_warnings():

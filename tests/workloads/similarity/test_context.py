@@ -13,11 +13,15 @@ import sys
 from pathlib import Path
 import numpy as np
 from raysm.workloads.blocks import RowBlock
-from raysm.workloads.similarity.context import peak_memory_bytes
+from raysm.workloads.similarity.context import Context, Place, Source, peak_memory_bytes
+from raysm.workloads.similarity.score import prepare
 from raysm.workloads.similarity.topk import topk_block
-from tests.support.similarity import context_of, saved
-rows = np.load(sys.argv[1])
-context = context_of(saved(rows, Path(sys.argv[1]).parent / "again"))
+source = Source(channel="matrix", place=Place(Path(sys.argv[1]), Path("unused"), "algo-1"))
+matrix = source.open()
+norms = prepare(matrix.read(0, matrix.rows)).norms
+context = Context(
+    source=source, rows=matrix.rows, columns=matrix.columns, norms=norms, exponents=np.empty(0, dtype=np.int16)
+)
 topk_block(context, 10, RowBlock(0, 8))
 before = peak_memory_bytes()
 topk_block(context, 10, RowBlock(0, 2048))
