@@ -1,0 +1,1 @@
+"""The tests of raysm: they mirror its tree."""
