@@ -156,8 +156,8 @@ def test_a_similarity_runs_on_the_cluster_and_says_how_to_read_it(address, base,
 
 
 def test_a_terminated_similarity_goes_on_where_it_stopped(address, base, tmp_path):
-    rows = np.random.default_rng(0).standard_normal((4000, 32)).astype(np.float32)
-    paths = pack_similarity(base, rows, top_k=3, block_rows=40)
+    rows = np.random.default_rng(0).standard_normal((6000, 512)).astype(np.float32)
+    paths = pack_similarity(base, rows, top_k=3, block_rows=20)
     paths.checkpoints.mkdir()
     command = [sys.executable, "-m", "raysm.workloads.driver"]
     record = tmp_path / "failure.json"
@@ -177,13 +177,13 @@ def test_a_terminated_similarity_goes_on_where_it_stopped(address, base, tmp_pat
     assert driver.returncode == 143
     assert Failure.read(record).exit_code == 143
     finished = [file for file in (paths.checkpoints / "raysm" / "similarity").rglob("*") if file.is_file()]
-    assert 1 <= len(finished) < 100
+    assert 1 <= len(finished) < 300
     done, _ = drive(paths, tmp_path)
     assert done.returncode == 0, done.stderr
     events = [event for event in map(parse, done.stdout.splitlines()) if isinstance(event, Progress)]
-    assert events[-1].done == 4000
+    assert events[-1].done == 6000
     table = pyarrow.parquet.read_table(paths.model / "neighbors.parquet")
-    some = range(0, 4000, 500)
+    some = range(0, 6000, 600)
     assert table["neighbors"].take(list(some)).to_pylist() == neighbors(rows, 3, some)[0].tolist()
 
 
