@@ -103,7 +103,7 @@ def _run_similarity(workload: Similarity, request: JobRequest, found: Environmen
     # Ray has put a handler of its own in the place of ours; it exits with the bare number of the signal.
     signal.signal(signal.SIGTERM, _leave)
     try:
-        manifest = run(
+        run(
             workload,
             job=request.name,
             source=Source(channel=MATRIX, id_column=workload.id_column),
@@ -114,14 +114,6 @@ def _run_similarity(workload: Similarity, request: JobRequest, found: Environmen
         ray.shutdown()
         if not found.has_checkpoints:
             shutil.rmtree(kept, ignore_errors=True)
-    file = manifest.files[0]
-    seconds = sum(manifest.phases_s.values())
-    shape = " x ".join(map(str, file.shape))
-    print(  # noqa: T201
-        f"{found.paths.model / file.name}: {shape}, {file.bytes} bytes, {seconds:.1f} s; read it with "
-        f"{file.how_to_read}",
-        flush=True,
-    )
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
