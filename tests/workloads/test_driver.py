@@ -124,11 +124,13 @@ def test_what_a_module_raises_carries_its_name():
     assert failure_of(KeyboardInterrupt()).exit_code == 130
 
 
-def pack_similarity(base: Path, rows, **workload):
+def pack_similarity(base: Path, rows, distribution="FullyReplicated", **workload):
     paths = Paths(base)
     paths.channel("matrix").mkdir(parents=True)
     np.save(paths.channel("matrix") / "rows.npy", rows)
-    request = JobRequest(name="digits", workload=Similarity(**workload), inputs={"matrix": Input("/data")})
+    request = JobRequest(
+        name="digits", workload=Similarity(**workload), inputs={"matrix": Input("/data", distribution=distribution)}
+    )
     payload.pack(request, paths.payload)
     return paths
 
@@ -140,7 +142,7 @@ def address(ray_here):
     del os.environ["RAY_ADDRESS"]
 
 
-def test_a_similarity_runs_on_the_cluster_and_says_how_to_read_it(address, base, tmp_path):
+def test_a_similarity_runs_on_the_cluster_and_leaves_its_result_on_the_head(address, base, tmp_path):
     rows = np.random.default_rng(0).standard_normal((50, 5))
     paths = pack_similarity(base, rows, top_k=3)
     done, failure = drive(paths, tmp_path)
@@ -150,9 +152,14 @@ def test_a_similarity_runs_on_the_cluster_and_says_how_to_read_it(address, base,
     table = pyarrow.parquet.read_table(paths.model / "neighbors.parquet")
     assert table["neighbors"].to_pylist() == neighbors(rows, 3)[0].tolist()
     assert Manifest.read(paths.model).job == "digits"
-    last = done.stdout.strip().splitlines()[-1]
-    assert last.startswith(f"{paths.model}/neighbors.parquet: 50 x 3, ")
-    assert last.endswith('read it with pyarrow.parquet.read_table("neighbors.parquet")')
+
+
+def test_a_sharded_matrix_on_several_instances_is_refused(instance, tmp_path):
+    instance.resource_config.write_text(json.dumps({"current_host": "algo-1", "hosts": ["algo-1", "algo-2"]}))
+    pack_similarity(instance.base, np.eye(3), "ShardedByS3Key", top_k=1)
+    done, failure = drive(instance, tmp_path)
+    assert done.returncode == 2
+    assert "the channel 'matrix' is ShardedByS3Key: every instance needs the whole matrix" in failure.reason()
 
 
 def test_a_terminated_similarity_goes_on_where_it_stopped(address, base, tmp_path):
