@@ -38,6 +38,7 @@ MAX_BACKLOG = 256 * 1024
 SPARE_STRANGERS = 64
 """Connections beyond one for each worker that may be greeting at a time."""
 
+CLOSE_S = 0.5
 SPARE_FILES = 512
 """Open files that a head needs beside one for each worker."""
 
@@ -247,8 +248,13 @@ class HeadControl:
         for peer in list(self._peers.values()):
             peer.leaving = True
             peer.line.close()
+        until = self._clock() + CLOSE_S
         while self._peers:
             await asyncio.sleep(0.01)
+            if self._clock() > until:
+                # A frozen peer does not even take what is queued for it.
+                for peer in list(self._peers.values()):
+                    peer.line.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._strangers >= len(self._expected) + SPARE_STRANGERS:
