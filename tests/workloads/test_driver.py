@@ -180,8 +180,8 @@ def test_a_terminated_similarity_goes_on_where_it_stopped(address, base, tmp_pat
             if isinstance(event, Progress) and event.phase == "similarity" and event.done:
                 break
         driver.terminate()
-        driver.communicate(timeout=30)
-    assert driver.returncode == 143
+        _, errors = driver.communicate(timeout=30)
+    assert driver.returncode == 143, errors
     assert Failure.read(record).exit_code == 143
     finished = [file for file in (paths.checkpoints / "raysm" / "similarity").rglob("*") if file.is_file()]
     assert 1 <= len(finished) < 300
