@@ -364,6 +364,9 @@ def test_a_thousand_workers_join_beat_and_one_that_freezes_is_found_in_five_seco
             swarm_process.stdin.write(b"end\n")
             assert await asyncio.wait_for(swarm_process.stdout.readline(), 30) == b"done 999\n"
             assert await swarm_process.wait() == 0
+            swarm_process.stdin.close()
+            with contextlib.suppress(ConnectionError):
+                await swarm_process.stdin.wait_closed()
             return joined_s, cpu / wall, found_s
 
     joined_s, cpu_share, found_s = asyncio.run(scenario())
