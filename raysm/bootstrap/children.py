@@ -66,9 +66,8 @@ class Children:
         self._groups: list[int] = []
         self.reaped = 0
         """Orphans reaped."""
-        if sys.platform == "linux":
-            # Without being PID 1 (kind process) too, orphans of the children come here: they are ended at the end.
-            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        # Without being PID 1 (kind process) too, orphans of the children come here: they are ended at the end.
+        _adopt_orphans(True)
         self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
 
     def start(
@@ -128,6 +127,7 @@ class Children:
 
     def close(self) -> None:
         """Stop reaping."""
+        _adopt_orphans(False)
         self._loop.remove_signal_handler(signal.SIGCHLD)
 
     def _reap(self) -> bool:
@@ -145,6 +145,11 @@ class Children:
             popen, ended = self._running.pop(pid)
             popen.returncode = os.waitstatus_to_exitcode(status)
             ended.set_result(popen.returncode)
+
+
+def _adopt_orphans(adopt: bool) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
 
 
 def descendants(pid: int, read_parents: Callable[[], Mapping[int, int]] | None = None) -> list[int]:

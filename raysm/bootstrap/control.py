@@ -8,6 +8,7 @@ that one process carries 1,000 of them.
 
 import asyncio
 import contextlib
+import itertools
 import resource
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -38,6 +39,7 @@ MAX_BACKLOG = 256 * 1024
 SPARE_STRANGERS = 64
 """Connections beyond one for each worker that may be greeting at a time."""
 
+CLOSE_S = 0.5
 SPARE_FILES = 512
 """Open files that a head needs beside one for each worker."""
 
@@ -133,8 +135,9 @@ class _Pulse:
 
     async def run(self) -> None:
         due = self._clock()
-        while True:
-            due += self._beat_s
+        for tick in itertools.count():
+            # Twice a beat: a loss that is due is not found a whole beat later.
+            due += self._beat_s / 2
             await asyncio.sleep(max(0.0, due - self._clock()))
             late = self._clock() - due
             if late > self._beat_s:
@@ -143,10 +146,11 @@ class _Pulse:
                     peer.heard_at += late
                 due = self._clock()
             for peer in list(self._peers()):
-                self._beat(peer)
+                if tick % 2 == 0:
+                    peer.line.send({"kind": "beat"})
+                self._drop_if_silent(peer)
 
-    def _beat(self, peer: _Peer) -> None:
-        peer.line.send({"kind": "beat"})
+    def _drop_if_silent(self, peer: _Peer) -> None:
         # Half a beat on top: the third one may be on its way.
         quiet = self._clock() - peer.heard_at > (MISSED_BEATS + 0.5) * self._beat_s
         if quiet or peer.line.buffered() > MAX_BACKLOG:
@@ -201,6 +205,7 @@ class HeadControl:
         self._strangers = 0
         self._server: asyncio.Server | None = None
         self._pulse: asyncio.Task[None] | None = None
+        self._serving: set[asyncio.Task[None]] = set()
         self.refused = 0
         """Connections that knew no token."""
 
@@ -247,10 +252,29 @@ class HeadControl:
         for peer in list(self._peers.values()):
             peer.leaving = True
             peer.line.close()
-        while self._peers:
-            await asyncio.sleep(0.01)
+        if self._serving:
+            await asyncio.wait(self._serving, timeout=CLOSE_S)
+        # Left are strangers who say nothing, and frozen peers, who do not even take what is queued for them.
+        for task in list(self._serving):
+            task.cancel()
+        if self._serving:
+            await asyncio.wait(self._serving)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        try:
+            await self._host(reader, writer)
+        except asyncio.CancelledError:  # by close
+            writer.transport.abort()
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                await writer.wait_closed()
+            self._serving.discard(task)
+
+    async def _host(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._strangers >= len(self._expected) + SPARE_STRANGERS:
             writer.transport.abort()
             return
@@ -266,7 +290,6 @@ class HeadControl:
             self._strangers -= 1
         if peer:
             await self._attend(peer)
-        writer.close()
 
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Peer | None:
         host, line = await greet_worker(reader, writer, self._token)

@@ -3,9 +3,9 @@
 What flows in are a command and an environment, what flows out is the driver's exit status and the tail of its stderr.
 """
 
+import contextlib
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +16,7 @@ __all__ = ["DriverProcess"]
 
 TAIL_BYTES = 8192
 CHUNK = 65536
+STDERR = 2
 
 
 class DriverProcess:
@@ -34,11 +35,10 @@ class DriverProcess:
         source = self.child.stderr.fileno()
         while chunk := os.read(source, CHUNK):
             self._tail = (self._tail + chunk)[-TAIL_BYTES:]
-            try:
-                sys.stderr.buffer.write(chunk)
-                sys.stderr.buffer.flush()
-            except (OSError, ValueError, AttributeError):
-                continue  # nobody reads our log any more: the tail is still wanted
+            # Not through sys.stderr: its lock would be held by this thread when the interpreter ends.
+            with contextlib.suppress(OSError):  # nobody reads our log any more: the tail is still wanted
+                while chunk:
+                    chunk = chunk[os.write(STDERR, chunk) :]
 
     def tail(self, timeout_s: float = 0.5) -> str:
         """Return the last of its stderr; wait that long for what is still in the pipe."""

@@ -192,9 +192,10 @@ def _texts(data: Mapping[str, Any], where: str) -> Mapping[str, str]:
 
 def _passable(text: str) -> bool:
     try:
-        return "\0" not in text and bool(text.encode()) | True
+        text.encode()
     except UnicodeEncodeError:
         return False
+    return "\0" not in text
 
 
 def _input_data_config(paths: Paths) -> Mapping[str, Any]:

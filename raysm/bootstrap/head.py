@@ -27,8 +27,8 @@ from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFail
 
 __all__ = ["Head"]
 
-END_GRACE_S = 1.0
-"""Seconds that Ray has to end by itself once the job is over: its raylet and GCS need 0.2."""
+END_GRACE_S = 0.6
+"""Seconds that Ray has to end by itself once the job is over; its raylet and GCS need 0.2."""
 FAREWELL_S = 3.0
 """Seconds that the workers have to say goodbye; their own end takes less than two."""
 PROBE_S = 0.05
@@ -147,12 +147,13 @@ class Head:
     async def _own_address(self) -> str | None:
         """Return the address at which the others find this instance; None if only loopback is known."""
         environment = self._instance.environment
-        found = environment.addresses.get(environment.current_host)
-        if found is None:
-            try:
-                found = await asyncio.wait_for(resolve(environment.current_host), 2)
-            except (OSError, asyncio.TimeoutError):
-                found = None
+        named = environment.addresses.get(environment.current_host)
+        try:
+            found: str | None = await asyncio.wait_for(resolve(named or environment.current_host), 2)
+        except (OSError, asyncio.TimeoutError):
+            found = None
+        if named is None:
+            # A container's own name may resolve to loopback, or not yet: the shared interface knows better.
             if (found is None or is_loopback(found)) and environment.network_interface:
                 found = interface_address(environment.network_interface)
         return None if found is None or is_loopback(found) else found

@@ -23,7 +23,7 @@ from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFail
 __all__ = ["Worker"]
 
 MAX_RESTARTS = 3
-END_GRACE_S = 1.0
+END_GRACE_S = 0.5
 """Seconds that Ray has to end by itself, of the two within which a worker is gone."""
 STOP_MARGIN_S = 10.0
 """Seconds beyond user code's grace that the head may need to say done."""
@@ -203,7 +203,7 @@ class Worker:
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         head = self._instance.head
-        address = self._instance.environment.addresses.get(head) or await resolve(head)
+        address = await resolve(self._instance.environment.addresses.get(head, head))
         connection = asyncio.open_connection(address, self._instance.ports.control, limit=MAX_LINE)
         return await asyncio.wait_for(connection, CONNECT_TIMEOUT_S)
 

@@ -1,6 +1,7 @@
 """What a person sees while a job runs: bars on a terminal, plain lines in a pipe."""
 
 import time
+from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
@@ -16,7 +17,12 @@ PLAIN_INTERVAL_S = 5.0
 
 
 class Display:
-    """Shows the log lines of a job's instances; use as a context manager."""
+    """Shows the log lines of a job's instances; use as a context manager.
+
+    Attributes:
+        token_file: The file of the job's token, which the dashboard asks for; None where there is none to name.
+        forming_s: Seconds from the beginning until the cluster was formed; None until then.
+    """
 
     def __init__(self, console: Console) -> None:
         """Draw on ``console``: bars where it is a terminal, else lines only."""
@@ -32,6 +38,9 @@ class Display:
             disable=not console.is_terminal,
         )
         self._phases: dict[str, _Phase] = {}
+        self.token_file: Path | None = None
+        self.forming_s: float | None = None
+        self._started_s = time.monotonic()
 
     def __enter__(self) -> "Display":
         self._bars.start()
@@ -49,12 +58,19 @@ class Display:
             self._print(f"{host} | {text}")
         elif isinstance(event, events.State):
             self._print(_sentence(event))
+            if event.name == "formed":
+                self._formed(event)
         elif isinstance(event, events.Progress):
             self._progress(event)
 
     def say(self, text: str) -> None:
         """Print a line of raysm's own."""
         self._print(text)
+
+    def _formed(self, event: events.State) -> None:
+        self.forming_s = time.monotonic() - self._started_s
+        if event.address and self.token_file:
+            self._print(f"the dashboard asks for the job's token: cat {self.token_file}")
 
     def _print(self, text: str) -> None:
         # The log may hold anything: no markup, no highlighting, no wrapping of what others may want to grep.
@@ -113,6 +129,12 @@ def _sentence(event: events.State) -> str:
             text = f"{event.host} was lost"
         case "rejoined":
             text = f"{event.host} rejoined"
+        case "running":
+            text = "running the workload"
+        case "gathering":
+            text = "gathering the result on the head"
+        case "done":
+            text = "done"
         case name:
             text = f"{event.host} {name}".strip()
     return f"{text}: {event.detail}" if event.detail else text

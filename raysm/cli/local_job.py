@@ -34,9 +34,14 @@ def check_output(output: Path) -> None:
         raise InvalidRequest(f"--output {output} is a file; name a folder")
     if output.is_dir() and any(output.iterdir()) and not (output / MANIFEST).is_file():
         raise InvalidRequest(f"--output {output} holds something that is no result of raysm; name another folder")
-    existing = next(folder for folder in (output, *output.absolute().parents) if folder.is_dir())
+    existing = _nearest(output)
     if not os.access(existing, os.W_OK):
         raise InvalidRequest(f"--output {output} cannot be made: {existing} is not writable")
+
+
+def _nearest(output: Path) -> Path:
+    """Return the folder that is there and in which, or below which, ``output`` will be."""
+    return next(folder for folder in output.absolute().parents if folder.is_dir())
 
 
 def run(request: JobRequest, *, kind: Kind, output: Path, display: Display) -> Path | None:
@@ -49,15 +54,15 @@ def run(request: JobRequest, *, kind: Kind, output: Path, display: Display) -> P
         JobFailed: It ended otherwise than Completed; the message is the failure reason.
         KeyboardInterrupt: The user stopped it; nothing is left behind.
     """
-    output.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the output, so that a result of any size is moved by renaming it.
+    # On the output's file system, so that a result of any size is moved by renaming it.
     with (
-        Scratch(output.parent, prefix=".raysm-") as scratch,
+        Scratch(_nearest(output), prefix=".raysm-") as scratch,
         _terminated_as_interrupted(),
         TrainingJob(
             _spec(request, scratch.path / "payload"), root=scratch.path, kind=kind, on_line=display.line
         ) as job,
     ):
+        display.token_file = scratch.path / "payload" / "token"
         job.start()
         try:
             outcome = job.wait()

@@ -13,7 +13,7 @@ from raysm.cli.arguments import Arguments, parse, request_of
 from raysm.cli.display import Display
 from raysm.contract.result import MANIFEST, Manifest
 from raysm.errors import InvalidConfig, InvalidInput, InvalidRequest, MissingDependency, NoRoom, RaysmError
-from raysm.request import JobRequest, Similarity
+from raysm.request import Similarity
 from raysm.request.codec import to_json
 
 __all__ = ["main"]
@@ -60,7 +60,7 @@ def _run(arguments: Arguments) -> None:
     started_s = time.monotonic()
     with Display(console) as display:
         result = local_job.run(request, kind=arguments.instance_kind, output=output, display=display)
-    _report(console, request, result, time.monotonic() - started_s)
+    _report(console, result, time.monotonic() - started_s, display.forming_s)
 
 
 def _check_dependencies() -> None:
@@ -86,7 +86,7 @@ def _check_matrix(matrix: str, workload: Similarity) -> None:
         raise InvalidInput(f"--top-k {workload.top_k}: {matrix} has {rows:,} rows, so at most {rows - 1} other rows")
 
 
-def _report(console: Console, request: JobRequest, result: Path | None, elapsed_s: float) -> None:
+def _report(console: Console, result: Path | None, elapsed_s: float, forming_s: float | None) -> None:
     if result is None:
         console.print(f"completed in {elapsed_s:.1f} s", highlight=False)
         return
@@ -94,7 +94,8 @@ def _report(console: Console, request: JobRequest, result: Path | None, elapsed_
         console.print(Text(f"completed in {elapsed_s:.1f} s; what the script left is in {result}/"), soft_wrap=True)
         return
     manifest = Manifest.read(result)
-    phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in manifest.phases_s.items())
+    phases_s = ({} if forming_s is None else {"forming the cluster": forming_s}) | dict(manifest.phases_s)
+    phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in phases_s.items())
     for file in manifest.files:
         path = result / file.name
         shape = f"{' x '.join(f'{length:,}' for length in file.shape)}, {file.bytes:,} bytes"

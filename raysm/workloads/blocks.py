@@ -161,9 +161,10 @@ def _finish(
                     running[_submit(task, shipped, block)] = _Running(block, 1)
             if not running:
                 return
-            ready, _ = ray.wait(list(running), num_returns=1, timeout=10.0)
+            # Values stay where they were made until their turn: the head's object store holds one of them.
+            ready, _ = ray.wait(list(running), num_returns=1, timeout=10.0, fetch_local=False)
             if not ready:
-                presence.check([entry.block for entry in running.values()])
+                presence.check([entry.block for entry in running.values()], _hosts(), time.monotonic())
                 continue
             entry = running.pop(ready[0])
             try:
@@ -224,19 +225,19 @@ def task_slots(num_cpus: float = 1.0, num_gpus: float = 0) -> int:
     return at_once
 
 
+def _hosts() -> set[str]:
+    return {node["Labels"].get(LABEL_HOST, "") for node in ray.nodes() if node["Alive"]}
+
+
 class _Presence:
     """Since when an instance that a block is bound to has been away."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
 
-    def check(self, blocks: list[Any]) -> None:
+    def check(self, blocks: Iterable[Any], alive: set[str], now_s: float) -> None:
         bound = {block.host: block for block in blocks if getattr(block, "host", None) is not None}
-        if not bound:
-            return
-        alive = {node["Labels"].get(LABEL_HOST) for node in ray.nodes() if node["Alive"]}
-        now = time.monotonic()
-        self._since = {host: self._since.get(host, now) for host in bound if host not in alive}
+        self._since = {host: self._since.get(host, now_s) for host in bound if host not in alive}
         for host, since in self._since.items():
-            if now - since > LOST_AFTER_S:
-                raise InstanceLost(f"{host} is away for {now - since:.0f} s, and only it has {bound[host]}")
+            if now_s - since > LOST_AFTER_S:
+                raise InstanceLost(f"{host} has been away for {now_s - since:.0f} s, and only it has {bound[host]}")

@@ -6,11 +6,10 @@ is the result under the model folder, or a ``Failure`` in the failure record, an
 
 import contextlib
 import shutil
-import signal
 import sys
 import traceback
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 
 from raysm.bootstrap import environment
 from raysm.bootstrap.environment import Environment
@@ -22,6 +21,7 @@ from raysm.errors import InvalidConfig, InvalidRequest, MissingDependency
 from raysm.request.job import MATRIX, JobRequest
 from raysm.request.workload import PickledFunction, Script, Similarity
 from raysm.workloads.script import run_script
+from raysm.workloads.termination import Termination
 
 __all__ = ["failure_of", "main"]
 
@@ -111,7 +111,6 @@ def _user_frames(frames: TracebackType | None) -> TracebackType | None:
 
 
 def _run_similarity(workload: Similarity, request: JobRequest, found: Environment) -> None:
-    signal.signal(signal.SIGTERM, _leave)
     try:
         import ray
 
@@ -131,32 +130,22 @@ def _run_similarity(workload: Similarity, request: JobRequest, found: Environmen
     # Without checkpoints, finished blocks need not outlive this process; beside the result, a rename is enough.
     kept = found.paths.checkpoints / "raysm" / "similarity" if found.has_checkpoints else found.paths.model / ".raysm"
     # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
-    ray.init(address="auto", log_to_driver=False, configure_logging=False)
     try:
-        manifest = run(
-            workload,
-            job=request.name,
-            source=Source(channel=MATRIX, id_column=workload.id_column),
-            folders=Folders(result=found.paths.model, records=kept),
-            announce=announce,
-        )
+        # What is finished is on disk already, so SIGTERM may end the work anywhere.
+        with Termination() as termination:
+            ray.init(address="auto", log_to_driver=False, configure_logging=False)
+            termination.listen()
+            run(
+                workload,
+                job=request.name,
+                source=Source(channel=MATRIX, id_column=workload.id_column),
+                folders=Folders(result=found.paths.model, records=kept),
+                announce=announce,
+            )
     finally:
         ray.shutdown()
         if not found.has_checkpoints:
             shutil.rmtree(kept, ignore_errors=True)
-    file = manifest.files[0]
-    seconds = sum(manifest.phases_s.values())
-    shape = " x ".join(map(str, file.shape))
-    print(  # noqa: T201
-        f"{found.paths.model / file.name}: {shape}, {file.bytes} bytes, {seconds:.1f} s; read it with "
-        f"{file.how_to_read}",
-        flush=True,
-    )
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    # What is finished is on disk already; Python unwinds, and the cluster is left as it should be.
-    raise SystemExit(128 + number)
 
 
 if __name__ == "__main__":

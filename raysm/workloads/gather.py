@@ -113,7 +113,7 @@ def write_parquet(path: Path, schema: pa.Schema, groups: Iterable[pa.Table], *in
         shape=(rows, *inner),
         bytes=sink.written,
         sha256=sink.digest.hexdigest(),
-        how_to_read=f'pyarrow.parquet.read_table("{path.name}")',
+        how_to_read=f'import pyarrow.parquet; table = pyarrow.parquet.read_table("{path.name}")',
     )
 
 

@@ -50,7 +50,7 @@ class BlockRecord(Generic[V]):
             folder: For this record alone.
             depends_on: Everything that the values depend on, as JSON: digests of the input, parameters, versions, the
                 block size. Another request never reuses them.
-            encode: Turns a value into bytes; the default pickles it.
+            encode: Turns a value into bytes; the default pickles it, so the folder must be as trusted as the code.
             decode: The reverse. It is given a mapped file, and may return views of it.
         """
         text = json.dumps(depends_on, sort_keys=True, separators=(",", ":"))

@@ -192,6 +192,14 @@ os._exit(1)
         assert cluster.failure("algo-1").startswith("Ray on the head algo-1 ended")
 
 
+def test_a_processing_job_lives_and_fails_in_its_own_layout(tmp_path):
+    driver = "import os\nprint(os.environ['SM_HOSTS'], os.environ['SM_MODEL_DIR'], flush=True)\nraise SystemExit(4)"
+    with Cluster(tmp_path, request(2), processing=True, driver=driver) as cluster:
+        assert cluster.start().wait() == {"algo-1": 4, "algo-2": 0}
+        assert f'["algo-1", "algo-2"] {cluster.base("algo-1")}/processing/output/result\n' in cluster.lines["algo-1"]
+        assert (cluster.base("algo-1") / "output/message").read_text() == "the driver exited with code 4"
+
+
 CHECKPOINT = """
 import pathlib, signal, sys, time
 def save(*_):

@@ -40,6 +40,20 @@ while alive() != 3:
 print("three nodes again", flush=True)
 """
 
+BLOCKS = """
+import time, ray, raysm
+ray.init(log_to_driver=False)
+def work(block):
+    time.sleep(0.3)
+    return sum(range(block.start, block.stop))
+total = 0
+for done, (block, value) in enumerate(raysm.map_blocks(work, raysm.row_blocks(60, 1), num_cpus=0.5)):
+    total += value
+    if done == 20:
+        print("a third is done", flush=True)
+print("the sum is", total, flush=True)
+"""
+
 SAVE_ON_SIGTERM = """
 import os, signal, sys, time, ray
 ray.init(log_to_driver=False)
@@ -183,6 +197,16 @@ def test_the_loss_of_a_worker_is_survived_where_the_request_says_so(tmp_path):
         outcome = job.wait(timeout_s=60)
         assert outcome.status == "Completed", outcome.failure_reason
         assert outcome.exit_codes == {"algo-1": 0, "algo-2": 0, "algo-3": 137}
+
+
+def test_blocks_of_a_lost_instance_are_done_by_the_others(tmp_path):
+    request = script_request(tmp_path, BLOCKS, cluster=Cluster(count=3, on_instance_loss="continue"))
+    with started(request, tmp_path / "job") as (job, log):
+        log.wait_for_text("a third is done")
+        job.kill("algo-3")
+        outcome = job.wait(timeout_s=150)
+        assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
+        assert "the sum is 1770" in log.text()
 
 
 def test_a_raylet_that_dies_is_started_again_and_the_job_goes_on(tmp_path):

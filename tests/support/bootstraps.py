@@ -57,10 +57,20 @@ def write_training(base, host, hosts, *, hyperparameters=None, **more):
     return paths
 
 
+def write_processing(base, host, hosts, **more):
+    """Write the configuration files of a processing job, as the service does."""
+    paths = Paths(base, processing=True)
+    paths.config.mkdir(parents=True, exist_ok=True)
+    paths.resource_config.write_text(json.dumps({"current_host": host, "hosts": hosts, **more}))
+    inputs = [{"InputName": "raysm", "S3Input": {"LocalPath": str(paths.payload)}}]
+    paths.processing_config.write_text(json.dumps({"ProcessingJobName": "a-job", "ProcessingInputs": inputs}))
+    return paths
+
+
 class Cluster:
     """Bootstraps of one job, each a subprocess; nothing of them is left when the context ends."""
 
-    def __init__(self, root, job, *, hosts=None, driver="pass", fake=True, **resource_config):
+    def __init__(self, root, job, *, hosts=None, driver="pass", fake=True, processing=False, **resource_config):
         self.root = root
         self.hosts = hosts or [f"algo-{i + 1}" for i in range(job.cluster.size)]
         self.folder = root / "fake"
@@ -68,7 +78,7 @@ class Cluster:
         self.processes = {}
         self.lines = {host: [] for host in self.hosts}
         self.arrived = queue.Queue()
-        self._fake = fake
+        self._fake, self._processing = fake, processing
         control, gcs, dashboard = free_ports(3)
         self.ports = {"control": control, "gcs": gcs, "dashboard": dashboard} | dict.fromkeys(NODE_PORTS, 0)
         script = root / "user.py"
@@ -76,14 +86,15 @@ class Cluster:
         packed = root / "payload"
         payload.pack(raysm.JobRequest(**_fields(job) | {"workload": raysm.Script(str(script))}), packed)
         for host in self.hosts:
-            paths = write_training(self.base(host), host, self.hosts, **resource_config)
+            write = write_processing if processing else write_training
+            paths = write(self.base(host), host, self.hosts, **resource_config)
             shutil.copytree(packed, paths.payload)
 
     def base(self, host):
         return self.root / host
 
     def failure(self, host):
-        path = Paths(self.base(host)).failure
+        path = Paths(self.base(host), processing=self._processing).failure
         return path.read_text() if path.exists() else None
 
     def start(self, *hosts):
@@ -102,14 +113,12 @@ class Cluster:
 
     def _code(self):
         program = f"""
-import os, sys
+import sys
 from raysm.bootstrap.programs import Programs
 from raysm.bootstrap.supervisor import main
 fake = [sys.executable, "-S", {str(FAKE_RAY)!r}, {str(self.folder)!r}]
 programs = Programs(ray=(*fake, "ray"), registry=(*fake, "registry"), driver=(sys.executable, "user.py"))
-code = main(programs=programs)
-sys.stdout.flush()
-os._exit(code)
+sys.exit(main(programs=programs))
 """
         return program if self._fake else program.replace('ray=(*fake, "ray"), registry=(*fake, "registry"), ', "")
 

@@ -1,4 +1,4 @@
-"""The similarity as its definition says it, one pair at a time in plain NumPy: slow, and independent of raysm's code."""
+"""The similarity as its definition says it, in plain NumPy: slow, and independent of raysm's code."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def exact_rows(matrix):
-    """Rows as float64; a float64 row of extreme magnitude times the power of two that brings its largest into [0.5, 1)."""
+    """Rows as float64; those of extreme magnitude times the power of two that brings the largest into [0.5, 1)."""
     rows = np.asarray(matrix).astype(np.float64)
     if np.asarray(matrix).dtype == np.float64:
         for i, row in enumerate(rows):

@@ -6,8 +6,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from raysm.errors import BlockFailed, InvalidInput, InvalidRequest
-from raysm.workloads.blocks import FileBlock, RowBlock, TileBlock, map_blocks, row_blocks, task_slots
+from raysm.errors import BlockFailed, InstanceLost, InvalidInput, InvalidRequest
+from raysm.workloads.blocks import FileBlock, RowBlock, TileBlock, _Presence, map_blocks, row_blocks, task_slots
 from raysm.workloads.record import BlockRecord
 
 
@@ -162,6 +162,7 @@ def test_a_task_that_no_instance_can_hold_is_refused_at_once(ray_here):
 
 def where(block: FileBlock) -> str:
     import ray
+
     from raysm.contract.names import LABEL_HOST
 
     return ray.get_runtime_context().get_node_labels()[LABEL_HOST]
@@ -170,6 +171,17 @@ def where(block: FileBlock) -> str:
 def test_a_block_bound_to_an_instance_runs_there(ray_here):
     block = FileBlock(channel="images", name="a", size_bytes=0, host="algo-1")
     assert list(map_blocks(where, [block])) == [(block, "algo-1")]
+
+
+def test_a_block_whose_instance_stays_away_is_given_up():
+    block = FileBlock(channel="images", name="a", size_bytes=0, host="algo-2")
+    presence = _Presence()
+    presence.check([block, RowBlock(0, 1)], {"algo-1"}, 0.0)
+    presence.check([block], {"algo-1", "algo-2"}, 50.0)
+    presence.check([block], {"algo-1"}, 100.0)
+    presence.check([block], {"algo-1"}, 160.0)
+    with pytest.raises(InstanceLost, match="algo-2 has been away for 61 s, and only it has file images/a on algo-2"):
+        presence.check([block], {"algo-1"}, 161.0)
 
 
 def threads(block: RowBlock) -> str | None:

@@ -7,6 +7,7 @@ scratch folder of the instance, streamed: tables and compressed archives as ``.n
 arrays.
 """
 
+import errno
 import hashlib
 import json
 import re
@@ -22,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from raysm.errors import InvalidInput
+from raysm.errors import InvalidInput, NoRoom
 from raysm.workloads.similarity import archives, tables
 from raysm.workloads.similarity.npy import RowWriter, map_array, read_header, write_rows
 from raysm.workloads.similarity.score import Rows
@@ -273,7 +274,9 @@ def _converted(file: Path, scratch: Path, id_column: str | None) -> Path:
     try:
         _convert(file, beside, id_column)
         beside.rename(folder)
-    except OSError:
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise NoRoom(f"the disk of {scratch} became full while {file.name} was converted to rows") from error
         if not folder.exists():
             raise
     finally:

@@ -45,7 +45,7 @@ def measured(function: Callable[[Context, Any], Mapping[str, NDArray[Any]]], con
 
 def encode_part(part: Part) -> Buffers:
     """Turn a part into bytes: one line of JSON, then the arrays, each on a 64-byte boundary."""
-    arrays = {name: np.ascontiguousarray(array) for name, array in part.arrays.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in part.arrays.items()}
     line = json.dumps(
         {
             "arrays": [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()],

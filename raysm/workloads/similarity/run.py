@@ -329,7 +329,7 @@ def _full(work: _Run) -> tuple[ResultFile, ...]:
                 shape=(rows, rows),
                 bytes=target.stat().st_size,
                 sha256=sha256_of(target),
-                how_to_read=f'numpy.load("{target.name}", mmap_mode="r")',
+                how_to_read=f'import numpy; scores = numpy.load("{target.name}", mmap_mode="r")',
             )
             pace.reach(rows)
     finally:

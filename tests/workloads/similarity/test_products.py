@@ -11,6 +11,7 @@ from tests.support.similarity import kinds_of_rows
 
 KINDS = kinds_of_rows(rows=60)
 
+
 def tile(rows):
     found = prepare(rows)
     return Tile(start=0, rows=scaled(rows, found.exponents), norms=found.norms), found.whole

@@ -1,0 +1,139 @@
+"""Child processes: statuses, orphans, and nobody left."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from raysm.bootstrap.children import Children, descendants, signal_name
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and prctl")
+
+
+def python(code):
+    return [sys.executable, "-S", "-c", code]
+
+
+def with_children(scenario):
+    async def main():
+        children = Children()
+        try:
+            return await scenario(children)
+        finally:
+            await children.end_all(0)
+            children.close()
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [("pass", 0), ("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9)]
+)
+def test_a_child_s_own_status_is_known(code, status):
+    async def scenario(children):
+        return await children.start(python(code), os.environ).wait(20)
+
+    assert with_children(scenario) == status
+
+
+def test_a_hundred_children_that_end_at_once_lose_no_status():
+    async def scenario(children):
+        started = [children.start(["/bin/sh", "-c", f"exit {i}"], os.environ) for i in range(100)]
+        return [await child.wait(30) for child in started]
+
+    assert with_children(scenario) == list(range(100))
+
+
+@linux_only
+def test_orphans_are_reaped_beside_the_own_children():
+    async def scenario(children):
+        orphan = "import os, time\nif os.fork() == 0:\n    time.sleep(.2); os._exit(7)\nos._exit(5)"
+        child = children.start(python(orphan), os.environ)
+        assert await child.wait(20) == 5
+        until = time.monotonic() + 10
+        while children.reaped == 0 and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+        return children.reaped
+
+    assert with_children(scenario) == 1
+
+
+def test_a_child_has_a_group_of_its_own():
+    async def scenario(children):
+        child = children.start(["/bin/sleep", "60"], os.environ)
+        return os.getpgid(child.pid) == child.pid != os.getpgid(0)
+
+    assert with_children(scenario)
+
+
+@linux_only
+def test_every_descendant_is_ended_even_one_that_ignores_sigterm_in_a_session_of_its_own():
+    code = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen(["sleep", "60"], start_new_session=True)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+    async def scenario(children):
+        child = children.start(python(code), os.environ, stdout=subprocess.PIPE)
+        assert child.stdout.readline() == b"ready\n"
+        child.stdout.close()
+        below = descendants(os.getpid())
+        begun = time.monotonic()
+        await children.end_all(0.3)
+        return child.status, len(below), descendants(os.getpid()), time.monotonic() - begun
+
+    status, below, left, took_s = with_children(scenario)
+    assert (status, left) == (-9, [])
+    assert below >= 2
+    assert 0.3 <= took_s < 3
+
+
+@linux_only
+def test_a_child_dies_with_its_parent_even_if_that_is_killed(tmp_path):
+    code = """
+import asyncio, os
+from raysm.bootstrap.children import Children
+async def main():
+    print(Children().start(["/bin/sleep", "60"], os.environ).pid, flush=True)
+    await asyncio.sleep(60)
+asyncio.run(main())
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        pid = int(parent.stdout.readline())
+        assert Path(f"/proc/{pid}").exists()
+        parent.send_signal(signal.SIGKILL)
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        stat = Path(f"/proc/{pid}/stat")
+        if not stat.exists() or ") Z " in stat.read_text():
+            return
+        time.sleep(0.02)
+    pytest.fail("the child outlives its parent")
+
+
+def test_a_program_that_is_not_there_is_an_error_or_a_status():
+    async def scenario(children):
+        try:
+            return await children.start(["/no/such/program"], os.environ, stderr=subprocess.DEVNULL).wait(20)
+        except OSError:
+            return 1
+
+    assert with_children(scenario) == 1
+
+
+def test_descendants_are_found_by_their_parents():
+    parents = {2: 1, 3: 2, 4: 2, 5: 4, 6: 1, 7: 99}
+    assert sorted(descendants(2, lambda: parents)) == [3, 4, 5]
+
+
+def test_signals_have_names():
+    assert (signal_name(9), signal_name(15)) == ("SIGKILL", "SIGTERM")
+    assert signal_name(63).startswith("signal 63")

@@ -1,0 +1,377 @@
+"""The control channel: who is taken, who is refused, and when somebody is lost."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from raysm.bootstrap import control
+from raysm.bootstrap.control import HeadControl, Identity, Joined, Left, Lost, Mismatch, Refused, Told
+from raysm.bootstrap.wire import MAX_LINE, TokenRefused
+from tests.support import swarm
+
+TOKEN = b"a secret of this test"
+IDENTITY = Identity(payload="p", python="3.11.7", ray="2.60.0", raysm="0.1")
+BEAT_S = 0.1
+
+
+class Reports:
+    """What was reported, and a way to wait for it."""
+
+    def __init__(self):
+        self.all = []
+        self._more = asyncio.Event()
+
+    def __call__(self, report):
+        self.all.append(report)
+        self._more.set()
+
+    async def wait_for(self, wanted, timeout_s=10):
+        async def look():
+            while not (found := [report for report in self.all if wanted(report)]):
+                self._more.clear()
+                await self._more.wait()
+            return found[0]
+
+        return await asyncio.wait_for(look(), timeout_s)
+
+
+@contextlib.asynccontextmanager
+async def head(hosts=("algo-2", "algo-3"), identity=IDENTITY, beat_s=BEAT_S, token=TOKEN):
+    reports = Reports()
+    server = HeadControl(token=token, identity=identity, hosts=hosts, report=reports, beat_s=beat_s)
+    await server.start("127.0.0.1", 0)
+    try:
+        yield server, reports
+    finally:
+        await server.close()
+
+
+async def join(server, host="algo-2", token=TOKEN, identity=IDENTITY, beat_s=BEAT_S):
+    return await control.join(
+        lambda: asyncio.open_connection("127.0.0.1", server.port, limit=MAX_LINE),
+        token=token,
+        host=host,
+        head="algo-1",
+        identity=identity,
+        beat_s=beat_s,
+    )
+
+
+@contextlib.asynccontextmanager
+async def running(worker):
+    reports = Reports()
+    task = asyncio.create_task(worker.run(reports))
+    try:
+        yield reports
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await worker.leave()
+
+
+def test_messages_travel_both_ways_after_a_worker_has_joined():
+    async def scenario():
+        async with head() as (server, reports):
+            worker = await join(server)
+            async with running(worker) as heard:
+                await reports.wait_for(lambda report: report == Joined("algo-2"))
+                server.tell("algo-2", {"kind": "ray", "port": 1})
+                worker.tell({"kind": "hello again"})
+                told = await heard.wait_for(lambda report: isinstance(report, Told))
+                assert told == Told("algo-1", {"kind": "ray", "port": 1})
+                assert await reports.wait_for(lambda report: report == Told("algo-2", {"kind": "hello again"}))
+                assert worker.addresses == ("127.0.0.1", "127.0.0.1")
+
+    asyncio.run(scenario())
+
+
+def test_a_wrong_token_is_refused():
+    async def scenario():
+        async with head() as (server, reports):
+            with pytest.raises(TokenRefused, match="refuses this instance's token"):
+                await join(server, token=b"another")
+            assert (server.refused, server.joined, reports.all) == (1, frozenset(), [])
+
+    asyncio.run(scenario())
+
+
+def test_a_head_that_does_not_know_the_token_is_refused_by_the_worker():
+    async def impostor(reader, writer):
+        writer.write(b'{"raysm": 1, "nonce": "00"}\n')
+        await reader.readline()
+        writer.write(b'{"proof": "00"}\n')
+        writer.close()
+
+    async def scenario():
+        server = await asyncio.start_server(impostor, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(TokenRefused, match="does not know this job's token"):
+            await control.join(
+                lambda: asyncio.open_connection("127.0.0.1", port),
+                token=TOKEN,
+                host="algo-2",
+                head="algo-1",
+                identity=IDENTITY,
+            )
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(scenario())
+
+
+class Spy:
+    """Passes bytes between a worker and the head, keeps them, and changes what it is told to."""
+
+    def __init__(self, port, change=lambda data: data):
+        self.seen, self._port, self._change = b"", port, change
+        self._tasks = []
+
+    async def __call__(self, reader, writer):
+        onward, back = await asyncio.open_connection("127.0.0.1", self._port)
+        self._tasks.append(asyncio.create_task(self._pump(onward, writer, lambda data: data)))
+        await self._pump(reader, back, self._change)
+        await self._tasks[0]
+
+    async def _pump(self, source, sink, change):
+        with contextlib.suppress(ConnectionError):
+            while data := await source.read(65536):
+                self.seen += data
+                sink.write(change(data))
+        sink.close()
+
+
+async def through(spy, server):
+    relay = await asyncio.start_server(spy, "127.0.0.1", 0)
+    port = relay.sockets[0].getsockname()[1]
+    worker = await control.join(
+        lambda: asyncio.open_connection("127.0.0.1", port, limit=MAX_LINE),
+        token=TOKEN,
+        host="algo-2",
+        head="algo-1",
+        identity=IDENTITY,
+        beat_s=BEAT_S,
+    )
+    return relay, worker
+
+
+def test_the_token_never_crosses_the_wire():
+    async def scenario():
+        async with head() as (server, _):
+            spy = Spy(server.port)
+            relay, worker = await through(spy, server)
+            async with running(worker):
+                pass
+            relay.close()
+        assert b"hello" in spy.seen
+        assert TOKEN not in spy.seen
+        assert TOKEN.hex().encode() not in spy.seen
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda data: data.replace(b"harmless", b"harmful!"), lambda data: data * 2 if b"harmless" in data else data],
+)
+def test_a_message_that_is_changed_or_repeated_on_its_way_ends_the_connection(change):
+    async def scenario():
+        async with head() as (server, reports):
+            relay, worker = await through(Spy(server.port, change), server)
+            async with running(worker):
+                worker.tell({"kind": "harmless"})
+                lost = await reports.wait_for(lambda report: isinstance(report, Lost))
+                assert lost.reason == "a message was changed on its way, or was sent by somebody else"
+                assert sum(report == Told("algo-2", {"kind": "harmless"}) for report in reports.all) <= 1
+            relay.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("said", "closes"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", True),
+        (b"x" * 100_000, True),
+        (b'{"host": "' + b"x" * 2000 + b'"}\n', True),
+        (b"[]\n", True),
+        (b'{"host": "algo-2", "nonce": "\\ud800", "proof": "\\ud800"}\n', True),
+        (b"[" * 5000 + b"\n", True),
+    ],
+)
+def test_a_stranger_who_talks_nonsense_is_dropped_and_hears_nothing_of_the_job(said, closes):
+    async def scenario():
+        async with head() as (server, reports):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            greeting = await reader.readline()
+            writer.write(said)
+            with contextlib.suppress(ConnectionError):
+                rest = await asyncio.wait_for(reader.read(), 5)
+                assert rest in (b"", b'{"refused": "token"}\n')
+            writer.close()
+            assert b"nonce" in greeting
+            assert reports.all == []
+            assert closes
+
+    asyncio.run(scenario())
+
+
+def test_strangers_who_say_nothing_do_not_keep_workers_out():
+    async def scenario():
+        async with head(hosts=["algo-2"]) as (server, reports):
+            strangers = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(200)]
+            refused = [reader for reader, _ in strangers if await reader.read(1) == b""]
+            assert len(refused) == 200 - 1 - control.SPARE_STRANGERS
+            strangers[0][1].close()
+            await asyncio.sleep(0)
+            for _ in range(100):
+                try:
+                    worker = await join(server)
+                    break
+                except (OSError, asyncio.TimeoutError):
+                    await asyncio.sleep(0.02)
+            async with running(worker):
+                assert reports.all == [Joined("algo-2")]
+            for _, writer in strangers:
+                writer.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"ray": "2.59.0"}, "algo-2 does not fit: it has ray 2.59.0, the head has ray 2.60.0"),
+        ({"python": "3.11.8"}, "it has python 3.11.8, the head has python 3.11.7"),
+        ({"raysm": "9"}, "it has raysm 9, the head has raysm 0.1"),
+        ({"payload": "q"}, "its payload is not the head's: the digests differ"),
+    ],
+)
+def test_a_worker_with_another_payload_or_version_is_refused_with_the_reason(change, words):
+    async def scenario():
+        async with head() as (server, reports):
+            with pytest.raises(Refused) as caught:
+                await join(server, identity=replace(IDENTITY, **change))
+            assert words in str(caught.value)
+            assert reports.all == [Mismatch("algo-2", str(caught.value))]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("host", "words"), [("algo-9", "is no worker of this job"), ("algo-2", "has joined already")])
+def test_only_expected_workers_join_and_each_of_them_once(host, words):
+    async def scenario():
+        async with head() as (server, _):
+            first = await join(server)
+            async with running(first):
+                with pytest.raises(Refused, match=words):
+                    await join(server, host=host)
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_closes_its_connection_is_lost_at_once():
+    async def scenario():
+        async with head(beat_s=10) as (server, reports):
+            worker = await join(server, beat_s=10)
+            worker._peer.line.abort()
+            assert await reports.wait_for(lambda report: report == Lost("algo-2", "closed its connection"), 1)
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_falls_silent_is_lost_after_three_beats():
+    async def scenario():
+        async with head() as (server, reports):
+            worker = await join(server)  # and nobody lets it beat
+            begun = time.monotonic()
+            assert await reports.wait_for(lambda report: report == Lost("algo-2", "missed 3 heartbeats"))
+            assert 3 * BEAT_S < time.monotonic() - begun < 8 * BEAT_S
+            worker._peer.line.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_knows_that_a_silent_head_is_lost():
+    async def scenario():
+        async with head(beat_s=60) as (server, _):
+            async with running(await join(server)) as heard:
+                assert await heard.wait_for(lambda report: report == Lost("algo-1", "missed 3 heartbeats"))
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_says_goodbye_has_left():
+    async def scenario():
+        async with head() as (server, reports):
+            async with running(await join(server)):
+                pass
+            assert await reports.wait_for(lambda report: report == Left("algo-2"))
+            assert server.joined == frozenset()
+
+    asyncio.run(scenario())
+
+
+def test_a_head_that_was_itself_stopped_does_not_take_its_workers_for_lost():
+    async def scenario():
+        async with head() as (server, reports):
+            async with running(await join(server)):
+                await asyncio.sleep(2 * BEAT_S)
+                time.sleep(8 * BEAT_S)  # the whole loop: nobody could have been heard
+                await asyncio.sleep(6 * BEAT_S)
+                assert server.joined == {"algo-2"}
+                assert not [report for report in reports.all if isinstance(report, Lost)]
+
+    asyncio.run(scenario())
+
+
+def test_a_thousand_workers_join_beat_and_one_that_freezes_is_found_in_five_seconds(tmp_path, capsys):
+    token = tmp_path / "token"
+    token.write_bytes(TOKEN)
+    hosts = [f"algo-{i}" for i in range(2, 1002)]
+
+    async def scenario():
+        async with head(hosts, swarm.IDENTITY, beat_s=1.0) as (server, reports):
+            begun = time.monotonic()
+            program = [sys.executable, "-m", "tests.support.swarm", str(server.port), str(token), "1000", "500"]
+            swarm_process = await asyncio.create_subprocess_exec(
+                *program,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                cwd=Path(__file__).parents[2],
+            )
+            assert await asyncio.wait_for(swarm_process.stdout.readline(), 60) == b"joined 1000\n"
+            joined_s = time.monotonic() - begun
+            assert len(server.joined) == 1000
+            with pytest.raises(TokenRefused):
+                await join(server, token=b"another")
+            cpu, wall = time.process_time(), time.monotonic()
+            await asyncio.sleep(4)
+            cpu, wall = time.process_time() - cpu, time.monotonic() - wall
+            assert len(server.joined) == 1000
+            frozen = time.monotonic()
+            swarm_process.stdin.write(b"freeze\n")
+            assert await reports.wait_for(lambda report: report == Lost("algo-500", "missed 3 heartbeats"))
+            found_s = time.monotonic() - frozen
+            assert found_s < 5
+            server.tell_all({"kind": "done"})
+            swarm_process.stdin.write(b"end\n")
+            assert await asyncio.wait_for(swarm_process.stdout.readline(), 30) == b"done 999\n"
+            assert await swarm_process.wait() == 0
+            swarm_process.stdin.close()
+            with contextlib.suppress(ConnectionError):
+                await swarm_process.stdin.wait_closed()
+            return joined_s, cpu / wall, found_s
+
+    joined_s, cpu_share, found_s = asyncio.run(scenario())
+    with capsys.disabled():
+        print(
+            f"\n1,000 workers: joined in {joined_s:.1f} s, {cpu_share:.1%} of one CPU for the head's heartbeats,"
+            f" the frozen one found after {found_s:.1f} s"
+        )

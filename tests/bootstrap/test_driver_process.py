@@ -1,0 +1,39 @@
+"""The driver's output."""
+
+import asyncio
+import os
+import sys
+
+from raysm.bootstrap.children import Children
+from raysm.bootstrap.driver_process import TAIL_BYTES, DriverProcess
+
+
+def run(code, tmp_path):
+    async def scenario():
+        children = Children()
+        driver = DriverProcess(children, [sys.executable, "-S", "-c", code], os.environ, tmp_path)
+        status = await driver.child.wait(20)
+        tail = driver.tail()
+        await children.end_all(0)
+        driver.close()
+        children.close()
+        return status, tail
+
+    return asyncio.run(scenario())
+
+
+def test_stderr_goes_on_to_the_log_and_its_end_is_kept(tmp_path, capfdbinary):
+    status, tail = run("import sys; sys.stderr.write('x' * 20000 + 'the end'); sys.exit(2)", tmp_path)
+    assert status == 2
+    assert len(tail) == TAIL_BYTES
+    assert tail.endswith("xthe end")
+    assert len(capfdbinary.readouterr().err) == 20007
+
+
+def test_the_driver_runs_in_the_folder_of_the_source(tmp_path):
+    assert run("import os, sys; sys.stderr.write(os.getcwd())", tmp_path) == (0, str(tmp_path.resolve()))
+
+
+def test_a_grandchild_that_keeps_stderr_open_holds_nobody_up(tmp_path):
+    status, tail = run("import subprocess, sys; subprocess.Popen(['sleep', '60']); sys.stderr.write('said')", tmp_path)
+    assert (status, tail) == (0, "said")

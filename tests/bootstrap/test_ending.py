@@ -1,0 +1,77 @@
+"""Exit codes and failure texts."""
+
+import pytest
+
+from raysm.bootstrap.ending import Ending, ending_of_driver, ending_of_error, one_line
+from raysm.contract.result import Failure
+from raysm.errors import ClusterNotFormed, InvalidConfig, InvalidPayload, MissingDependency
+
+GIB = 2**30
+
+
+def of_driver(tmp_path, status, *, tail="", kills=None):
+    return ending_of_driver(status, tmp_path / "failure.json", tail, 4 * GIB, kills)
+
+
+def test_zero_is_no_failure(tmp_path):
+    assert of_driver(tmp_path, 0, tail="noise") == Ending(0)
+
+
+def test_the_driver_s_own_record_is_the_reason(tmp_path):
+    Failure(error_type="ValueError", message="bad", remote_traceback="trace", exit_code=1).write(
+        tmp_path / "failure.json"
+    )
+    assert of_driver(tmp_path, 1) == Ending(1, "ValueError: bad\ntrace")
+
+
+def test_a_torn_record_is_passed_over(tmp_path):
+    (tmp_path / "failure.json").write_text("{")
+    assert of_driver(tmp_path, 4, tail="last words\n") == Ending(4, "the driver exited with code 4\nlast words")
+
+
+def test_a_long_tail_is_cut_at_its_beginning_to_1024_characters(tmp_path):
+    reason = of_driver(tmp_path, 3, tail="x" * 5000 + "the end").reason
+    assert len(reason) == 1024
+    assert reason.startswith("the driver exited with code 3\n…xxx")
+    assert reason.endswith("the end")
+
+
+def test_sigkill_is_told_with_the_memory_and_the_kernel_s_count(tmp_path):
+    ending = of_driver(tmp_path, -9, kills=2)
+    assert ending.exit_code == 137
+    assert ending.reason == (
+        "the driver was killed by SIGKILL: most likely out of memory (this instance has 4.0 GiB;"
+        " the kernel ended 2 of its processes for that meanwhile)"
+    )
+
+
+def test_another_signal_is_named(tmp_path):
+    assert of_driver(tmp_path, -11) == Ending(139, "the driver was killed by SIGSEGV")
+
+
+@pytest.mark.parametrize("error", [InvalidConfig("a"), InvalidPayload("a"), MissingDependency("a")])
+def test_what_could_not_begin_exits_two(error):
+    assert ending_of_error(error) == Ending(2, "a")
+
+
+def test_a_cluster_that_did_not_form_exits_one():
+    assert ending_of_error(ClusterNotFormed("2 of 3")) == Ending(1, "2 of 3")
+
+
+def test_an_error_of_our_own_has_its_class_and_no_traceback():
+    ending = ending_of_error(ZeroDivisionError("division by zero"))
+    assert ending.exit_code == 1
+    assert ending.reason.startswith("ZeroDivisionError: division by zero (an error inside raysm's bootstrap")
+
+
+def test_a_reason_is_one_line_of_printable_characters_however_long_the_error_is():
+    assert one_line(ValueError("a\n b\x00c")) == "a b?c"
+    assert one_line(ValueError()) == "ValueError"
+    assert len(one_line(ValueError("x" * 9999))) == 1024
+
+
+def test_a_reason_on_a_full_or_missing_disk_is_no_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    Ending(1, "why").write(tmp_path / "file" / "failure")
+    Ending(1, "why").write(tmp_path / "output" / "failure")
+    assert (tmp_path / "output" / "failure").read_text() == "why"

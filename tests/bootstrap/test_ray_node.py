@@ -1,0 +1,165 @@
+"""The command line of a Ray node, and why it ended."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from raysm import Cluster, InstanceGroup, Ports
+from raysm.bootstrap import environment
+from raysm.bootstrap.children import Children
+from raysm.bootstrap.ray_node import Capacity, RayNode, detect_capacity, ray_version, start_arguments
+from raysm.bootstrap.resources import ObjectStore
+from tests.support.bootstraps import NODE_PORTS, write_training
+
+CAPACITY = Capacity(cpus=4, gpus=2, memory_bytes=1000, object_store=ObjectStore(bytes=300, folder=None))
+GROUPS = [
+    {"instance_group_name": "work, hard", "instance_type": "ml.g5.xlarge", "hosts": ["algo-2", "algo-10"]},
+    {"instance_group_name": "head", "instance_type": "ml.t3.medium", "hosts": ["algo-1"]},
+]
+
+
+def told(base, host, **variables):
+    write_training(base, host, ["algo-1", "algo-10", "algo-2"], instance_groups=GROUPS)
+    return environment.read({"SAGEMAKER_BASE_DIR": str(base)} | variables)
+
+
+def arguments(
+    base, host="algo-1", *, cluster=None, ports=None, capacity=CAPACITY, head_address=None, address="10.0.0.1"
+):
+    return start_arguments(
+        environment=told(base, host),
+        cluster=cluster or Cluster(count=3),
+        ports=ports or Ports(),
+        capacity=capacity,
+        head_address=head_address,
+        node_address=address,
+    )
+
+
+def test_the_head_listens_on_the_ports_of_the_request(tmp_path):
+    found = arguments(tmp_path)
+    assert found[:3] == ["start", "--block", "--head"]
+    assert {
+        "--port=6379",
+        "--dashboard-port=8265",
+        "--dashboard-host=0.0.0.0",
+        "--node-ip-address=10.0.0.1",
+        "--node-manager-port=6381",
+        "--object-manager-port=6382",
+        "--runtime-env-agent-port=6383",
+        "--dashboard-agent-listen-port=6384",
+        "--dashboard-agent-grpc-port=6385",
+        "--metrics-export-port=6386",
+        "--min-worker-port=10002",
+        "--max-worker-port=19999",
+        "--num-cpus=4",
+        "--num-gpus=2",
+        "--memory=700",
+        "--object-store-memory=300",
+        "--temp-dir=/tmp/ray",
+        "--disable-usage-stats",
+    } <= set(found)
+
+
+def test_a_worker_joins_by_address_and_says_nothing_of_the_head_s_ports(tmp_path):
+    found = arguments(tmp_path, "algo-10", head_address="10.0.0.1:6379", address="10.0.0.3")
+    assert "--address=10.0.0.1:6379" in found
+    assert "--head" not in found
+    assert not [text for text in found if text.startswith(("--port=", "--dashboard-port=", "--dashboard-host="))]
+
+
+def test_a_node_says_its_host_group_type_and_rank(tmp_path):
+    found = arguments(tmp_path, "algo-10", head_address="10.0.0.1:6379")
+    labels = next(text for text in found if text.startswith("--labels="))
+    assert labels == (
+        "--labels=raysm.io/host=algo-10,raysm.io/group=work__hard,raysm.io/instance-type=ml.g5.xlarge,raysm.io/rank=2"
+    )
+    resources = json.loads(next(text for text in found if text.startswith("--resources=")).removeprefix("--resources="))
+    assert resources == {"host:algo-10": 1, "group:work_ hard": 1, "instance_type:ml.g5.xlarge": 1}
+
+
+def test_a_head_that_only_coordinates_offers_no_cpu_and_no_gpu(tmp_path):
+    groups = (InstanceGroup("head", "ml.t3.medium", 1), InstanceGroup("work, hard", "ml.g5.xlarge", 2))
+    cluster = Cluster(groups=groups, head="head", coordinator_only=True)
+    assert {"--num-cpus=0", "--num-gpus=0"} <= set(arguments(tmp_path, cluster=cluster))
+    worker = arguments(tmp_path, "algo-2", cluster=cluster, head_address="10.0.0.1:6379")
+    assert {"--num-cpus=4", "--num-gpus=2"} <= set(worker)
+
+
+def test_port_zero_leaves_the_choice_to_ray(tmp_path):
+    ports = Ports(**dict.fromkeys(NODE_PORTS, 0))
+    found = arguments(tmp_path, "algo-2", ports=ports, head_address="10.0.0.1:6379")
+    assert [text for text in found if "-port=" in text] == ["--dashboard-agent-listen-port=0"]
+
+
+def test_an_instance_on_loopback_keeps_its_dashboard_there(tmp_path):
+    found = arguments(tmp_path, address=None)
+    assert "--dashboard-host=127.0.0.1" in found
+    assert not [text for text in found if text.startswith("--node-ip-address")]
+
+
+def test_an_object_store_on_a_disk_is_said_to_ray(tmp_path):
+    store = Capacity(cpus=1, gpus=0, memory_bytes=9, object_store=ObjectStore(bytes=3, folder=Path("/disk")))
+    assert "--plasma-directory=/disk" in arguments(tmp_path, capacity=store)
+
+
+def test_every_option_is_one_that_this_ray_knows(tmp_path):
+    known = subprocess.run(
+        [sys.executable, "-m", "raysm.bootstrap.ray_start", "start", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    ).stdout
+    hidden = {"--memory", "--resources", "--labels"}  # documented by Ray, left out of its help
+    options = {text.split("=")[0] for text in arguments(tmp_path)[1:]}
+    assert {option for option in options - hidden if option not in known} == set()
+
+
+def test_what_the_variables_say_wins_over_what_is_detected(tmp_path):
+    for name in ("proc", "dev/shm"):
+        (tmp_path / "root" / name).mkdir(parents=True)
+    (tmp_path / "root/proc/meminfo").write_text("MemTotal: 8388608 kB\n")
+    variables = {"RAYSM_CPUS": "3", "RAYSM_MEMORY_BYTES": "4000000000", "RAYSM_OBJECT_STORE_BYTES": "90000000"}
+    found = detect_capacity(told(tmp_path, "algo-1", **variables), {"CUDA_VISIBLE_DEVICES": "0"}, tmp_path / "root")
+    assert (found.cpus, found.gpus, found.memory_bytes, found.object_store.bytes) == (3, 1, 4 * 10**9, 90_000_000)
+    detected = detect_capacity(told(tmp_path, "algo-1"), {"CUDA_VISIBLE_DEVICES": ""}, tmp_path / "root")
+    assert (detected.gpus, detected.memory_bytes) == (0, 8 * 2**30)
+    assert detected.cpus >= 1
+
+
+@pytest.mark.parametrize(
+    ("printed", "why"),
+    [
+        (
+            "2026-01-01 10:00:00,000\tERR scripts.py:1307 -- Some Ray subprocesses exited unexpectedly:\n"
+            "2026-01-01 10:00:00,000\tERR scripts.py:1311 --   raylet [exit code=-9]\n"
+            "2026-01-01 10:00:00,000\tERR scripts.py:1315 -- Remaining processes will be killed.\n",
+            "raylet [exit code=-9]",
+        ),
+        ("Traceback (most recent call last):\n  File x\nValueError: no such port\n", "File x ValueError: no such port"),
+        ("", "it exited with code 1 without a word"),
+    ],
+)
+def test_why_a_node_ended_is_what_ray_said_last(printed, why):
+    async def scenario():
+        children = Children()
+        code = f"import sys; sys.stdout.write({printed!r}); sys.exit(1)"
+        node = RayNode(children, [sys.executable, "-S", "-c", code], os.environ)
+        await asyncio.wait_for(node.ended, 20)
+        said = node.why()
+        node.close()
+        children.close()
+        return said
+
+    assert asyncio.run(scenario()) == why
+
+
+def test_the_version_of_ray_is_known_without_importing_it():
+    code = "import sys; from raysm.bootstrap.ray_node import ray_version; ray_version(); print('ray' in sys.modules)"
+    assert ray_version().startswith("2.")
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -1,0 +1,159 @@
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import raysm
+from raysm.contract.events import Metric, Progress, State
+from raysm.contract.result import Manifest
+from raysm.errors import InvalidInput
+from raysm.request import Similarity
+from raysm.workloads.similarity.context import Place, Source
+from raysm.workloads.similarity.matrix import digest
+from raysm.workloads.similarity.run import Folders, run
+from tests.support.reference import neighbors, pairs, score_rows
+from tests.support.similarity import kinds_of_rows, saved
+
+ROWS = kinds_of_rows(rows=600)["duplicates"]
+
+
+class Stopped(Exception):
+    """Stands for the end of an instance in the middle of the work."""
+
+
+def go(source, folder, announce=lambda event: None, **workload):
+    folders = Folders(result=folder / "result", records=folder / "records")
+    return run(Similarity(**workload), job="job", source=source, folders=folders, announce=announce)
+
+
+def stop_at(done):
+    def announce(event):
+        if isinstance(event, Progress) and event.phase == "similarity" and event.done >= done:
+            raise Stopped
+
+    return announce
+
+
+def test_top_k_leaves_a_table_and_a_manifest(ray_here, tmp_path):
+    events = []
+    source = saved(ROWS, tmp_path)
+    manifest = go(source, tmp_path, events.append, top_k=4)
+    table = pq.read_table(tmp_path / "result" / "neighbors.parquet")
+    assert table.schema.field("neighbors").type.list_size == 4
+    assert table.schema.field("neighbors").type.value_type == pa.int64()
+    assert table.schema.field("similarities").type.value_type == pa.float32()
+    expected = neighbors(ROWS, 4)
+    assert table["row"].to_pylist() == list(range(600))
+    assert np.array_equal(table["neighbors"].to_pylist(), expected[0])
+    assert np.array_equal(np.array(table["similarities"].to_pylist(), dtype=np.float32), expected[1])
+    assert Manifest.read(tmp_path / "result") == manifest
+    assert manifest.instances == ("algo-1",)
+    assert manifest.inputs["matrix"]["sha256"] == digest(source.place.channel)
+    assert manifest.versions["raysm"] == raysm.__version__
+    assert list(manifest.phases_s) == ["load", "prepare", "similarity", "gathering"]
+    assert manifest.files[0].shape == (600, 4)
+    assert [event.name for event in events if isinstance(event, State)] == ["running", "gathering"]
+    done = [event.done for event in events if isinstance(event, Progress) and event.phase == "similarity"]
+    assert (done[0], done[-1], sorted(done)) == (0, 600, done)
+    assert [event.host for event in events if isinstance(event, Metric)] == ["algo-1"]
+    assert sorted(file.name for file in (tmp_path / "result").iterdir()) == ["manifest.json", "neighbors.parquet"]
+    assert not (tmp_path / "records").exists()
+
+
+@pytest.mark.parametrize("workload", [{"top_k": 7}, {"threshold": 0.5}, {"full": True}])
+def test_the_bytes_do_not_depend_on_the_blocks(ray_here, tmp_path, workload):
+    source = saved(ROWS, tmp_path)
+    sizes = [None, 37, 600, 5000]
+    found = [go(source, tmp_path / str(rows), block_rows=rows, **workload).files[0].sha256 for rows in sizes]
+    assert len(set(found)) == 1
+
+
+def test_threshold_leaves_the_pairs_in_order(ray_here, tmp_path):
+    go(saved(ROWS, tmp_path), tmp_path, threshold=0.5, block_rows=100)
+    table = pq.read_table(tmp_path / "result" / "pairs.parquet")
+    assert table.schema.names == ["row", "neighbor", "similarity"]
+    found = zip(*(table[name].to_pylist() for name in table.schema.names), strict=True)
+    assert [(i, j, np.float32(s)) for i, j, s in found] == pairs(ROWS, 0.5)
+
+
+def test_a_threshold_that_nothing_reaches_leaves_an_empty_table(ray_here, tmp_path):
+    manifest = go(saved(np.eye(20), tmp_path), tmp_path, threshold=0.5)
+    assert manifest.files[0].shape == (0,)
+    assert pq.read_table(tmp_path / "result" / "pairs.parquet").num_rows == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_full_leaves_every_score(ray_here, tmp_path, dtype):
+    go(saved(ROWS, tmp_path), tmp_path, full=True, dtype=dtype, block_rows=150)
+    found = np.load(tmp_path / "result" / "similarity.npy", mmap_mode="r")
+    assert found.dtype == dtype
+    assert np.array_equal(found, score_rows(ROWS, range(600)).astype(dtype))
+
+
+def test_ids_stand_beside_their_rows(ray_here, tmp_path):
+    names = [f"row {i}" for i in range(600)]
+    table = pa.table({"name": names, **{f"x{i}": ROWS[:, i] for i in range(24)}})
+    pq.write_table(table, tmp_path / "m.parquet")
+    source = Source(
+        channel="matrix", id_column="name", place=Place(tmp_path / "m.parquet", tmp_path / "scratch", "algo-1")
+    )
+    go(source, tmp_path / "top", top_k=2, id_column="name")
+    found = pq.read_table(tmp_path / "top" / "result" / "neighbors.parquet")
+    assert found.schema.names == ["row", "id", "neighbors", "similarities"]
+    assert found["id"].to_pylist() == names
+    manifest = go(source, tmp_path / "pairs", threshold=0.9, id_column="name")
+    assert [file.name for file in manifest.files] == ["pairs.parquet", "ids.parquet"]
+    assert pq.read_table(tmp_path / "pairs" / "result" / "ids.parquet")["id"].to_pylist() == names
+
+
+@pytest.mark.parametrize("workload", [{"top_k": 7}, {"threshold": 0.5}, {"full": True}])
+def test_a_restarted_job_goes_on_where_it_stopped(ray_here, tmp_path, workload):
+    source = saved(ROWS, tmp_path)
+    expected = go(source, tmp_path / "other", block_rows=60, **workload).files[0].sha256
+    with pytest.raises(Stopped):
+        go(source, tmp_path, stop_at(300), block_rows=60, **workload)
+    assert not (tmp_path / "result" / "manifest.json").exists()
+    recorded = {file: file.stat().st_mtime_ns for file in (tmp_path / "records").rglob("*") if file.name != "array"}
+    recorded = {file: time for file, time in recorded.items() if file.is_file()}
+    kept = []
+
+    def announce(event):
+        if isinstance(event, State) and event.name == "gathering":
+            kept.append({file: file.stat().st_mtime_ns for file in recorded})
+
+    assert go(source, tmp_path, announce, block_rows=60, **workload).files[0].sha256 == expected
+    assert len(recorded) >= 5
+    assert kept == [recorded]
+
+
+def test_a_full_matrix_that_was_damaged_while_away_is_computed_again(ray_here, tmp_path):
+    source = saved(ROWS, tmp_path)
+    with pytest.raises(Stopped):
+        go(source, tmp_path, stop_at(300), full=True, block_rows=60)
+    (array,) = (tmp_path / "records").rglob("array")
+    array.write_bytes(b"\1" * array.stat().st_size)
+    go(source, tmp_path, full=True, block_rows=60)
+    found = np.load(tmp_path / "result" / "similarity.npy")
+    assert np.array_equal(found, score_rows(ROWS, range(600)))
+
+
+def test_another_matrix_reuses_nothing(ray_here, tmp_path):
+    with pytest.raises(Stopped):
+        go(saved(ROWS, tmp_path / "a"), tmp_path, stop_at(300), top_k=3, block_rows=60)
+    other = ROWS[::-1].copy()
+    go(saved(other, tmp_path / "b"), tmp_path, top_k=3, block_rows=60)
+    table = pq.read_table(tmp_path / "result" / "neighbors.parquet")
+    assert table["neighbors"].to_pylist() == neighbors(other, 3)[0].tolist()
+
+
+def test_more_neighbors_than_there_are_rows_are_refused(ray_here, tmp_path):
+    with pytest.raises(InvalidInput, match="top_k=600 is more than the 599 other rows of a matrix of 600"):
+        go(saved(ROWS, tmp_path), tmp_path, top_k=600)
+    assert not (tmp_path / "result").exists()
+
+
+def test_the_first_bad_row_of_the_whole_matrix_is_named(ray_here, tmp_path):
+    rows = ROWS.copy()
+    rows[[250, 599], 3] = np.inf
+    with pytest.raises(InvalidInput, match=r"row 250 of the matrix \(counted from 0\) holds NaN or infinity"):
+        go(saved(rows, tmp_path), tmp_path, top_k=3)

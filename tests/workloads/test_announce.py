@@ -1,0 +1,20 @@
+from raysm.contract.events import Progress, State, parse
+from raysm.workloads.announce import Pace, announce
+
+
+def test_an_event_is_one_line_of_the_output(capsys):
+    event = State(name="running")
+    announce(event)
+    assert parse(capsys.readouterr().out) == event
+
+
+def test_progress_is_told_five_times_a_second_and_at_the_end():
+    now, told = [0.0], []
+    pace = Pace("similarity", 1000, "rows", told.append, clock=lambda: now[0])
+    for _ in range(1000):
+        now[0] += 0.001
+        pace.add(1)
+    assert all(isinstance(event, Progress) and event.total == 1000 for event in told)
+    assert [event.done for event in told][0] == 0
+    assert told[-1].done == 1000
+    assert len(told) <= 7

@@ -1,0 +1,100 @@
+import hashlib
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raysm.errors import NoRoom
+from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
+from raysm.workloads.gather import ArrayFile, check_room, move, regroup, sha256_of, write_parquet
+from raysm.workloads.similarity.npy import header
+
+SCHEMA = pa.schema([pa.field("x", pa.int64())])
+
+
+def tables(sizes):
+    start = 0
+    for size in sizes:
+        yield pa.table({"x": np.arange(start, start + size)}, SCHEMA)
+        start += size
+
+
+def test_room_is_checked_before_anything_is_written(tmp_path):
+    with pytest.raises(NoRoom, match=r"0.05 GB free, the result needs 0.06 GB; give the instance a larger volume"):
+        check_room([(tmp_path / "later", 30_000_000), (tmp_path, 30_000_000)], free=lambda path: 50_000_000)
+    assert check_room([(tmp_path, 30_000_000)], free=lambda path: 50_000_000) is None
+
+
+def test_no_real_disk_has_room_for_everything(tmp_path):
+    with pytest.raises(NoRoom):
+        check_room([(tmp_path, 1 << 60)])
+
+
+def test_a_parquet_file_is_written_whole_with_its_digest(tmp_path):
+    file = write_parquet(tmp_path / "x.parquet", SCHEMA, tables([3, 3, 1]), 5)
+    path = tmp_path / "x.parquet"
+    assert file.sha256 == hashlib.sha256(path.read_bytes()).hexdigest() == sha256_of(path)
+    assert (file.name, file.shape, file.bytes) == ("x.parquet", (7, 5), path.stat().st_size)
+    assert pq.read_table(path)["x"].to_pylist() == list(range(7))
+    assert pq.ParquetFile(path).metadata.num_row_groups == 3
+
+
+def test_a_file_that_fails_half_way_is_not_there(tmp_path):
+    def breaks():
+        yield from tables([3])
+        raise OSError("the part is gone")
+
+    with pytest.raises(OSError, match="the part is gone"):
+        write_parquet(tmp_path / "x.parquet", SCHEMA, breaks())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_becomes_full_is_said(tmp_path):
+    def fills():
+        yield from tables([3])
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(NoRoom, match=r"became full while x.parquet was written"):
+        write_parquet(tmp_path / "x.parquet", SCHEMA, fills())
+
+
+@given(sizes=st.lists(st.integers(0, 20), max_size=12), size=st.integers(1, 15))
+def test_regrouping_keeps_the_order_and_depends_on_the_total_alone(sizes, size):
+    values = np.arange(sum(sizes))
+    cuts = np.cumsum([0, *sizes])
+    chunks = ((values[a:b], -values[a:b]) for a, b in zip(cuts[:-1], cuts[1:], strict=True))
+    groups = list(regroup(chunks, size))
+    assert [len(group[0]) for group in groups[:-1]] == [size] * (len(groups) - 1)
+    assert np.concatenate([[], *(group[0] for group in groups)]).tolist() == values.tolist()
+    assert all(np.array_equal(group[0], -group[1]) for group in groups)
+    assert all(len(group[0]) for group in groups)
+
+
+@pytest.mark.parametrize("side", [3, 10])
+def test_tiles_land_at_their_places(tmp_path, side):
+    whole = np.random.default_rng(0).random((10, 10)).astype(np.float32)
+    array = ArrayFile(tmp_path / "a", header((10, 10), whole.dtype), 10, 10, whole.dtype)
+    for rows in row_blocks(10, side):
+        for columns in row_blocks(10, side):
+            values = whole[rows.start : rows.stop, columns.start : columns.stop]
+            digest = array.write(TileBlock(rows, columns), values)
+            assert array.holds(TileBlock(rows, columns), digest)
+    array.close()
+    move(tmp_path / "a", tmp_path / "a.npy")
+    assert np.array_equal(np.load(tmp_path / "a.npy", mmap_mode="r"), whole)
+
+
+def test_a_tile_that_is_not_the_recorded_one_is_noticed(tmp_path):
+    array = ArrayFile(tmp_path / "a", header((4, 4), np.dtype("f4")), 4, 4, np.dtype("f4"))
+    tile = TileBlock(RowBlock(0, 2), RowBlock(2, 4))
+    digest = array.write(tile, np.ones((2, 2)))
+    array.close()
+    content = bytearray((tmp_path / "a").read_bytes())
+    content[128 + 4 * 2] ^= 1
+    (tmp_path / "a").write_bytes(content)
+    again = ArrayFile(tmp_path / "a", header((4, 4), np.dtype("f4")), 4, 4, np.dtype("f4"))
+    assert not again.holds(tile, digest)
+    again.close()

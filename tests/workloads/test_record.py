@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+
+from raysm.errors import NoRoom
+from raysm.workloads.blocks import RowBlock
+from raysm.workloads.record import BlockRecord
+from raysm.workloads.similarity.parts import Part, decode_part, encode_part
+
+BLOCK = RowBlock(0, 10)
+
+
+def test_a_value_is_there_once_it_is_saved(tmp_path):
+    record = BlockRecord(tmp_path / "r", {"a": 1})
+    assert BLOCK not in record
+    with pytest.raises(KeyError, match="rows 0 to 9"):
+        record.load(BLOCK)
+    record.save(BLOCK, {"x": [1, 2]})
+    assert BLOCK in record
+    assert BlockRecord(tmp_path / "r", {"a": 1}).load(BLOCK) == {"x": [1, 2]}
+    assert RowBlock(0, 11) not in record
+
+
+def test_a_changed_request_reuses_nothing_and_leaves_nothing(tmp_path):
+    BlockRecord(tmp_path / "r", {"k": 1}).save(BLOCK, 1)
+    assert BLOCK not in BlockRecord(tmp_path / "r", {"k": 2})
+    assert BLOCK not in BlockRecord(tmp_path / "r", {"k": 1})
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "longer", "emptied"])
+def test_a_torn_file_is_not_trusted(tmp_path, damage):
+    record = BlockRecord(tmp_path / "r", {})
+    record.save(BLOCK, list(range(100)))
+    path = record.path(BLOCK)
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1 if damage == "changed" else 0
+    path.write_bytes({"cut": content[:-1], "longer": content + b"x", "emptied": b""}.get(damage, content))
+    again = BlockRecord(tmp_path / "r", {})
+    assert BLOCK not in again
+    assert not path.exists()
+
+
+def test_a_file_of_another_block_or_request_is_not_trusted(tmp_path):
+    record = BlockRecord(tmp_path / "r", {})
+    other = BlockRecord(tmp_path / "other", {"x": 1})
+    record.save(RowBlock(5, 6), "five")
+    other.save(BLOCK, "foreign")
+    record.path(BLOCK).write_bytes(record.path(RowBlock(5, 6)).read_bytes())
+    assert BLOCK not in BlockRecord(tmp_path / "r", {})
+    record.path(BLOCK).write_bytes(other.path(BLOCK).read_bytes())
+    assert BLOCK not in BlockRecord(tmp_path / "r", {})
+
+
+def test_what_a_crash_left_half_written_goes_away(tmp_path):
+    record = BlockRecord(tmp_path / "r", {})
+    (record.folder / ".half.partial").write_bytes(b"x")
+    assert list(BlockRecord(tmp_path / "r", {}).folder.iterdir()) == []
+
+
+def test_a_removed_record_leaves_no_folder(tmp_path):
+    record = BlockRecord(tmp_path / "r", {})
+    record.save(BLOCK, 1)
+    assert record.size_bytes() > 0
+    record.remove()
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+    record = BlockRecord(tmp_path / "r", {})
+    record.folder.rmdir()
+    record.folder.write_text("a file, where the folder was")
+    with pytest.raises(NoRoom, match="rows 0 to 9 cannot be recorded"):
+        record.save(BLOCK, 1)
+
+
+def test_arrays_come_back_as_views_of_the_mapped_file(tmp_path):
+    arrays = {
+        "keys": np.arange(12, dtype=np.uint64).reshape(4, 3),
+        "none": np.empty((0, 3), dtype=np.float32),
+        "half": np.ones((3, 1), dtype=np.float16),
+        "flag": np.array(True),
+    }
+    part = Part(arrays=arrays, host="algo-2", seconds=1.5, peak_memory_bytes=7)
+    record = BlockRecord(tmp_path / "r", {}, encode=encode_part, decode=decode_part)
+    record.save(BLOCK, part)
+    found = record.load(BLOCK)
+    assert (found.host, found.seconds, found.peak_memory_bytes) == ("algo-2", 1.5, 7)
+    assert found.arrays.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert found.arrays[name].dtype == array.dtype
+        assert np.array_equal(found.arrays[name], array)
+    assert not found.arrays["keys"].flags.owndata
+    assert found.arrays["keys"].ctypes.data % 64 == 0
