@@ -29,7 +29,7 @@ from raysm.errors import InvalidRequest, RaysmError
 from raysm.local import channels
 from raysm.local.checkpoints import CheckpointSync
 from raysm.local.config_files import JobFiles
-from raysm.local.instances import KINDS, Instance, InstanceKind, InstanceSpec, Link, Site
+from raysm.local.instances import Instance, InstanceKind, InstanceSpec, Link, Site, open_site
 from raysm.local.instances.share import Share, measure, split
 from raysm.local.job_spec import JobSpec
 from raysm.local.logs import LogPump
@@ -83,6 +83,7 @@ class TrainingJob:
         *,
         root: Path,
         kind: InstanceKind = "process",
+        image: str | None = None,
         on_line: Callable[[str, str], None] = lambda host, line: None,
         stop_grace_s: float = 120.0,
         settle_s: float = 15.0,
@@ -94,6 +95,7 @@ class TrainingJob:
             spec: The job.
             root: A folder for everything of the job; the caller makes and removes it.
             kind: Of instances.
+            image: What instances of kind docker run.
             on_line: Called with host and line for each line that an instance writes, in one thread.
             stop_grace_s: Seconds from SIGTERM to SIGKILL.
             settle_s: Seconds that the others have, once an instance has failed, to end by themselves.
@@ -111,6 +113,7 @@ class TrainingJob:
         self._present = tuple(host for host in self.hosts if host not in absent)
         self._root = root.resolve()
         self._kind: InstanceKind = kind
+        self._image = image
         self._stop_grace_s = stop_grace_s
         self._settle_s = settle_s
         self._on_line = on_line
@@ -155,7 +158,7 @@ class TrainingJob:
         if self._site is not None:
             raise RaysmError(f"the job {self.spec.name} was started before; make another TrainingJob")
         found = channels.resolve(self.spec)
-        self._site = KINDS[self._kind]()
+        self._site = open_site(self._kind, self._image)
         try:
             (self._root / "logs").mkdir(exist_ok=True)
             self._logs = LogPump(self._on_line)

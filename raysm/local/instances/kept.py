@@ -33,12 +33,14 @@ class Keeper:
         exited: Exit code of the main process, set once everything is gone.
     """
 
-    def __init__(self, name: str, log_fd: int | None = None) -> None:
+    def __init__(self, name: str, log_fd: int | None = None, *, script: Path = SCRIPT, inherit: bool = False) -> None:
         """Start it.
 
         Args:
             name: For messages, and for whoever reads a list of processes.
             log_fd: Where stdout and stderr of what it starts go; None is nowhere.
+            script: The keeper's program.
+            inherit: Whether it gets this process's environment, instead of an empty one.
         """
         self.name = name
         self.exited: Future[int] = Future()
@@ -50,13 +52,13 @@ class Keeper:
         try:
             # A session of its own: Ctrl-C in a terminal reaches the parent, which decides what follows from it.
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(SCRIPT), str(write), f"{name}, owner {os.getpid()}"],
+                [sys.executable, "-I", "-S", str(script), str(write), f"{name}, owner {os.getpid()}"],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
                 pass_fds=[write],
                 start_new_session=True,
-                env={},
+                env=None if inherit else {},
             )
         except BaseException:
             os.close(report)
@@ -145,6 +147,10 @@ class KeptInstance(Instance):
             RaysmError: It cannot be started.
         """
         self.pid = int(self.keeper.call("start", **fields)["pid"])
+        self.follow()
+
+    def follow(self) -> None:
+        """From now on ``exited`` follows the keeper's."""
         self.keeper.exited.add_done_callback(self._finish)
 
     def _finish(self, exited: "Future[int]") -> None:

@@ -1,0 +1,249 @@
+"""Instances as Docker containers: a real image, with the files and the network that SageMaker would give it.
+
+Each job has a bridge network of its own, on which an instance answers to its name (``algo-1``). What flows in are
+specifications, what flows out are exits; the ``docker`` command is all that is needed of Docker. Containers and
+networks bear a label that names their owner, by which those of a killed one are found and swept.
+"""
+
+import contextlib
+import os
+import platform
+import re
+import secrets
+import shutil
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from raysm.contract.store import put
+from raysm.errors import InvalidRequest, RaysmError
+from raysm.local.instances.base import Instance, InstanceSpec, Site
+from raysm.local.instances.kept import Keeper, KeptInstance, end_all
+from raysm.local.instances.process import share_variables
+
+__all__ = ["DockerSite", "create_arguments", "missing_for_docker", "owner_is_dead", "owner_label", "sweep"]
+
+BASE = Path("/opt/ml")
+KEEPER = Path(__file__).with_name("docker_keeper.py")
+LABEL = "io.raysm.owner"
+"""Whose a container or network is: machine, process and the time of its start."""
+DEFAULT_SHM = 64 * 2**20
+"""What Docker gives where nobody asks for more."""
+ANSWER_S = 60.0
+DOCKER = ("docker",)
+
+
+class _DockerInstance(KeptInstance):
+    """A container behind its keeper."""
+
+    def start(self, **fields: object) -> None:
+        """Make and start the container."""
+        answer = self.keeper.call("start", **fields)
+        self.pid, self.address = int(answer["pid"]), str(answer["address"])
+        self.follow()
+
+
+class DockerSite(Site):
+    """A site of kind ``docker``."""
+
+    kind = "docker"
+    interface = "eth0"
+
+    def __init__(self, image: str | None = None, docker: Sequence[str] = DOCKER) -> None:
+        """Check that it can be done, sweep what killed owners left, and make the network.
+
+        Args:
+            image: What every instance runs; has to be on this machine.
+            docker: The docker command.
+
+        Raises:
+            InvalidRequest: There is no Docker here, or no such image.
+            RaysmError: The network could not be made.
+        """
+        if not image:
+            raise InvalidRequest("instances of kind 'docker' need an image; give raysm.Local(image=…)")
+        missing = missing_for_docker(docker)
+        if missing:
+            raise InvalidRequest(missing)
+        self._docker, self._image = tuple(docker), image
+        self._keepers: list[Keeper] = []
+        sweep(docker)
+        try:
+            _call(docker, "image", "inspect", "--format={{.Id}}", image)
+        except RaysmError as error:
+            raise InvalidRequest(
+                f"the image {image!r} is not on this machine: docker pull {image}, or build it (containers/README.md)"
+            ) from error
+        self._network = f"raysm-{os.getpid()}-{secrets.token_hex(4)}"
+        _call(docker, "network", "create", "--driver=bridge", f"--label={LABEL}={owner_label()}", self._network)
+
+    def base_inside(self, base: Path) -> Path:
+        """Return ``/opt/ml``."""
+        return BASE
+
+    def start(self, specs: Sequence[InstanceSpec]) -> list[Instance]:
+        """Start all instances.
+
+        Raises:
+            RaysmError: One of them could not be started; the message is Docker's.
+        """
+        try:
+            # A container takes a second to make: the instances of a cluster should begin together.
+            with ThreadPoolExecutor(max_workers=min(8, len(specs))) as pool:
+                return list(pool.map(self._start, specs))
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, spec: InstanceSpec) -> Instance:
+        for link in spec.links:
+            # Docker would make a missing target of a file's mount a folder.
+            link.target.parent.mkdir(parents=True, exist_ok=True)
+            link.target.mkdir(exist_ok=True) if link.source.is_dir() else link.target.touch()
+        name = f"{self._network}-{spec.host}"
+        variables = spec.private / "variables"
+        put(variables, _env_file(spec), mode=0o600)
+        create = create_arguments(spec, self._image, name=name, network=self._network, env_file=variables)
+        keeper = Keeper(spec.host, spec.log_fd, script=KEEPER, inherit=True)
+        self._keepers.append(keeper)
+        instance = _DockerInstance(keeper, spec.host, "", clean=lambda: self._remove(name))
+        instance.start(docker=list(self._docker), create=create, name=name, network=self._network)
+        return instance
+
+    def _remove(self, name: str) -> None:
+        """Remove what a killed keeper left; its keeper has removed it otherwise."""
+        with contextlib.suppress(RaysmError):
+            _call(self._docker, "rm", "--force", "--volumes", name)
+
+    def close(self) -> None:
+        """Remove every container, and the network."""
+        end_all(self._keepers)
+        with contextlib.suppress(RaysmError):
+            _call(self._docker, "network", "rm", self._network)
+
+
+def create_arguments(spec: InstanceSpec, image: str, *, name: str, network: str, env_file: Path) -> list[str]:
+    """Return the arguments of ``docker`` that make the container of ``spec``.
+
+    Args:
+        spec: The instance.
+        image: What it runs.
+        name: Of the container.
+        network: The job's.
+        env_file: Its variables: on the command line every user of the machine could read them.
+    """
+    share = spec.share
+    options = {
+        "name": name,
+        "hostname": spec.host,
+        "network": network,
+        "network-alias": spec.host,
+        "label": f"{LABEL}={owner_label()}",
+        # The main process itself is PID 1, as on SageMaker.
+        "init": "false",
+        "log-driver": "json-file",
+        "shm-size": share.memory_bytes // 2 if share.memory_bytes else DEFAULT_SHM,
+        "memory": share.memory_bytes,
+        "cpuset-cpus": ",".join(map(str, share.affinity)) if share.affinity else None,
+        "gpus": f'"device={",".join(share.gpus)}"' if share.gpus else None,
+        "env-file": env_file,
+        "entrypoint": spec.command[0],
+    }
+    flags = [f"--{option}={value}" for option, value in options.items() if value is not None]
+    mounts = [_mount(spec.base, BASE)]
+    mounts += [_mount(link.source, BASE / link.target.relative_to(spec.base), readonly=True) for link in spec.links]
+    return ["create", *flags, *mounts, image, *spec.command[1:]]
+
+
+def _mount(source: Path, target: Path, readonly: bool = False) -> str:
+    # The option is a line of CSV: a field that holds a comma or a quote is quoted.
+    fields = ["type=bind", f"source={source}", f"target={target}", *(["readonly"] if readonly else [])]
+    quoted = ('"' + field.replace('"', '""') + '"' if re.search('[,"]', field) else field for field in fields)
+    return f"--mount={','.join(quoted)}"
+
+
+def _env_file(spec: InstanceSpec) -> str:
+    # Ray's object store is left to the bootstrap, which sizes it to /dev/shm as it does on SageMaker.
+    variables = {**share_variables(spec.share, object_store=False), **spec.variables}
+    variables.pop("PATH", None)  # the image knows where its programs are
+    for variable, value in variables.items():
+        if "\n" in value:
+            raise InvalidRequest(
+                f"the variable {variable} holds a line break, which instances of kind 'docker' cannot be given; "
+                "send it as a channel or a hyperparameter"
+            )
+    return "".join(f"{variable}={value}\n" for variable, value in variables.items())
+
+
+def missing_for_docker(docker: Sequence[str] = DOCKER) -> str | None:
+    """Return what this machine lacks for instances of kind docker, and the remedy; None if nothing."""
+    if shutil.which(docker[0]) is None:
+        return "instances of kind 'docker' need the docker command; install Docker, or use 'namespace' or 'process'"
+    try:
+        _call(docker, "version", "--format={{.Server.Version}}")
+    except RaysmError as error:
+        return f"instances of kind 'docker' need a running Docker daemon; start it, or use another kind: {error}"
+    return None
+
+
+def owner_label() -> str:
+    """Return the label of this process's containers and networks."""
+    return f"{platform.node()}/{os.getpid()}/{_start_time(os.getpid())}"
+
+
+def owner_is_dead(label: str) -> bool:
+    """Return whether the process that ``label`` names has ended; one of another machine may live."""
+    parts = label.split("/")
+    if len(parts) != 3 or parts[0] != platform.node() or not parts[1].isdigit():
+        return False
+    pid = int(parts[1])
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    # The number may have been given to another process since.
+    return _start_time(pid) != parts[2]
+
+
+def _start_time(pid: int) -> str:
+    try:
+        # The command's name stands in parentheses and may hold any character, these included.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return "0"
+
+
+def sweep(docker: Sequence[str] = DOCKER) -> list[str]:
+    """Remove the containers and networks whose owners died; return their identifiers."""
+    swept = []
+    for noun, removal in (("container", ("rm", "--force", "--volumes")), ("network", ("network", "rm"))):
+        every = ["--all"] if noun == "container" else []
+        listing = [noun, "ls", *every, f"--filter=label={LABEL}", f'--format={{{{.ID}}}} {{{{.Label "{LABEL}"}}}}']
+        for line in _call(docker, *listing).splitlines():
+            identifier, _, label = line.partition(" ")
+            if owner_is_dead(label):
+                with contextlib.suppress(RaysmError):  # somebody else sweeps at the same time
+                    _call(docker, *removal, identifier)
+                    swept.append(identifier)
+    return swept
+
+
+def _call(docker: Sequence[str], *arguments: str) -> str:
+    """Run the docker command; return its output.
+
+    Raises:
+        RaysmError: It failed, or does not answer; the message is its own.
+    """
+    try:
+        done = subprocess.run(
+            [*docker, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RaysmError(f"docker {arguments[0]}: {error}") from error
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise RaysmError(f"docker {arguments[0]}: {said[-1]}")
+    return done.stdout

@@ -1,0 +1,145 @@
+"""The process that keeps one container: removes it when its main process, or whoever started it, is gone.
+
+Run by path (``python -I -S docker_keeper.py REPORT_FD``), so it imports the standard library alone. It speaks as
+``keeper`` does; what is different is whose child the main process is: the Docker daemon's, so that it would outlive
+everybody here. What flows in are JSON lines on stdin, what flows out are JSON lines on REPORT_FD:
+
+    {"op": "start", "docker": [...], "create": [...], "name": ..., "network": ...}
+                                            make and start the container   -> {"event": "started", "pid", "address"}
+    {"op": "signal", "number": 15}          signal its main process alone  (no answer)
+    end of the stream                       remove the container, then exit
+
+and, unasked, ``{"event": "exited", "code": 137}`` when the container has ended and is removed. An operation that fails
+answers ``{"event": "error", "message": ...}``. What the container writes goes to stdout and stderr of this process.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["main"]
+
+TICK_S = 0.5
+"""How often to look whether the parent lives: a forked copy of it may hold our stdin open after its death."""
+DOCKER_S = 60.0
+"""The daemon answers in milliseconds; making a container on a loaded machine may take seconds."""
+LOGS_S = 10.0
+PLACE = "{{.State.Pid}} {{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
+
+
+class _Keeper:
+    """The state of one keeper."""
+
+    def __init__(self, report_fd: int) -> None:
+        self.report_fd = report_fd
+        self.parent = os.getppid()
+        self.docker: list[str] = []
+        self.name = self.network = ""
+        self.logs: subprocess.Popen[bytes] | None = None
+        self.ended: subprocess.Popen[bytes] | None = None
+        self.buffer = b""
+
+    def report(self, event: str, **fields: Any) -> None:
+        # With the parent gone there is nobody to tell, and work left to do.
+        with contextlib.suppress(OSError):
+            os.write(self.report_fd, json.dumps({"event": event, **fields}).encode() + b"\n")
+
+    def serve(self) -> None:
+        """Answer operations until the container or the parent is gone."""
+        while os.getppid() == self.parent:
+            watched = [0, *([self.ended.stdout.fileno()] if self.ended and self.ended.stdout else [])]
+            ready, _, _ = select.select(watched, [], [], TICK_S)
+            if len(watched) > 1 and watched[1] in ready:
+                self.finish()
+                return
+            if 0 in ready:
+                chunk = os.read(0, 1 << 16)
+                if not chunk:
+                    return
+                *lines, self.buffer = (self.buffer + chunk).split(b"\n")
+                for line in lines:
+                    self.answer(json.loads(line))
+
+    def answer(self, request: Mapping[str, Any]) -> None:
+        """Do one operation."""
+        try:
+            if request["op"] == "start":
+                self.start(request)
+            elif request["op"] == "signal" and self.ended is not None:
+                with contextlib.suppress(ValueError):  # it may have ended by itself
+                    self.call("kill", f"--signal={int(request['number'])}", self.name)
+        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+            self.report("error", message=str(error))
+
+    def start(self, request: Mapping[str, Any]) -> None:
+        self.docker = request["docker"]
+        self.name, self.network = request["name"], request["network"]
+        self.call(*request["create"])
+        self.call("start", self.name)
+        pid, _, address = self.call("inspect", f"--format={PLACE}", self.name).strip().partition(" ")
+        # Following from its first line: nothing is lost that it wrote before we look.
+        self.logs = subprocess.Popen([*self.docker, "logs", "--follow", self.name], stdin=subprocess.DEVNULL)
+        self.ended = subprocess.Popen(
+            [*self.docker, "wait", self.name], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        )
+        self.report("started", pid=int(pid), address=address)
+
+    def finish(self) -> None:
+        """The container has ended: pass on its last lines, remove it, and say how it ended."""
+        assert self.ended is not None
+        answer = self.ended.communicate()[0].split()
+        if self.logs is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.logs.wait(LOGS_S)
+        self.remove()
+        self.report("exited", code=int(answer[0]) if answer else 128 + signal.SIGKILL)
+
+    def remove(self) -> None:
+        """Remove the container, and, once nobody is in it any more, the network that it shared."""
+        for child in (self.logs, self.ended):
+            if child is not None and child.poll() is None:
+                child.kill()
+                child.wait()
+        if self.name:
+            with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+                self.call("rm", "--force", "--volumes", self.name)
+        if os.getppid() != self.parent:
+            with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+                self.call("network", "rm", self.network)
+        self.name = ""
+
+    def call(self, *arguments: str) -> str:
+        """Run the docker command; return its output.
+
+        Raises:
+            ValueError: It failed; the message is its own.
+        """
+        done = subprocess.run(
+            [*self.docker, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOCKER_S
+        )
+        if done.returncode:
+            said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            raise ValueError(f"docker {arguments[0]}: {said[-1]}" if len(said) < 2 else f"docker: {said[0]}")
+        return done.stdout
+
+
+def main() -> None:
+    """Keep one container until it or the parent is gone."""
+    keeper = _Keeper(int(sys.argv[1]))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # Whoever wants this to end hangs up; a signal to a whole terminal must not leave the container behind.
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        keeper.serve()
+    finally:
+        keeper.remove()
+
+
+if __name__ == "__main__":
+    main()
