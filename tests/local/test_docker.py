@@ -1,0 +1,263 @@
+"""Instances of kind docker: their command lines by themselves, and, where a Docker daemon runs, the containers."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from raysm.errors import InvalidRequest, RaysmError
+from raysm.local.instances import DockerSite, InstanceSpec, Link, missing_for_docker, open_site
+from raysm.local.instances.docker import create_arguments, owner_is_dead, owner_label, sweep
+from raysm.local.instances.share import Share
+from tests.support import docker
+
+SOON_S = 20.0
+
+
+def make_spec(root, host="algo-1", command=("true",), log_fd=1, **fields):
+    base = root / host / "ml"
+    base.mkdir(parents=True, exist_ok=True)
+    fields = {"variables": {}} | fields
+    return InstanceSpec(host=host, base=base, private=root / host, command=tuple(command), log_fd=log_fd, **fields)
+
+
+# The command line
+
+
+def arguments(spec):
+    return create_arguments(spec, "image:1", name="n", network="net", env_file=Path("/private/variables"))
+
+
+def test_a_container_gets_the_name_the_network_and_the_files_of_its_instance(tmp_path):
+    link = Link(source=tmp_path / "matrix.npy", target=tmp_path / "algo-2" / "ml" / "input" / "data" / "m.npy")
+    found = arguments(make_spec(tmp_path, "algo-2", ["python3", "-m", "x"], links=(link,)))
+    assert found[0] == "create"
+    assert {"--name=n", "--hostname=algo-2", "--network=net", "--network-alias=algo-2", "--init=false"} <= set(found)
+    assert found[found.index("image:1") :] == ["image:1", "-m", "x"]
+    assert "--entrypoint=python3" in found
+    assert f"--mount=type=bind,source={tmp_path}/algo-2/ml,target=/opt/ml" in found
+    assert f"--mount=type=bind,source={tmp_path}/matrix.npy,target=/opt/ml/input/data/m.npy,readonly" in found
+
+
+def test_a_container_is_limited_to_its_share(tmp_path):
+    share = Share(cpus=2, affinity=(2, 3), memory_bytes=2**30, gpus=("GPU-a", "GPU-b"))
+    found = arguments(make_spec(tmp_path, share=share))
+    assert {"--memory=1073741824", "--shm-size=536870912", "--cpuset-cpus=2,3"} <= set(found)
+    assert '--gpus="device=GPU-a,GPU-b"' in found
+
+
+def test_no_variable_stands_on_the_command_line(tmp_path):
+    found = arguments(make_spec(tmp_path, variables={"AWS_SECRET_ACCESS_KEY": "hush"}))
+    assert "hush" not in " ".join(found)
+    assert "--env-file=/private/variables" in found
+
+
+def test_a_path_with_a_comma_is_quoted_as_csv(tmp_path):
+    found = arguments(make_spec(tmp_path / "a,b"))
+    assert f'--mount=type=bind,"source={tmp_path}/a,b/algo-1/ml",target=/opt/ml' in found
+
+
+# What is missing
+
+
+def test_without_the_docker_command_the_remedy_is_named():
+    assert missing_for_docker(("no-such-docker",)).startswith("instances of kind 'docker' need the docker command; ")
+
+
+def test_without_a_daemon_the_remedy_is_named():
+    assert "need a running Docker daemon; start it" in missing_for_docker(("false",))
+
+
+def test_without_an_image_nothing_begins():
+    with pytest.raises(InvalidRequest, match="need an image"):
+        open_site("docker")
+
+
+# Owners
+
+
+def test_the_owner_of_this_process_lives():
+    assert not owner_is_dead(owner_label())
+
+
+def test_an_owner_that_ended_is_dead_also_when_its_number_was_given_away():
+    node, pid, start = owner_label().split("/")
+    assert owner_is_dead(f"{node}/{pid}/{int(start) + 1}")
+    with subprocess.Popen(["true"]) as process:
+        pass
+    assert owner_is_dead(f"{node}/{process.pid}/1")
+
+
+@pytest.mark.parametrize("label", ["", "x", "another-machine/1/1", "a/b/c"])
+def test_an_owner_of_another_machine_or_of_nobody_is_left_alone(label):
+    assert not owner_is_dead(label)
+
+
+# Containers
+
+
+class Job:
+    """A site, and what its instances write."""
+
+    def __init__(self, site, root):
+        self.site, self.root, self._logs = site, root, {}
+
+    def start(self, *commands, **fields):
+        specs = []
+        for number, command in enumerate(commands, 1):
+            host = f"algo-{number}"
+            (self.root / host).mkdir(parents=True, exist_ok=True)
+            self._logs[host] = (self.root / host / "log").open("wb")
+            log_fd = self._logs[host].fileno()
+            specs.append(make_spec(self.root, host, ["sh", "-c", command], log_fd, **fields))
+        return self.site.start(specs)
+
+    def log(self, host="algo-1"):
+        return (self.root / host / "log").read_text()
+
+    def wait_for(self, text, host="algo-1"):
+        until = time.monotonic() + SOON_S
+        while text not in self.log(host):
+            assert time.monotonic() < until, self.log(host)
+            time.sleep(0.02)
+
+    def close(self):
+        self.site.close()
+        for file in self._logs.values():
+            file.close()
+
+
+def assert_nothing_left(owner=None):
+    until = time.monotonic() + SOON_S
+    while found := docker.left_behind(owner):
+        assert time.monotonic() < until, found
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def job(tmp_path):
+    with contextlib.closing(Job(DockerSite(docker.tiny_image()), tmp_path)) as job:
+        yield job
+    assert_nothing_left()
+
+
+@pytest.mark.docker
+def test_instances_find_each_other_by_name_and_end_with_their_own_codes(job):
+    first, second = job.start("getent hosts algo-2 && exit 3", "getent hosts algo-1; sleep 1")
+    assert first.wait(SOON_S) == 3, job.log()
+    assert second.wait(SOON_S) == 0
+    assert job.log().split() == [second.address, "algo-2"]
+
+
+@pytest.mark.docker
+def test_an_instance_sees_its_own_opt_ml_and_the_links_in_it_read_only(job, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x").write_text("given\n")
+    (tmp_path / "y").write_text("file\n")
+    base = tmp_path / "algo-1" / "ml"
+    links = (
+        Link(source=tmp_path / "data", target=base / "input" / "data" / "train"),
+        Link(source=tmp_path / "y", target=base / "input" / "data" / "y"),
+    )
+    command = "cat /opt/ml/input/data/train/x /opt/ml/input/data/y; touch /opt/ml/input/data/train/z; touch /opt/ml/w"
+    (instance,) = job.start(command, links=links)
+    assert instance.wait(SOON_S) == 0, job.log()
+    assert job.log().startswith("given\nfile\n")
+    assert "Read-only file system" in job.log()
+    assert (base / "w").exists()
+
+
+@pytest.mark.docker
+def test_an_instance_gets_its_variables_but_not_the_path_of_this_machine(job):
+    (instance,) = job.start('echo "$A|$PATH"', variables={"A": "b c='d'", "PATH": "/nowhere"})
+    assert instance.wait(SOON_S) == 0
+    assert job.log() == "b c='d'|/usr/bin:/bin\n"
+
+
+@pytest.mark.docker
+def test_a_variable_with_a_line_break_is_refused(job):
+    with pytest.raises(InvalidRequest, match="the variable A holds a line break"):
+        job.start("true", variables={"A": "b\nc"})
+
+
+@pytest.mark.docker
+def test_a_signal_reaches_the_main_process_alone(job):
+    (instance,) = job.start("trap 'echo heard; exit 5' TERM; echo ready; while :; do sleep 0.1; done")
+    job.wait_for("ready")
+    instance.signal(signal.SIGTERM)
+    assert instance.wait(SOON_S) == 5
+    assert "heard" in job.log()
+
+
+@pytest.mark.docker
+def test_a_killed_instance_says_so(job):
+    (instance,) = job.start("sleep 100")
+    instance.kill()
+    assert instance.wait(SOON_S) == 137
+
+
+@pytest.mark.docker
+def test_a_program_that_the_image_lacks_is_said_by_the_start(job):
+    with pytest.raises(RaysmError, match="no-such-program"):
+        job.site.start([make_spec(job.root, command=["no-such-program"])])
+
+
+@pytest.mark.docker
+def test_an_image_that_is_not_here_is_refused_with_the_remedy():
+    with pytest.raises(InvalidRequest, match="docker pull no-such-image"):
+        DockerSite("no-such-image:1")
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from raysm.local.instances import DockerSite
+sys.path.insert(0, {repository!r})
+from tests.local.test_docker import Job
+job = Job(DockerSite({image!r}), Path({root!r}))
+one, two = job.start("sleep 600", "sleep 600")
+print(one.keeper.pid, two.keeper.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@contextlib.contextmanager
+def owned_by_another_process(tmp_path):
+    code = textwrap.dedent(OWNER).format(
+        repository=str(Path(__file__).parents[2]), image=docker.tiny_image(), root=str(tmp_path)
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as owner:
+        try:
+            keepers = [int(text) for text in owner.stdout.readline().split()]
+            assert len(docker.left_behind(owner.pid)) == 3
+            yield owner, keepers
+        finally:
+            owner.kill()
+
+
+@pytest.mark.docker
+def test_nothing_remains_when_the_owner_is_killed(tmp_path):
+    with owned_by_another_process(tmp_path) as (owner, _):
+        owner.kill()
+        owner.wait()
+        assert_nothing_left(owner.pid)
+
+
+@pytest.mark.docker
+def test_what_remains_when_the_keepers_are_killed_too_is_swept_by_the_next(tmp_path):
+    with owned_by_another_process(tmp_path) as (owner, keepers):
+        for pid in keepers:
+            os.kill(pid, signal.SIGSTOP)
+        owner.kill()
+        owner.wait()
+        for pid in keepers:
+            os.kill(pid, signal.SIGKILL)
+        assert docker.left_behind(owner.pid)
+        sweep()
+        assert_nothing_left(owner.pid)
