@@ -1,0 +1,45 @@
+"""``python -m raysm.local.server``: serve the home of an embedded SageMaker."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from raysm.contract.home import home
+from raysm.errors import RaysmError
+from raysm.local.instances import KINDS, missing_for_namespaces
+
+
+def main() -> int:
+    """Read the arguments, and serve."""
+    parser = argparse.ArgumentParser(prog="python -m raysm.local.server", description=__doc__)
+    parser.add_argument("--home", type=Path, help="its folder (default: $RAYSM_HOME, else ~/.raysm)")
+    parser.add_argument("--idle-s", type=float, default=900.0, help="end after so many seconds without work")
+    parser.add_argument("--port", type=int, default=0, help="on 127.0.0.1 (default: any that is free)")
+    parser.add_argument("--instance-kind", choices=list(KINDS), help="of jobs that do not say (default: the best here)")
+    parser.add_argument("--cores", type=int, help="instances at a time (default: as many as there are cores)")
+    parser.add_argument("--stop-grace-s", type=float, default=120.0, help="from SIGTERM to SIGKILL")
+    arguments = parser.parse_args()
+    # Imported late, so that --help and a wrong argument answer at once.
+    from raysm.local.server.serving import Options, serve
+
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    options = Options(
+        home=home(arguments.home),
+        idle_s=arguments.idle_s,
+        port=arguments.port,
+        kind=arguments.instance_kind or ("process" if missing_for_namespaces() else "namespace"),
+        cores=max(1, arguments.cores or cores),
+        stop_grace_s=arguments.stop_grace_s,
+    )
+    try:
+        serve(options)
+    except RaysmError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""Jobs wait for the machine's cores: as many instances run at a time as there are cores, in the order of arrival.
+
+A job with more instances than there are cores runs when it is alone; otherwise it could never.
+"""
+
+import threading
+from collections import deque
+
+__all__ = ["Capacity", "Ticket"]
+
+
+class Ticket:
+    """A job's place in the queue, and what it holds once it is its turn; give it back in any case."""
+
+    def __init__(self, cores: int) -> None:
+        """Want so many."""
+        self.cores = cores
+        self.granted = False
+
+
+class Capacity:
+    """The cores of this machine, and who waits for them."""
+
+    def __init__(self, cores: int) -> None:
+        """Share out so many."""
+        self.cores = cores
+        self._free = cores
+        self._waiting: deque[Ticket] = deque()
+        self._changed = threading.Condition()
+
+    def ask(self, instances: int) -> Ticket:
+        """Join the queue with a job of so many instances."""
+        ticket = Ticket(min(instances, self.cores))
+        with self._changed:
+            self._waiting.append(ticket)
+            self._serve()
+        return ticket
+
+    def wait(self, ticket: Ticket, timeout_s: float) -> bool:
+        """Wait until it is this one's turn; return whether it is, within ``timeout_s``."""
+        with self._changed:
+            return self._changed.wait_for(lambda: ticket.granted, timeout_s)
+
+    def give_back(self, ticket: Ticket) -> None:
+        """Leave the queue, or return the cores; harmless when repeated."""
+        with self._changed:
+            if ticket in self._waiting:
+                self._waiting.remove(ticket)
+            elif ticket.granted:
+                ticket.granted = False
+                self._free += ticket.cores
+            self._serve()
+
+    def waiting(self) -> int:
+        """Return how many jobs wait."""
+        with self._changed:
+            return len(self._waiting)
+
+    def _serve(self) -> None:
+        # Strictly by arrival: a large job is not passed by small ones for ever.
+        while self._waiting and self._waiting[0].cores <= self._free:
+            ticket = self._waiting.popleft()
+            self._free -= ticket.cores
+            ticket.granted = True
+        self._changed.notify_all()

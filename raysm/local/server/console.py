@@ -1,0 +1,55 @@
+"""What the server offers to people beside AWS's API: ``/raysm/status``, ``/raysm/shutdown``, interrupting a job."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from raysm import __version__
+from raysm.local.server.api_error import ApiError
+from raysm.local.server.capacity import Capacity
+from raysm.local.server.operations import Operations
+
+__all__ = ["Console", "PREFIX"]
+
+PREFIX = "/raysm/"
+"""How its paths begin; no bucket of S3 may be called ``raysm``."""
+
+INTERRUPT = re.compile(r"/raysm/jobs/([A-Za-z0-9-]{1,63})/interrupt")
+
+
+class Console:
+    """Answers the server's own paths."""
+
+    def __init__(
+        self, operations: Operations, capacity: Capacity, *, started_s: float, shut_down: Callable[[], None]
+    ) -> None:
+        """Speak for a server; ``shut_down`` asks it to end."""
+        self._operations = operations
+        self._capacity = capacity
+        self._started_s = started_s
+        self._shut_down = shut_down
+
+    def answer(self, method: str, path: str) -> Mapping[str, Any]:
+        """Return the answer.
+
+        Raises:
+            ApiError: It is refused.
+        """
+        if (method, path) == ("GET", "/raysm/status"):
+            return {
+                "pid": os.getpid(),
+                "version": __version__,
+                "started_s": self._started_s,
+                "running": self._operations.running(),
+                "waiting": self._capacity.waiting(),
+                "cores": self._capacity.cores,
+            }
+        if (method, path) == ("POST", "/raysm/shutdown"):
+            self._shut_down()
+            return {"ending": True}
+        found = INTERRUPT.fullmatch(path)
+        if method == "POST" and found:
+            self._operations.run(found[1]).interrupt()
+            return {"interrupted": found[1]}
+        raise ApiError("UnknownOperationException", f"{method} {path} is none of the server's own operations", 404)

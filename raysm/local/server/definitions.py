@@ -1,0 +1,118 @@
+"""What the lifecycle of a job needs to know of its request, whichever kind of job it is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from raysm.local.instances import KINDS, InstanceKind
+from raysm.local.server.api_error import validation
+
+__all__ = ["BASE", "Definition", "Output", "Source", "command_of", "kind_of", "local_part", "seconds"]
+
+BASE = PurePosixPath("/opt/ml")
+KIND_TAG = "raysm:instance-kind"
+"""A job with this tag says what plays its instances; else the image does, ``raysm/process:latest``; else the server."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """A channel that is to be brought."""
+
+    name: str
+    """Of the channel."""
+    uri: str
+    """``s3://…`` or ``file:///…``."""
+    manifest: bool = False
+    """Whether the URI is that of a manifest."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Output:
+    """A folder of the instances that is collected at the end."""
+
+    place: PurePosixPath
+    """Relative to the base folder."""
+    uri: str
+    """Where to: a prefix, or with ``archive`` the object itself."""
+    archive: bool = False
+    """Whether it becomes one ``.tar.gz``."""
+    even_empty: bool = False
+    """Whether there is an archive also of nothing."""
+    only_of_the_good: bool = False
+    """Whether a job that failed leaves none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Definition:
+    """A job as its lifecycle sees it."""
+
+    sources: Sequence[Source]
+    """The channels to bring before it starts."""
+    outputs: Sequence[Output]
+    """What to collect when it has ended."""
+    instances: int
+    """How many there are."""
+    max_runtime_s: float
+    """Seconds that its instances may run."""
+    max_wait_s: float | None = None
+    """Of a job on spot capacity: seconds from the request to the end, waiting and running."""
+    max_pending_s: float | None = None
+    """Seconds that it may wait for its turn."""
+    spot: bool = False
+    """Whether it may be interrupted."""
+    metrics: Sequence[Mapping[str, str]] = field(default_factory=tuple)
+    """Definitions of metrics."""
+    artifacts: str | None = None
+    """Where its model will be."""
+    kms_key: str | None = None
+    """Encrypts what goes to S3."""
+
+
+def command_of(image: str, entrypoint: Sequence[str] | None, arguments: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the main process.
+
+    Raises:
+        ApiError: The request leaves it to the image, of which nothing is known here.
+    """
+    if not entrypoint:
+        raise validation(
+            f"the embedded SageMaker does not know the entry point of the image {image!r}: give ContainerEntrypoint"
+        )
+    return (*entrypoint, *(arguments or ()))
+
+
+def kind_of(image: str, tags: Mapping[str, str], default: InstanceKind) -> InstanceKind:
+    """Return what plays the instances of a job.
+
+    Raises:
+        ApiError: The tag names no kind.
+    """
+    asked = tags.get(KIND_TAG)
+    if asked is None and image.startswith("raysm/"):
+        asked = image.removeprefix("raysm/").partition(":")[0]
+        if asked not in KINDS:
+            return default
+    for kind in KINDS:
+        if asked == kind:
+            return kind
+    if asked is not None:
+        raise validation(f"the tag {KIND_TAG}={asked!r} names no kind of instance: {', '.join(KINDS)}")
+    return default
+
+
+def local_part(what: str, path: str, least: PurePosixPath = BASE) -> PurePosixPath:
+    """Return an absolute path of the instance relative to the base folder.
+
+    Raises:
+        ApiError: It does not lie below ``least``.
+    """
+    given = PurePosixPath(path)
+    if ".." in given.parts or not given.is_relative_to(least) or given == least:
+        raise validation(f"{what}: the path {path!r} must lie below {least}")
+    return given.relative_to(BASE)
+
+
+def seconds(condition: Mapping[str, Any], name: str, default: float) -> float:
+    """Return a limit of time."""
+    return float(condition.get(name) or default)

@@ -1,0 +1,78 @@
+"""The logs of a job as files: one for each stream, one line for each event, kept as long as the job's record.
+
+A line is the JSON list of milliseconds since the epoch and the message. Places in a file are told by their byte
+offsets, so that whoever follows a log reads each byte once.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["Event", "LogWriter", "backwards", "read"]
+
+Event = tuple[int, int, int, str]
+"""Offset of the event, offset behind it, milliseconds since the epoch, message."""
+
+MOST_BYTES = 262_144 - 26
+"""A longer message CloudWatch would not take."""
+
+
+class LogWriter:
+    """Writes the streams of one attempt of a job, ``algo-1-EPOCH`` …; may be called from any thread."""
+
+    def __init__(self, folder: Path, started_s: float) -> None:
+        """Write below ``folder``; the streams are named by the second ``started_s``."""
+        self._folder = folder
+        self._suffix = int(started_s)
+        self._files: dict[str, BinaryIO] = {}
+        self._lock = threading.Lock()
+
+    def open(self, host: str) -> None:
+        """Make the stream of ``host``, empty: it is there from the start."""
+        with self._lock:
+            self._file(host)
+
+    def _file(self, host: str) -> BinaryIO:
+        if host not in self._files:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            # Unbuffered: readers see whole lines, since each is written by one call.
+            self._files[host] = (self._folder / f"{host}-{self._suffix}").open("ab", buffering=0)
+        return self._files[host]
+
+    def line(self, host: str, message: str) -> None:
+        """Write one event, of now."""
+        encoded = message.encode()
+        if len(encoded) > MOST_BYTES:
+            message = encoded[:MOST_BYTES].decode(errors="ignore")
+        # An event without a message CloudWatch does not take; SageMaker's empty lines are a blank.
+        record = json.dumps([int(time.time() * 1000), message or " "], ensure_ascii=False)
+        with self._lock:
+            self._file(host).write(record.encode(errors="replace") + b"\n")
+
+    def close(self) -> None:
+        """Close the files; harmless when repeated."""
+        with self._lock:
+            while self._files:
+                self._files.popitem()[1].close()
+
+
+def read(path: Path, offset: int = 0) -> Iterator[Event]:
+    """Yield the events from ``offset`` on."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        for line in file:
+            if not line.endswith(b"\n"):
+                return  # it is being written
+            behind = offset + len(line)
+            at_ms, message = json.loads(line)
+            yield offset, behind, at_ms, message
+            offset = behind
+
+
+def backwards(path: Path, behind: int | None = None) -> Iterator[Event]:
+    """Yield the events that end at or before the offset ``behind`` (None is the end), the last one first."""
+    events = list(read(path))
+    yield from reversed([event for event in events if behind is None or event[1] <= behind])

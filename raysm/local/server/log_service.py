@@ -1,0 +1,215 @@
+"""CloudWatch Logs of the two groups of SageMaker, served from the files of the jobs.
+
+moto holds logs in memory, and would lose them at the server's end; a job's logs are as old as its record.
+"""
+
+import base64
+import heapq
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from raysm.local.server import log_files
+from raysm.local.server.api_error import ApiError
+from raysm.local.server.moto_services import ACCOUNT
+from raysm.local.server.records import JobKind, JobRecord, Records
+
+__all__ = ["GROUPS", "LogService", "TARGET"]
+
+TARGET = "Logs_20140328."
+"""How the target of a request to CloudWatch Logs begins."""
+
+GROUPS: dict[str, JobKind] = {
+    "/aws/sagemaker/TrainingJobs": "training",
+    "/aws/sagemaker/ProcessingJobs": "processing",
+}
+"""Which jobs write where."""
+
+PAGE_EVENTS = 10_000
+PAGE_BYTES = 1 << 20
+EVENT_BYTES = 26
+"""What CloudWatch counts for an event beside its message."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """One stream and its file."""
+
+    name: str
+    path: Path
+    created_s: float
+
+
+class LogService:
+    """Answers DescribeLogStreams, GetLogEvents and FilterLogEvents."""
+
+    def __init__(self, records: Records) -> None:
+        """Serve the logs of the jobs in ``records``."""
+        self._records = records
+        self._operations: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+            "DescribeLogStreams": self._describe,
+            "GetLogEvents": self._get,
+            "FilterLogEvents": self._filter,
+        }
+
+    def answer(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the answer, or None if the request is about other groups or of another kind.
+
+        Raises:
+            ApiError: There is no such stream, or the request is malformed.
+        """
+        group = _group(request)
+        if operation not in self._operations or group not in GROUPS:
+            return None
+        return self._operations[operation]({**request, "logGroupName": group})
+
+    def _streams(self, group: str, prefix: str = "") -> Iterator[_Stream]:
+        """Yield the streams whose names begin with ``prefix``, by name."""
+        kind = GROUPS[group]
+        job, slash, _ = prefix.partition("/")
+        found = [record for record in self._records.all(kind) if record.name.startswith(job)]
+        if slash:
+            found = [record for record in found if record.name == job]
+        for record in sorted(found, key=lambda record: record.name):
+            for path in self._files(record):
+                name = f"{record.name}/{path.name}"
+                if name.startswith(prefix):
+                    yield _Stream(name, path, record.created_s)
+
+    def _files(self, record: JobRecord) -> list[Path]:
+        folder = self._records.folder(record.kind, record.name) / "streams"
+        return sorted(folder.iterdir()) if folder.is_dir() else []
+
+    def _stream(self, group: str, name: str) -> _Stream:
+        for stream in self._streams(group, name):
+            if stream.name == name:
+                return stream
+        raise ApiError("ResourceNotFoundException", "The specified log stream does not exist.")
+
+    def _describe(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        group = request["logGroupName"]
+        streams = [_described(group, it) for it in self._streams(group, request.get("logStreamNamePrefix", ""))]
+        if request.get("orderBy") == "LastEventTime":
+            streams.sort(key=lambda stream: stream.get("lastEventTimestamp", 0))
+        if request.get("descending"):
+            streams.reverse()
+        start = _decoded(request.get("nextToken"), {"at": 0})["at"]
+        end = start + int(request.get("limit") or 50)
+        more = {"nextToken": _encoded({"at": end})} if end < len(streams) else {}
+        return {"logStreams": streams[start:end], **more}
+
+    def _get(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        stream = self._stream(request["logGroupName"], request["logStreamName"])
+        limit = int(request.get("limit") or PAGE_EVENTS)
+        token = request.get("nextToken")
+        direction, start = "f" if request.get("startFromHead") else "b", 0
+        behind: int | None = None
+        if token is not None:
+            direction, _, place = token.partition("/")
+            if direction not in ("f", "b") or not place.isdigit():
+                raise ApiError("InvalidParameterException", "The specified nextToken is invalid.")
+            start = behind = int(place)
+        source = log_files.read(stream.path, start) if direction == "f" else log_files.backwards(stream.path, behind)
+        page = _page((event for event in source if _within(event, request)), limit)
+        if direction == "b":
+            page.reverse()
+            start = stream.path.stat().st_size if behind is None else behind
+        # Whoever is at the end gets the token that he came with: so he knows.
+        first, last = (page[0][0], page[-1][1]) if page else (start, start)
+        return {
+            "events": [{"timestamp": at, "message": text, "ingestionTime": at} for _, _, at, text in page],
+            "nextForwardToken": f"f/{last}",
+            "nextBackwardToken": f"b/{first}",
+        }
+
+    def _filter(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        from moto.logs.models import EventMessageFilter
+
+        group = request["logGroupName"]
+        names = request.get("logStreamNames")
+        if names and request.get("logStreamNamePrefix"):
+            raise ApiError("InvalidParameterException", "logStreamNamePrefix and logStreamNames exclude each other")
+        if names:
+            streams = [self._stream(group, name) for name in names]
+        else:
+            streams = list(self._streams(group, request.get("logStreamNamePrefix") or ""))
+        limit = int(request.get("limit") or PAGE_EVENTS)
+        places: dict[str, int] = _decoded(request.get("nextToken"), {})
+        matches = EventMessageFilter(request.get("filterPattern") or "").matches
+        merged = heapq.merge(*[_numbered(number, stream, places) for number, stream in enumerate(streams)])
+        events: list[dict[str, Any]] = []
+        size = 0
+        for at, number, offset, behind, text in merged:
+            name = streams[number].name
+            if _within((offset, behind, at, text), request) and matches(text):
+                size += len(text) + EVENT_BYTES
+                if len(events) == limit or size > PAGE_BYTES and events:
+                    return {"events": events, "nextToken": _encoded(places), "searchedLogStreams": []}
+                events.append(
+                    {
+                        "logStreamName": name,
+                        "timestamp": at,
+                        "message": text,
+                        "ingestionTime": at,
+                        "eventId": f"{at:014d}{number:06d}{offset:016d}",
+                    }
+                )
+            places[name] = behind
+        return {"events": events, "searchedLogStreams": []}
+
+
+def _group(request: Mapping[str, Any]) -> str:
+    name = request.get("logGroupName") or request.get("logGroupIdentifier") or ""
+    return str(name).removesuffix(":*").rpartition(":")[2]
+
+
+def _numbered(number: int, stream: _Stream, places: Mapping[str, int]) -> Iterator[tuple[int, int, int, int, str]]:
+    for offset, behind, at, text in log_files.read(stream.path, places.get(stream.name, 0)):
+        yield at, number, offset, behind, text
+
+
+def _within(event: log_files.Event, request: Mapping[str, Any]) -> bool:
+    start, end = request.get("startTime"), request.get("endTime")
+    return (start is None or event[2] >= start) and (end is None or event[2] <= end)
+
+
+def _page(events: Iterator[log_files.Event], limit: int) -> list[log_files.Event]:
+    page: list[log_files.Event] = []
+    size = 0
+    for event in events:
+        size += len(event[3]) + EVENT_BYTES
+        if len(page) == limit or (size > PAGE_BYTES and page):
+            break
+        page.append(event)
+    return page
+
+
+def _described(group: str, stream: _Stream) -> dict[str, Any]:
+    created = int(stream.created_s * 1000)
+    described: dict[str, Any] = {
+        "logStreamName": stream.name,
+        "creationTime": created,
+        "arn": f"arn:aws:logs:us-east-1:{ACCOUNT}:log-group:{group}:log-stream:{stream.name}",
+        "storedBytes": 0,
+    }
+    stat = stream.path.stat()
+    first = next(log_files.read(stream.path), None)
+    if first is not None:
+        last = int(stat.st_mtime * 1000)
+        described |= {"firstEventTimestamp": first[2], "lastEventTimestamp": last, "lastIngestionTime": last}
+    return described
+
+
+def _encoded(place: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
+
+
+def _decoded(token: str | None, nothing: Any) -> Any:
+    if token is None:
+        return nothing
+    try:
+        return json.loads(base64.urlsafe_b64decode(token))
+    except ValueError:
+        raise ApiError("InvalidParameterException", "The specified nextToken is invalid.") from None

@@ -1,0 +1,63 @@
+"""Metrics that a job's regular expressions find in its log: what flows in are lines, what flows out are values.
+
+The last value of each goes into the job's record, all of them to CloudWatch, as SageMaker sends them there.
+"""
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from raysm.local.server.moto_services import MotoServices
+
+__all__ = ["MetricScanner"]
+
+NAMESPACE = "/aws/sagemaker/TrainingJobs"
+BATCH = 500
+"""Values that one call takes."""
+
+
+class MetricScanner:
+    """Finds the metrics of one job."""
+
+    def __init__(self, moto: MotoServices, job: str, region: str, definitions: Sequence[Mapping[str, str]]) -> None:
+        """Look for ``definitions`` (Name, Regex); an expression that Python cannot read finds nothing."""
+        self._moto = moto
+        self._job = job
+        self._region = region
+        self._expressions: list[tuple[str, re.Pattern[str]]] = []
+        for definition in definitions:
+            with contextlib.suppress(re.error):
+                self._expressions.append((definition["Name"], re.compile(definition["Regex"])))
+        self._lock = threading.Lock()
+        self._last: dict[str, Mapping[str, Any]] = {}
+        self._unsent: list[Mapping[str, Any]] = []
+
+    def line(self, text: str) -> None:
+        """Look at one line."""
+        for name, expression in self._expressions:
+            for found in expression.finditer(text):
+                with contextlib.suppress(ValueError, IndexError, TypeError):
+                    value = float(found.group(1))
+                    self._keep({"MetricName": name, "Value": value, "Timestamp": time.time()})
+
+    def _keep(self, metric: Mapping[str, Any]) -> None:
+        with self._lock:
+            self._last[metric["MetricName"]] = metric
+            self._unsent.append(metric)
+
+    def last(self) -> tuple[Mapping[str, Any], ...]:
+        """Return the last value of each metric."""
+        with self._lock:
+            return tuple(self._last.values())
+
+    def send(self) -> None:
+        """Pass on to CloudWatch what was found since the last call."""
+        with self._lock:
+            unsent, self._unsent = self._unsent, []
+        dimensions = [{"Name": "TrainingJobName", "Value": self._job}]
+        for start in range(0, len(unsent), BATCH):
+            data = [{**metric, "Dimensions": dimensions} for metric in unsent[start : start + BATCH]]
+            self._moto.client("cloudwatch", self._region).put_metric_data(Namespace=NAMESPACE, MetricData=data)

@@ -1,0 +1,190 @@
+"""Objects by URI: ``s3://bucket/key`` in moto, and ``file:///path`` of this machine wherever AWS takes ``s3://``."""
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from raysm.contract.store import replacing
+from raysm.errors import InvalidInput
+from raysm.local.channels import local_path
+from raysm.local.checkpoints import CheckpointStore, FolderStore
+from raysm.local.server.moto_services import MotoServices
+
+__all__ = ["Objects", "S3Store", "is_file", "join"]
+
+
+def is_file(uri: str) -> bool:
+    """Whether ``uri`` names something of this machine's file system."""
+    return uri.startswith("file://")
+
+
+def join(prefix: str, *parts: str) -> str:
+    """Return the URI below ``prefix``."""
+    return "/".join([prefix.rstrip("/"), *parts])
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """One object of S3."""
+
+    bucket: str
+    key: str
+    size: int
+    name: str
+    """Relative to what was asked for."""
+
+
+class Objects:
+    """Reads and writes objects."""
+
+    def __init__(self, moto: MotoServices) -> None:
+        """Take the services, of which S3 is used."""
+        self._moto = moto
+
+    @property
+    def _s3(self) -> Any:
+        return self._moto.client("s3")
+
+    def local(self, uri: str) -> Path:
+        """Return the path that a ``file://`` URI names."""
+        return local_path("", uri)
+
+    def checkpoints(self, uri: str) -> CheckpointStore:
+        """Return what keeps checkpoints below ``uri``."""
+        return FolderStore(self.local(uri)) if is_file(uri) else S3Store(self, uri)
+
+    def download(self, uri: str, folder: Path, *, manifest: bool = False) -> None:
+        """Bring all objects that begin with ``uri`` into ``folder``, under their names relative to it.
+
+        Args:
+            uri: ``s3://bucket/prefix``.
+            folder: Is made.
+            manifest: Whether ``uri`` is a manifest, which lists a prefix and the objects below it.
+
+        Raises:
+            InvalidInput: There is nothing; or a name would lead out of the folder.
+        """
+        found = list(self._listed(uri) if manifest else self._below(uri))
+        if not found:
+            raise InvalidInput(f"No S3 objects found under S3 URL {uri!r}; check the bucket and the prefix")
+        self._bring(found, folder)
+
+    def fetch(self, uri: str, folder: Path) -> None:
+        """Bring what lies below the folder ``uri``, which may be nothing."""
+        self._bring(list(self._below(uri.rstrip("/") + "/")), folder)
+
+    def _bring(self, found: list[_Object], folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for item in found:
+            relative = PurePosixPath(item.name)
+            if relative.is_absolute() or ".." in relative.parts:
+                raise InvalidInput(f"the object s3://{item.bucket}/{item.key} has a name that leads out of its channel")
+            path = folder / relative
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                for chunk in self._moto.open_object(item.bucket, item.key, item.size):
+                    file.write(chunk)
+
+    def _below(self, uri: str) -> Iterator[_Object]:
+        bucket, prefix = _split(uri)
+        with _translated(uri):
+            for page in self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+                for item in page.get("Contents", []):
+                    key, size = item["Key"], item["Size"]
+                    # A key that ends with a slash stands for an empty folder.
+                    if not key.endswith("/"):
+                        yield _Object(bucket, key, size, _relative(key, prefix))
+
+    def _listed(self, uri: str) -> Iterator[_Object]:
+        bucket, key = _split(uri)
+        with _translated(uri):
+            entries = json.loads(self._s3.get_object(Bucket=bucket, Key=key)["Body"].read())
+            base = entries[0]["prefix"]
+            for name in entries[1:]:
+                at, below = _split(base + name)
+                size = self._s3.head_object(Bucket=at, Key=below)["ContentLength"]
+                yield _Object(at, below, size, name)
+
+    def upload(self, path: Path, uri: str, kms_key: str | None = None) -> None:
+        """Put the file ``path`` at ``uri``: into S3 in parts; a ``file://`` by renaming it, if that can be."""
+        if is_file(uri):
+            target = self.local(uri)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not path.is_symlink():
+                with contextlib.suppress(OSError):  # another file system
+                    path.replace(target)
+                    return
+            with replacing(target) as beside:
+                shutil.copy2(path, beside)
+            return
+        bucket, key = _split(uri)
+        extra = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else None
+        with _translated(uri):
+            self._s3.upload_file(str(path), bucket, key, ExtraArgs=extra)
+
+    def upload_folder(self, folder: Path, uri: str, kms_key: str | None = None) -> int:
+        """Put every file below ``folder`` below ``uri``; return how many there were."""
+        paths = [Path(at, name) for at, _, names in os.walk(folder) for name in names]
+        for path in sorted(paths):
+            self.upload(path, join(uri, path.relative_to(folder).as_posix()), kms_key)
+        return len(paths)
+
+    def remove(self, uri: str) -> None:
+        """Remove an object of S3; harmless if it is not there."""
+        bucket, key = _split(uri)
+        with _translated(uri):
+            self._s3.delete_object(Bucket=bucket, Key=key)
+
+
+class S3Store:
+    """Checkpoints below a prefix of S3."""
+
+    def __init__(self, objects: Objects, uri: str) -> None:
+        """Take the prefix."""
+        self._objects = objects
+        self._uri = uri
+
+    def fetch(self, folder: Path) -> None:
+        """Download all."""
+        self._objects.fetch(self._uri, folder)
+
+    def put(self, path: Path, name: str) -> None:
+        """Upload one file."""
+        self._objects.upload(path, join(self._uri, name))
+
+    def remove(self, name: str) -> None:
+        """Delete one object."""
+        self._objects.remove(join(self._uri, name))
+
+
+def _split(uri: str) -> tuple[str, str]:
+    scheme, _, rest = uri.partition("://")
+    bucket, _, key = rest.partition("/")
+    if scheme != "s3" or not bucket:
+        raise InvalidInput(f"{uri!r} is neither s3://bucket/key nor file:///path")
+    return bucket, key
+
+
+def _relative(key: str, prefix: str) -> str:
+    """Return a key's name below a prefix, which need not end where a folder does."""
+    if key == prefix:
+        return PurePosixPath(key).name
+    if prefix.endswith("/") or not prefix or key[len(prefix)] == "/":
+        return key[len(prefix) :].lstrip("/")
+    return key[prefix.rfind("/") + 1 :]
+
+
+@contextlib.contextmanager
+def _translated(uri: str) -> Iterator[None]:
+    try:
+        yield
+    except ClientError as error:
+        details = error.response["Error"]
+        raise InvalidInput(f"{uri}: {details['Code']}: {details['Message']}") from error

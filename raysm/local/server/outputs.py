@@ -1,0 +1,59 @@
+"""Collects what the instances of a job left, and brings it to where the request wants it.
+
+The folders of all instances are merged; where two have a file of one name, that of the first instance stays. (What
+AWS does then its documents do not agree on: jobs should not.)
+"""
+
+import os
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from raysm.contract.store import PARTIAL
+from raysm.local.server.definitions import Output
+from raysm.local.server.objects import Objects, join
+
+__all__ = ["collect"]
+
+COMPRESSION = 1
+"""Of the archives: the fastest; they are read once, on this machine."""
+
+
+def collect(objects: Objects, output: Output, bases: Sequence[Path], scratch: Path, kms_key: str | None) -> None:
+    """Bring one output.
+
+    Args:
+        objects: Where to.
+        output: Which.
+        bases: The base folders of the instances, the head's first.
+        scratch: A folder for an archive on its way.
+        kms_key: Encrypts it in S3.
+
+    Raises:
+        InvalidInput: S3 refused it.
+        OSError: There is no room for it.
+    """
+    found = _merged([base / output.place for base in bases])
+    if not output.archive:
+        for name, path in found.items():
+            objects.upload(path, join(output.uri, name), kms_key)
+        return
+    if not found and not output.even_empty:
+        return
+    archive = scratch / f"{output.place.name}.tar.gz"
+    with tarfile.open(archive, "w:gz", compresslevel=COMPRESSION, dereference=True) as tar:
+        for name, path in found.items():
+            tar.add(path, name, recursive=False)
+    objects.upload(archive, output.uri, kms_key)
+    archive.unlink(missing_ok=True)
+
+
+def _merged(folders: Sequence[Path]) -> dict[str, Path]:
+    """Return every whole file by its name below its folder."""
+    found: dict[str, Path] = {}
+    for folder in folders:
+        for at, _, names in os.walk(folder):
+            for path in (Path(at, name) for name in names):
+                if path.is_file() and not path.name.endswith(PARTIAL):
+                    found.setdefault(path.relative_to(folder).as_posix(), path)
+    return dict(sorted(found.items()))

@@ -1,0 +1,148 @@
+"""CreateProcessingJob: what the model does not check, and what it means for the instances of this machine."""
+
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from raysm.local.job_spec import Channel, JobSpec, number_hosts
+from raysm.local.server.api_error import ApiError, validation
+from raysm.local.server.definitions import Definition, Output, Source, command_of, local_part, seconds
+from raysm.local.server.moto_services import ACCOUNT
+from raysm.local.server.records import JobRecord
+
+__all__ = ["check", "define", "specify"]
+
+DAY_S = 86_400
+MAX_RUNTIME_S = 9 * DAY_S
+PROCESSING = PurePosixPath("/opt/ml/processing")
+
+
+def check(request: Mapping[str, Any]) -> None:
+    """Check the parts of a request against each other, as SageMaker does.
+
+    Raises:
+        ApiError: Something contradicts something else, or is not to be had here.
+    """
+    names = [given["InputName"] for given in request.get("ProcessingInputs") or []]
+    names += [given["OutputName"] for given in _outputs(request)]
+    if len(set(names)) != len(names):
+        raise validation(f"ProcessingInputs and ProcessingOutputConfig: names must be unique, got {', '.join(names)}")
+    for given in request.get("ProcessingInputs") or []:
+        _check_input(given)
+    for given in _outputs(request):
+        if given.get("S3Output") is None:
+            raise validation(f"output {given['OutputName']!r}: only S3Output is available here")
+        local_part(f"output {given['OutputName']!r}: LocalPath", _path(given["S3Output"]), PROCESSING)
+    runtime = (request.get("StoppingCondition") or {}).get("MaxRuntimeInSeconds") or DAY_S
+    if runtime > MAX_RUNTIME_S:
+        raise ApiError(
+            "ResourceLimitExceeded",
+            f"StoppingCondition: MaxRuntimeInSeconds is {runtime}, the maximum is {MAX_RUNTIME_S} (9 days)",
+        )
+    _command(request)
+
+
+def _check_input(given: Mapping[str, Any]) -> None:
+    name, source = given["InputName"], given.get("S3Input")
+    if source is None:
+        raise validation(f"input {name!r}: only S3Input is available here")
+    if source.get("S3DataType") not in ("S3Prefix", "ManifestFile"):
+        raise validation(f"input {name!r}: S3DataType must be S3Prefix or ManifestFile")
+    if source.get("S3InputMode") == "Pipe":
+        raise validation(f"input {name!r}: S3InputMode Pipe is not available here; use File")
+    if source.get("S3CompressionType", "None") != "None":
+        raise validation(f"input {name!r}: S3CompressionType is supported in Pipe mode only")
+    if source.get("LocalPath"):
+        local_part(f"input {name!r}: LocalPath", _path(source), PROCESSING)
+    elif not given.get("AppManaged"):
+        raise validation(f"input {name!r}: S3Input needs a LocalPath unless AppManaged is true")
+
+
+def _path(given: Mapping[str, Any]) -> str:
+    return str(given["LocalPath"]).rstrip("/")
+
+
+def _outputs(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return list((request.get("ProcessingOutputConfig") or {}).get("Outputs") or [])
+
+
+def _brought(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [given for given in request.get("ProcessingInputs") or [] if given["S3Input"].get("LocalPath")]
+
+
+def _command(request: Mapping[str, Any]) -> tuple[str, ...]:
+    app = request["AppSpecification"]
+    return command_of(app["ImageUri"], app.get("ContainerEntrypoint"), app.get("ContainerArguments"))
+
+
+def define(record: JobRecord) -> Definition:
+    """Say what the lifecycle has to do for a job."""
+    request = record.request
+    return Definition(
+        sources=[
+            Source(
+                name=given["InputName"],
+                uri=given["S3Input"]["S3Uri"],
+                manifest=given["S3Input"]["S3DataType"] == "ManifestFile",
+            )
+            for given in _brought(request)
+        ],
+        outputs=[
+            Output(place=local_part("", _path(given["S3Output"])), uri=given["S3Output"]["S3Uri"])
+            for given in _outputs(request)
+        ],
+        instances=request["ProcessingResources"]["ClusterConfig"]["InstanceCount"],
+        max_runtime_s=seconds(request.get("StoppingCondition") or {}, "MaxRuntimeInSeconds", DAY_S),
+        kms_key=(request.get("ProcessingOutputConfig") or {}).get("KmsKeyId") or None,
+    )
+
+
+def specify(record: JobRecord, sources: Mapping[str, tuple[Path, bool]]) -> JobSpec:
+    """Return what runs; ``sources`` says of each input where its data lies, and whether it is the job's own."""
+    request = record.request
+    cluster = request["ProcessingResources"]["ClusterConfig"]
+    return JobSpec(
+        name=record.name,
+        processing=True,
+        account=ACCOUNT,
+        region=record.region,
+        groups=number_hosts(("homogeneousCluster", cluster["InstanceType"], cluster["InstanceCount"])),
+        command=_command(request),
+        channels=tuple(_channel(given, *sources[given["InputName"]]) for given in _brought(request)),
+        environment=request.get("Environment") or {},
+        outputs={given["OutputName"]: local_part("", _path(given["S3Output"])) for given in _outputs(request)},
+        description=_description(record),
+    )
+
+
+def _channel(given: Mapping[str, Any], source: Path, owned: bool) -> Channel:
+    return Channel(
+        name=given["InputName"],
+        source=source,
+        owned=owned,
+        distribution=given["S3Input"].get("S3DataDistributionType") or "FullyReplicated",
+        target=local_part("", _path(given["S3Input"])),
+    )
+
+
+def _description(record: JobRecord) -> dict[str, Any]:
+    """Return what ``processingjobconfig.json`` says."""
+    request = record.request
+    app, cluster = request["AppSpecification"], request["ProcessingResources"]["ClusterConfig"]
+    return {
+        "ProcessingJobArn": record.arn,
+        "ProcessingJobName": record.name,
+        "AppSpecification": {"ContainerEntrypoint": None, "ContainerArguments": None, **app},
+        "Environment": request.get("Environment") or {},
+        "ProcessingInputs": [
+            {"AppManaged": False, "DatasetDefinitionInput": None, **given}
+            for given in request.get("ProcessingInputs") or []
+        ],
+        "ProcessingOutputConfig": {
+            "Outputs": [{"AppManaged": False, "FeatureStoreOutput": None, **given} for given in _outputs(request)],
+            "KmsKeyId": (request.get("ProcessingOutputConfig") or {}).get("KmsKeyId"),
+        },
+        "ProcessingResources": {"ClusterConfig": {"VolumeKmsKeyId": None, **cluster}},
+        "RoleArn": request["RoleArn"],
+        "StoppingCondition": {"MaxRuntimeInSeconds": DAY_S, **(request.get("StoppingCondition") or {})},
+    }

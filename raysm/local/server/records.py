@@ -1,0 +1,202 @@
+"""What is known of every job: one JSON file each, written whole at every change, so that a restart finds it.
+
+::
+
+    HOME/jobs/training/NAME/record.json     the request, the statuses and their times, the outcome
+    HOME/jobs/training/NAME/streams/        its logs (``log_files``)
+    HOME/jobs/training/NAME/work/           what its instances need while they live
+    HOME/jobs/processing/NAME/…             the same
+"""
+
+import contextlib
+import json
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from raysm.contract.store import put, read_json
+from raysm.errors import InvalidConfig
+from raysm.local.server.api_error import ApiError, not_found
+
+__all__ = ["FINAL", "JobKind", "JobRecord", "Records", "Transition"]
+
+JobKind: TypeAlias = Literal["training", "processing"]
+
+FINAL = ("Completed", "Failed", "Stopped")
+"""Statuses that no job leaves."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Transition:
+    """One secondary status and its time."""
+
+    status: str
+    """``Starting``, ``Downloading`` …"""
+    start_s: float
+    """Since the epoch."""
+    end_s: float | None = None
+    """None while it lasts."""
+    message: str = ""
+    """For people."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobRecord:
+    """One job, at one moment."""
+
+    kind: JobKind
+    """Of job."""
+    name: str
+    """Of the job, unique within its kind."""
+    arn: str
+    """Of the job."""
+    region: str
+    """To which the request was sent."""
+    request: Mapping[str, Any]
+    """As it was sent, without its tags."""
+    instance_kind: str = "process"
+    """What plays its instances."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """As they are now."""
+    created_s: float
+    """When the request was accepted."""
+    modified_s: float
+    """When anything changed last."""
+    status: str = "InProgress"
+    """``InProgress``, ``Stopping``, or one of FINAL."""
+    secondary: str = "Starting"
+    """The secondary status."""
+    transitions: tuple[Transition, ...] = ()
+    """All secondary statuses so far."""
+    started_s: float | None = None
+    """When its instances first ran."""
+    ended_s: float | None = None
+    """When the last of them was gone, and what they left was uploaded."""
+    training_s: float = 0.0
+    """Seconds for which its instances ran, in all attempts."""
+    attempts: int = 0
+    """How often its instances were started."""
+    failure_reason: str | None = None
+    """Of a Failed job, at most 1024 characters."""
+    exit_message: str | None = None
+    """Of a Processing job: what its containers left for whoever asks."""
+    artifacts: str | None = None
+    """URI of the model."""
+    metrics: tuple[Mapping[str, Any], ...] = ()
+    """Last value of each metric: MetricName, Value, Timestamp."""
+
+    @property
+    def final(self) -> bool:
+        """Whether it has ended."""
+        return self.status in FINAL
+
+
+def _from_json(data: Mapping[str, Any]) -> JobRecord:
+    known = {item.name for item in fields(JobRecord)}
+    values = {name: value for name, value in data.items() if name in known}
+    values["transitions"] = tuple(Transition(**item) for item in values.get("transitions", ()))
+    values["metrics"] = tuple(values.get("metrics", ()))
+    return JobRecord(**values)
+
+
+class Records:
+    """All records of one home; every method may be called from any thread."""
+
+    def __init__(self, home: Path) -> None:
+        """Read what is there; a file that cannot be read is passed over, as if the job were not there."""
+        self._jobs = home / "jobs"
+        self._lock = threading.RLock()
+        self._records: dict[tuple[str, str], JobRecord] = {}
+        for path in self._jobs.glob("*/*/record.json"):
+            with contextlib.suppress(InvalidConfig, TypeError, KeyError, AttributeError):
+                record = _from_json(read_json(path))
+                self._records[record.kind, record.name] = record
+
+    def folder(self, kind: JobKind, name: str) -> Path:
+        """Return the folder of a job."""
+        return self._jobs / kind / name
+
+    def add(self, record: JobRecord) -> None:
+        """Keep a new job.
+
+        Raises:
+            ApiError: ResourceInUse, if there is one of its name.
+        """
+        with self._lock:
+            there = self._records.get((record.kind, record.name))
+            if there is not None:
+                title = record.kind.capitalize()
+                raise ApiError(
+                    "ResourceInUse",
+                    f"{title} job names must be unique within an AWS account and region, and a {record.kind} job "
+                    f"with this name already exists ({there.arn})",
+                )
+            self._keep(record)
+
+    def _keep(self, record: JobRecord) -> None:
+        self._records[record.kind, record.name] = record
+        put(self.folder(record.kind, record.name) / "record.json", json.dumps(asdict(record)), mode=0o600)
+
+    def get(self, kind: JobKind, name: str) -> JobRecord:
+        """Return a job as it is now.
+
+        Raises:
+            ApiError: There is none of that name.
+        """
+        with self._lock:
+            found = self._records.get((kind, name))
+        if found is None:
+            raise not_found(f"{kind} job {name}")
+        return found
+
+    def by_arn(self, arn: str) -> JobRecord:
+        """Return the job of an ARN.
+
+        Raises:
+            ApiError: There is none.
+        """
+        for record in self.all():
+            if record.arn == arn:
+                return record
+        raise not_found(arn)
+
+    def all(self, kind: JobKind | None = None) -> list[JobRecord]:
+        """Return all jobs, or those of one kind."""
+        with self._lock:
+            return [record for record in self._records.values() if kind is None or record.kind == kind]
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Let nothing change in the block: for a change that depends on what is there."""
+        with self._lock:
+            yield
+
+    def update(self, kind: JobKind, name: str, **changes: Any) -> JobRecord:
+        """Change fields of a job."""
+        with self._lock:
+            record = replace(self.get(kind, name), modified_s=time.time(), **changes)
+            self._keep(record)
+            return record
+
+    def advance(self, kind: JobKind, name: str, secondary: str, message: str, **changes: Any) -> JobRecord:
+        """Enter a secondary status; the one before ends at the same moment."""
+        now = time.time()
+        with self._lock:
+            record = self.get(kind, name)
+            before = record.transitions
+            if before and before[-1].end_s is None:
+                before = (*before[:-1], replace(before[-1], end_s=now))
+            final = changes.get("status", record.status) in FINAL
+            entered = Transition(status=secondary, start_s=now, end_s=now if final else None, message=message)
+            return self.update(kind, name, secondary=secondary, transitions=(*before, entered), **changes)
+
+    def delete(self, kind: JobKind, name: str) -> None:
+        """Forget a job and remove its folder."""
+        with self._lock:
+            self.get(kind, name)
+            del self._records[kind, name]
+            shutil.rmtree(self.folder(kind, name), ignore_errors=True)

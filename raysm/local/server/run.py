@@ -1,0 +1,357 @@
+"""The life of one job, from its request to its last status; each has a thread of its own.
+
+::
+
+    Starting ── Pending (until it is its turn) ── Downloading ── Training ── Uploading ── Completed
+                                                      ▲             │            └─────── Failed
+        Starting ◄── Interrupted ◄────────────────────┴─────────────┤
+                                              Stopping ◄────────────┘──── Uploading ───── Stopped, MaxRuntimeExceeded …
+
+Processing jobs have the same life, of which their API shows the status alone.
+"""
+
+import contextlib
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from raysm.contract.result import MAX_REASON
+from raysm.errors import InvalidRequest, RaysmError
+from raysm.local.instances import KINDS, InstanceKind
+from raysm.local.job_spec import JobSpec
+from raysm.local.server import outputs, processing_request, training_request
+from raysm.local.server.api_error import ApiError
+from raysm.local.server.capacity import Capacity
+from raysm.local.server.definitions import Definition
+from raysm.local.server.log_files import LogWriter
+from raysm.local.server.metrics import MetricScanner
+from raysm.local.server.moto_services import MotoServices
+from raysm.local.server.objects import Objects, is_file
+from raysm.local.server.records import JobKind, JobRecord, Records
+from raysm.local.training_job import Outcome, TrainingJob
+
+__all__ = ["JobRun", "Services"]
+
+TICK_S = 0.1
+"""How often the limits of time are looked at."""
+METRICS_S = 2.0
+"""How often metrics are passed on."""
+
+Wish: TypeAlias = Literal["stop", "interrupt", "runtime", "wait", "pending", "shutdown"]
+"""Why a job is to end before its instances do."""
+
+ENDS: Mapping[Wish, tuple[str, str]] = {
+    "stop": ("Stopped", "{} job stopped"),
+    "runtime": ("MaxRuntimeExceeded", "{} job runtime exceeded MaxRuntimeInSeconds provided"),
+    "wait": ("MaxWaitTimeExceeded", "{} job wait time exceeded MaxWaitTimeInSeconds provided"),
+}
+"""Secondary status and message of a job that was stopped."""
+
+SHUT_DOWN = "InternalServerError: the embedded SageMaker was shut down while the job ran"
+NO_CAPACITY = "CapacityError: the machine's cores were not free within MaxPendingTimeInSeconds; wait for other jobs"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Services:
+    """What all jobs share."""
+
+    records: Records
+    """Of all jobs."""
+    moto: MotoServices
+    """S3, CloudWatch …"""
+    objects: Objects
+    """By URI."""
+    capacity: Capacity
+    """The machine's cores."""
+    stop_grace_s: float = 120.0
+    """Seconds from SIGTERM to SIGKILL."""
+
+
+class _Ended(Exception):
+    """The job is not to go on; its wish says why."""
+
+
+class JobRun:
+    """Carries one job out."""
+
+    def __init__(self, services: Services, record: JobRecord) -> None:
+        """Take a job whose record was added; nothing happens before ``start``."""
+        self._services = services
+        self._records = services.records
+        self._kind: JobKind = record.kind
+        self._name = record.name
+        self._created_s = record.created_s
+        self._instance_kind: InstanceKind = next(kind for kind in KINDS if kind == record.instance_kind)
+        self._definition = _define(record)
+        self._title = record.kind.capitalize()
+        self._folder = services.records.folder(record.kind, record.name)
+        self._scanner = MetricScanner(services.moto, record.name, record.region, self._definition.metrics)
+        self._wish: Wish | None = None
+        self._training_s = 0.0
+        self._thread = threading.Thread(target=self._run, name=f"job {record.name}", daemon=True)
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask it to end: SIGTERM, and SIGKILL after the grace.
+
+        Raises:
+            ApiError: It has ended.
+        """
+        with self._records.held():
+            record = self._records.get(self._kind, self._name)
+            if record.final:
+                raise ApiError(
+                    "ValidationException",
+                    f"The request was rejected because the {self._kind} job is in status {record.status}.",
+                )
+            self._end_early("stop")
+
+    def interrupt(self) -> None:
+        """Take its spot capacity away: SIGTERM, and it starts anew with its checkpoints.
+
+        Raises:
+            ApiError: It does not run, or not on spot capacity.
+        """
+        if not self._definition.spot:
+            raise ApiError(
+                "ValidationException",
+                f"the job {self._name} cannot be interrupted: it does not run on spot capacity "
+                "(EnableManagedSpotTraining); stop it instead",
+                409,
+            )
+        with self._records.held():
+            record = self._records.get(self._kind, self._name)
+            if record.secondary != "Training" or self._wish is not None:
+                raise ApiError(
+                    "ValidationException",
+                    f"the job {self._name} cannot be interrupted now: it is in status {record.secondary}, not Training",
+                    409,
+                )
+            self._wish = "interrupt"
+
+    def shut_down(self) -> None:
+        """End it at once, since the server ends; it is Failed."""
+        self._wish = "shutdown"
+        self._thread.join()
+
+    def _end_early(self, wish: Wish) -> None:
+        with self._records.held():
+            if self._wish in ("stop", "shutdown"):
+                return
+            self._wish = wish
+            if self._records.get(self._kind, self._name).status == "InProgress":
+                message = f"Stopping the {self._kind} job"
+                self._records.advance(self._kind, self._name, "Stopping", message, status="Stopping")
+
+    def _enter(self, secondary: str, message: str, **changes: Any) -> None:
+        """Enter a status of a job that goes on; one that is being stopped shows that, whatever it still does."""
+        with self._records.held():
+            record = self._records.get(self._kind, self._name)
+            if record.status == "Stopping" and secondary != "Uploading":
+                self._records.update(self._kind, self._name, **changes)
+            else:
+                self._records.advance(self._kind, self._name, secondary, message, **changes)
+
+    def _finish(self, status: str, secondary: str, message: str, reason: str | None = None, **changes: Any) -> None:
+        self._records.advance(
+            self._kind,
+            self._name,
+            secondary,
+            message,
+            status=status,
+            ended_s=time.time(),
+            failure_reason=None if reason is None else reason[:MAX_REASON],
+            metrics=self._scanner.last(),
+            **changes,
+        )
+
+    def _fail(self, reason: str) -> None:
+        self._finish("Failed", "Failed", f"{self._title} job failed", reason)
+
+    def _run(self) -> None:
+        """The whole life; runs in a thread."""
+        ticket = self._services.capacity.ask(self._definition.instances)
+        try:
+            if not self._services.capacity.wait(ticket, 0.0):
+                self._enter("Pending", f"{self._title} job waiting for capacity")
+            while not self._services.capacity.wait(ticket, TICK_S):
+                self._look_at_clock(waiting=True)
+            self._attempts()
+        except _Ended:
+            self._finish_early()
+        except InvalidRequest as error:
+            self._fail(f"ClientError: {error}")
+        except (RaysmError, OSError) as error:
+            self._fail(f"InternalServerError: {error}")
+        except BaseException as error:
+            self._fail(f"InternalServerError: {type(error).__name__}: {error}")
+            raise
+        finally:
+            self._services.capacity.give_back(ticket)
+            shutil.rmtree(self._folder / "work", ignore_errors=True)
+
+    def _finish_early(self, **changes: Any) -> None:
+        wish = self._wish
+        if wish == "shutdown":
+            self._fail(SHUT_DOWN)
+        elif wish == "pending":
+            self._fail(NO_CAPACITY)
+        else:
+            secondary, message = ENDS.get(wish or "stop", ENDS["stop"])
+            self._finish("Stopped", secondary, message.format(self._title), **changes)
+
+    def _look_at_clock(self, *, waiting: bool = False, running_s: float = 0.0) -> None:
+        """See whether a limit of time is exceeded.
+
+        Raises:
+            _Ended: Somebody or some limit wants the job to end, and it has no instances.
+        """
+        limits = self._definition
+        waited_s = time.time() - self._created_s
+        if self._wish is None:
+            if limits.max_wait_s is not None and waited_s > limits.max_wait_s:
+                self._end_early("wait")
+            elif self._training_s + running_s > limits.max_runtime_s:
+                self._end_early("runtime")
+            elif waiting and limits.max_pending_s is not None and waited_s > limits.max_pending_s:
+                self._wish = "pending"
+        if waiting and self._wish is not None:
+            raise _Ended
+
+    def _attempts(self) -> None:
+        """Run the instances, again after each interruption."""
+        number = 1
+        while self._attempt(number):
+            number += 1
+            self._wish = None if self._wish == "interrupt" else self._wish
+            self._enter("Starting", f"Starting the {self._kind} job again after an interruption")
+
+    def _attempt(self, number: int) -> bool:
+        """Run the instances once; return whether they were interrupted."""
+        root = self._folder / "work" / str(number)
+        root.mkdir(parents=True)
+        self._enter("Downloading", "Downloading input data", attempts=number)
+        spec = self._specify(self._bring(root / "channels"))
+        self._look_at_clock(waiting=True)
+        logs = LogWriter(self._folder / "streams", time.time())
+
+        def on_line(host: str, text: str) -> None:
+            logs.line(host, text)
+            self._scanner.line(text)
+
+        grace_s = self._services.stop_grace_s
+        with (
+            contextlib.closing(logs),
+            TrainingJob(spec, root=root, kind=self._instance_kind, on_line=on_line, stop_grace_s=grace_s) as job,
+        ):
+            for host in job.hosts:
+                logs.open(host)
+            job.start()
+            started_s = self._records.get(self._kind, self._name).started_s or time.time()
+            self._enter("Training", "Training image download completed. Training in progress.", started_s=started_s)
+            outcome = self._watch(job)
+            self._training_s += max(0.0, outcome.ended_s - outcome.started_s)
+            self._records.update(self._kind, self._name, training_s=self._training_s)
+            if self._wish == "interrupt" and outcome.status == "Stopped":
+                self._enter("Interrupted", f"{self._title} job interrupted: its spot capacity was taken away")
+                interrupted = True
+            else:
+                self._conclude(job, outcome)
+                interrupted = False
+        shutil.rmtree(root, ignore_errors=True)
+        return interrupted
+
+    def _bring(self, folder: Path) -> dict[str, tuple[Path, bool]]:
+        """Download the channels that are in S3; return by channel where its data lies, and whether it is the job's."""
+        objects = self._services.objects
+        found: dict[str, tuple[Path, bool]] = {}
+        for source in self._definition.sources:
+            if is_file(source.uri):
+                found[source.name] = (objects.local(source.uri), False)
+                continue
+            try:
+                objects.download(source.uri, folder / source.name, manifest=source.manifest)
+            except InvalidRequest as error:
+                raise InvalidRequest(f"Data download failed: channel {source.name!r}: {error}") from error
+            found[source.name] = (folder / source.name, True)
+        return found
+
+    def _specify(self, sources: Mapping[str, tuple[Path, bool]]) -> JobSpec:
+        record = self._records.get(self._kind, self._name)
+        if self._kind == "training":
+            return training_request.specify(record, self._services.objects, sources)
+        return processing_request.specify(record, sources)
+
+    def _watch(self, job: TrainingJob) -> Outcome:
+        """Wait for the instances, and have them end where that is wished."""
+        began = sent = time.monotonic()
+        stopping = False
+        while True:
+            with contextlib.suppress(TimeoutError):
+                outcome = job.wait(TICK_S)
+                self._scanner.send()
+                return outcome
+            now = time.monotonic()
+            self._look_at_clock(running_s=now - began)
+            if self._wish == "shutdown":
+                job.close()
+                raise _Ended
+            if self._wish is not None and not stopping:
+                stopping = True
+                job.stop()
+            if now - sent > METRICS_S:
+                sent = now
+                self._scanner.send()
+
+    def _conclude(self, job: TrainingJob, outcome: Outcome) -> None:
+        self._enter("Uploading", f"Uploading generated {self._kind} model")
+        failed = outcome.status == "Failed"
+        self._upload(job, failed)
+        changes: dict[str, Any] = {"exit_message": self._exit_message(job)}
+        if failed:
+            self._records.update(self._kind, self._name, **changes)
+            self._fail(outcome.failure_reason or "AlgorithmError: unknown")
+            return
+        changes["artifacts"] = self._definition.artifacts
+        if outcome.status == "Stopped":
+            self._finish_early(**changes)
+        else:
+            self._finish("Completed", "Completed", f"{self._title} job completed", **changes)
+
+    def _upload(self, job: TrainingJob, failed: bool) -> None:
+        order = [job.head, *(host for host in job.instances if host != job.head)]
+        bases = [job.paths(host).base for host in order]
+        for output in self._definition.outputs:
+            if failed and output.only_of_the_good:
+                continue
+            try:
+                outputs.collect(self._services.objects, output, bases, self._folder / "work", self._definition.kms_key)
+            except (InvalidRequest, OSError) as error:
+                if not failed:
+                    raise InvalidRequest(f"Artifact upload failed: {error}") from error
+
+    def _exit_message(self, job: TrainingJob) -> str | None:
+        if self._kind == "training":
+            return None
+        for host in job.instances:
+            with contextlib.suppress(OSError):
+                text = job.paths(host).failure.read_text(encoding="utf-8", errors="replace")[:MAX_REASON].strip()
+                if text:
+                    return text
+        return None
+
+
+def _define(record: JobRecord) -> Definition:
+    return training_request.define(record) if record.kind == "training" else processing_request.define(record)

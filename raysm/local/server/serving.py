@@ -1,0 +1,151 @@
+"""The server as a process: one for each home, found by its record, ended by idleness.
+
+What flows in are options; what flows out is a record in the home, from the moment the server listens until it ends.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from werkzeug.serving import BaseWSGIServer, make_server
+
+from raysm import __version__
+from raysm.contract.home import ServerRecord, lock_file
+from raysm.errors import InvalidRequest
+from raysm.local.instances import InstanceKind
+from raysm.local.server.app import App
+from raysm.local.server.capacity import Capacity
+from raysm.local.server.console import Console
+from raysm.local.server.log_service import LogService
+from raysm.local.server.moto_services import MotoRequestHandler, MotoServices
+from raysm.local.server.objects import Objects
+from raysm.local.server.operations import Operations
+from raysm.local.server.records import Records
+from raysm.local.server.run import Services
+
+__all__ = ["Options", "serve"]
+
+LOST = "InternalServerError: the embedded SageMaker that ran the job was killed; its instances ended with it"
+LOOK_S = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """How to serve."""
+
+    home: Path
+    """Everything of the server lies there."""
+    idle_s: float = 900.0
+    """Seconds without a job and without a request after which it ends."""
+    port: int = 0
+    """On 127.0.0.1; 0 is any that is free."""
+    kind: InstanceKind = "process"
+    """Instances of jobs that do not say what theirs are."""
+    cores: int = 1
+    """How many instances run at a time."""
+    stop_grace_s: float = 120.0
+    """Seconds from SIGTERM to SIGKILL."""
+
+
+class _Handler(MotoRequestHandler):  # type: ignore[misc]
+    """Says nothing of each request, and keeps connections open."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log(self, type: str, message: str, *args: object) -> None:
+        """Pass over it."""
+
+
+@contextlib.contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle = os.open(lock_file(home), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise InvalidRequest(f"a server of {home} runs already (see {home / 'server.json'})") from None
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def serve(options: Options) -> None:
+    """Serve until told to end, or idle.
+
+    Raises:
+        InvalidRequest: A server of this home runs already.
+    """
+    with _locked(options.home):
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        ServerRecord.remove(options.home)
+        ending = threading.Event()
+        started_s = time.time()
+        records = Records(options.home)
+        _recover(records)
+        moto = MotoServices()
+        capacity = Capacity(options.cores)
+        services = Services(
+            records=records,
+            moto=moto,
+            objects=Objects(moto),
+            capacity=capacity,
+            stop_grace_s=options.stop_grace_s,
+        )
+        operations = Operations(services, options.kind)
+        console = Console(operations, capacity, started_s=started_s, shut_down=ending.set)
+        app = App(operations, LogService(records), console, moto)
+        server = make_server("127.0.0.1", options.port, app, threaded=True, request_handler=_Handler)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda number, frame: ending.set())
+        try:
+            _listen(server, app, operations, options, ending, started_s)
+        finally:
+            ServerRecord.remove(options.home)
+            operations.shut_down()
+            server.shutdown()
+            server.server_close()
+
+
+def _listen(
+    server: BaseWSGIServer,
+    app: App,
+    operations: Operations,
+    options: Options,
+    ending: threading.Event,
+    started_s: float,
+) -> None:
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="server", daemon=True).start()
+    ServerRecord(pid=os.getpid(), port=server.server_port, started_s=started_s, version=__version__).write(options.home)
+    last_job_s = time.monotonic()
+    while not ending.wait(LOOK_S):
+        now = time.monotonic()
+        if operations.running():
+            last_job_s = now
+        if now - max(last_job_s, app.last_request_s) > options.idle_s:
+            return
+
+
+def _recover(records: Records) -> None:
+    """Say of the jobs that a killed server left what became of them, and remove what their instances left."""
+    for record in records.all():
+        if not record.final:
+            records.advance(
+                record.kind,
+                record.name,
+                "Failed",
+                f"{record.kind.capitalize()} job failed",
+                status="Failed",
+                failure_reason=LOST,
+                ended_s=time.time(),
+            )
+            shutil.rmtree(records.folder(record.kind, record.name) / "work", ignore_errors=True)
