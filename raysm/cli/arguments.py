@@ -1,18 +1,13 @@
-"""The arguments of the command line, and the request that they ask for. Pure: nothing is read, nothing started."""
+"""The arguments of the command line. Pure: text in, a namespace out; nothing is read, nothing started."""
 
 import argparse
-import secrets
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from raysm import __version__
-from raysm.errors import InvalidRequest
-from raysm.request import Cluster, Input, JobRequest, Script, Similarity
-from raysm.request.job import MATRIX
 
-__all__ = ["Arguments", "parse", "request_of"]
+__all__ = ["Arguments", "parse"]
 
 Arguments = argparse.Namespace
 
@@ -20,6 +15,8 @@ EPILOG = """\
 examples:
   raysm similarity vectors.npy --top-k 10 --instances 2 --output out/
   raysm run train.py --instances 3 -- --epochs 10
+  raysm run train.py --on aws --role arn:aws:iam::…:role/… --image … --instance-type ml.c5.4xlarge --instances 10
+  raysm jobs; raysm logs -f NAME; raysm result NAME --output out/
 """
 
 
@@ -37,9 +34,10 @@ def parse(argv: Sequence[str]) -> Arguments:
         SystemExit: With status 2 and a message on stderr where the arguments are wrong, 0 for ``--help``.
     """
     own, theirs = _split(list(argv))
-    arguments = _parser().parse_args(own)
+    parser = _parser()
+    arguments = parser.parse_args(own)
     if theirs and arguments.command != "run":
-        _parser().error(f"{arguments.command} takes nothing behind --, got {' '.join(theirs)}")
+        parser.error(f"{arguments.command} takes nothing behind --, got {' '.join(theirs)}")
     arguments.script_args = tuple(theirs)
     return arguments
 
@@ -62,17 +60,19 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_similarity(commands)
     _add_run(commands)
+    _add_about_jobs(commands)
+    _add_local(commands)
+    _add_doctor(commands)
     return parser
 
 
 def _add_similarity(commands: Any) -> None:
-    command = commands.add_parser(
-        "similarity",
-        help="the exact cosine similarity of every row of a matrix with every other row",
-        description="The exact cosine similarity of every row of a matrix with every other row.",
-        allow_abbrev=False,
+    command = _command(
+        commands, "similarity", "the exact cosine similarity of every row of a matrix with every other row"
     )
-    command.add_argument("matrix", metavar="MATRIX", help=".npy, .npz, .csv, .csv.gz, .parquet, or a folder of them")
+    command.add_argument(
+        "matrix", metavar="MATRIX", help=".npy, .npz, .csv, .csv.gz, .parquet, or a folder of them; a path or s3://…"
+    )
     kept = command.add_mutually_exclusive_group(required=True)
     kept.add_argument("--top-k", type=int, metavar="K", help="keep the K most similar other rows of each row")
     kept.add_argument("--threshold", type=float, metavar="T", help="keep the pairs of rows at least this similar")
@@ -80,16 +80,15 @@ def _add_similarity(commands: Any) -> None:
     command.add_argument("--dtype", choices=["float32", "float16"], default="float32", help="of the full matrix")
     command.add_argument("--id-column", metavar="NAME", help="a column of MATRIX that names the rows")
     command.add_argument("--block-rows", type=int, metavar="ROWS", help="rows of one task (default: chosen)")
-    _add_common(command)
+    _add_submitting(command)
 
 
 def _add_run(commands: Any) -> None:
-    command = commands.add_parser(
+    command = _command(
+        commands,
         "run",
-        help="a Python script, run on the head of the formed cluster",
-        description="Run a Python script on the head of the formed cluster; ray.init() joins it.",
+        "a Python script, run on the head of the formed cluster; ray.init() joins it",
         usage="raysm run SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT]",
-        allow_abbrev=False,
     )
     command.add_argument("script", metavar="SCRIPT", help="the script; inside --source-dir where that is given")
     command.add_argument("--source-dir", metavar="DIR", help="a folder that travels whole with the script")
@@ -97,60 +96,102 @@ def _add_run(commands: Any) -> None:
         "--input",
         action="append",
         default=[],
-        metavar="NAME=PATH",
-        help="a channel: the script finds it at $SM_CHANNEL_NAME; may be given several times",
+        metavar="NAME=URI",
+        help="a channel: a path, s3://…, or job:JOB/data; the script finds it at $SM_CHANNEL_NAME; repeatable",
     )
-    _add_common(command)
+    _add_submitting(command)
 
 
-def _add_common(command: argparse.ArgumentParser) -> None:
+def _add_submitting(command: argparse.ArgumentParser) -> None:
     command.add_argument("--instances", type=int, default=1, metavar="N", help="number of instances (default 1)")
+    command.add_argument("--instance-type", metavar="TYPE", help="ml.c5.4xlarge …; needed on AWS")
+    command.add_argument("--name", help="the task's name; each job gets a name of its own, made from it")
+    command.add_argument("--project", default="default", help="jobs of one project lie together (default: default)")
+    command.add_argument("--requirement", action="append", default=[], metavar="PACKAGE", help="pip installs it")
+    command.add_argument("--max-runtime", type=int, default=24 * 3600, metavar="S", help="seconds (default: one day)")
+    command.add_argument("--max-restarts", type=int, default=0, metavar="N", help="follow-up jobs after --max-runtime")
+    command.add_argument("--spot", action="store_true", help="spot capacity, which can be interrupted")
+    command.add_argument("--max-wait", type=int, metavar="S", help="seconds to wait for spot capacity and to run")
+    command.add_argument("--resume", action="store_true", help="go on with the state of the task's latest job")
     command.add_argument(
+        "--if-done", choices=["run", "skip"], default="run", help="skip: return what the same task did before"
+    )
+    command.add_argument("--output", type=Path, metavar="DIR", help="where the result goes (default: where it lies)")
+    command.add_argument("--detach", action="store_true", help="print the job's name and leave it to itself")
+    command.add_argument("--dry-run", action="store_true", help="print the exact request and send nothing")
+    command.add_argument("--json", action="store_true", help="with --detach: the job as JSON")
+    _add_target(command)
+
+
+def _add_target(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("where")
+    group.add_argument("--on", choices=["local", "aws"], default="local", help="this machine (default), or AWS")
+    group.add_argument(
         "--instance-kind",
-        choices=["process", "namespace"],
+        choices=["process", "namespace", "docker"],
         default="process",
-        help="what plays an instance: a group of processes (default), or Linux namespaces (root)",
+        help="on this machine: processes (default), Linux namespaces (root), or containers",
     )
-    command.add_argument("--name", help="the job's name (default: made from the command and the time)")
-    command.add_argument("--output", type=Path, metavar="DIR", help="where the result goes (default: raysm-out/NAME)")
-    command.add_argument("--dry-run", action="store_true", help="print the request and start nothing")
+    group.add_argument("--role", metavar="ARN", help="on AWS: the role that the job runs as")
+    group.add_argument("--region", help="on AWS (default: of the AWS configuration)")
+    group.add_argument("--profile", help="on AWS: of the AWS configuration")
+    group.add_argument("--bucket", help="on AWS: for payloads and results (default: sagemaker-REGION-ACCOUNT)")
+    group.add_argument("--image", metavar="URI", help="the container image, on AWS and for --instance-kind docker")
 
 
-def request_of(arguments: Arguments) -> JobRequest:
-    """Build the request that the arguments ask for.
+def _add_about_jobs(commands: Any) -> None:
+    jobs = _command(commands, "jobs", "the latest jobs")
+    jobs.add_argument("--contains", metavar="TEXT", help="only those with this in their names")
+    jobs.add_argument("--limit", type=int, default=20, help="at most so many (default 20)")
+    _add_reading(jobs)
+    for name, text in (
+        ("status", "how a job is"),
+        ("logs", "what its instances wrote"),
+        ("result", "its result, brought here"),
+        ("metrics", "its metrics"),
+        ("stop", "stop it: user code has its grace to save its work"),
+        ("token", "its token, which the Ray dashboard asks for"),
+    ):
+        command = _command(commands, name, text)
+        command.add_argument("job", metavar="JOB", help="the job's name")
+        if name == "logs":
+            command.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
+            command.add_argument("--instance", metavar="HOST", help="of one instance, algo-2")
+        if name == "result":
+            command.add_argument("--output", type=Path, metavar="DIR", help="where to (default: where it lies)")
+        _add_reading(command)
 
-    Raises:
-        InvalidRequest: They ask for what cannot be; the message says what, the value and the remedy.
-    """
-    workload: Script | Similarity
-    if arguments.command == "similarity":
-        workload = Similarity(
-            top_k=arguments.top_k,
-            threshold=arguments.threshold,
-            full=arguments.full,
-            dtype=arguments.dtype,
-            id_column=arguments.id_column,
-            block_rows=arguments.block_rows,
-        )
-        inputs = {MATRIX: Input(arguments.matrix)}
-    else:
-        workload = Script(arguments.script, args=arguments.script_args, source_dir=arguments.source_dir)
-        inputs = _channels(arguments.input)
-    return JobRequest(
-        name=arguments.name or f"{arguments.command}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}",
-        workload=workload,
-        cluster=Cluster(count=arguments.instances),
-        inputs=inputs,
+
+def _add_reading(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="as JSON")
+    _add_target(command)
+
+
+def _add_local(commands: Any) -> None:
+    local = _command(commands, "local", "the embedded SageMaker of this machine")
+    verbs = local.add_subparsers(dest="verb", required=True, metavar="up|down|status|interrupt")
+    for name, text in (
+        ("up", "start it (jobs do that by themselves)"),
+        ("down", "end it, and its jobs"),
+        ("status", "whether it runs, and which jobs it has"),
+    ):
+        verb = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+        verb.add_argument("--json", action="store_true", help="as JSON")
+    interrupt = verbs.add_parser(
+        "interrupt", help="interrupt a spot job, as AWS does", description="interrupt a spot job", allow_abbrev=False
     )
+    interrupt.add_argument("job", metavar="JOB", help="the job's name")
+    interrupt.add_argument("--json", action="store_true", help="as JSON")
 
 
-def _channels(texts: Sequence[str]) -> dict[str, Input]:
-    channels: dict[str, Input] = {}
-    for text in texts:
-        name, equals, uri = text.partition("=")
-        if not (name and equals and uri):
-            raise InvalidRequest(f"--input takes NAME=PATH, got {text!r}")
-        if name in channels:
-            raise InvalidRequest(f"the channel {name!r} is given twice: --input {name}={channels[name].uri} and {text}")
-        channels[name] = Input(uri)
-    return channels
+def _add_doctor(commands: Any) -> None:
+    command = _command(commands, "doctor", "what stands in the way of a job, with the remedy for each")
+    command.add_argument("--instance-type", metavar="TYPE", help="whose quota to look at")
+    _add_reading(command)
+
+
+def _command(commands: Any, name: str, text: str, usage: str | None = None) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text[0].upper() + text[1:] + ".", usage=usage, allow_abbrev=False
+    )
+    return made

@@ -1,7 +1,6 @@
 """What a person sees while a job runs: bars on a terminal, plain lines in a pipe."""
 
 import time
-from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
@@ -20,7 +19,7 @@ class Display:
     """Shows the log lines of a job's instances; use as a context manager.
 
     Attributes:
-        token_file: The file of the job's token, which the dashboard asks for; None where there is none to name.
+        job: The job's name, by which its token is asked for; None where nobody may ask.
         forming_s: Seconds from the beginning until the cluster was formed; None until then.
     """
 
@@ -38,7 +37,7 @@ class Display:
             disable=not console.is_terminal,
         )
         self._phases: dict[str, _Phase] = {}
-        self.token_file: Path | None = None
+        self.job: str | None = None
         self.forming_s: float | None = None
         self._started_s = time.monotonic()
 
@@ -69,8 +68,8 @@ class Display:
 
     def _formed(self, event: events.State) -> None:
         self.forming_s = time.monotonic() - self._started_s
-        if event.address and self.token_file:
-            self._print(f"the dashboard asks for the job's token: cat {self.token_file}")
+        if event.address and self.job:
+            self._print(f"the dashboard asks for the job's token: raysm token {self.job}")
 
     def _print(self, text: str) -> None:
         # The log may hold anything: no markup, no highlighting, no wrapping of what others may want to grep.

@@ -4,17 +4,13 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from raysm.cli.arguments import Arguments, parse, request_of
+from raysm.cli.arguments import Arguments, parse
 from raysm.cli.display import Display
-from raysm.contract.result import MANIFEST, Manifest
-from raysm.errors import InvalidConfig, InvalidInput, InvalidRequest, MissingDependency, NoRoom, RaysmError
-from raysm.request import Similarity
-from raysm.request.codec import to_json
+from raysm.errors import InvalidConfig, InvalidRequest, MissingDependency, NoRoom, RaysmError
 
 __all__ = ["main"]
 
@@ -26,82 +22,71 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Returns:
-        0 where the job completed, 1 where it failed, 2 where what was asked for cannot be, 130 after Ctrl-C.
+        0 where all went well, 1 where a job failed or a check of the doctor did, 2 where what was asked for cannot
+        be, 130 after Ctrl-C.
     """
     arguments = parse(sys.argv[1:] if argv is None else argv)
     errors = Console(stderr=True)
     try:
-        _run(arguments)
+        return _run(arguments, Console())
     except KeyboardInterrupt:
-        errors.print("stopped; nothing is left running", highlight=False)
+        errors.print("stopped", highlight=False)
         return INTERRUPTED
+    except BrokenPipeError:  # raysm logs NAME | head
+        sys.stderr.close()
+        return 0
     except (InvalidRequest, InvalidConfig, MissingDependency, NoRoom) as error:
         errors.print(Text(f"raysm: {error}"), soft_wrap=True)
         return 2
     except RaysmError as error:
-        errors.print(Text(f"raysm: the job failed: {error}"), soft_wrap=True)
+        errors.print(Text(f"raysm: {error}"), soft_wrap=True)
         return 1
+
+
+def _run(arguments: Arguments, console: Console) -> int:
+    # Imported where needed: `raysm --help` answers at once.
+    if arguments.command in ("run", "similarity"):
+        _submit(arguments, console)
+    elif arguments.command == "local":
+        from raysm.cli import local_server
+
+        local_server.run(arguments, console)
+    elif arguments.command == "doctor":
+        from raysm.cli import doctor
+
+        return 0 if doctor.run(arguments, console) else 1
+    else:
+        from raysm.cli import about_jobs
+
+        about_jobs.run(arguments, console)
     return 0
 
 
-def _run(arguments: Arguments) -> None:
-    request = request_of(arguments)
-    if arguments.dry_run:
-        print(json.dumps(to_json(request), indent=1))
-        return
-    output = arguments.output or Path("raysm-out") / request.name
-    _check_dependencies()
-    from raysm.cli import local_job
+def _submit(arguments: Arguments, console: Console) -> None:
+    from raysm.cli.about_jobs import described
+    from raysm.cli.report import print_result
+    from raysm.cli.submitting import check_output, follow, prepared
 
-    local_job.check_output(output)
-    if isinstance(request.workload, Similarity):
-        _check_matrix(arguments.matrix, request.workload)
-    console = Console()
     started_s = time.monotonic()
+    if arguments.output is not None:
+        check_output(arguments.output)
+    ready = prepared(arguments)
+    if arguments.dry_run:
+        print(ready.plan.json())
+        return
+    job = (ready.finished() if arguments.if_done == "skip" else None) or ready.send()
+    if arguments.detach:
+        print(json.dumps(described(job), indent=1) if arguments.json else job.name)
+        return
     with Display(console) as display:
-        result = local_job.run(request, kind=arguments.instance_kind, output=output, display=display)
-    _report(console, result, time.monotonic() - started_s, display.forming_s)
-
-
-def _check_dependencies() -> None:
-    try:
-        import numpy  # noqa: F401
-        import psutil  # noqa: F401
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise MissingDependency(
-            f"instances on this machine need the package {error.name!r}: python3 -m pip install 'raysm[local]'"
-        ) from error
-
-
-def _check_matrix(matrix: str, workload: Similarity) -> None:
-    """Refuse what can be seen from the file's header before any instance starts."""
-    from raysm.workloads.similarity.matrix import peek
-
-    path = Path(matrix.removeprefix("file://"))
-    if matrix.startswith("s3://"):
-        return
-    rows, _ = peek(path)
-    if rows is not None and workload.top_k is not None and workload.top_k > rows - 1:
-        raise InvalidInput(f"--top-k {workload.top_k}: {matrix} has {rows:,} rows, so at most {rows - 1} other rows")
-
-
-def _report(console: Console, result: Path | None, elapsed_s: float, forming_s: float | None) -> None:
-    if result is None:
-        console.print(f"completed in {elapsed_s:.1f} s", highlight=False)
-        return
-    if not (result / MANIFEST).is_file():
-        console.print(Text(f"completed in {elapsed_s:.1f} s; what the script left is in {result}/"), soft_wrap=True)
-        return
-    manifest = Manifest.read(result)
-    phases_s = ({} if forming_s is None else {"forming the cluster": forming_s}) | dict(manifest.phases_s)
-    phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in phases_s.items())
-    for file in manifest.files:
-        path = result / file.name
-        shape = f"{' x '.join(f'{length:,}' for length in file.shape)}, {file.bytes:,} bytes"
-        for label, text in (
-            ("result", f"{path}: {shape}"),
-            ("time", f"{elapsed_s:.1f} s ({phases})"),
-            ("read it", file.how_to_read.replace(file.name, str(path))),
-        ):
-            console.print(Text(f"{label:<8} {text}"), soft_wrap=True)
+        display.say(f"job {job.name}")
+        display.job = job.name
+        follow(job, display)
+    result = job.result(to=arguments.output)
+    print_result(
+        console,
+        result,
+        as_json=arguments.json,
+        elapsed_s=time.monotonic() - started_s,
+        forming_s=display.forming_s,
+    )

@@ -53,7 +53,6 @@ def _run(packed: Payload, found: Environment) -> None:
     if isinstance(workload, Script):
         run_script(packed.source / workload.script, workload.args)
     elif isinstance(workload, PickledFunction):
-        signal.signal(signal.SIGTERM, _leave)
         try:
             from raysm.workloads.function import run_function
         except ImportError as error:

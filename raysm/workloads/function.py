@@ -5,7 +5,9 @@ itself beside the ``Failure`` of every failed workload (``contract.result`` name
 """
 
 import pickle
+import signal
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import cloudpickle
@@ -28,6 +30,8 @@ def run_function(pickled: Path, name: str, model: Path) -> None:
     function, args, kwargs = _unpickled(pickled, name)
     # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
     ray.init(address="auto")
+    # Once only, and after Ray has put its own handler in place: the function may save its work in a ``finally``.
+    signal.signal(signal.SIGTERM, _leave)
     try:
         value = function(*args, **kwargs)
         try:
@@ -40,6 +44,10 @@ def run_function(pickled: Path, name: str, model: Path) -> None:
     finally:
         ray.shutdown()
     put(model / VALUE, content)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def pickled_exception(error: BaseException) -> bytes | None:

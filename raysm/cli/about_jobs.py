@@ -1,0 +1,140 @@
+"""The commands about jobs that there are: jobs, status, logs, result, metrics, stop, token."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from raysm.cli.arguments import Arguments
+from raysm.cli.report import print_result
+from raysm.cli.submitting import check_output, target
+from raysm.client.job import Job, attach
+from raysm.client.listing import jobs as list_jobs
+from raysm.client.service import Service, connect
+from raysm.client.storage import Storage
+from raysm.errors import InvalidRequest, JobNotFound
+from raysm.request import AWS, Local
+
+__all__ = ["described", "run"]
+
+
+def run(arguments: Arguments, console: Console) -> None:
+    """Do what ``arguments.command`` says."""
+    service = connect(_reading_target(arguments))
+    if arguments.command == "jobs":
+        _jobs(arguments, service, console)
+        return
+    job = attach(arguments.job, service)
+    {"status": _status, "logs": _logs, "result": _result, "metrics": _metrics, "stop": _stop, "token": _token}[
+        arguments.command
+    ](arguments, job, console)
+
+
+def _reading_target(arguments: Arguments) -> AWS | Local:
+    if arguments.on == "aws" and arguments.role is None:
+        # Reading a job needs no role of its own: the caller's credentials do it.
+        arguments.role = "arn:aws:iam::000000000000:role/unused"
+    return target(arguments)
+
+
+def described(job: Job) -> dict[str, Any]:
+    """Return what is known of a job as JSON values."""
+    found = job.describe()
+    return {
+        "name": found.name,
+        "arn": found.arn,
+        "status": str(found.status),
+        "secondary_status": str(found.secondary),
+        "failure_reason": found.reason or None,
+        "instances": [{"type": kind, "count": count} for kind, count in found.instances],
+        "created": found.created.isoformat() if found.created else None,
+        "started": found.started.isoformat() if found.started else None,
+        "ended": found.ended.isoformat() if found.ended else None,
+        "billable_s": found.billable_s,
+        "transitions": [
+            {"status": status, "begin": begin.isoformat() if begin else None, "end": end.isoformat() if end else None}
+            for status, begin, end in found.transitions
+        ],
+    }
+
+
+def _jobs(arguments: Arguments, service: Service, console: Console) -> None:
+    if arguments.limit < 1:
+        raise InvalidRequest(f"--limit must be at least 1, got {arguments.limit}")
+    found = list_jobs(service, contains=arguments.contains, limit=arguments.limit)
+    if arguments.json:
+        rows = [
+            {
+                "name": job.name,
+                "status": str(job.status),
+                "created": job.created.isoformat(),
+                "ended": job.ended.isoformat() if job.ended else None,
+            }
+            for job in found
+        ]
+        print(json.dumps(rows, indent=1))
+        return
+    if not found:
+        console.print("no jobs", highlight=False)
+        return
+    table = Table("name", "status", "sent", "took", box=None, pad_edge=False)
+    for job in found:
+        took = f"{(job.ended - job.created).total_seconds():.0f} s" if job.ended else ""
+        table.add_row(Text(job.name), str(job.status), f"{job.created:%Y-%m-%d %H:%M:%S}", took)
+    console.print(table)
+
+
+def _status(arguments: Arguments, job: Job, console: Console) -> None:
+    if arguments.json:
+        print(json.dumps(described(job), indent=1))
+        return
+    console.print(Text(repr(job)), soft_wrap=True)
+    for status, begin, end in job.describe().transitions:
+        took = f"{(end - begin).total_seconds():8.1f} s" if begin and end else ""
+        console.print(Text(f"  {status:<28}{took}"))
+
+
+def _logs(arguments: Arguments, job: Job, console: Console) -> None:
+    if not arguments.json:
+        job.logs(follow=arguments.follow, instance=arguments.instance)
+        return
+    for line in job.lines(follow=arguments.follow, instance=arguments.instance):
+        print(json.dumps(asdict(line)), flush=True)
+
+
+def _result(arguments: Arguments, job: Job, console: Console) -> None:
+    if arguments.output is not None:
+        check_output(arguments.output)
+    print_result(console, job.result(to=arguments.output), as_json=arguments.json)
+
+
+def _metrics(arguments: Arguments, job: Job, console: Console) -> None:
+    found = job.metrics()
+    if arguments.json:
+        print(json.dumps([asdict(metric) for metric in found], indent=1))
+        return
+    table = Table("metric", "value", "instance", "step", box=None, pad_edge=False)
+    for metric in found:
+        table.add_row(
+            Text(metric.name), f"{metric.value:g}", metric.host, "" if metric.step is None else str(metric.step)
+        )
+    console.print(table if found else "no metrics")
+
+
+def _stop(arguments: Arguments, job: Job, console: Console) -> None:
+    status = job.stop()
+    if arguments.json:
+        print(json.dumps(described(job), indent=1))
+    else:
+        console.print(Text(f"{job.name}: {status}"))
+
+
+def _token(arguments: Arguments, job: Job, console: Console) -> None:
+    project = job.tags.get("raysm:project", "default")
+    content = Storage(job.service).read(f"{job.service.places.payload(project, job.name)}/token")
+    if content is None:
+        raise JobNotFound(f"the payload of {job.name} is not there any more, nor is its token")
+    print(json.dumps({"token": content.decode()}) if arguments.json else content.decode())

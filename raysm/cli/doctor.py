@@ -1,0 +1,138 @@
+"""What stands in the way of a job: each check says what it found, and the remedy where something is missing."""
+
+import importlib.metadata
+import importlib.util
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from raysm.cli.arguments import Arguments
+from raysm.client import endpoint
+from raysm.client.service import Service
+from raysm.contract.home import home
+from raysm.errors import InvalidRequest, RaysmError
+from raysm.request import AWS
+
+__all__ = ["Check", "aws_checks", "local_checks", "run"]
+
+LOCAL_PACKAGES = ("ray", "torch", "pyarrow", "numpy", "moto")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    """What was looked at."""
+    good: bool
+    """Whether a job can run with what was found."""
+    found: str
+    """What was found."""
+    remedy: str = ""
+    """What to do; empty where nothing need be done."""
+
+
+def run(arguments: Arguments, console: Console) -> bool:
+    """Print every check; return whether all are good."""
+    checks = list(_aws(arguments) if arguments.on == "aws" else local_checks())
+    if arguments.json:
+        print(json.dumps([asdict(check) for check in checks], indent=1))
+    else:
+        for check in checks:
+            console.print(Text(f"{'ok  ' if check.good else 'MISS'}  {check.name:<14} {check.found}"), soft_wrap=True)
+            if check.remedy:
+                console.print(Text(f"      {'':<14} -> {check.remedy}"), soft_wrap=True)
+    return all(check.good for check in checks)
+
+
+def local_checks() -> Iterator[Check]:
+    """Look at what jobs on this machine need."""
+    from raysm.local.instances import missing_for_namespaces
+
+    for name in LOCAL_PACKAGES:
+        there = importlib.util.find_spec(name) is not None
+        found = importlib.metadata.version(name) if there else "not installed"
+        yield Check(name=name, good=there, found=found, remedy="" if there else "python3 -m pip install 'raysm[local]'")
+    record = endpoint.answering(home())
+    yield Check(name="server", good=True, found=record.url if record else f"not running (home {home()})")
+    missing = missing_for_namespaces()
+    yield Check(name="namespaces", good=True, found="instances can be namespaces" if missing is None else missing)
+    docker = shutil.which("docker")
+    yield Check(name="docker", good=True, found=docker or "no docker command: instances cannot be containers")
+
+
+def _aws(arguments: Arguments) -> Iterator[Check]:
+    if arguments.role is None:
+        yield Check(name="role", good=False, found="no role was named", remedy="raysm doctor --on aws --role ARN")
+    target = AWS(
+        role=arguments.role or "arn:aws:iam::000000000000:role/none",
+        region=arguments.region,
+        profile=arguments.profile,
+        bucket=arguments.bucket,
+        image=arguments.image,
+    )
+    yield from aws_checks(Service(target), instance_type=arguments.instance_type, named_role=arguments.role is not None)
+
+
+def aws_checks(service: Service, *, instance_type: str | None, named_role: bool = True) -> Iterator[Check]:
+    """Look at what jobs on AWS need: credentials, region, role, image, quota, and the plugin for the dashboard."""
+    target = service.target
+    assert isinstance(target, AWS)
+    yield _look("region", lambda: service.region)
+    credentials = _look("credentials", lambda: service.call("sts", "get_caller_identity")["Arn"])
+    yield credentials
+    if credentials.good and named_role:
+        yield _look("role", lambda: _role(service, target.role))
+    yield Check(
+        name="image",
+        good=target.image is not None,
+        found=target.image or "no image was named",
+        remedy="" if target.image else "--image URI: any image with Python 3.10 or later, in ECR",
+    )
+    if credentials.good and instance_type:
+        yield _look("quota", lambda: _quota(service, instance_type))
+    plugin = shutil.which("session-manager-plugin")
+    yield Check(
+        name="plugin",
+        good=True,
+        found=plugin or "session-manager-plugin is not installed: the dashboard cannot be reached from here",
+        remedy="" if plugin else "install AWS's session-manager-plugin",
+    )
+
+
+def _look(name: str, find: Callable[[], str]) -> Check:
+    try:
+        return Check(name=name, good=True, found=find())
+    except InvalidRequest as error:
+        return Check(name=name, good=False, found="not usable", remedy=str(error))
+    except RaysmError as error:
+        found, _, remedy = str(error).partition("; ")
+        return Check(name=name, good=False, found=found, remedy=remedy)
+
+
+def _role(service: Service, arn: str) -> str:
+    role = service.call("iam", "get_role", RoleName=arn.rpartition("/")[2])["Role"]
+    policy: Any = role["AssumeRolePolicyDocument"]
+    if "sagemaker.amazonaws.com" not in json.dumps(policy):
+        raise InvalidRequest(f"{arn} cannot be assumed by sagemaker.amazonaws.com: add it to the role's trust policy")
+    return arn
+
+
+def _quota(service: Service, instance_type: str) -> str:
+    wanted = f"{instance_type} for training job usage"
+    token: dict[str, str] = {}
+    while True:
+        page = service.call("service-quotas", "list_service_quotas", ServiceCode="sagemaker", **token)
+        for quota in page["Quotas"]:
+            if quota["QuotaName"] == wanted:
+                if quota["Value"] < 1:
+                    raise InvalidRequest(f"the quota of {wanted} is 0: ask for more in the console of Service Quotas")
+                return f"{quota['Value']:.0f} instances of {wanted}"
+        if not page.get("NextToken"):
+            raise InvalidRequest(f"there is no quota of {wanted}: check the instance type")
+        token = {"NextToken": page["NextToken"]}

@@ -1,0 +1,103 @@
+"""The commands about the embedded SageMaker: up, down, status, interrupt."""
+
+import http.client
+import json
+import os
+import signal
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from raysm.cli.arguments import Arguments
+from raysm.client import endpoint
+from raysm.client.listing import jobs
+from raysm.contract.home import ServerRecord, home, log_file
+from raysm.errors import InvalidRequest, ServiceError
+from raysm.request import Local
+
+__all__ = ["run"]
+
+END_S = 60.0
+"""Seconds that the server has to end its jobs and itself."""
+
+
+def run(arguments: Arguments, console: Console) -> None:
+    """Do what ``arguments.verb`` says."""
+    folder = home()
+    if arguments.verb == "up":
+        _say(arguments, console, {"running": True, "url": endpoint.ensure(folder), "home": str(folder)})
+    elif arguments.verb == "down":
+        _say(arguments, console, {"running": False, "ended": _down(endpoint.answering(folder)), "home": str(folder)})
+    elif arguments.verb == "status":
+        _say(arguments, console, _status())
+    else:
+        _interrupt(arguments.job)
+        _say(arguments, console, {"interrupted": arguments.job})
+
+
+def _status() -> dict[str, Any]:
+    folder = home()
+    record, found = ServerRecord.read(folder), endpoint.answering(folder)
+    if found is None:
+        said: dict[str, Any] = {"running": False, "home": str(folder)}
+        if record is not None:
+            said["note"] = (
+                f"the server that started {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(record.started_s))} "
+                f"(pid {record.pid}) was killed: its jobs ended with it, and the next start says so of each; its log "
+                f"is {log_file(folder)}"
+            )
+        return said
+    active = [job.name for job in jobs(Local(), limit=100) if not job.status.is_terminal]
+    return {
+        "running": True,
+        "url": found.url,
+        "pid": found.pid,
+        "home": str(folder),
+        "since_s": round(time.time() - found.started_s),
+        "active_jobs": active,
+    }
+
+
+def _down(record: ServerRecord | None) -> bool:
+    if record is None:
+        return False
+    os.kill(record.pid, signal.SIGTERM)
+    deadline_s = time.monotonic() + END_S
+    while endpoint.answering(home()) is not None or ServerRecord.read(home()) is not None:
+        if time.monotonic() > deadline_s:
+            raise ServiceError(f"the embedded SageMaker (pid {record.pid}) did not end within {END_S:.0f} s")
+        time.sleep(0.05)
+    return True
+
+
+def _interrupt(job: str) -> None:
+    record = endpoint.answering(home())
+    if record is None:
+        raise ServiceError("the embedded SageMaker does not run, hence no job of it: raysm local status")
+    connection = http.client.HTTPConnection("127.0.0.1", record.port, timeout=30)
+    try:
+        connection.request("POST", f"/raysm/jobs/{job}/interrupt")
+        answer = connection.getresponse()
+        body = answer.read().decode(errors="replace")
+    finally:
+        connection.close()
+    if answer.status >= 400:
+        raise InvalidRequest(_message(body))
+
+
+def _message(body: str) -> str:
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return body
+
+
+def _say(arguments: Arguments, console: Console, said: dict[str, Any]) -> None:
+    if arguments.json:
+        print(json.dumps(said, indent=1))
+        return
+    for key, value in said.items():
+        shown = ", ".join(value) or "none" if isinstance(value, list) else value
+        console.print(Text(f"{key.replace('_', ' '):<12} {shown}"), soft_wrap=True)

@@ -1,0 +1,169 @@
+"""The commands that send a job: arguments to a prepared job, and what a person sees until its result is there."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from raysm.cli.arguments import Arguments
+from raysm.cli.display import Display
+from raysm.client.job import Job
+from raysm.client.submit import Prepared, prepare
+from raysm.contract.result import MANIFEST
+from raysm.errors import InvalidInput, InvalidRequest
+from raysm.request import AWS, Cluster, Limits, Local, Script, Similarity, Target
+from raysm.request.job import MATRIX
+
+__all__ = ["check_output", "follow", "prepared", "target"]
+
+
+def target(arguments: Arguments) -> Target:
+    """Return where the arguments send the job.
+
+    Raises:
+        InvalidRequest: AWS without a role, or an option that belongs to the other place.
+    """
+    if arguments.on == "local":
+        for name in ("role", "region", "profile", "bucket"):
+            if getattr(arguments, name) is not None:
+                raise InvalidRequest(f"--{name} belongs to --on aws")
+        return Local(instance_kind=arguments.instance_kind, image=arguments.image)
+    if arguments.role is None:
+        raise InvalidRequest("--on aws needs --role, the ARN of the role that the job runs as")
+    return AWS(
+        role=arguments.role,
+        region=arguments.region,
+        bucket=arguments.bucket,
+        image=arguments.image,
+        profile=arguments.profile,
+    )
+
+
+def prepared(arguments: Arguments) -> Prepared:
+    """Build the job that the arguments ask for; nothing is sent.
+
+    Raises:
+        InvalidRequest: They ask for what cannot be; the message says what, the value and the remedy.
+    """
+    where = target(arguments)
+    workload: Script | Similarity
+    if arguments.command == "similarity":
+        workload = Similarity(
+            top_k=arguments.top_k,
+            threshold=arguments.threshold,
+            full=arguments.full,
+            dtype=arguments.dtype,
+            id_column=arguments.id_column,
+            block_rows=arguments.block_rows,
+        )
+        inputs = {MATRIX: arguments.matrix}
+    else:
+        workload = Script(arguments.script, args=arguments.script_args, source_dir=arguments.source_dir)
+        inputs = _channels(arguments.input)
+    limits = Limits(
+        max_runtime_s=arguments.max_runtime,
+        spot=arguments.spot,
+        max_wait_s=arguments.max_wait,
+        max_restarts=arguments.max_restarts,
+    )
+    if isinstance(workload, Similarity):
+        _check_matrix(arguments.matrix, workload)
+    return prepare(
+        workload,
+        cluster=_cluster(arguments, where),
+        inputs=inputs,
+        on=where,
+        name=arguments.name,
+        project=arguments.project,
+        limits=limits,
+        requirements=arguments.requirement,
+        resume=arguments.resume,
+    )
+
+
+def _cluster(arguments: Arguments, where: Target) -> Cluster:
+    if arguments.instance_type is not None:
+        return Cluster(arguments.instance_type, count=arguments.instances)
+    if isinstance(where, AWS):
+        raise InvalidRequest("--on aws needs --instance-type, ml.c5.4xlarge for example")
+    return Cluster(count=arguments.instances)
+
+
+def _channels(texts: list[str]) -> dict[str, Any]:
+    channels: dict[str, str] = {}
+    for text in texts:
+        name, equals, uri = text.partition("=")
+        if not (name and equals and uri):
+            raise InvalidRequest(f"--input takes NAME=URI, got {text!r}")
+        if name in channels:
+            raise InvalidRequest(f"the channel {name!r} is given twice: --input {name}={channels[name]} and {text}")
+        channels[name] = uri
+    return channels
+
+
+def _check_matrix(matrix: str, workload: Similarity) -> None:
+    """Refuse what can be seen from the header of a local file before anything is sent."""
+    if "://" in matrix.removeprefix("file://") or matrix.startswith("job:"):
+        return
+    try:
+        from raysm.workloads.similarity.matrix import peek
+    except ImportError:  # the light half, without NumPy: the job will say it
+        return
+    rows, _ = peek(Path(matrix.removeprefix("file://")), workload.id_column)
+    if rows is not None and workload.top_k is not None and workload.top_k > rows - 1:
+        raise InvalidInput(f"--top-k {workload.top_k}: {matrix} has {rows:,} rows, so at most {rows - 1} other rows")
+
+
+def check_output(output: Path) -> None:
+    """Refuse a folder whose content is not an earlier result: nothing of the user's is overwritten.
+
+    Raises:
+        InvalidRequest: ``output`` is a file, cannot be written, or holds something else.
+    """
+    if output.exists() and not output.is_dir():
+        raise InvalidRequest(f"--output {output} is a file; name a folder")
+    if output.is_dir() and any(output.iterdir()) and not (output / MANIFEST).is_file():
+        raise InvalidRequest(f"--output {output} holds something that is no result of raysm; name another folder")
+    existing = next(folder for folder in (output, *output.absolute().parents) if folder.is_dir())
+    if not os.access(existing, os.W_OK):
+        raise InvalidRequest(f"--output {output} cannot be made: {existing} is not writable")
+
+
+def follow(job: Job, display: Display) -> None:
+    """Show the job's lines until it has ended. On this machine Ctrl-C stops the job; on AWS it only ends the showing.
+
+    Raises:
+        KeyboardInterrupt: The user ended it; a job of this machine is gone by then.
+    """
+    with _terminated_as_interrupted():
+        try:
+            for line in job.lines(follow=True):
+                display.line(line.host, line.text)
+        except KeyboardInterrupt:
+            if isinstance(job.service.target, AWS):
+                display.say(
+                    f"{job.name} goes on: raysm logs -f {job.name} --on aws …, or raysm stop {job.name} --on aws …"
+                )
+                raise
+            display.say("stopping: user code has its grace to save its work; Ctrl-C again leaves it to the server")
+            job.stop()
+            raise
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM and a closed terminal are taken like Ctrl-C."""
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    previous = {name: signal.signal(getattr(signal, name), interrupt) for name in names}
+    try:
+        yield
+    finally:
+        for name, action in previous.items():
+            signal.signal(getattr(signal, name), action)
