@@ -104,7 +104,12 @@ class Storage:
     def _keys(self, bucket: str, prefix: str) -> Iterator[dict[str, Any]]:
         more: dict[str, str] = {}
         while True:
-            page = self._service.call("s3", "list_objects_v2", Bucket=bucket, Prefix=prefix, **more)
+            try:
+                page = self._service.call("s3", "list_objects_v2", Bucket=bucket, Prefix=prefix, **more)
+            except ServiceError as error:
+                if error.code == "NoSuchBucket":  # before the first job of an account
+                    return
+                raise
             yield from page.get("Contents", ())
             if not page.get("IsTruncated"):
                 return

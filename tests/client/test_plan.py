@@ -1,0 +1,251 @@
+import json
+
+import pytest
+
+from raysm.client.places import places_of
+from raysm.client.plan import LOCAL_ROLE, plan
+from raysm.errors import InvalidRequest
+from raysm.request import (
+    Cluster,
+    Input,
+    InstanceGroup,
+    JobRequest,
+    Limits,
+    Local,
+    MetricDefinition,
+    Script,
+    Security,
+)
+from tests.support.sagemaker import IMAGE, aws
+
+PLACES = places_of(aws(), bucket="b", home=None)
+
+
+def request(**fields):
+    fields = {"name": "job", "workload": Script("train.py"), "cluster": Cluster("ml.m5.large")} | fields
+    return JobRequest(**fields)
+
+
+def planned(target=None, **fields):
+    return plan(request(**fields), target=target or aws(), places=PLACES).request
+
+
+def local_plan(tmp_path, target=None, **fields):
+    target = target or Local()
+    return plan(request(**fields), target=target, places=places_of(target, bucket="raysm-local", home=tmp_path)).request
+
+
+def test_a_plain_training_job_is_this_very_call():
+    assert planned() == {
+        "TrainingJobName": "job",
+        "AlgorithmSpecification": {
+            "TrainingImage": IMAGE,
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": ["python3", "/opt/ml/input/data/raysm/start.py"],
+            "EnableSageMakerMetricsTimeSeries": False,
+        },
+        "RoleArn": "arn:aws:iam::123456789012:role/jobs",
+        "InputDataConfig": [
+            {
+                "ChannelName": "raysm",
+                "DataSource": {
+                    "S3DataSource": {
+                        "S3DataType": "S3Prefix",
+                        "S3Uri": "s3://b/raysm/default/job/payload/",
+                        "S3DataDistributionType": "FullyReplicated",
+                    }
+                },
+                "InputMode": "File",
+            }
+        ],
+        "OutputDataConfig": {"S3OutputPath": "s3://b/raysm/default", "CompressionType": "NONE"},
+        "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 30},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 86400},
+        "CheckpointConfig": {"S3Uri": "s3://b/raysm/default/job/state/job"},
+        "EnableNetworkIsolation": False,
+        "EnableInterContainerTrafficEncryption": False,
+        "EnableManagedSpotTraining": False,
+        "RemoteDebugConfig": {"EnableRemoteDebug": True},
+        "Tags": [],
+    }
+
+
+def test_a_plan_is_the_same_each_time_and_is_json():
+    first, second = (plan(request(tags={"a": "1"}), target=aws(), places=PLACES) for _ in range(2))
+    assert first == second
+    assert json.loads(first.json())["request"] == first.request
+
+
+def test_every_option_of_training_reaches_the_call():
+    call = planned(
+        cluster=Cluster(
+            "ml.g5.xlarge",
+            count=3,
+            volume_gb=100,
+            training_plan="arn:aws:sagemaker:eu-west-1:123456789012:training-plan/p",
+        ),
+        inputs={"train": Input("s3://b/x/", distribution="ShardedByS3Key", mode="FastFile", content_type="text/csv")},
+        limits=Limits(max_runtime_s=60, retry_attempts=3),
+        security=Security(
+            subnets=("subnet-1",),
+            security_groups=("sg-1",),
+            volume_kms_key="kv",
+            output_kms_key="ko",
+            encrypt_traffic=True,
+        ),
+        environment={"A": "1"},
+        hyperparameters={"lr": "0.1"},
+        metrics=(MetricDefinition("loss", "loss=(.*)"),),
+        checkpoint_uri="s3://b/ck",
+        output_uri="s3://b/out/",
+    )
+    assert call["ResourceConfig"] == {
+        "InstanceType": "ml.g5.xlarge",
+        "InstanceCount": 3,
+        "VolumeSizeInGB": 100,
+        "VolumeKmsKeyId": "kv",
+        "TrainingPlanArn": "arn:aws:sagemaker:eu-west-1:123456789012:training-plan/p",
+    }
+    train = call["InputDataConfig"][1]
+    assert (train["ContentType"], train["InputMode"]) == ("text/csv", "FastFile")
+    assert train["DataSource"]["S3DataSource"]["S3DataDistributionType"] == "ShardedByS3Key"
+    assert call["RetryStrategy"] == {"MaximumRetryAttempts": 3}
+    assert call["VpcConfig"] == {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
+    assert call["OutputDataConfig"] == {"S3OutputPath": "s3://b/out", "CompressionType": "NONE", "KmsKeyId": "ko"}
+    assert call["EnableInterContainerTrafficEncryption"] is True
+    assert (call["Environment"], call["HyperParameters"]) == ({"A": "1"}, {"lr": "0.1"})
+    assert call["AlgorithmSpecification"]["MetricDefinitions"] == [{"Name": "loss", "Regex": "loss=(.*)"}]
+    assert call["CheckpointConfig"] == {"S3Uri": "s3://b/ck"}
+
+
+def test_spot_waits_twice_as_long_as_it_runs_unless_told():
+    call = planned(limits=Limits(spot=True, max_runtime_s=100))
+    assert call["EnableManagedSpotTraining"] is True
+    assert call["StoppingCondition"] == {"MaxRuntimeInSeconds": 100, "MaxWaitTimeInSeconds": 200}
+    call = planned(limits=Limits(spot=True, max_runtime_s=100, max_wait_s=100))
+    assert call["StoppingCondition"]["MaxWaitTimeInSeconds"] == 100
+
+
+def test_a_warm_pool_is_asked_for_and_none_is_not_named():
+    assert (
+        planned(cluster=Cluster("ml.m5.large", keep_alive_s=600))["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 600
+    )
+    assert "KeepAlivePeriodInSeconds" not in planned()["ResourceConfig"]
+
+
+def test_groups_replace_type_and_count_and_the_payload_goes_to_all_of_them():
+    groups = (InstanceGroup("head", "ml.m5.large", 1), InstanceGroup("work", "ml.c5.xlarge", 2))
+    call = planned(cluster=Cluster(groups=groups), inputs={"x": Input("s3://b/x", groups=("work",))})
+    assert "InstanceType" not in call["ResourceConfig"]
+    assert call["ResourceConfig"]["InstanceGroups"][1] == {
+        "InstanceType": "ml.c5.xlarge",
+        "InstanceCount": 2,
+        "InstanceGroupName": "work",
+    }
+    sources = [channel["DataSource"]["S3DataSource"] for channel in call["InputDataConfig"]]
+    assert [source["InstanceGroupNames"] for source in sources] == [["head", "work"], ["work"]]
+
+
+def test_channels_that_name_no_groups_leave_the_payload_without_them_too():
+    groups = (InstanceGroup("head", "ml.m5.large", 1),)
+    call = planned(cluster=Cluster(groups=groups), inputs={"x": Input("s3://b/x")})
+    assert all("InstanceGroupNames" not in item["DataSource"]["S3DataSource"] for item in call["InputDataConfig"])
+
+
+@pytest.mark.parametrize(
+    ("security", "debug"),
+    [
+        (Security(), True),
+        (Security(isolation=True), False),
+        (Security(remote_debug=False), False),
+        (Security(remote_debug=True), True),
+    ],
+)
+def test_remote_debug_is_on_unless_the_job_is_isolated_or_told_otherwise(security, debug):
+    assert planned(security=security)["RemoteDebugConfig"] == {"EnableRemoteDebug": debug}
+
+
+def test_a_processing_job_has_its_own_layout():
+    call = planned(kind="processing", cluster=Cluster("ml.m5.large", count=2), inputs={"x": Input("s3://b/x/")})
+    assert call["AppSpecification"]["ContainerEntrypoint"] == ["python3", "/opt/ml/processing/input/raysm/start.py"]
+    assert [item["S3Input"]["LocalPath"] for item in call["ProcessingInputs"]] == [
+        "/opt/ml/processing/input/raysm",
+        "/opt/ml/processing/input/x",
+    ]
+    assert [item["S3Output"]["S3Uri"] for item in call["ProcessingOutputConfig"]["Outputs"]] == [
+        "s3://b/raysm/default/job/output/model",
+        "s3://b/raysm/default/job/output/data",
+    ]
+    assert call["ProcessingResources"]["ClusterConfig"]["InstanceCount"] == 2
+
+
+LACKING = {
+    "instance groups": {"cluster": Cluster(groups=(InstanceGroup("a", "ml.m5.large", 1),))},
+    "spot": {"limits": Limits(spot=True)},
+    "warm pools": {"cluster": Cluster("ml.m5.large", keep_alive_s=1)},
+    "training plans": {"cluster": Cluster("ml.m5.large", training_plan="arn")},
+    "checkpoint_uri": {"checkpoint_uri": "s3://b/c"},
+    "max_restarts": {"limits": Limits(max_restarts=1)},
+    "retry strategy": {"limits": Limits(retry_attempts=1)},
+    "metric definitions": {"metrics": (MetricDefinition("a", "(a)"),)},
+    "hyperparameters": {"hyperparameters": {"a": "1"}},
+    "remote debugging": {"security": Security(remote_debug=True)},
+    r"FastFile channels \(inputs\['x'\]": {"inputs": {"x": Input("s3://b/x", mode="FastFile")}},
+}
+
+
+@pytest.mark.parametrize("what", LACKING)
+def test_processing_refuses_by_name_what_it_lacks(what):
+    with pytest.raises(InvalidRequest, match=rf"Processing job has no .*{what}.*kind='training'"):
+        planned(kind="processing", **LACKING[what])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"cluster": Cluster("ml.m5.large", keep_alive_s=1), "limits": Limits(spot=True)},
+        {"cluster": Cluster("ml.m5.large", training_plan="arn"), "limits": Limits(spot=True)},
+    ],
+    ids=["warm pool", "training plan"],
+)
+def test_spot_excludes_what_is_reserved(fields):
+    with pytest.raises(InvalidRequest, match="spot capacity"):
+        planned(**fields)
+
+
+def test_aws_without_an_image_says_which_to_give():
+    with pytest.raises(InvalidRequest, match=r"AWS\(image=…\) is missing.*dkr\.ecr.*containers/"):
+        planned(aws(image=None))
+
+
+def test_aws_refuses_this_machine_as_instance_type():
+    with pytest.raises(InvalidRequest, match="is this machine; name one of SageMaker's"):
+        planned(cluster=Cluster())
+
+
+def test_aws_refuses_a_path_that_was_not_uploaded():
+    with pytest.raises(InvalidRequest, match=r"channel 'x' is '/data/x', which the service cannot read"):
+        planned(inputs={"x": Input("/data/x")})
+
+
+def test_on_this_machine_data_and_results_are_files_and_the_payload_is_not(tmp_path):
+    call = local_plan(tmp_path, cluster=Cluster(count=2), inputs={"x": Input("file:///data/x")})
+    uris = [channel["DataSource"]["S3DataSource"]["S3Uri"] for channel in call["InputDataConfig"]]
+    assert uris == ["s3://raysm-local/raysm/default/job/payload/", "file:///data/x"]
+    assert call["OutputDataConfig"]["S3OutputPath"] == f"{tmp_path.as_uri()}/data/default"
+    assert call["CheckpointConfig"]["S3Uri"] == f"{tmp_path.as_uri()}/data/default/job/state/job"
+    assert call["RoleArn"] == LOCAL_ROLE
+    assert call["ResourceConfig"]["InstanceType"] == "ml.m5.large"
+
+
+@pytest.mark.parametrize("kind", ["process", "namespace"])
+def test_the_image_says_what_plays_an_instance_on_this_machine(tmp_path, kind):
+    call = local_plan(tmp_path, Local(instance_kind=kind))
+    assert call["AlgorithmSpecification"]["TrainingImage"] == f"raysm/{kind}:latest"
+
+
+def test_docker_needs_an_image_and_gets_it(tmp_path):
+    call = local_plan(tmp_path, Local(instance_kind="docker", image="mine:1"))
+    assert call["AlgorithmSpecification"]["TrainingImage"] == "mine:1"
+    with pytest.raises(InvalidRequest, match=r"needs image=…"):
+        local_plan(tmp_path, Local(instance_kind="docker"))

@@ -1,0 +1,372 @@
+import dataclasses
+import json
+import os
+import re
+import sys
+import threading
+
+import boto3
+import cloudpickle
+import pytest
+from botocore.stub import Stubber
+
+from raysm.client.function import Function, python_version, remote
+from raysm.client.job import attach
+from raysm.client.service import Service
+from raysm.client.storage import Storage
+from raysm.client.submit import prepare, submit
+from raysm.contract import payload
+from raysm.contract.result import VALUE
+from raysm.errors import InvalidRequest, ServiceError
+from raysm.request import Cluster, Input, InstanceGroup, Limits, Local, Script, Security, Similarity
+from tests.support.sagemaker import KEYS, REGION, aws, refusal
+
+M5 = Cluster("ml.m5.large")
+
+
+def sent(fake, index=-1):
+    return fake.sagemaker.sent[index]
+
+
+def payload_of(fake, call, folder):
+    """Bring the payload of a job here as an instance would have it."""
+    storage = Storage(fake.service)
+    channel = next(item for item in call["InputDataConfig"] if item["ChannelName"] == "raysm")
+    uri = channel["DataSource"]["S3DataSource"]["S3Uri"]
+    for item in storage.folder(uri):
+        storage.bring(item, folder)
+    return payload.load(folder)
+
+
+def test_the_plan_of_a_dry_run_is_the_call_that_is_sent(remote, script):
+    prepared = prepare(Script(str(script)), cluster=M5, on=remote.service)
+    assert remote.sagemaker.sent == []
+    assert remote.s3.calls == []
+    prepared.send()
+    assert sent(remote) == json.loads(prepared.plan.json())["request"]
+
+
+def test_botocore_itself_takes_the_plan_as_it_is(remote, script):
+    client = boto3.client("sagemaker", region_name=REGION, **KEYS)
+    with Stubber(client) as stubber:
+        service = Service(aws(), clients={**remote.clients, "sagemaker": client}.__getitem__)
+        prepared = prepare(Script(str(script)), cluster=M5, on=service)
+        arn = f"arn:aws:sagemaker:{REGION}:123456789012:training-job/{prepared.request.name}"
+        stubber.add_response("create_training_job", {"TrainingJobArn": arn}, dict(prepared.plan.request))
+        assert prepared.send().name == prepared.request.name
+        stubber.assert_no_pending_responses()
+
+
+def test_the_payload_arrives_whole_and_says_what_was_asked_for(remote, script, tmp_path):
+    job = submit(Script(str(script), args=["--lr", "1"]), cluster=M5, on=remote.service, requirements=["six"])
+    found = payload_of(remote, sent(remote), tmp_path / "payload")
+    assert found.request.name == job.name
+    assert found.request.workload == Script("train.py", args=("--lr", "1"))
+    assert (found.source / "train.py").read_text() == script.read_text()
+    assert len(found.token()) == 64
+
+
+def test_a_jobs_name_says_its_task_and_time_and_is_its_own(remote, script):
+    names = {submit(Script(str(script)), cluster=M5, on=remote.service, name="My-task").name for _ in range(3)}
+    assert len(names) == 3
+    assert all(re.fullmatch(r"My-task-\d{8}-\d{6}-[0-9a-f]{8}", name) for name in names)
+
+
+def test_a_long_task_name_still_gives_a_name_of_63_characters(remote, script):
+    name = submit(Script(str(script)), cluster=M5, on=remote.service, name="a" * 37 + "-" + "b" * 25).name
+    assert len(name) <= 63
+    assert "--" not in name
+
+
+@pytest.mark.parametrize(
+    ("workload", "task"),
+    [
+        (Script("my_train.v2.py"), "my-train-v2"),
+        (Similarity(top_k=1), "similarity"),
+        (Function(sum, [1]), "sum"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_task_without_a_name_is_named_by_its_workload(remote, tmp_path, workload, task, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_train.v2.py").write_text("")
+    inputs = {"matrix": "s3://b/m.npy"} if isinstance(workload, Similarity) else {}
+    assert prepare(workload, cluster=M5, on=remote.service, inputs=inputs).task == task
+
+
+def test_local_data_is_uploaded_for_aws_and_the_job_is_told_where(remote, script, tmp_path):
+    (tmp_path / "m.npy").write_bytes(b"data")
+    submit(Script(str(script)), cluster=M5, on=remote.service, inputs={"x": tmp_path / "m.npy"})
+    uri = sent(remote)["InputDataConfig"][1]["DataSource"]["S3DataSource"]["S3Uri"]
+    assert Storage(remote.service).read(uri) == b"data"
+
+
+def test_a_limit_is_found_before_anything_is_uploaded(remote, script):
+    with pytest.raises(InvalidRequest, match="did you mean ml.m5.large"):
+        submit(Script(str(script)), cluster=Cluster("ml.m5.lrage"), on=remote.service)
+    assert remote.s3.calls == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"cluster": None}, "AWS needs a cluster"),
+        ({"name": "no blanks"}, "rename it"),
+        ({"if_done": "maybe"}, "'run' or 'skip'"),
+        ({"workload": print}, "wrap the function"),
+        ({"workload": 3}, "must be Script, Function or Similarity"),
+        ({"workload": remote(cluster=M5)(print)}, r"its own submit"),
+        ({"workload": Script("no/such.py")}, "is not there"),
+        ({"wheels": ["no.whl"]}, "wheel 'no.whl' is not there"),
+        ({"requirements": ["six"], "security": Security(isolation=True)}, "wheels="),
+        ({"kind": "processing", "resume": True}, "no checkpoints to resume"),
+        ({"inputs": {"x": "job:/data"}}, "write job:NAME/data"),
+        ({"tags": {"raysm:task": "x"}}, "begin"),
+        ({"project": "a/b"}, "project 'a/b'"),
+        ({"output_uri": "http://x"}, "output_uri="),
+        ({"inputs": {"x": Input("s3://b/x", groups=("g",))}}, "names the instance group 'g'"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_what_cannot_be_is_refused_and_nothing_is_uploaded(remote, script, fields, words):
+    fields = {"cluster": M5, "on": remote.service, "workload": Script(str(script))} | fields
+    with pytest.raises(InvalidRequest, match=words):
+        submit(fields.pop("workload"), **fields)
+    assert remote.s3.calls == []
+
+
+def test_channels_name_groups_all_or_none(remote, script):
+    cluster = Cluster(groups=(InstanceGroup("g", "ml.m5.large", 1),))
+    inputs = {"x": Input("s3://b/x", groups=("g",)), "y": "s3://b/y"}
+    with pytest.raises(InvalidRequest, match="'y' names no instance groups while others do"):
+        submit(Script(str(script)), cluster=cluster, on=remote.service, inputs=inputs)
+
+
+def test_this_machine_needs_no_cluster(local, script):
+    service = Service(dataclasses.replace(local.service.target, instances=3), clients=local.clients.__getitem__)
+    submit(Script(str(script)), on=service)
+    assert sent(local)["ResourceConfig"]["InstanceCount"] == 3
+
+
+def test_a_refused_call_leaves_no_token_behind(remote, script):
+    def refuse(**call):
+        raise refusal("ResourceLimitExceeded", "0 instances")
+
+    remote.sagemaker.create_training_job = refuse
+    with pytest.raises(ServiceError, match="Service Quotas"):
+        submit(Script(str(script)), cluster=M5, on=remote.service)
+    assert not [key for key in keys(remote) if key.endswith("/token")]
+
+
+def keys(fake):
+    return [item["Key"] for item in fake.s3.list_objects_v2(Bucket=fake.service.bucket).get("Contents", ())]
+
+
+def test_the_payload_and_uploads_are_encrypted_with_the_key_of_the_outputs(remote, script, tmp_path):
+    (tmp_path / "x.csv").write_text("1")
+    security = Security(output_kms_key="arn:aws:kms:eu-west-1:123456789012:key/k")
+    submit(Script(str(script)), cluster=M5, on=remote.service, security=security, inputs={"x": tmp_path / "x.csv"})
+    data = [key for key in keys(remote) if not key.endswith(".json") or "/payload/" in key]
+    for key in data:
+        head = remote.s3.head_object(Bucket=remote.service.bucket, Key=key)
+        assert head["SSEKMSKeyId"] == security.output_kms_key, key
+
+
+# Re-runs
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "src"
+    root.mkdir()
+    (root / "main.py").write_text("import other")
+    (root / "other.py").write_text("")
+    return root
+
+
+def run(fake, folder, **fields):
+    fields = {"name": "task", "cluster": M5 if not isinstance(fake.service.target, Local) else None} | fields
+    return submit(Script("main.py", source_dir=str(folder)), on=fake.service, if_done="skip", **fields)
+
+
+@pytest.fixture(params=["remote", "local"])
+def either(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_a_finished_job_that_did_the_same_is_returned_instead_of_a_new_one(either, folder):
+    first = run(either, folder)
+    either.sagemaker.end(first.name, "Completed")
+    assert run(either, folder) == first
+    assert len(either.sagemaker.sent) == 1
+
+
+def test_one_that_is_still_at_it_is_returned_too(either, folder):
+    assert run(either, folder) == run(either, folder)
+
+
+@pytest.mark.parametrize("status", ["Failed", "Stopped"])
+def test_one_that_did_not_complete_is_run_anew(either, folder, status):
+    first = run(either, folder)
+    either.sagemaker.end(first.name, status)
+    assert run(either, folder) != first
+
+
+def test_one_that_the_service_forgot_is_run_anew(either, folder):
+    first = run(either, folder)
+    either.sagemaker.jobs.clear()
+    assert run(either, folder) != first
+
+
+def test_whatever_the_result_depends_on_makes_a_new_run(either, folder):
+    seen = {run(either, folder).name}
+    (folder / "other.py").write_text("x = 1")
+    for fields in ({}, {"environment": {"A": "1"}}, {"hyperparameters": {"a": "1"}}, {"requirements": ["six"]}):
+        seen.add(run(either, folder, **fields).name)
+    assert len(seen) == 5
+
+
+def test_what_the_result_does_not_depend_on_makes_none(either, folder):
+    first = run(either, folder)
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__" / "x.pyc").write_text("")
+    assert run(either, folder, limits=Limits(max_runtime_s=100), tags={"a": "b"}) == first
+
+
+def test_a_changed_object_makes_a_new_run(remote, folder):
+    storage = Storage(remote.service)
+    storage.ensure_bucket("data", REGION)
+    storage.write("s3://data/x/1", b"1")
+    inputs = {"x": "s3://data/x/"}
+    first = run(remote, folder, inputs=inputs)
+    assert run(remote, folder, inputs=inputs) == first
+    storage.write("s3://data/x/1", b"2")
+    assert run(remote, folder, inputs=inputs) != first
+
+
+def test_a_touched_file_makes_a_new_run_on_this_machine(local, folder, tmp_path):
+    (tmp_path / "x.csv").write_text("1")
+    inputs = {"x": tmp_path / "x.csv"}
+    first = run(local, folder, inputs=inputs)
+    assert run(local, folder, inputs=inputs) == first
+    os.utime(tmp_path / "x.csv", (1, 1))
+    assert run(local, folder, inputs=inputs) != first
+
+
+def test_a_changed_local_file_makes_a_new_run_on_aws_and_a_touched_one_does_not(remote, folder, tmp_path):
+    (tmp_path / "x.csv").write_text("1")
+    inputs = {"x": tmp_path / "x.csv"}
+    first = run(remote, folder, inputs=inputs)
+    os.utime(tmp_path / "x.csv", (1, 1))
+    assert run(remote, folder, inputs=inputs) == first
+    (tmp_path / "x.csv").write_text("2")
+    assert run(remote, folder, inputs=inputs) != first
+
+
+def test_inputs_that_this_user_may_not_list_do_not_hinder_a_job(remote, script):
+    submit(Script(str(script)), cluster=M5, on=remote.service, inputs={"x": "s3://of-somebody-else/x"})
+    assert len(remote.sagemaker.sent) == 1
+
+
+def test_tasks_of_one_name_in_two_projects_are_two(either, folder):
+    assert run(either, folder, project="a") != run(either, folder, project="b")
+
+
+def test_each_run_begins_with_an_empty_state_unless_it_resumes(either, folder):
+    run(either, folder)
+    run(either, folder, environment={"A": "1"})
+    run(either, folder, environment={"A": "2"}, resume=True)
+    states = [call["CheckpointConfig"]["S3Uri"] for call in either.sagemaker.sent]
+    assert states[0] != states[1]
+    assert states[2] == states[1]
+
+
+def test_the_first_run_may_resume_from_nothing(either, folder):
+    run(either, folder, resume=True)
+    assert "/task/state/task-" in sent(either)["CheckpointConfig"]["S3Uri"]
+
+
+def test_a_checkpoint_uri_of_ones_own_is_used_by_every_run(remote, folder):
+    for _ in range(2):
+        submit(Script("main.py", source_dir=str(folder)), cluster=M5, on=remote.service, checkpoint_uri="s3://mine/ck")
+    assert {call["CheckpointConfig"]["S3Uri"] for call in remote.sagemaker.sent} == {"s3://mine/ck"}
+
+
+def test_the_output_of_one_job_is_the_input_of_the_next(either, script):
+    cluster = None if isinstance(either.service.target, Local) else M5
+    first = submit(Script(str(script)), cluster=cluster, on=either.service)
+    either.sagemaker.end(first.name, "Completed")
+    Storage(either.service).write(f"{first.outputs}/data/x.npy", b"1")
+    for given in (first.output("data"), f"job:{first.name}/data"):
+        submit(Script(str(script)), cluster=cluster, on=either.service, inputs={"train": given})
+        uri = sent(either)["InputDataConfig"][1]["DataSource"]["S3DataSource"]["S3Uri"]
+        assert uri.rstrip("/") == f"{first.outputs}/data"
+
+
+# Functions
+
+
+def double(x):
+    return 2 * x
+
+
+def test_a_function_travels_with_its_arguments_and_its_python(remote, tmp_path):
+    job = submit(Function(double, 21), cluster=M5, on=remote.service)
+    found = payload_of(remote, sent(remote), tmp_path / "payload")
+    fn, args, kwargs = cloudpickle.loads(found.function.read_bytes())
+    assert fn(*args, **kwargs) == 42
+    assert job.tags["raysm:python"] == python_version() == found.request.workload.python
+
+
+def test_the_value_of_a_function_comes_back(remote):
+    job = remote_double(remote).submit(21)
+    remote.sagemaker.end(job.name, "Completed")
+    Storage(remote.service).write(f"{job.outputs}/model/{VALUE}", cloudpickle.dumps(42))
+    assert job.result(1) == 42
+    assert attach(job.name, remote.service).result() == 42
+
+
+def remote_double(fake, **options):
+    return remote(cluster=M5, on=fake.service, **options)(double)
+
+
+def test_a_decorated_function_is_still_a_function(remote):
+    fn = remote_double(remote)
+    assert fn(2) == 4
+    assert fn.__name__ == "double"
+
+
+def test_the_options_of_a_decorated_function_can_be_laid_over(remote):
+    job = remote_double(remote, name="a").options(name="b").submit(1)
+    assert job.name.startswith("b-")
+
+
+def test_an_option_that_submit_does_not_take_is_refused_where_it_is_written():
+    with pytest.raises(InvalidRequest, match=r"no option 'envrionment'; did you mean environment\?"):
+        remote(cluster=M5, envrionment={})
+
+
+def test_arguments_that_the_function_does_not_take_are_refused_at_once():
+    with pytest.raises(InvalidRequest, match="double does not take these arguments"):
+        Function(double, 1, 2)
+
+
+def test_what_cannot_be_pickled_is_named():
+    with pytest.raises(InvalidRequest, match=r"double or one of its arguments cannot be pickled.*lock"):
+        Function(double, threading.Lock()).pickled()
+
+
+def test_the_users_own_modules_travel_by_value_and_installed_ones_do_not(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_helpers.py").write_text("import json\ndef add(x):\n    return json.loads('1') + x\n")
+    (tmp_path / "own_main.py").write_text("import own_helpers\ndef run(x):\n    return own_helpers.add(x)\n")
+    import own_main
+
+    pickled = Function(own_main.run, 1).pickled()
+    for name in ("own_main", "own_helpers"):
+        del sys.modules[name]
+        (tmp_path / f"{name}.py").unlink()
+    fn, args, _ = cloudpickle.loads(pickled)
+    assert fn(*args) == 2
+    assert b"json" in pickled
+    assert cloudpickle.list_registry_pickle_by_value() == set()
