@@ -21,6 +21,7 @@ FILE_URI = "file:///"
 URI_SHAPES = ("S3Uri", "CheckpointS3Uri")
 NUMBERS = ("integer", "long", "float", "double")
 MOST_SHOWN = 10
+LONGEST_SHOWN = 300
 
 
 @functools.cache
@@ -95,7 +96,7 @@ def _below(path: str, name: str) -> str:
 
 
 def _failed(value: Any, path: str, constraint: str) -> str:
-    return f"Value '{value}' at '{path}' failed to satisfy constraint: Member must {constraint}"
+    return f"Value '{str(value)[:LONGEST_SHOWN]}' at '{path}' failed to satisfy constraint: Member must {constraint}"
 
 
 def _size(value: Any, shape: Shape, path: str) -> Iterator[str]:

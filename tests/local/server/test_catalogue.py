@@ -1,0 +1,139 @@
+"""Finding, tagging, changing and deleting jobs."""
+
+import datetime
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.support.sagemaker_server import ROLE, training_request
+
+
+@pytest.fixture(scope="module")
+def twelve(server):
+    """Twelve ended jobs; number 3 failed."""
+    names = [server.train(f"job-{i:02}", "exit 1" if i == 3 else "exit 0") for i in range(12)]
+    for name in names:
+        server.ended(name)
+    return names
+
+
+def listed(server, **fields):
+    found = server.sm.list_training_jobs(NameContains="job-", MaxResults=100, **fields)["TrainingJobSummaries"]
+    return [summary["TrainingJobName"] for summary in found]
+
+
+def test_jobs_come_in_pages_newest_first(server, twelve):
+    pages = server.sm.get_paginator("list_training_jobs").paginate(
+        NameContains="job-", PaginationConfig={"PageSize": 5}
+    )
+    pages = [[job["TrainingJobName"] for job in page["TrainingJobSummaries"]] for page in pages]
+    assert [len(page) for page in pages] == [5, 5, 2]
+    assert sum(pages, []) == twelve[::-1]
+
+
+def test_ten_jobs_are_a_page_where_nobody_says(server, twelve):
+    assert len(server.sm.list_training_jobs()["TrainingJobSummaries"]) == 10
+
+
+@pytest.mark.usefixtures("twelve")
+def test_jobs_are_sorted_and_filtered(server):
+    twelve = [f"job-{i:02}" for i in range(12)]
+    assert listed(server, SortBy="Name", SortOrder="Ascending") == twelve
+    assert listed(server, SortBy="CreationTime", SortOrder="Descending") == twelve[::-1]
+    assert listed(server, SortBy="Status", SortOrder="Descending")[0] == "job-03"
+    assert listed(server, StatusEquals="Failed") == ["job-03"]
+    created = server.describe("job-06")["CreationTime"]
+    soon = datetime.timedelta(milliseconds=1)
+    assert listed(server, CreationTimeAfter=created + soon) == twelve[:6:-1]
+    assert listed(server, CreationTimeBefore=created + soon) == twelve[6::-1]
+    assert listed(server, LastModifiedTimeBefore=created - datetime.timedelta(hours=1)) == []
+    assert listed(server, WarmPoolStatusEquals="Available") == []
+
+
+def test_a_page_goes_on_where_it_stopped_although_new_jobs_came(server, twelve):
+    first = server.sm.list_training_jobs(NameContains="job-", MaxResults=3)
+    server.train("job-new", "exit 0")
+    second = server.sm.list_training_jobs(NameContains="job-", MaxResults=3, NextToken=first["NextToken"])
+    assert [job["TrainingJobName"] for job in second["TrainingJobSummaries"]] == twelve[8:5:-1]
+    server.ended("job-new")
+    server.sm.delete_training_job(TrainingJobName="job-new")
+
+
+def test_a_wrong_token_is_refused(server):
+    with pytest.raises(ClientError, match="Invalid NextToken"):
+        server.sm.list_training_jobs(NextToken="nonsense")
+
+
+@pytest.mark.usefixtures("twelve")
+def test_a_name_is_taken_for_good(server):
+    with pytest.raises(server.sm.exceptions.ResourceInUse, match="must be unique.*training-job/job-00"):
+        server.train("job-00", "exit 0")
+
+
+def test_a_job_that_is_not_there_is_not_found(server):
+    for call in (server.sm.describe_training_job, server.sm.stop_training_job):
+        with pytest.raises(ClientError) as caught:
+            call(TrainingJobName="nobody")
+        assert caught.value.response["Error"]["Code"] == "ValidationException"
+        assert "Requested resource not found" in caught.value.response["Error"]["Message"]
+
+
+def test_tags_are_added_listed_and_deleted(server):
+    server.train("tagged", "exit 0", Tags=[{"Key": "a", "Value": "1"}, {"Key": "b", "Value": ""}])
+    arn = server.ended("tagged")["TrainingJobArn"]
+    assert "Tags" not in server.describe("tagged")
+    server.sm.add_tags(ResourceArn=arn, Tags=[{"Key": "a", "Value": "2"}, {"Key": "c", "Value": "3"}])
+    server.sm.delete_tags(ResourceArn=arn, TagKeys=["b", "nothing"])
+    pages = server.sm.get_paginator("list_tags").paginate(ResourceArn=arn, PaginationConfig={"PageSize": 1})
+    assert [tag for page in pages for tag in page["Tags"]] == [{"Key": "a", "Value": "2"}, {"Key": "c", "Value": "3"}]
+    many = [{"Key": f"k{i}", "Value": ""} for i in range(49)]
+    with pytest.raises(ClientError, match="ResourceLimitExceeded.*at most 50 tags, this is 51"):
+        server.sm.add_tags(ResourceArn=arn, Tags=many)
+
+
+def test_a_running_job_can_be_updated_and_not_deleted(server):
+    resources = {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1}
+    server.train("updated", "trap 'exit 0' TERM; while :; do sleep 0.05; done", ResourceConfig=resources)
+    server.reached("updated", "Training")
+    server.sm.update_training_job(
+        TrainingJobName="updated",
+        ResourceConfig={"KeepAlivePeriodInSeconds": 60},
+        RemoteDebugConfig={"EnableRemoteDebug": True},
+    )
+    job = server.describe("updated")
+    assert job["ResourceConfig"] == {**resources, "KeepAlivePeriodInSeconds": 60}
+    assert job["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
+    with pytest.raises(server.sm.exceptions.ResourceInUse):
+        server.sm.delete_training_job(TrainingJobName="updated")
+    server.sm.stop_training_job(TrainingJobName="updated")
+    server.ended("updated")
+    with pytest.raises(ClientError, match="cannot be updated"):
+        server.sm.update_training_job(TrainingJobName="updated", ResourceConfig={"KeepAlivePeriodInSeconds": 0})
+    server.sm.delete_training_job(TrainingJobName="updated")
+    with pytest.raises(ClientError, match="not found"):
+        server.describe("updated")
+
+
+def test_a_description_has_all_that_was_asked_for(server):
+    request = training_request(
+        "described",
+        "exit 0",
+        HyperParameters={"a": "1"},
+        Environment={"B": "2"},
+        RetryStrategy={"MaximumRetryAttempts": 3},
+        EnableNetworkIsolation=True,
+        EnableInterContainerTrafficEncryption=True,
+        VpcConfig={"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]},
+    )
+    server.sm.create_training_job(**request)
+    job = server.ended("described")
+    assert {key: job[key] for key in request} == request
+    assert job["EnableManagedSpotTraining"] is False
+    assert job["RoleArn"] == ROLE
+
+
+def test_other_services_answer_behind_the_same_port(server):
+    assert server.client("sts").get_caller_identity()["Account"] == "123456789012"
+    server.client("iam").create_role(RoleName="r", AssumeRolePolicyDocument="{}")
+    assert server.client("iam").get_role(RoleName="r")["Role"]["Arn"] == "arn:aws:iam::123456789012:role/r"
+    assert server.sm.list_models()["Models"] == []

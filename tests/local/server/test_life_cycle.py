@@ -1,0 +1,184 @@
+"""Every way in which a job ends, and the statuses on it, over HTTP with boto3."""
+
+import time
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.support.sagemaker_server import BUCKET, channel, instances_of, spot, statuses, wait_until
+
+UNTIL_SIGTERM = "trap 'echo stopping; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+
+
+def checkpoints(name):
+    return {"CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/checkpoints/{name}"}}
+
+
+def test_a_completed_job_went_through_aws_statuses_in_their_order(server):
+    server.train("completed", "exit 0")
+    waiter = server.sm.get_waiter("training_job_completed_or_stopped")
+    waiter.wait(TrainingJobName="completed", WaiterConfig={"Delay": 1, "MaxAttempts": 30})
+    job = server.describe("completed")
+    assert job["TrainingJobStatus"] == job["SecondaryStatus"] == "Completed"
+    assert statuses(job) == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
+    assert "FailureReason" not in job
+    times = [(item["StartTime"], item["EndTime"]) for item in job["SecondaryStatusTransitions"]]
+    assert all(ended == begun for (_, ended), (begun, _) in zip(times, times[1:], strict=False))
+    assert job["CreationTime"] <= job["TrainingStartTime"] <= job["TrainingEndTime"] <= job["LastModifiedTime"]
+    assert job["TrainingTimeInSeconds"] >= job["BillableTimeInSeconds"] >= 1
+
+
+def test_a_failed_job_says_why_in_1024_characters(server):
+    words = "ValueError: " + "x" * 2000
+    write = "(printf 'ValueError: '; head -c 2000 /dev/zero | tr '\\0' x) > /opt/ml/output/failure"
+    server.train("failed", f"{write}; exit 3")
+    job = server.ended("failed")
+    assert job["TrainingJobStatus"] == "Failed"
+    assert job["FailureReason"] == words[:1024]
+    assert statuses(job) == ["Starting", "Downloading", "Training", "Uploading", "Failed"]
+    assert "ModelArtifacts" not in job
+    with pytest.raises(Exception, match="Failed"):
+        server.sm.get_waiter("training_job_completed_or_stopped").wait(TrainingJobName="failed")
+
+
+def test_a_job_without_its_data_fails_before_it_starts(server):
+    server.train("no-data", "exit 0", InputDataConfig=[channel("c", f"s3://{BUCKET}/nothing/")])
+    job = server.ended("no-data")
+    assert statuses(job) == ["Starting", "Downloading", "Failed"]
+    assert "channel 'c'" in job["FailureReason"]
+    assert "No S3 objects found" in job["FailureReason"]
+    assert "TrainingStartTime" not in job
+
+
+def test_a_job_without_its_bucket_or_file_fails_with_their_names(server):
+    server.train("no-bucket", "exit 0", InputDataConfig=[channel("c", "s3://no-such-bucket/x")])
+    server.train("no-file", "exit 0", InputDataConfig=[channel("c", "file:///no/such/file")])
+    assert "NoSuchBucket" in server.ended("no-bucket")["FailureReason"]
+    assert "/no/such/file is not there" in server.ended("no-file")["FailureReason"]
+
+
+def test_a_stopped_job_hears_sigterm_and_what_it_left_is_uploaded(server):
+    script = "trap 'echo saved > /opt/ml/model/state; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    server.train("stopped", script, count=2, OutputDataConfig=uncompressed("stopped"))
+    server.says("stopped", "ready")
+    server.sm.stop_training_job(TrainingJobName="stopped")
+    assert server.describe("stopped")["TrainingJobStatus"] in ("Stopping", "Stopped")
+    job = server.ended("stopped")
+    assert job["TrainingJobStatus"] == "Stopped"
+    assert statuses(job) == ["Starting", "Downloading", "Training", "Stopping", "Uploading", "Stopped"]
+    assert server.get("out/stopped/stopped/output/model/state") == b"saved\n"
+    with pytest.raises(ClientError, match="in status Stopped"):
+        server.sm.stop_training_job(TrainingJobName="stopped")
+
+
+def uncompressed(folder):
+    return {"S3OutputPath": f"s3://{BUCKET}/out/{folder}", "CompressionType": "NONE"}
+
+
+def test_who_is_deaf_to_sigterm_is_killed_after_the_grace(server):
+    server.train("deaf", "trap '' TERM; echo ready; while :; do sleep 0.05; done")
+    server.says("deaf", "ready")
+    began = time.monotonic()
+    server.sm.stop_training_job(TrainingJobName="deaf")
+    assert server.ended("deaf")["SecondaryStatus"] == "Stopped"
+    assert 4.5 < time.monotonic() - began < 10
+
+
+def test_a_job_that_runs_too_long_is_stopped_and_its_model_uploaded(server):
+    script = "trap 'echo saved > /opt/ml/model/state; exit 0' TERM; while :; do sleep 0.05; done"
+    server.train("long", script, StoppingCondition={"MaxRuntimeInSeconds": 1}, OutputDataConfig=uncompressed("long"))
+    job = server.ended("long")
+    assert (job["TrainingJobStatus"], job["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
+    assert statuses(job) == ["Starting", "Downloading", "Training", "Stopping", "Uploading", "MaxRuntimeExceeded"]
+    assert "exceeded MaxRuntimeInSeconds" in job["SecondaryStatusTransitions"][-1]["StatusMessage"]
+    assert server.get("out/long/long/output/model/state") == b"saved\n"
+
+
+def test_a_spot_job_that_takes_longer_than_it_may_wait_is_stopped(server):
+    server.train("waited", UNTIL_SIGTERM, **spot(max_wait_s=1, max_runtime_s=1))
+    assert server.ended("waited")["SecondaryStatus"] in ("MaxWaitTimeExceeded", "MaxRuntimeExceeded")
+    server.train("holder", UNTIL_SIGTERM, count=4)
+    server.says("holder", "ready")
+    server.train("waits", "exit 0", **spot(max_wait_s=1, max_runtime_s=1))
+    job = server.ended("waits")
+    server.sm.stop_training_job(TrainingJobName="holder")
+    assert (job["TrainingJobStatus"], job["SecondaryStatus"]) == ("Stopped", "MaxWaitTimeExceeded")
+    assert statuses(job) == ["Starting", "Pending", "Stopping", "MaxWaitTimeExceeded"]
+    server.ended("holder")
+
+
+def test_an_interrupted_spot_job_starts_again_with_its_checkpoints(server):
+    script = (
+        "cat /opt/ml/checkpoints/n 2>/dev/null; trap 'echo heard; exit 1' TERM;"
+        "if [ -e /opt/ml/checkpoints/n ]; then echo again; exit 0; fi;"
+        "echo 7 > /opt/ml/checkpoints/n; echo ready; while :; do sleep 0.05; done"
+    )
+    server.train("spot", script, **spot(), **checkpoints("spot"))
+    server.says("spot", "ready")
+    assert server.ask("POST", "/raysm/jobs/spot/interrupt") == (200, {"interrupted": "spot"})
+    job = server.ended("spot")
+    assert job["TrainingJobStatus"] == "Completed", job
+    begin = ["Starting", "Downloading", "Training"]
+    assert statuses(job) == [*begin, "Interrupted", *begin, "Uploading", "Completed"]
+    assert [text for _, text in server.lines("spot")] == ["ready", "heard", "7", "again"]
+    assert job["TrainingTimeInSeconds"] >= 1
+
+
+def test_only_a_running_spot_job_can_be_interrupted(server):
+    server.train("on-demand", UNTIL_SIGTERM)
+    server.says("on-demand", "ready")
+    status, answer = server.ask("POST", "/raysm/jobs/on-demand/interrupt")
+    assert status == 409
+    assert "does not run on spot capacity" in answer["message"]
+    server.sm.stop_training_job(TrainingJobName="on-demand")
+    server.ended("on-demand")
+    status, answer = server.ask("POST", "/raysm/jobs/on-demand/interrupt")
+    assert (status, answer["message"]) == (409, "the job on-demand does not run: it is Stopped")
+    assert server.ask("POST", "/raysm/jobs/nobody/interrupt")[0] == 400
+
+
+def test_a_stop_while_it_is_interrupted_ends_it(server):
+    script = "trap 'sleep 1; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    server.train("both", script, **spot())
+    server.says("both", "ready")
+    server.ask("POST", "/raysm/jobs/both/interrupt")
+    server.sm.stop_training_job(TrainingJobName="both")
+    assert server.ended("both")["TrainingJobStatus"] == "Stopped"
+
+
+def test_ten_jobs_at_once_wait_for_the_cores_and_run_in_their_order(server):
+    names = [server.train(f"queue-{i}", "sleep 0.3", count=2) for i in range(10)]
+    status, answer = server.ask("GET", "/raysm/status")
+    assert status == 200
+    assert answer["waiting"] >= 5
+    jobs = [server.ended(name) for name in names]
+    assert {job["TrainingJobStatus"] for job in jobs} == {"Completed"}
+    assert sum("Pending" in statuses(job) for job in jobs) >= 7
+    starts = [job["TrainingStartTime"] for job in jobs]
+    assert all(later > starts[i] for i in range(8) for later in starts[i + 2 :])
+    for job in jobs:
+        running = [
+            other for other in jobs if other["TrainingStartTime"] <= job["TrainingStartTime"] < other["TrainingEndTime"]
+        ]
+        assert len(running) <= 2
+
+
+def test_a_job_that_waits_can_be_stopped(server):
+    server.train("holds", UNTIL_SIGTERM, count=4)
+    server.says("holds", "ready")
+    server.train("queued", "exit 0")
+    server.reached("queued", "Pending")
+    server.sm.stop_training_job(TrainingJobName="queued")
+    assert statuses(server.ended("queued")) == ["Starting", "Pending", "Stopping", "Stopped"]
+    server.sm.stop_training_job(TrainingJobName="holds")
+    server.ended("holds")
+
+
+def test_nothing_of_a_job_that_ended_runs_or_lies_about(server):
+    server.train("gone", "sleep 100 & sleep 100 & exit 0")
+    server.ended("gone")
+    folder = server.home / "jobs" / "training" / "gone"
+    wait_until(lambda: not (folder / "work").exists())
+    assert sorted(path.name for path in folder.iterdir()) == ["record.json", "streams"]
+    assert instances_of(folder) == []
+    assert (folder / "record.json").stat().st_mode & 0o077 == 0

@@ -1,0 +1,164 @@
+"""Logs and metrics of jobs, as CloudWatch has them."""
+
+import datetime
+import time
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.support.sagemaker_server import TRAINING_LOGS
+
+DEFINITIONS = {
+    "algorithm": {
+        "MetricDefinitions": [
+            {"Name": "train:loss", "Regex": "loss=([0-9.e+-]+)"},
+            {"Name": "epoch", "Regex": r"^epoch (\d+)"},
+            {"Name": "never", "Regex": "nothing ([0-9]+)"},
+            {"Name": "no-number", "Regex": "loss=(.*)$"},
+        ]
+    }
+}
+
+
+@pytest.fixture(scope="module")
+def logged(server):
+    """A job of two instances with 300 lines each, and its logs client."""
+    began_s = time.time()
+    server.train("logged", "i=0; while [ $i -lt 300 ]; do echo line $i; i=$((i+1)); done", count=2)
+    server.ended("logged")
+    server.train("logged-2", "echo of another")
+    server.ended("logged-2")
+    return began_s, server.client("logs")
+
+
+def streams_of(logs, job):
+    found = logs.describe_log_streams(logGroupName=TRAINING_LOGS, logStreamNamePrefix=f"{job}/")
+    return [stream["logStreamName"] for stream in found["logStreams"]]
+
+
+def test_streams_are_named_by_job_host_and_second(logged):
+    began_s, logs = logged
+    names = streams_of(logs, "logged")
+    assert [name.rpartition("-")[0] for name in names] == ["logged/algo-1", "logged/algo-2"]
+    assert all(began_s - 1 <= int(name.rpartition("-")[2]) <= time.time() for name in names)
+
+
+def test_streams_of_all_jobs_come_in_pages(logged):
+    _, logs = logged
+    pages = logs.get_paginator("describe_log_streams").paginate(
+        logGroupName=TRAINING_LOGS, PaginationConfig={"PageSize": 1}
+    )
+    pages = [[stream["logStreamName"].rpartition("-")[0] for stream in page["logStreams"]] for page in pages]
+    assert pages[:3] == [["logged/algo-1"], ["logged/algo-2"], ["logged-2/algo-1"]]
+
+
+def test_a_stream_is_read_forwards_in_pages_and_its_token_stays_at_the_end(logged):
+    _, logs = logged
+    name = streams_of(logs, "logged")[0]
+    found, token = [], {}
+    while True:
+        page = logs.get_log_events(
+            logGroupName=TRAINING_LOGS, logStreamName=name, startFromHead=True, limit=70, **token
+        )
+        found += [event["message"] for event in page["events"]]
+        if token.get("nextToken") == page["nextForwardToken"]:
+            break
+        token = {"nextToken": page["nextForwardToken"]}
+    assert found == [f"line {i}" for i in range(300)]
+
+
+def test_a_stream_is_read_backwards_from_its_end(logged):
+    _, logs = logged
+    name = streams_of(logs, "logged")[0]
+    last = logs.get_log_events(logGroupName=TRAINING_LOGS, logStreamName=name, limit=2)
+    assert [event["message"] for event in last["events"]] == ["line 298", "line 299"]
+    before = logs.get_log_events(
+        logGroupName=TRAINING_LOGS, logStreamName=name, limit=2, nextToken=last["nextBackwardToken"]
+    )
+    assert [event["message"] for event in before["events"]] == ["line 296", "line 297"]
+
+
+def test_events_of_all_streams_are_merged_by_time_in_pages(logged):
+    _, logs = logged
+    pages = list(
+        logs.get_paginator("filter_log_events").paginate(
+            logGroupName=TRAINING_LOGS, logStreamNamePrefix="logged/", PaginationConfig={"PageSize": 100}
+        )
+    )
+    assert [len(page["events"]) for page in pages] == [100] * 6
+    events = [event for page in pages for event in page["events"]]
+    assert len({event["eventId"] for event in events}) == 600
+    assert [event["timestamp"] for event in events] == sorted(event["timestamp"] for event in events)
+    for name in streams_of(logs, "logged"):
+        assert [e["message"] for e in events if e["logStreamName"] == name] == [f"line {i}" for i in range(300)]
+
+
+def test_events_are_filtered_by_stream_pattern_and_time(logged):
+    began_s, logs = logged
+    first = streams_of(logs, "logged")[0]
+
+    def messages(**fields):
+        found = logs.filter_log_events(logGroupName=TRAINING_LOGS, **fields)
+        return [event["message"] for event in found["events"]]
+
+    assert messages(logStreamNames=[first], filterPattern='"line 29"') == [
+        "line 29",
+        *(f"line 29{i}" for i in range(10)),
+    ]
+    assert messages(logStreamNames=[first], endTime=int(began_s * 1000) - 1000) == []
+    assert len(messages(logStreamNames=[first], startTime=int(began_s * 1000))) == 300
+
+
+def test_what_is_not_there_is_a_resource_not_found(logged):
+    _, logs = logged
+    for group, stream in ((TRAINING_LOGS, "nobody/algo-1-1"), ("/other/group", "x")):
+        with pytest.raises(ClientError) as caught:
+            logs.get_log_events(logGroupName=group, logStreamName=stream)
+        assert caught.value.response["Error"]["Code"] == "ResourceNotFoundException"
+
+
+def test_a_wrong_token_is_an_invalid_parameter(logged):
+    _, logs = logged
+    with pytest.raises(ClientError, match="InvalidParameterException"):
+        logs.filter_log_events(logGroupName=TRAINING_LOGS, nextToken="nonsense")
+
+
+def test_our_groups_stand_among_the_users_own_which_are_motos(logged):
+    _, logs = logged
+    logs.create_log_group(logGroupName="/mine")
+    names = [group["logGroupName"] for group in logs.describe_log_groups()["logGroups"]]
+    assert names == ["/aws/sagemaker/ProcessingJobs", TRAINING_LOGS, "/mine"]
+
+
+def test_a_running_job_is_followed(server):
+    server.train("followed", "echo first; until [ -e /opt/ml/model/go ]; do sleep 0.05; done; echo second")
+    server.says("followed", "first")
+    assert server.describe("followed")["SecondaryStatus"] == "Training"
+    (server.home / "jobs/training/followed/work/1/algo-1/ml/model/go").touch()
+    server.says("followed", "second")
+    server.ended("followed")
+
+
+def test_text_that_is_not_utf_8_and_empty_lines_pass(server):
+    server.train("odd", r"printf 'gr\303\274n\n\n\377bad\nno newline'")
+    server.ended("odd")
+    assert [text for _, text in server.lines("odd")] == ["grün", " ", "\ufffdbad", "no newline"]
+
+
+def test_the_last_value_of_each_metric_is_in_the_job_and_all_are_in_cloudwatch(server):
+    server.train("measured", "echo epoch 1 loss=0.5; echo epoch 2 loss=2.5e-1; echo the epoch 3", **DEFINITIONS)
+    job = server.ended("measured")
+    final = {metric["MetricName"]: metric["Value"] for metric in job["FinalMetricDataList"]}
+    assert final == {"train:loss": 0.25, "epoch": 2.0, "no-number": 0.25}
+    now = datetime.datetime.now(datetime.timezone.utc)
+    found = server.client("cloudwatch").get_metric_statistics(
+        Namespace="/aws/sagemaker/TrainingJobs",
+        MetricName="train:loss",
+        Dimensions=[{"Name": "TrainingJobName", "Value": "measured"}],
+        StartTime=now - datetime.timedelta(minutes=10),
+        EndTime=now + datetime.timedelta(minutes=1),
+        Period=3600,
+        Statistics=["Sum", "SampleCount"],
+    )
+    assert sum(point["Sum"] for point in found["Datapoints"]) == 0.75
+    assert sum(point["SampleCount"] for point in found["Datapoints"]) == 2

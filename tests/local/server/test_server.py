@@ -1,0 +1,143 @@
+"""The server as a process: its start and end, what survives it, and whom it answers."""
+
+import http.client
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from raysm.contract.home import ServerRecord
+from tests.support.leftovers import assert_nothing_left
+from tests.support.sagemaker_server import Server, instances_of, statuses, wait_until
+
+OPTIONS = ("--instance-kind", "process", "--cores", "4", "--stop-grace-s", "2")
+FOREVER = "echo ready; while :; do sleep 0.05; done"
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start servers of one home; they are gone at the end, with all that they started."""
+    started = []
+
+    def run(*arguments):
+        started.append(Server(tmp_path / "home", *OPTIONS, *arguments))
+        return started[-1]
+
+    yield run
+    for server in started:
+        server.kill()
+    for server in started:
+        assert_nothing_left(tmp_path / "home", server.process.pid)
+
+
+def test_it_starts_within_3_s_and_leaves_no_record(start, tmp_path):
+    server = start()
+    print(f"the server answered after {server.start_s:.2f} s")
+    assert server.start_s < 3
+    assert server.ask("GET", "/raysm/status")[1]["pid"] == server.process.pid
+    server.end()
+    assert ServerRecord.read(tmp_path / "home") is None
+
+
+def test_after_kill_9_instances_are_gone_and_the_next_server_says_what_happened(start, tmp_path):
+    first = start()
+    first.make_bucket()
+    first.train("before", "echo kept; exit 0")
+    first.ended("before")
+    first.train("lost", FOREVER, count=2)
+    first.says("lost", "ready")
+    assert instances_of(tmp_path / "home")
+    first.kill()
+    wait_until(lambda: not instances_of(tmp_path / "home"))
+    assert ServerRecord.read(tmp_path / "home").pid == first.process.pid
+    second = start()
+    job = second.describe("lost")
+    assert (job["TrainingJobStatus"], statuses(job)[-1]) == ("Failed", "Failed")
+    assert "was killed" in job["FailureReason"]
+    assert not (tmp_path / "home/jobs/training/lost/work").exists()
+    assert second.describe("before")["TrainingJobStatus"] == "Completed"
+    assert [text for _, text in second.lines("before")] == ["kept"]
+    assert [text for _, text in second.lines("lost")] == ["ready", "ready"]
+    with pytest.raises(second.sm.exceptions.ResourceInUse):
+        second.train("before", "exit 0")
+    second.make_bucket()
+    second.train("after", "exit 0")
+    assert second.ended("after")["TrainingJobStatus"] == "Completed"
+    second.end()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_that_is_told_to_end_ends_its_jobs(start, tmp_path, number):
+    first = start()
+    first.train("running", FOREVER)
+    first.says("running", "ready")
+    first.process.send_signal(number)
+    assert first.process.wait(20) == 0
+    assert instances_of(tmp_path / "home") == []
+    second = start()
+    assert "was shut down" in second.describe("running")["FailureReason"]
+    second.end()
+
+
+def test_it_ends_when_it_is_idle_but_not_while_a_job_runs(start):
+    server = start("--idle-s", "0.5")
+    server.make_bucket()
+    server.train("short", "sleep 2")
+    assert server.process.wait(20) == 0
+    again = start()
+    assert again.describe("short")["TrainingJobStatus"] == "Completed"
+    again.end()
+
+
+def test_a_home_has_one_server(start, tmp_path):
+    server = start()
+    second = subprocess.run(
+        [sys.executable, "-m", "raysm.local.server", "--home", str(tmp_path / "home")],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert second.returncode == 2
+    assert "runs already" in second.stderr
+    assert server.ask("GET", "/raysm/status")[0] == 200
+    server.end()
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "https://example.org"}, {"Host": "example.org"}, {"Host": "127.0.0.1.example.org"}]
+)
+def test_it_answers_no_page_in_a_browser(server, headers):
+    for method, path in (("POST", "/raysm/shutdown"), ("OPTIONS", "/"), ("GET", "/test-bucket")):
+        connection = http.client.HTTPConnection("127.0.0.1", server.record.port, timeout=5)
+        connection.request(method, path, headers=headers)
+        assert connection.getresponse().status == 403
+        connection.close()
+
+
+def test_it_answers_no_other_user_of_this_machine(server):
+    code = (
+        "import os, sys, urllib.error, urllib.request; os.setgid(65534); os.setuid(65534)\n"
+        "try: urllib.request.urlopen(sys.argv[1])\n"
+        "except urllib.error.HTTPError as error: print(error.code, error.read().decode())"
+    )
+    asked = [sys.executable, "-c", code, f"{server.record.url}/raysm/status"]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=30, env={"no_proxy": "*"})
+    assert done.stdout.startswith("403"), done
+    assert "its own user alone" in done.stdout
+
+
+def test_it_listens_on_loopback_alone(server):
+    address = socket.gethostbyname(socket.gethostname())
+    if address.startswith("127."):
+        addresses = subprocess.run(["hostname", "-I"], capture_output=True, text=True).stdout.split()
+        address = next((found for found in addresses if "." in found), None)
+    if address is None:
+        pytest.skip("this machine has no address but loopback")
+    with pytest.raises(ConnectionRefusedError), socket.create_connection((address, server.record.port), timeout=2):
+        pass
+
+
+def test_an_unknown_operation_of_ours_is_said(server):
+    assert server.ask("GET", "/raysm/nonsense")[0] == 404
