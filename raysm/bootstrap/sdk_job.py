@@ -57,7 +57,7 @@ def make_payload(drivers: Path, environment: Environment, folder: Path) -> Paylo
 
     Raises:
         InvalidConfig: The SDK's files are missing, or name no Python script.
-        InvalidRequest: The options contradict the cluster.
+        InvalidRequest: The options contradict the cluster, or the script is not there.
     """
     payload.verify(drivers)
     options = from_json(Options, read_json(drivers.parents[1] / DISTRIBUTED), DISTRIBUTED)
@@ -65,14 +65,13 @@ def make_payload(drivers: Path, environment: Environment, folder: Path) -> Paylo
     script = _entry_script(drivers.parents[1] / SOURCE_CODE)
     request = JobRequest(
         name=environment.job_name,
-        workload=Script(script, args=tuple(arguments(environment.hyperparameters)), source_dir=str(code)),
+        workload=Script(script, args=tuple(arguments(environment.hyperparameters))),
         cluster=_cluster(environment, options),
         inputs={name: _input(environment, name) for name in environment.channels if name not in OWN_CHANNELS},
         hyperparameters=environment.hyperparameters,
     )
-    token = (drivers / payload.TOKEN).read_text(encoding="ascii")
-    # The code is where the SDK says that it is, SM_SOURCE_DIR: a copy of it would be another place.
-    payload.pack(request, folder, token=token, link_source=True)
+    # The code stays where the SDK says that it is, in SM_SOURCE_DIR.
+    payload.pack_here(request, folder, source=code, token_file=drivers / payload.TOKEN)
     return payload.load(folder)
 
 

@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import Any, Literal, TypeAlias
 
 from raysm.client.places import Places
+from raysm.contract.names import INSTANCE_KIND_TAG
 from raysm.contract.paths import Paths
 from raysm.contract.payload import START
 from raysm.errors import InvalidRequest
@@ -287,7 +288,12 @@ class _Builder:
         return {"SecurityGroupIds": list(security.security_groups), "Subnets": list(security.subnets)}
 
     def _tags(self) -> list[dict[str, str]]:
-        return [{"Key": key, "Value": value} for key, value in self.tags.items()]
+        return [{"Key": key, "Value": value} for key, value in {**self.tags, **self._kind_tag()}.items()]
+
+    def _kind_tag(self) -> Mapping[str, str]:
+        # Of the other kinds the image itself says so; a real image has a name of its own.
+        is_docker = isinstance(self.target, Local) and self.target.instance_kind == "docker"
+        return {INSTANCE_KIND_TAG: "docker"} if is_docker else {}
 
 
 def _present(**values: Any) -> dict[str, Any]:

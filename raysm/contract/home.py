@@ -5,6 +5,7 @@
     HOME/server.json    pid, port, start and version of the server: there from when it listens until it ends
     HOME/server.lock    locked by the server as long as it lives, however it ends
     HOME/server.log     what the server wrote
+    HOME/sagemaker.yaml configuration of the SageMaker SDK for this server: SAGEMAKER_USER_CONFIG_OVERRIDE names it
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from pathlib import Path
 from raysm.contract.store import put, read_json
 from raysm.errors import InvalidConfig
 
-__all__ = ["ServerRecord", "VARIABLE", "home", "lock_file", "log_file"]
+__all__ = ["ServerRecord", "VARIABLE", "home", "lock_file", "log_file", "sdk_config_file"]
 
 VARIABLE = "RAYSM_HOME"
 """Moves the home of whoever does not name it."""
@@ -39,6 +40,11 @@ def lock_file(folder: Path) -> Path:
 def log_file(folder: Path) -> Path:
     """Return the file that whoever starts the server of the home ``folder`` gives it for stdout and stderr."""
     return folder / "server.log"
+
+
+def sdk_config_file(folder: Path) -> Path:
+    """Return the file that tells the SageMaker SDK what it cannot ask the server of the home ``folder``."""
+    return folder / "sagemaker.yaml"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""Environment variables and Ray labels that raysm itself defines; those of SageMaker, Ray, PyTorch keep their names.
+"""Environment variables, labels and tags that raysm itself defines; those of SageMaker, Ray, PyTorch keep their names.
 
 Only ``raysm.bootstrap.environment`` reads the variables; whoever starts an instance may set them.
 """
@@ -8,6 +8,7 @@ __all__ = [
     "BASE_DIR",
     "CPUS",
     "FAILURE_RECORD",
+    "INSTANCE_KIND_TAG",
     "LABEL_GROUP",
     "LABEL_HOST",
     "LABEL_INSTANCE_TYPE",
@@ -45,6 +46,9 @@ RAY_TEMP_DIR = "RAYSM_RAY_TEMP_DIR"
 
 FAILURE_RECORD = "RAYSM_FAILURE_RECORD"
 """Set by the bootstrap for the driver: the file into which the driver writes its Failure."""
+
+INSTANCE_KIND_TAG = "raysm:instance-kind"
+"""Tag of a job on the embedded SageMaker: the kind of its instances."""
 
 LABEL_HOST = "raysm.io/host"
 """Ray label of a node: the instance's host name, ``algo-1``."""

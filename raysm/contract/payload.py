@@ -43,6 +43,7 @@ __all__ = [
     "load",
     "pack",
     "pack_driver",
+    "pack_here",
     "read_request",
     "verify",
 ]
@@ -109,8 +110,6 @@ def pack(
     *,
     function: bytes | None = None,
     wheels: Sequence[Path] = (),
-    token: str | None = None,
-    link_source: bool = False,
 ) -> None:
     """Write the payload of ``request``.
 
@@ -119,8 +118,6 @@ def pack(
         folder: Must not exist yet.
         function: For a PickledFunction, and for nothing else: the pickle of ``(function, args, kwargs)``.
         wheels: Packages (``.whl``, or source archives that pip can build) that travel along.
-        token: The job's secret; None makes a new one, which is what every job but one packed in its own instances has.
-        link_source: For a payload that stays on this machine: point at the source folder instead of copying it.
 
     Raises:
         InvalidRequest: The script, the source folder or a wheel is not there, or the script is not in the folder.
@@ -129,7 +126,7 @@ def pack(
     folder.mkdir(parents=True, mode=0o700)
     source = folder / SOURCE
     if isinstance(request.workload, Script):
-        script = _copy_source(request.workload, source, link_source)
+        script = _copy_source(request.workload, source)
         workload = dataclasses.replace(request.workload, script=script, source_dir=None)
         request = dataclasses.replace(request, workload=workload)
     else:
@@ -141,7 +138,7 @@ def pack(
     if wheels:
         _copy_wheels(wheels, folder / WHEELS)
     put(folder / REQUEST, json.dumps(to_json(request), indent=1))
-    _seal(folder, token)
+    _seal(folder)
 
 
 def pack_driver(folder: Path) -> None:
@@ -150,13 +147,35 @@ def pack_driver(folder: Path) -> None:
     It is a payload without a request and a source: these are made in the instances, of what the SDK sends.
     """
     folder.mkdir(parents=True, mode=0o700)
-    _seal(folder, None)
+    _seal(folder)
 
 
-def _seal(folder: Path, token: str | None) -> None:
+def pack_here(request: JobRequest, folder: Path, *, source: Path, token_file: Path) -> None:
+    """Write, in an instance, the payload of a job that came without: it points at the source where that lies.
+
+    Args:
+        request: What is asked for; a Script's path is relative to ``source``.
+        folder: Must not exist yet.
+        source: The user's source.
+        token_file: The job's secret, the same in every instance.
+
+    Raises:
+        InvalidRequest: The source folder or the script is not there.
+    """
+    assert isinstance(request.workload, Script), "other workloads travel with a payload"
+    if not (source / request.workload.script).is_file():
+        raise InvalidRequest(f"{source} holds no script {request.workload.script!r}")
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / SOURCE).symlink_to(source, target_is_directory=True)
+    put(folder / REQUEST, json.dumps(to_json(request), indent=1))
+    put(folder / TOKEN, token_file.read_bytes(), mode=0o600)
+    put(folder / DIGESTS, json.dumps(_digests(folder), indent=1))
+
+
+def _seal(folder: Path) -> None:
     shutil.copyfile(Path(raysm.__file__).parent / "bootstrap" / START, folder / START)
     put(folder / LIBRARY, library())
-    put(folder / TOKEN, token or secrets.token_hex(32), mode=0o600)
+    put(folder / TOKEN, secrets.token_hex(32), mode=0o600)
     put(folder / DIGESTS, json.dumps(_digests(folder), indent=1))
 
 
@@ -170,7 +189,7 @@ def _copy_wheels(wheels: Sequence[Path], folder: Path) -> None:
         shutil.copy2(wheel, folder / wheel.name)
 
 
-def _copy_source(workload: Script, source: Path, link: bool) -> str:
+def _copy_source(workload: Script, source: Path) -> str:
     script = Path(workload.script)
     if workload.source_dir is None:
         if not script.is_file():
@@ -185,10 +204,7 @@ def _copy_source(workload: Script, source: Path, link: bool) -> str:
         raise InvalidRequest(f"the script {workload.script!r} must be a path inside source_dir={workload.source_dir!r}")
     if not (folder / script).is_file():
         raise InvalidRequest(f"source_dir={workload.source_dir!r} holds no script {workload.script!r}")
-    if link:
-        source.symlink_to(folder.resolve(), target_is_directory=True)
-    else:
-        shutil.copytree(folder, source, ignore=NOT_SOURCE)
+    shutil.copytree(folder, source, ignore=NOT_SOURCE)
     return script.as_posix()
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "ProcessSite",
     "Share",
     "Site",
+    "missing_for",
     "missing_for_docker",
     "missing_for_namespaces",
     "open_site",
@@ -29,6 +30,13 @@ InstanceKind: TypeAlias = Literal["process", "namespace", "docker"]
 
 KINDS: dict[InstanceKind, type[Site]] = {"process": ProcessSite, "namespace": NamespaceSite, "docker": DockerSite}
 """The site of each kind."""
+
+
+def missing_for(kind: InstanceKind) -> str | None:
+    """Return what this machine lacks for instances of ``kind``, and the remedy; None if nothing."""
+    if kind == "process":
+        return None
+    return missing_for_docker() if kind == "docker" else missing_for_namespaces()
 
 
 def open_site(kind: InstanceKind, image: str | None = None) -> Site:

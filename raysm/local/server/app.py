@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from raysm.local.server import iam
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.console import PREFIX, Console
 from raysm.local.server.log_service import GROUPS, TARGET, LogService
@@ -50,6 +51,10 @@ class App:
         self.last_request_s = time.monotonic()
         try:
             self._admit(environ)
+            allowed = self._permissions(environ)
+            if allowed is not None:
+                start_response("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(allowed)))])
+                return [allowed]
             answer = self._ours(environ)
         except ApiError as error:
             told = {"__type": error.code, "message": error.message, "Message": error.message}
@@ -69,6 +74,13 @@ class App:
             raise ApiError("AccessDeniedException", "the embedded SageMaker answers no browser, and to 127.0.0.1", 403)
         if not is_ours(environ):
             raise ApiError("AccessDeniedException", "the embedded SageMaker answers its own user alone", 403)
+
+    def _permissions(self, environ: "WSGIEnvironment") -> bytes | None:
+        if not iam.IAM.search(environ.get("HTTP_AUTHORIZATION", "")):
+            return None
+        form = _body(environ)
+        environ["wsgi.input"] = _Body(form)
+        return iam.answer(form, self._moto)
 
     def _ours(self, environ: "WSGIEnvironment") -> Mapping[str, Any] | None:
         path = environ.get("PATH_INFO", "")
@@ -117,11 +129,15 @@ class _Body:
         return self.read(len(line) + len(newline))
 
 
-def _read(environ: "WSGIEnvironment") -> tuple[Mapping[str, Any], bytes]:
+def _body(environ: "WSGIEnvironment") -> bytes:
     length = int(environ.get("CONTENT_LENGTH") or 0)
     if length > LONGEST_REQUEST:
         raise ApiError("RequestEntityTooLargeException", f"a request has at most {LONGEST_REQUEST} bytes", 400)
-    body = environ["wsgi.input"].read(length)
+    return bytes(environ["wsgi.input"].read(length))
+
+
+def _read(environ: "WSGIEnvironment") -> tuple[Mapping[str, Any], bytes]:
+    body = _body(environ)
     try:
         request = json.loads(body or b"{}")
     except ValueError as error:

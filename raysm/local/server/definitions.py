@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+from raysm.contract.names import INSTANCE_KIND_TAG
 from raysm.local.instances import KINDS, InstanceKind
 from raysm.local.server.api_error import validation
 
 __all__ = ["BASE", "Definition", "Output", "Source", "command_of", "kind_of", "local_part", "seconds"]
 
 BASE = PurePosixPath("/opt/ml")
-KIND_TAG = "raysm:instance-kind"
+KIND_TAG = INSTANCE_KIND_TAG
 """A job with this tag says what plays its instances; else the image does, ``raysm/process:latest``; else the server."""
 
 

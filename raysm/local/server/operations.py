@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from raysm.local.instances import InstanceKind, missing_for_namespaces
+from raysm.local.instances import InstanceKind, missing_for
 from raysm.local.server import processing_request, training_request
 from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.definitions import kind_of
@@ -107,7 +107,7 @@ class Operations:
             processing_request.check(given)
             image = given["AppSpecification"]["ImageUri"]
         instance_kind = kind_of(image, tags, self._default_kind)
-        missing = missing_for_namespaces() if instance_kind == "namespace" else None
+        missing = missing_for(instance_kind)
         if missing:
             raise validation(missing)
         name = given["TrainingJobName" if kind == "training" else "ProcessingJobName"]

@@ -94,6 +94,13 @@ class JobRecord:
         """Whether it has ended."""
         return self.status in FINAL
 
+    @property
+    def image(self) -> str:
+        """What its instances would run on AWS, and those of kind docker run here."""
+        if self.kind == "training":
+            return str(self.request["AlgorithmSpecification"]["TrainingImage"])
+        return str(self.request["AppSpecification"]["ImageUri"])
+
 
 def _from_json(data: Mapping[str, Any]) -> JobRecord:
     known = {item.name for item in fields(JobRecord)}

@@ -251,10 +251,12 @@ class JobRun:
             logs.line(host, text)
             self._scanner.line(text)
 
-        grace_s = self._services.stop_grace_s
+        grace_s, image = self._services.stop_grace_s, self._records.get(self._kind, self._name).image
         with (
             contextlib.closing(logs),
-            TrainingJob(spec, root=root, kind=self._instance_kind, on_line=on_line, stop_grace_s=grace_s) as job,
+            TrainingJob(
+                spec, root=root, kind=self._instance_kind, image=image, on_line=on_line, stop_grace_s=grace_s
+            ) as job,
         ):
             for host in job.hosts:
                 logs.open(host)

@@ -18,14 +18,16 @@ from pathlib import Path
 from werkzeug.serving import BaseWSGIServer, make_server
 
 from raysm import __version__
-from raysm.contract.home import ServerRecord, lock_file
+from raysm.contract.home import ServerRecord, lock_file, sdk_config_file
+from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.local.instances import InstanceKind
+from raysm.local.job_spec import REGION
 from raysm.local.server.app import App
 from raysm.local.server.capacity import Capacity
 from raysm.local.server.console import Console
 from raysm.local.server.log_service import LogService
-from raysm.local.server.moto_services import MotoRequestHandler, MotoServices
+from raysm.local.server.moto_services import ACCOUNT, MotoRequestHandler, MotoServices
 from raysm.local.server.objects import Objects
 from raysm.local.server.operations import Operations
 from raysm.local.server.records import Records
@@ -35,6 +37,18 @@ __all__ = ["Options", "serve"]
 
 LOST = "InternalServerError: the embedded SageMaker that ran the job was killed; its instances ended with it"
 LOOK_S = 0.5
+
+SDK_CONFIG = f"""\
+# Written by raysm. With this file's path in SAGEMAKER_USER_CONFIG_OVERRIDE, and AWS_ENDPOINT_URL, the SageMaker SDK works
+# here: without it, it would ask AWS itself for the name of the default bucket, and send usage data.
+SchemaVersion: "1.0"
+SageMaker:
+  PythonSDK:
+    Modules:
+      TelemetryOptOut: true
+      Session:
+        DefaultS3Bucket: sagemaker-{REGION}-{ACCOUNT}
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,6 +139,7 @@ def _listen(
     started_s: float,
 ) -> None:
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="server", daemon=True).start()
+    put(sdk_config_file(options.home), SDK_CONFIG)
     ServerRecord(pid=os.getpid(), port=server.server_port, started_s=started_s, version=__version__).write(options.home)
     last_job_s = time.monotonic()
     while not ending.wait(LOOK_S):

@@ -1,0 +1,148 @@
+"""The SageMaker SDK's own ModelTrainer, unchanged, against the embedded SageMaker.
+
+The SDK runs in a process of its own, as its users run it: with nothing but environment variables that say where.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import textwrap
+
+import pytest
+
+from raysm.contract.home import sdk_config_file
+from tests.support.sagemaker_server import ROLE, Server
+
+pytestmark = pytest.mark.namespace
+
+TRAIN = """
+import json, sys
+from sagemaker.core.utils.exceptions import FailedStatusError
+from sagemaker.train.configs import Compute, SourceCode
+from sagemaker.train.model_trainer import ModelTrainer
+import raysm.sdk
+
+options = json.loads(sys.argv[1])
+trainer = ModelTrainer(
+    training_image="123456789012.dkr.ecr.us-east-1.amazonaws.com/any:1",
+    role=options["role"],
+    base_job_name="sdk",
+    source_code=SourceCode(source_dir=options["source"], entry_script="train.py"),
+    compute=Compute(instance_type="ml.c5.xlarge", instance_count=2),
+    hyperparameters={"epochs": 3, "name": "a b", "rate": 0.5},
+    distributed=raysm.sdk.Ray(**options["ray"]) if options["ray"] is not None else None,
+)
+try:
+    trainer.train(wait=True, logs=True)
+except FailedStatusError:
+    pass
+job = trainer._latest_training_job.refresh()
+print("RESULT", json.dumps([job.training_job_name, job.training_job_status, str(job.failure_reason)]))
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("sdk"), "--instance-kind=namespace", "--cores=4")
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def train(server, tmp_path):
+    def run(script, ray=None):
+        source = tmp_path / "src"
+        source.mkdir()
+        (source / "train.py").write_text(textwrap.dedent(script))
+        (source / "beside.py").write_text("VALUE = 'imported'")
+        options = {"role": ROLE, "source": str(source), "ray": ray}
+        done = subprocess.run(
+            [sys.executable, "-c", TRAIN, json.dumps(options)],
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(tmp_path),
+                "AWS_ENDPOINT_URL": server.record.url,
+                "AWS_ACCESS_KEY_ID": "any",
+                "AWS_SECRET_ACCESS_KEY": "any",
+                "AWS_DEFAULT_REGION": "us-east-1",
+                "SAGEMAKER_USER_CONFIG_OVERRIDE": str(sdk_config_file(server.home)),
+            },
+            capture_output=True,
+            text=True,
+            timeout=150,
+        )
+        found = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+        assert found, done.stdout[-3000:] + done.stderr[-3000:]
+        return json.loads(found[0].removeprefix("RESULT "))
+
+    return run
+
+
+def said(server, name, start):
+    """The hosts and JSON values of the lines that begin with ``start``."""
+    lines = [(host, text) for host, text in server.lines(name) if text.startswith(start)]
+    return [(host, json.loads(text.removeprefix(start))) for host, text in lines]
+
+
+def model(server, name, folder):
+    described = server.describe(name)
+    bucket, _, key = described["ModelArtifacts"]["S3ModelArtifacts"].removeprefix("s3://").partition("/")
+    server.s3.download_file(bucket, key, str(folder / "model.tar.gz"))
+    with tarfile.open(folder / "model.tar.gz") as archive:
+        return {item.name.removeprefix("./"): archive.extractfile(item).read() for item in archive if item.isfile()}
+
+
+def test_plain_train_runs_the_sdks_own_script_on_both_instances(server, train):
+    name, status, reason = train(
+        """
+        import json, os, sys
+        print("SAW", json.dumps([sys.argv[1:], os.environ["SM_CURRENT_HOST"]]), flush=True)
+        """
+    )
+    assert status == "Completed", reason
+    arguments = ["--epochs", "3", "--name", "a b", "--rate", "0.5"]
+    assert sorted(said(server, name, "SAW ")) == [("algo-1", [arguments, "algo-1"]), ("algo-2", [arguments, "algo-2"])]
+
+
+def test_with_ray_the_script_runs_once_on_a_cluster_of_both_instances(server, train, tmp_path):
+    name, status, reason = train(
+        """
+        import json, os, sys
+        import beside, ray
+        ray.init(log_to_driver=False)
+
+        @ray.remote
+        def where():
+            return os.environ["SM_CURRENT_HOST"]
+
+        hosts = ray.get([where.options(resources={f"host:{host}": 1}).remote() for host in ("algo-1", "algo-2")])
+        told = [os.environ[name] for name in ("SM_SOURCE_DIR", "SM_ENTRY_SCRIPT", "SM_HPS", "SM_CHANNEL_CODE")]
+        print("SAW", json.dumps([sys.argv[1:], hosts, os.getcwd(), beside.VALUE, told]), flush=True)
+        with open(os.path.join(os.environ["SM_MODEL_DIR"], "weights"), "w") as file:
+            file.write("trained")
+        """,
+        ray={},
+    )
+    assert status == "Completed", reason
+    code = "/opt/ml/input/data/code"
+    arguments = ["--epochs", "3", "--name", "a b", "--rate", "0.5"]
+    told = [code, "train.py", '{"epochs": 3, "name": "a b", "rate": 0.5}', code]
+    assert said(server, name, "SAW ") == [("algo-1", [arguments, ["algo-1", "algo-2"], code, "imported", told])]
+    assert model(server, name, tmp_path) == {"weights": b"trained"}
+
+
+def test_with_ray_what_the_script_raises_is_the_failure_reason_and_the_secret_is_in_no_log(server, train):
+    name, status, reason = train("raise ValueError('the data are odd')", ray={"coordinator_only": True})
+    assert status == "Failed"
+    assert reason.startswith("ValueError: the data are odd\nTraceback (most recent call last):")
+    described = json.dumps(server.describe(name), default=str)
+    channels = {item["ChannelName"]: item for item in server.describe(name)["InputDataConfig"]}
+    uri = channels["sm_drivers"]["DataSource"]["S3DataSource"]["S3Uri"]
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    key = f"{prefix.rstrip('/')}/distributed_drivers/raysm/token"
+    token = server.s3.get_object(Bucket=bucket, Key=key)["Body"].read().decode()
+    assert len(token) == 64
+    assert token not in described
+    assert not [line for line in server.lines(name) if token in line[1]]
