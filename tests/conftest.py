@@ -1,8 +1,12 @@
-"""What every test shares: the reasons why a machine cannot run those that need something of it."""
+"""What every test shares: a home for jobs, and the reason why a machine cannot run those that need namespaces."""
+
+import os
 
 import pytest
 
+from raysm.contract.home import VARIABLE
 from tests.support import docker, namespaces
+from tests.support.homes import serving
 
 REASONS = {"namespace": namespaces.why_not, "docker": docker.why_not}
 
@@ -13,3 +17,16 @@ def pytest_collection_modifyitems(items):
         reason = why_not() if marked else None
         for item in marked if reason else ():
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory):
+    """The home of the embedded SageMaker of all tests that need no own one: RAYSM_HOME, here and in children."""
+    before = os.environ.get(VARIABLE)
+    with serving(tmp_path_factory.mktemp("home")) as folder:
+        os.environ[VARIABLE] = str(folder)
+        yield folder
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before

@@ -1,35 +1,45 @@
+import argparse
+
+import numpy as np
 import pytest
 
-from raysm.cli.arguments import parse, request_of
+from raysm.cli.arguments import parse
+from raysm.cli.submitting import prepared, target
 from raysm.errors import InvalidRequest
-from raysm.request import Cluster, Input, Script, Similarity
+from raysm.request import AWS, Local
+
+ROLE = "arn:aws:iam::123456789012:role/jobs"
 
 
-def request(*argv):
-    return request_of(parse(argv))
+@pytest.fixture
+def request_of(tmp_path, home):
+    """Return the request that a command line asks for, with a script ``a.py`` and a matrix ``m.npy`` at hand."""
+    (tmp_path / "a.py").write_text("pass")
+    np.save(tmp_path / "m.npy", np.eye(3, dtype=np.float32))
+
+    def build(*argv):
+        return prepared(parse([str(tmp_path / text) if text in ("a.py", "m.npy") else text for text in argv])).request
+
+    return build
 
 
-def test_a_similarity_is_asked_for_as_the_readme_says():
-    asked = request("similarity", "m.npy", "--top-k", "10", "--instances", "2", "--output", "out/")
-    assert asked.workload == Similarity(top_k=10)
-    assert asked.cluster == Cluster(count=2)
-    assert asked.inputs == {"matrix": Input("m.npy")}
+def test_a_similarity_is_asked_for_as_the_readme_says(request_of):
+    asked = request_of("similarity", "m.npy", "--top-k", "2", "--instances", "2", "--output", "out/")
+    assert asked.workload.top_k == 2
+    assert asked.cluster.count == 2
+    assert asked.inputs["matrix"].uri.startswith("file:///")
 
 
-def test_a_scripts_arguments_pass_verbatim_also_those_that_look_like_ours():
-    asked = request("run", "a.py", "--instances", "3", "--", "--any", "--args", "--", "--instances", "9")
-    assert asked.workload == Script("a.py", args=("--any", "--args", "--", "--instances", "9"))
+def test_a_scripts_arguments_pass_verbatim_also_those_that_look_like_ours(request_of):
+    asked = request_of("run", "a.py", "--instances", "3", "--", "--any", "--args", "--", "--instances", "9")
+    assert asked.workload.args == ("--any", "--args", "--", "--instances", "9")
     assert asked.cluster.count == 3
 
 
-def test_channels_are_given_by_name():
-    asked = request("run", "a.py", "--input", "train=data/x=y", "--input", "test=t")
-    assert asked.inputs == {"train": Input("data/x=y"), "test": Input("t")}
-
-
-def test_every_job_has_a_name_of_its_own_unless_told():
-    assert request("run", "a.py").name != request("run", "a.py").name
-    assert request("run", "a.py", "--name", "mine").name == "mine"
+def test_every_job_has_a_name_of_its_own_made_from_that_of_its_task(request_of):
+    first, second = request_of("run", "a.py", "--name", "mine"), request_of("run", "a.py", "--name", "mine", "--", "x")
+    assert first.name != second.name
+    assert first.name.startswith("mine-")
 
 
 @pytest.mark.parametrize(
@@ -41,6 +51,8 @@ def test_every_job_has_a_name_of_its_own_unless_told():
         (["similarity", "m.npy", "--top-k", "3", "--full"], "not allowed with argument"),
         (["similarity", "m.npy", "--top-k", "many"], "invalid int value: 'many'"),
         (["run", "a.py", "--epochs", "10"], "the arguments of a script go behind --"),
+        (["similarity", "m.npy", "--full", "--", "x"], "takes nothing behind --, got x"),
+        (["local"], "up|down|status|interrupt"),
     ],
 )
 def test_wrong_arguments_end_with_2_and_say_what_is_wrong(argv, message, capsys):
@@ -50,23 +62,37 @@ def test_wrong_arguments_end_with_2_and_say_what_is_wrong(argv, message, capsys)
     assert message in capsys.readouterr().err
 
 
-def test_arguments_behind_the_dashes_are_refused_where_there_is_no_script():
-    with pytest.raises(SystemExit) as caught:
-        parse(["similarity", "m.npy", "--full", "--", "x"])
-    assert caught.value.code == 2
-
-
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
         (["run", "a.py", "--instances", "0"], "count must be at least 1, got 0"),
-        (["run", "a.py", "--input", "train"], "--input takes NAME=PATH, got 'train'"),
+        (["run", "a.py", "--input", "train"], "--input takes NAME=URI, got 'train'"),
         (["run", "a.py", "--input", "a=x", "--input", "a=y"], "channel 'a' is given twice"),
         (["similarity", "m.npy", "--top-k", "0"], "top_k must be at least 1, got 0"),
+        (["similarity", "m.npy", "--top-k", "3"], "has 3 rows, so at most 2 other rows"),
         (["similarity", "m.npy", "--threshold", "nan"], "-1 to 1"),
         (["similarity", "m.npy", "--top-k", "1", "--dtype", "float16"], "dtype belongs to full"),
+        (["run", "a.py", "--max-wait", "5"], "max_wait_s belongs to spot"),
+        (["run", "a.py", "--on", "aws"], "--on aws needs --role"),
+        (["run", "a.py", "--on", "aws", "--role", ROLE], "--on aws needs --instance-type"),
+        (["run", "a.py", "--on", "aws", "--role", "jobs"], "role must be the ARN of a role"),
+        (["run", "a.py", "--role", ROLE], "--role belongs to --on aws"),
     ],
 )
-def test_a_request_that_cannot_be_is_refused_with_the_value(argv, message):
+def test_a_request_that_cannot_be_is_refused_with_the_value(request_of, argv, message):
     with pytest.raises(InvalidRequest, match=message):
-        request(*argv)
+        request_of(*argv)
+
+
+def test_where_a_job_goes_is_said_by_the_options():
+    common = {
+        "image": None,
+        "instance_kind": "namespace",
+        "role": None,
+        "region": None,
+        "profile": None,
+        "bucket": None,
+    }
+    assert target(argparse.Namespace(on="local", **common)) == Local(instance_kind="namespace")
+    aws = common | {"role": ROLE, "region": "eu-west-1"}
+    assert target(argparse.Namespace(on="aws", **aws)) == AWS(role=ROLE, region="eu-west-1")

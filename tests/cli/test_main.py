@@ -1,6 +1,7 @@
 """The command as a user runs it: its own process, its own folder."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -8,17 +9,22 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.leftovers import assert_nothing_left
+from raysm.client import endpoint
+
+pytestmark = pytest.mark.usefixtures("home")
 
 ROOT = Path(__file__).parents[2]
 RAYSM = [sys.executable, "-c", "import sys; from raysm.cli.main import main; sys.exit(main())"]
 
 
-def raysm(*argv, cwd):
-    return subprocess.run([*RAYSM, *map(str, argv)], cwd=cwd, capture_output=True, text=True, timeout=150)
+def raysm(*argv, cwd, env=None):
+    return subprocess.run(
+        [*RAYSM, *map(str, argv)], cwd=cwd, env=os.environ | (env or {}), capture_output=True, text=True, timeout=150
+    )
 
 
 def test_the_readmes_first_command_leaves_the_result_and_says_how_to_read_it(tmp_path):
@@ -72,15 +78,20 @@ def test_a_script_that_fails_ends_the_command_with_1_and_the_reason(tmp_path):
     (tmp_path / "s.py").write_text("raise RuntimeError('no luck')\n")
     done = raysm("run", "s.py", cwd=tmp_path)
     assert done.returncode == 1
-    assert "raysm: the job failed: RuntimeError: no luck" in done.stderr
+    assert "raysm: " in done.stderr
+    assert "RuntimeError: no luck" in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s.py"]
 
 
-def test_dry_run_prints_the_request_and_starts_nothing(tmp_path):
-    done = raysm("similarity", "m.npy", "--top-k", 3, "--instances", 4, "--dry-run", cwd=tmp_path)
+def test_dry_run_prints_the_exact_call_and_starts_nothing(tmp_path):
+    five_rows(tmp_path)
+    home = {"RAYSM_HOME": str(tmp_path / "untouched")}
+    done = raysm("similarity", "m.npy", "--top-k", 3, "--instances", 4, "--dry-run", cwd=tmp_path, env=home)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["cluster"]["count"] == 4
-    assert not list(tmp_path.iterdir())
+    call = json.loads(done.stdout)
+    assert call["ResourceConfig"]["InstanceCount"] == 4
+    assert call["AlgorithmSpecification"]["ContainerEntrypoint"][0] == "python3"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.npy"]
 
 
 def empty(folder):
@@ -111,7 +122,7 @@ def foreign_output(folder):
         (foreign_output, ["similarity", "m.npy", "--top-k", "3", "--output", "out"], "is no result of raysm"),
         (five_rows, ["similarity", "m.npy", "--top-k", "3", "--output", "m.npy"], "is a file"),
         (nothing, ["run", "missing.py"], "'missing.py' is not there"),
-        (nothing, ["run", "missing.py", "--source-dir", "nowhere"], "source_dir='nowhere' is not there"),
+        (nothing, ["run", "missing.py", "--source-dir", "nowhere"], "folder 'nowhere' is not there"),
     ],
 )
 def test_what_cannot_be_is_refused_with_2_before_anything_starts(tmp_path, prepare, argv, message):
@@ -126,7 +137,7 @@ def test_what_cannot_be_is_refused_with_2_before_anything_starts(tmp_path, prepa
 
 
 @pytest.mark.parametrize("kind", ["process", pytest.param("namespace", marks=pytest.mark.namespace)])
-def test_ctrl_c_stops_the_job_and_leaves_nothing(tmp_path, kind):
+def test_ctrl_c_stops_the_job_and_all_its_instances(tmp_path, home, kind):
     (tmp_path / "s.py").write_text("import time\nprint('user code runs', flush=True)\ntime.sleep(300)\n")
     command = subprocess.Popen(
         [*RAYSM, "run", "s.py", "--instances", "2", "--instance-kind", kind],
@@ -146,7 +157,41 @@ def test_ctrl_c_stops_the_job_and_leaves_nothing(tmp_path, kind):
         started_s = time.monotonic()
         said += command.communicate(timeout=60)[0]
     assert command.returncode == 130, said
-    assert "stopped; nothing is left running" in said
+    assert said.rstrip().endswith("stopped")
     assert time.monotonic() - started_s < 20
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s.py"]
-    assert_nothing_left(tmp_path, owner=command.pid)
+    name = next(line.split()[1] for line in said.splitlines() if line.startswith("job "))
+    status = raysm("status", name, "--json", cwd=tmp_path)
+    assert json.loads(status.stdout)["status"] == "Stopped"
+    server = psutil.Process(endpoint.answering(home).pid)
+    assert [child for child in server.children(recursive=True) if "raysm.bootstrap" in " ".join(child.cmdline())] == []
+
+
+def test_a_job_that_was_left_to_itself_is_found_again_by_its_name(tmp_path):
+    (tmp_path / "s.py").write_text(
+        "print('my line')\nopen(__import__('os').environ['SM_MODEL_DIR'] + '/x', 'w').write('y')\n"
+    )
+    left = raysm("run", "s.py", "--detach", cwd=tmp_path)
+    name = left.stdout.strip()
+    assert raysm("logs", "-f", name, cwd=tmp_path).stdout.count("algo-1 | my line") == 1
+    assert name in raysm("jobs", cwd=tmp_path).stdout
+    assert json.loads(raysm("status", name, "--json", cwd=tmp_path).stdout)["status"] == "Completed"
+    assert raysm("result", name, "--output", "kept", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "kept" / "x").read_text() == "y"
+    assert len(raysm("token", name, cwd=tmp_path).stdout.strip()) == 64
+    metrics = json.loads(raysm("metrics", name, "--json", cwd=tmp_path).stdout)
+    assert "peak_memory_bytes" in {metric["name"] for metric in metrics}
+
+
+def test_a_job_that_nobody_knows_is_said_so(tmp_path):
+    done = raysm("status", "no-such-job", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "there is no job 'no-such-job'" in done.stderr
+    assert "raysm jobs" in done.stderr
+
+
+def test_the_doctor_says_what_this_machine_has(tmp_path):
+    done = raysm("doctor", "--json", cwd=tmp_path)
+    found = {check["name"]: check for check in json.loads(done.stdout)}
+    assert found["ray"]["good"]
+    assert found["server"]["good"]

@@ -76,6 +76,8 @@ class _Run:
     phases_s: dict[str, float] = field(default_factory=dict)
     peaks: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     task_seconds: float = 0.0
+    blocks: int = 0
+    blocks_found: int = 0
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -246,6 +248,9 @@ def _compute(
     rows = work.matrix.rows
     pace = Pace("similarity", rows, "rows", work.announce)
     done = total - sum(map(_area, blocks))
+    record = more.get("record")
+    work.blocks += len(blocks)
+    work.blocks_found += 0 if record is None else sum(block in record for block in blocks)
     with work.phase("similarity"):
         for block, part in map_blocks(partial(measured, function, work.context), blocks, **more):
             work.took_part(part)
@@ -318,6 +323,7 @@ def _full(work: _Run) -> tuple[ResultFile, ...]:
     array = ArrayFile(record.folder / "array", header((rows, rows), dtype), rows, rows, dtype)
     try:
         missing = [tile for tile in tiles if tile not in record or not array.holds(tile, record.load(tile))]
+        work.blocks = work.blocks_found = len(tiles) - len(missing)
         for tile, part in _compute(work, partial(_full_arrays, dtype.name), missing, rows * rows):
             record.save(tile, array.write(tile, part.arrays["scores"]))
         with _gathering(work) as pace:
@@ -376,6 +382,8 @@ def _manifest(work: _Run, job: str, files: tuple[ResultFile, ...]) -> Manifest:
             "peak_memory_bytes": float(max(work.peaks.values(), default=0)),
             "head_peak_memory_bytes": float(peak_memory_bytes()),
             "task_seconds": round(work.task_seconds, 3),
+            "blocks": float(work.blocks),
+            "blocks_found": float(work.blocks_found),
         },
     )
     manifest.write(work.folders.result)

@@ -1,0 +1,165 @@
+"""The whole way of a job: submit, plan, payload, service, embedded server, instances, result."""
+
+import http.client
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import numpy as np
+import pytest
+
+import raysm
+from raysm.client import endpoint
+from raysm.client.description import Status
+from tests.support import reference
+from tests.support.homes import end, serving
+
+pytestmark = pytest.mark.usefixtures("home")
+
+DIGITS = Path(__file__).parents[2] / "examples" / "data" / "digits.csv.gz"
+
+
+def until(condition, timeout_s=60.0):
+    deadline_s = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline_s, f"not within {timeout_s} s"
+        time.sleep(0.05)
+    return found
+
+
+def post(home, path):
+    connection = http.client.HTTPConnection("127.0.0.1", endpoint.answering(home).port, timeout=30)
+    connection.request("POST", path, headers={"X-Raysm": "1"})
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    assert answer.status == 200, body
+    return body
+
+
+def test_a_submitted_similarity_is_a_future_of_its_table():
+    job = raysm.submit(raysm.Similarity(top_k=3), cluster=raysm.Cluster(count=2), inputs={"matrix": DIGITS})
+    assert not job.done()
+    result = job.result(timeout=120)
+    rows = np.loadtxt(DIGITS, delimiter=",", skiprows=1)
+    indices, _ = reference.neighbors(rows, 3, [0, 900, 1796])
+    assert np.stack(result.table()["neighbors"].to_numpy())[[0, 900, 1796]].tolist() == indices.tolist()
+    assert job.status is Status.COMPLETED
+    assert {"algo-1", "algo-2"} == set(result.manifest.instances)
+    assert "Completed" in repr(job)
+
+
+def test_what_one_job_leaves_is_the_input_of_the_next(tmp_path):
+    (tmp_path / "first.py").write_text(
+        "import os\nopen(os.environ['SM_OUTPUT_DATA_DIR'] + '/x.txt', 'w').write('from the first')\n"
+    )
+    (tmp_path / "second.py").write_text(
+        "import os, pathlib\nprint(next(pathlib.Path(os.environ['SM_CHANNEL_BEFORE']).rglob('x.txt')).read_text())\n"
+    )
+    first = raysm.submit(raysm.Script(str(tmp_path / "first.py")))
+    second = raysm.submit(raysm.Script(str(tmp_path / "second.py")), inputs={"before": first.output("data")})
+    second.wait(timeout=120)
+    assert "from the first" in [line.text for line in second.lines()]
+
+
+def test_a_remote_functions_value_comes_back_and_its_exception_is_raised_here():
+    @raysm.remote(cluster=raysm.Cluster(count=1))
+    def divide(a, b):
+        import ray
+
+        return ray.get(ray.remote(lambda: a / b).remote())
+
+    good, bad = divide.submit(6, 3), divide.submit(6, 0)
+    assert good.result(timeout=120) == 2
+    with pytest.raises(ZeroDivisionError) as caught:
+        bad.result(timeout=120)
+    assert isinstance(caught.value.__cause__, raysm.JobFailed)
+    assert "division by zero" in str(caught.value.__cause__)
+
+
+def test_a_task_that_was_done_is_not_done_again(tmp_path):
+    (tmp_path / "s.py").write_text("print('hello')\n")
+    first = raysm.submit(raysm.Script(str(tmp_path / "s.py")), name="once", if_done="skip")
+    first.wait(timeout=120)
+    again = raysm.submit(raysm.Script(str(tmp_path / "s.py")), name="once", if_done="skip")
+    assert again.name == first.name
+    (tmp_path / "s.py").write_text("print('hello again')\n")
+    assert raysm.submit(raysm.Script(str(tmp_path / "s.py")), name="once", if_done="skip").name != first.name
+
+
+def test_a_spot_interruption_in_the_middle_computes_no_finished_block_twice(tmp_path, home):
+    rows = np.random.default_rng(3).standard_normal((20_000, 256), dtype=np.float32)
+    np.save(tmp_path / "m.npy", rows)
+    job = raysm.submit(
+        raysm.Similarity(top_k=5, block_rows=100),
+        cluster=raysm.Cluster(count=2),
+        inputs={"matrix": tmp_path / "m.npy"},
+        limits=raysm.Limits(spot=True),
+    )
+    state = Path(url2pathname(urlsplit(job.describe().answer["CheckpointConfig"]["S3Uri"]).path))
+
+    def kept():
+        return [path for path in state.rglob("*") if path.is_file() and "similarity" in str(path)]
+
+    until(lambda: len(kept()) >= 40, 120)
+    post(home, f"/raysm/jobs/{job.name}/interrupt")
+    until(lambda: "Interrupted" in [status for status, _, _ in job.describe().transitions])
+    finished = len(kept())
+    result = job.result(timeout=200)
+    assert [status for status, _, _ in job.describe().transitions].count("Training") == 2
+    measures = result.manifest.measures
+    assert measures["blocks"] == 200
+    assert finished <= measures["blocks_found"] < 200
+    print(f"{finished} of 200 blocks were kept, {measures['blocks_found']:.0f} were found again")
+    at = [0, 9_999, 19_999]
+    indices, scores = reference.neighbors(rows.astype(np.float64), 5, at)
+    table = result.table()
+    assert np.stack(table["neighbors"].to_numpy())[at].tolist() == indices.tolist()
+    assert np.stack(table["similarities"].to_numpy())[at].tolist() == scores.tolist()
+
+
+def test_a_job_outlives_its_client_and_is_found_again(tmp_path):
+    (tmp_path / "s.py").write_text(
+        "import time\nprint('user code runs', flush=True)\ntime.sleep(3)\nprint('the end')\n"
+    )
+    client = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import raysm, time, sys; print(raysm.submit(raysm.Script(sys.argv[1])).name, flush=True); time.sleep(300)",
+            str(tmp_path / "s.py"),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with client:
+        name = client.stdout.readline().strip()
+        client.kill()
+    job = raysm.attach(name)
+    assert job.wait(timeout=120) is Status.COMPLETED
+    assert "the end" in [line.text for line in job.lines()]
+
+
+def test_when_the_server_is_killed_its_instances_end_and_the_next_one_says_so(tmp_path):
+    (tmp_path / "s.py").write_text("import time\nprint('user code runs', flush=True)\ntime.sleep(300)\n")
+    with serving(tmp_path / "own") as folder:
+        own = raysm.Local(home=str(folder))
+        job = raysm.submit(raysm.Script(str(tmp_path / "s.py")), on=own)
+        until(lambda: any("user code runs" in line.text for line in job.lines()), 90)
+        end(folder, number=9)
+        assert (
+            "killed"
+            in subprocess.run(
+                [sys.executable, "-c", "from raysm.cli.main import main; main(['local', 'status'])"],
+                env=os.environ | {"RAYSM_HOME": str(folder)},
+                capture_output=True,
+                text=True,
+            ).stdout
+        )
+        found = raysm.attach(job.name, on=own)
+        assert found.status is Status.FAILED
+        assert "the embedded SageMaker that ran the job was killed" in found.describe().reason

@@ -1,0 +1,36 @@
+"""An embedded SageMaker with a home of its own, which is ended with all that it started."""
+
+import contextlib
+import os
+import signal
+import time
+
+import psutil
+
+from raysm.client import endpoint
+from raysm.contract.home import ServerRecord
+
+
+@contextlib.contextmanager
+def serving(folder):
+    """Yield ``folder`` as a home in which a server may be started; end it, and check that nothing of it is left."""
+    try:
+        yield folder
+    finally:
+        end(folder)
+
+
+def end(folder, number=signal.SIGTERM, within_s=30.0):
+    """End the server of the home ``folder``, and wait until neither it nor anything that it started is there."""
+    record = ServerRecord.read(folder)
+    if record is None or not psutil.pid_exists(record.pid):
+        return
+    server = psutil.Process(record.pid)
+    everything = [server, *server.children(recursive=True)]
+    os.kill(record.pid, number)
+    gone, alive = psutil.wait_procs(everything, timeout=within_s)
+    assert not alive, f"still there {within_s:.0f} s after the server's end: {alive}"
+    deadline_s = time.monotonic() + 5
+    while endpoint.answering(folder) is not None:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
