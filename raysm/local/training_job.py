@@ -148,8 +148,11 @@ class TrainingJob:
         """The instances that were started, by host."""
         return self._instances
 
-    def start(self) -> None:
+    def start(self, launching: Callable[[], None] = lambda: None) -> None:
         """Bring the channels and files, and start all instances.
+
+        Args:
+            launching: Called when everything lies in its place, and the instances are started next.
 
         Raises:
             InvalidRequest: The request cannot be run here; nothing was started.
@@ -163,6 +166,7 @@ class TrainingJob:
             (self._root / "logs").mkdir(exist_ok=True)
             self._logs = LogPump(self._on_line)
             specs = self._specs(self._site, found)
+            launching()
             self._launch(self._site, specs)
         except BaseException:
             self.close()

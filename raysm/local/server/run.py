@@ -260,9 +260,7 @@ class JobRun:
         ):
             for host in job.hosts:
                 logs.open(host)
-            job.start()
-            started_s = self._records.get(self._kind, self._name).started_s or time.time()
-            self._enter("Training", "Training image download completed. Training in progress.", started_s=started_s)
+            job.start(self._training)
             outcome = self._watch(job)
             self._training_s += max(0.0, outcome.ended_s - outcome.started_s)
             self._records.update(self._kind, self._name, training_s=self._training_s)
@@ -274,6 +272,10 @@ class JobRun:
                 interrupted = False
         shutil.rmtree(root, ignore_errors=True)
         return interrupted
+
+    def _training(self) -> None:
+        started_s = self._records.get(self._kind, self._name).started_s or time.time()
+        self._enter("Training", "Training image download completed. Training in progress.", started_s=started_s)
 
     def _bring(self, folder: Path) -> dict[str, tuple[Path, bool]]:
         """Download the channels that are in S3; return by channel where its data lies, and whether it is the job's."""

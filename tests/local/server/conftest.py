@@ -9,7 +9,7 @@ from tests.support.sagemaker_server import Server
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
-    running = Server(home, "--instance-kind", "process", "--cores", "4", "--stop-grace-s", "5")
+    running = Server(home, "--instance-kind", "process", "--cores", "4", "--stop-grace-s", "2")
     try:
         running.make_bucket()
         yield running
