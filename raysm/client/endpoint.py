@@ -4,6 +4,7 @@ What flows in is the home, what flows out is a URL at which it answers. Two clie
 one that won its lock.
 """
 
+import atexit
 import http.client
 import importlib.util
 import subprocess
@@ -25,6 +26,14 @@ NEEDS = ("moto", "flask", "psutil")
 
 _started: list["subprocess.Popen[bytes]"] = []
 """Servers that this process started: kept so that they are reaped when they end."""
+
+
+@atexit.register
+def _let_go() -> None:
+    """A server outlives the process that started it: that is no resource that was forgotten."""
+    for process in _started:
+        if process.poll() is None:
+            process.returncode = 0
 
 
 def ensure(home: Path, *, command: tuple[str, ...] = (sys.executable, "-m", "raysm.local.server")) -> str:

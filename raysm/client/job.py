@@ -30,9 +30,6 @@ __all__ = ["Job", "attach"]
 OUTPUTS = {"model": "model", "result": "model", "data": "data"}
 """What a job leaves, by the name under which the next one asks for it."""
 
-LATE_S = 15.0
-"""Seconds that the last lines of a job that has ended may need to reach the log service."""
-
 _log = logging.getLogger("raysm")
 
 
@@ -316,8 +313,8 @@ class Job:
     def _late_s(self) -> float:
         """Return how long to wait for the last lines: those of a job that ended long ago are there."""
         ended = self._known().ended
-        since_s = time.time() - ended.timestamp() if ended is not None else LATE_S
-        return min(max(0.0, LATE_S - since_s), 2 * self.service.pace.most_s)
+        late_s = self.service.pace.late_s
+        return late_s if ended is None else max(0.0, late_s - (time.time() - ended.timestamp()))
 
     def logs(self, *, follow: bool = False, instance: str | None = None, to: TextIO | None = None) -> None:
         """Print what ``lines`` yields, each with its instance; raysm's own events as words.

@@ -48,6 +48,8 @@ class Pace:
     """Seconds between the later ones."""
     growth: float = 1.5
     """Each pause is so many times the one before."""
+    late_s: float = 0.0
+    """Seconds that the last lines of a job that has ended may need to reach the log service."""
 
     def pauses(self) -> Iterator[float]:
         """Yield the pauses, in seconds, without end."""
@@ -77,7 +79,7 @@ class Service:
         """
         self.target = target
         is_local = isinstance(target, Local)
-        self.pace = pace or (Pace(first_s=0.1, most_s=1.0) if is_local else Pace(first_s=2.0, most_s=20.0))
+        self.pace = pace or (Pace(first_s=0.1, most_s=0.5) if is_local else Pace(first_s=2.0, most_s=20.0, late_s=15.0))
         self._given = clients
         self._made: dict[str, Any] = {}
         self._session: Any = None

@@ -1,0 +1,99 @@
+"""The client with the real embedded SageMaker and real Ray: one server, few jobs, because each forms a cluster."""
+
+import pytest
+
+from raysm.client.function import Function
+from raysm.client.job import attach
+from raysm.client.storage import file_path
+from raysm.client.submit import submit
+from raysm.errors import JobFailed
+from raysm.request import Cluster, Limits, Local, Script
+from tests.support.homes import end, serving
+
+WAIT_S = 100
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("home")) as home:
+        yield Local(home=str(home), instance_kind="process")
+
+
+class OwnError(Exception):
+    def __init__(self, code):
+        super().__init__(f"code {code}")
+        self.code = code
+
+    def __reduce__(self):
+        return OwnError, (self.code,)
+
+
+def hosts_of(tag):
+    import ray
+
+    return tag, len([node for node in ray.nodes() if node["Alive"]])
+
+
+def fail(code):
+    raise OwnError(code)
+
+
+COUNTS = """
+import os, pathlib, time
+done = pathlib.Path(os.environ["SAGEMAKER_BASE_DIR"], "checkpoints", "done.txt")
+seen = done.read_text() if done.exists() else ""
+done.parent.mkdir(exist_ok=True)
+done.write_text(seen + "x")
+print("run", len(seen) + 1, flush=True)
+out = pathlib.Path(os.environ["SM_OUTPUT_DATA_DIR"])
+out.mkdir(parents=True, exist_ok=True)
+(out / "count.txt").write_text(seen + "x")
+time.sleep(600 if not seen else 0)
+"""
+
+
+def test_a_function_returns_its_value_from_a_cluster_of_two(target):
+    job = submit(Function(hosts_of, "a"), on=target, cluster=Cluster(count=2))
+    assert job.result(WAIT_S) == ("a", 2)
+    assert {"algo-1", "algo-2"} <= {line.host for line in job.lines()}
+    assert attach(job.name, target).result() == ("a", 2)
+
+
+def test_a_function_raises_its_own_exception_with_its_traceback(target):
+    job = submit(Function(fail, 3), on=target)
+    with pytest.raises(OwnError) as caught:
+        job.result(WAIT_S)
+    assert caught.value.code == 3
+    assert isinstance(caught.value.__cause__, JobFailed)
+    assert "in fail" in str(caught.value.__cause__)
+
+
+@pytest.fixture(scope="module")
+def long_job(target, tmp_path_factory):
+    """A job that ran too long, and its follow-up to its end."""
+    script = tmp_path_factory.mktemp("source") / "counts.py"
+    script.write_text(COUNTS)
+
+    def send():
+        limits = Limits(max_runtime_s=12, max_restarts=1)
+        return submit(Script(str(script)), on=target, limits=limits, grace_s=1, if_done="skip")
+
+    job = send()
+    first = job.name
+    job.wait(WAIT_S)
+    return job, first, send
+
+
+def test_a_job_that_runs_too_long_goes_on_from_its_checkpoints(long_job):
+    job, first, _ = long_job
+    assert (job.status, job.name) == ("Completed", f"{first}-r1")
+    assert "run 2" in [line.text for line in job.lines()]
+    assert file_path(f"{job.outputs}/data/count.txt").read_text() == "xx"
+
+
+def test_a_server_that_ended_is_started_again_when_its_jobs_are_asked_for(long_job):
+    job, first, send = long_job
+    end(job.service.home)
+    assert attach(job.name, job.service).status == "Completed"
+    assert "run 2" in [line.text for line in job.lines()]
+    assert send() == job
