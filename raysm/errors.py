@@ -117,11 +117,13 @@ class ServiceError(RaysmError):
 
     Attributes:
         code: The service's error code, ``AccessDenied``; empty where it could not be reached.
+        is_transient: Whether the same call may succeed a little later.
     """
 
-    def __init__(self, message: str, *, code: str = "") -> None:
-        """Keep the code beside the message."""
+    def __init__(self, message: str, *, code: str = "", is_transient: bool = False) -> None:
+        """Keep the parts beside the message."""
         self.code = code
+        self.is_transient = is_transient
         super().__init__(message)
 
 

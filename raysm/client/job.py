@@ -157,11 +157,19 @@ class Job:
 
         Raises:
             NotDone: A TimeoutError: it has not ended within ``timeout``; it goes on.
+            ServiceError: The service refuses to tell, or has been away for minutes.
         """
         deadline_s = None if timeout is None else time.monotonic() + timeout
+        heard_s = time.monotonic()
         for pause_s in self.service.pace.pauses():
-            if self._ended(send=True):
-                return self._known().status
+            try:
+                if self._ended(send=True):
+                    return self._known().status
+                heard_s = time.monotonic()
+            except ServiceError as error:  # a network that is away for a while is no reason to give a job up
+                if not error.is_transient or time.monotonic() - heard_s > self.service.pace.patience_s:
+                    raise
+                _log.warning("the job %s cannot be watched just now: %s", self._name, error)
             if deadline_s is not None:
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
@@ -241,7 +249,7 @@ class Job:
             try:
                 self.wait()
                 break
-            except ServiceError as error:  # a network that is away for a while comes back
+            except ServiceError as error:  # credentials that have expired are renewed
                 _log.warning("the job %s cannot be watched just now: %s", self._name, error)
                 time.sleep(self.service.pace.most_s)
         with self._lock:

@@ -24,7 +24,7 @@ from raysm.request.codec import from_json, to_json
 
 __all__ = ["Record", "digest_of", "job_name", "keep", "recorded", "with_inputs"]
 
-DECISIVE = ("workload", "cluster", "kind", "environment", "hyperparameters", "requirements", "inputs")
+DECISIVE = ("workload", "cluster", "kind", "environment", "hyperparameters", "requirements", "inputs", "output_uri")
 """Fields of a request on which its result depends."""
 
 MAX_NAME = 63

@@ -19,6 +19,9 @@ from raysm.request.codec import from_json
 
 __all__ = ["Result", "fetch", "raised", "value"]
 
+ARCHIVE = "model.tar.gz"
+"""What a Training job leaves that does not ask for ``CompressionType`` NONE."""
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -98,11 +101,12 @@ def fetch(outputs: str, storage: Storage, *, to: Path | None, cache: Path) -> Pa
         The folder, None where the job left nothing.
     """
     uri = f"{outputs}/model"
-    stored = storage.folder(uri)
+    # A job that others sent may have left its result as one archive.
+    stored = storage.folder(uri) or [item for item in storage.folder(outputs) if item.name == ARCHIVE]
     if not stored:
         return None
     if to is None and not uri.startswith("s3://"):
-        return file_path(uri)
+        return file_path(stored[0].uri).parent if stored[0].name == ARCHIVE else file_path(uri)
     folder = cache if to is None else to
     # What is there of another job may have the same sizes: only the job's own folder is believed.
     wanted = [item for item in stored if to is not None or not _is_there(item, folder)]

@@ -37,6 +37,17 @@ REMEDIES: Mapping[str, str] = {
 }
 """What to do, by the beginning of the error code."""
 
+TRANSIENT = (
+    "Throttling",
+    "InternalFailure",
+    "InternalServerError",
+    "ServiceUnavailable",
+    "RequestTimeout",
+    "503",
+    "500",
+)
+"""How the codes of errors begin that pass."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pace:
@@ -48,6 +59,8 @@ class Pace:
     """Seconds between the later ones."""
     growth: float = 1.5
     """Each pause is so many times the one before."""
+    patience_s: float = 300.0
+    """Seconds for which the service may be away before whoever waits for a job is told."""
     late_s: float = 0.0
     """Seconds that the last lines of a job that has ended may need to reach the log service."""
 
@@ -256,7 +269,8 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
             f"{action}: no AWS region is set; give AWS(region=…), or run aws configure set region REGION"
         )
     if isinstance(error, exceptions.BotoCoreError):
-        return ServiceError(f"{action}: {error}")
+        network = (exceptions.HTTPClientError, exceptions.ConnectionError)
+        return ServiceError(f"{action}: {error}", is_transient=isinstance(error, network))
     if isinstance(error, Boto3Error):
         cause = error.__cause__ or error.__context__
         if isinstance(cause, exceptions.ClientError):
@@ -271,7 +285,8 @@ def _refusal(action: str, error: Mapping[str, str]) -> ServiceError:
     if missing and "_job" in action:
         return JobNotFound(f"there is no such job: {message}", code=code)
     remedy = next((text for begin, text in REMEDIES.items() if code.startswith(begin)), "")
-    return ServiceError(f"{action}: {code}: {message}" + (f"; {remedy}" if remedy else ""), code=code)
+    text = f"{action}: {code}: {message}" + (f"; {remedy}" if remedy else "")
+    return ServiceError(text, code=code, is_transient=code.startswith(TRANSIENT))
 
 
 def _is_refused(error: Exception) -> bool:

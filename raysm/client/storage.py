@@ -159,11 +159,17 @@ class Storage:
             self.below(prefix.rstrip("/") + "/"),
         )
 
-    def ensure_bucket(self, bucket: str, region: str, owner: str | None = None) -> None:
-        """Make the bucket where it is not there.
+    def ensure_bucket(self, bucket: str, region: str, *, named: bool = False, owner: str | None = None) -> None:
+        """Make the bucket where it is not there; one that the user named has to be there.
+
+        Args:
+            bucket: Its name.
+            region: Where it is made.
+            named: Whether the user named it.
+            owner: The account that it has to belong to; None is any.
 
         Raises:
-            ServiceError: It belongs to another account, or may not be used or made.
+            ServiceError: It belongs to another account, is not there, or may not be made.
         """
         # A default name can be guessed: nothing is put into a bucket that somebody else made under it.
         expected = {"ExpectedBucketOwner": owner} if owner else {}
@@ -171,6 +177,12 @@ class Storage:
             self._service.call("s3", "head_bucket", Bucket=bucket, **expected)
             return
         except ServiceError as error:
+            if named and error.code in ("403", "AccessDenied"):
+                return  # who may only write there may not ask for it: the upload will tell
+            if named and error.code in ("404", "NoSuchBucket"):
+                raise ServiceError(
+                    f"the bucket {bucket!r} does not exist: check AWS(bucket=…), or make it", code=error.code
+                ) from error
             if error.code in ("403", "AccessDenied"):
                 raise ServiceError(
                     f"the bucket {bucket!r} belongs to another account, or these credentials may not use it; give "

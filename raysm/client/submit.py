@@ -109,8 +109,9 @@ class Prepared:
         storage, request, places = self._storage, self.request, self.service.places
         kms_key = request.security.output_kms_key
         digest = self._digest_or_none()
-        owner = self._owner()
-        storage.ensure_bucket(places.bucket, self.service.region, owner)
+        named = isinstance(self.service.target, AWS) and self.service.target.bucket is not None
+        owner = self.service.account if isinstance(self.service.target, AWS) and not named else None
+        storage.ensure_bucket(places.bucket, self.service.region, named=named, owner=owner)
         for upload in self.uploads:
             uploads.carry_out(upload, storage, kms_key)
         prefix = places.payload(request.project, request.name)
@@ -134,10 +135,6 @@ class Prepared:
             return self.digest
         except ServiceError:  # this user may not list the inputs, the job's role may: it is not remembered as done
             return None
-
-    def _owner(self) -> str | None:
-        target = self.service.target
-        return self.service.account if isinstance(target, AWS) and target.bucket is None else None
 
 
 def submit(

@@ -1,4 +1,5 @@
 import concurrent.futures
+import dataclasses
 import io
 import json
 import pickle
@@ -14,6 +15,7 @@ from raysm.client.function import Function
 from raysm.client.job import attach
 from raysm.client.listing import jobs
 from raysm.client.restart import next_name
+from raysm.client.service import Service
 from raysm.client.storage import Storage
 from raysm.client.submit import submit
 from raysm.contract import events
@@ -21,7 +23,7 @@ from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure, Manifest, 
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, JobStopped, NotDone, ServiceError
 from raysm.request import Cluster, Limits, Script
 from raysm.request.codec import to_json
-from tests.support.sagemaker import refusal
+from tests.support.sagemaker import QUICK, refusal
 
 NOW_MS = int(time.time() * 1000) - 60_000  # moto takes no lines of long ago
 
@@ -93,6 +95,35 @@ def test_a_wait_that_takes_too_long_is_a_timeout_of_both_kinds(job):
         job.result(0)
     with pytest.raises(NotDone, match="it goes on"):
         job.exception(0.01)
+
+
+def test_a_wait_outlives_a_service_that_is_away_for_a_while(remote, job):
+    describe, asked = remote.sagemaker.describe_training_job, []
+
+    def away(**call):
+        asked.append(1)
+        if len(asked) < 4:
+            raise refusal("InternalFailure", "away")
+        remote.sagemaker.end(job.name, "Completed")
+        return describe(**call)
+
+    remote.sagemaker.describe_training_job = away
+    assert job.wait(5) is Status.COMPLETED
+
+
+def test_a_service_that_refuses_or_stays_away_ends_the_wait(remote, script):
+    service = Service(
+        remote.service.target, clients=remote.clients.__getitem__, pace=dataclasses.replace(QUICK, patience_s=0.02)
+    )
+    job = submit(Script(str(script)), cluster=M5, on=service)
+    for code in ("AccessDeniedException", "ServiceUnavailable"):
+
+        def away(code=code, **_):
+            raise refusal(code, "no")
+
+        remote.sagemaker.describe_training_job = away
+        with pytest.raises(ServiceError, match=code):
+            job.wait(5)
 
 
 # Ending it
@@ -233,6 +264,13 @@ def test_a_result_of_this_machine_is_linked_to_where_it_is_wanted(local, script,
 def test_a_script_that_leaves_nothing_has_no_result(remote, job):
     remote.sagemaker.end(job.name, "Completed")
     assert job.result() is None
+
+
+def test_an_archive_that_a_job_of_others_left_is_brought_as_it_is(remote, job, tmp_path):
+    leave(remote, job, "model.tar.gz", b"tar")
+    artifacts = {"S3ModelArtifacts": f"{job.outputs}/model.tar.gz"}
+    remote.sagemaker.end(job.name, "Completed", ModelArtifacts=artifacts)
+    assert (job.result(to=tmp_path / "out") / "model.tar.gz").read_bytes() == b"tar"
 
 
 def test_the_result_of_a_processing_job_comes_from_its_output(remote, script, tmp_path):

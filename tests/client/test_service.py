@@ -1,5 +1,10 @@
+import socket
+import subprocess
+import sys
+
 import boto3
 import pytest
+from botocore.config import Config
 from botocore.stub import Stubber
 
 from raysm.client.places import places_of
@@ -98,3 +103,23 @@ def test_nothing_is_asked_of_aws_for_a_target_alone(tmp_path):
     service = connect(Local(home=str(tmp_path)))
     assert service.places.data == f"{tmp_path.as_uri()}/data"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_importing_the_client_pulls_in_neither_boto3_nor_cloudpickle():
+    code = (
+        "import sys, raysm.client.submit, raysm.client.job, raysm.client.listing, raysm.client.function;"
+        "heavy = {'boto3', 'botocore', 'cloudpickle', 'ray', 'torch', 'numpy', 'pyarrow', 'rich'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_a_service_that_cannot_be_reached_is_an_error_that_may_pass():
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    config = Config(retries={"total_max_attempts": 1}, proxies={})
+    client = boto3.client("sagemaker", region_name=REGION, endpoint_url=url, config=config, **KEYS)
+    with pytest.raises(ServiceError, match="Could not connect") as caught:
+        Service(aws(), clients={"sagemaker": client}.__getitem__).describe("CreateTrainingJob", "job")
+    assert (caught.value.code, caught.value.is_transient) == ("", True)

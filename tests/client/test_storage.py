@@ -69,8 +69,8 @@ def test_an_object_whose_name_leads_out_of_the_folder_is_refused(remote, tmp_pat
 
 def test_a_bucket_is_made_once(remote):
     storage = Storage(remote.service)
-    storage.ensure_bucket("bucket", "eu-west-1", "123456789012")
-    storage.ensure_bucket("bucket", "eu-west-1", "123456789012")
+    storage.ensure_bucket("bucket", "eu-west-1", owner="123456789012")
+    storage.ensure_bucket("bucket", "eu-west-1", owner="123456789012")
     assert [name for name, _ in remote.s3.calls].count("create_bucket") == 1
 
 
@@ -81,10 +81,23 @@ def test_a_bucket_that_another_account_made_under_the_expected_name_is_refused()
         stubber.add_client_error("head_bucket", "403", "Forbidden", expected_params=expected)
         storage = Storage(Service(aws(), clients={"s3": client}.__getitem__))
         with pytest.raises(ServiceError, match=r"belongs to another account.*AWS\(bucket=…\)"):
-            storage.ensure_bucket("bucket", REGION, "123456789012")
+            storage.ensure_bucket("bucket", REGION, owner="123456789012")
 
 
 def test_a_uri_without_bucket_is_refused():
     assert split("s3://b/a/b") == ("b", "a/b")
     with pytest.raises(InvalidRequest, match="is not s3://bucket/key"):
         split("s3:///a")
+
+
+def test_a_bucket_that_the_user_named_is_not_made(remote):
+    with pytest.raises(ServiceError, match=r"'mine' does not exist: check AWS\(bucket=…\)"):
+        Storage(remote.service).ensure_bucket("mine", REGION, named=True)
+
+
+def test_a_bucket_that_the_user_named_need_not_be_listed():
+    client = boto3.client("s3", region_name=REGION, **KEYS)
+    with Stubber(client) as stubber:
+        stubber.add_client_error("head_bucket", "403", "Forbidden")
+        Storage(Service(aws(), clients={"s3": client}.__getitem__)).ensure_bucket("mine", REGION, named=True)
+        stubber.assert_no_pending_responses()
