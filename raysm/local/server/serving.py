@@ -23,6 +23,7 @@ from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.local.instances import InstanceKind
 from raysm.local.job_spec import REGION
+from raysm.local.server import kept_objects
 from raysm.local.server.app import App
 from raysm.local.server.capacity import Capacity
 from raysm.local.server.console import Console
@@ -39,8 +40,8 @@ LOST = "InternalServerError: the embedded SageMaker that ran the job was killed;
 LOOK_S = 0.5
 
 SDK_CONFIG = f"""\
-# Written by raysm. With this file's path in SAGEMAKER_USER_CONFIG_OVERRIDE, and AWS_ENDPOINT_URL, the SageMaker SDK works
-# here: without it, it would ask AWS itself for the name of the default bucket, and send usage data.
+# Written by raysm. With this file's path in SAGEMAKER_USER_CONFIG_OVERRIDE, and AWS_ENDPOINT_URL, the SageMaker SDK
+# works here: without it, it would ask AWS itself for its default bucket's name, and send usage data.
 SchemaVersion: "1.0"
 SageMaker:
   PythonSDK:
@@ -106,6 +107,7 @@ def serve(options: Options) -> None:
         started_s = time.time()
         records = Records(options.home)
         _recover(records)
+        kept_objects.restore(options.home)
         moto = MotoServices()
         capacity = Capacity(options.cores)
         services = Services(
@@ -128,6 +130,7 @@ def serve(options: Options) -> None:
             operations.shut_down()
             server.shutdown()
             server.server_close()
+            kept_objects.save(options.home)
 
 
 def _listen(

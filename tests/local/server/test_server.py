@@ -1,16 +1,18 @@
 """The server as a process: its start and end, what survives it, and whom it answers."""
 
 import http.client
+import io
 import signal
 import socket
 import subprocess
 import sys
 
 import pytest
+from botocore.exceptions import ClientError
 
 from raysm.contract.home import ServerRecord
 from tests.support.leftovers import assert_nothing_left
-from tests.support.sagemaker_server import Server, instances_of, statuses, wait_until
+from tests.support.sagemaker_server import BUCKET, Server, channel, instances_of, statuses, wait_until
 
 OPTIONS = ("--instance-kind", "process", "--cores", "4", "--stop-grace-s", "2")
 FOREVER = "echo ready; while :; do sleep 0.05; done"
@@ -79,6 +81,44 @@ def test_a_server_that_is_told_to_end_ends_its_jobs(start, tmp_path, number):
     second = start()
     assert "was shut down" in second.describe("running")["FailureReason"]
     second.end()
+
+
+def test_what_lies_in_s3_is_there_again_after_a_planned_end(start):
+    first = start()
+    first.make_bucket()
+    first.s3.create_bucket(Bucket="raysm-local")
+    first.s3.put_object(Bucket="raysm-local", Key="payload", Body=b"x")
+    first.s3.create_bucket(Bucket="removed")
+    first.end()
+    second = start()
+    second.s3.put_object(Bucket=BUCKET, Key="model", Body=b"weights", Metadata={"of": "yesterday"})
+    second.s3.upload_fileobj(io.BytesIO(b"x" * (20 << 20)), BUCKET, "large")
+    second.s3.delete_bucket(Bucket="removed")
+    second.end()
+    third = start()
+    assert [bucket["Name"] for bucket in third.s3.list_buckets()["Buckets"]] == ["raysm-local", BUCKET]
+    assert third.get("model") == b"weights"
+    assert third.s3.head_object(Bucket=BUCKET, Key="model")["Metadata"] == {"of": "yesterday"}
+    assert third.s3.head_object(Bucket=BUCKET, Key="large")["ContentLength"] == 20 << 20
+    assert "Contents" not in third.s3.list_objects_v2(Bucket="raysm-local")
+    third.put("more", b"1")
+    third.train("reads", "cat /opt/ml/input/data/c/model", InputDataConfig=[channel("c", f"s3://{BUCKET}/model")])
+    assert third.ended("reads")["TrainingJobStatus"] == "Completed"
+    third.end()
+
+
+@pytest.mark.namespace
+def test_an_image_says_what_plays_the_instances(server):
+    image = {"TrainingImage": "raysm/namespace:latest"}
+    server.train("spaces", "hostname; ls -d /opt/ml/model; echo $$", count=2, algorithm=image)
+    assert server.ended("spaces")["TrainingJobStatus"] == "Completed"
+    lines = [text for host, text in server.lines("spaces") if host == "algo-2"]
+    assert lines == ["algo-2", "/opt/ml/model", "1"]
+
+
+def test_a_tag_that_names_no_kind_of_instance_is_refused(server):
+    with pytest.raises(ClientError, match="'nonsense' names no kind of instance: process, namespace, docker"):
+        server.train("kindless", "exit 0", Tags=[{"Key": "raysm:instance-kind", "Value": "nonsense"}])
 
 
 def test_it_ends_when_it_is_idle_but_not_while_a_job_runs(start):

@@ -1,0 +1,34 @@
+"""Who runs when the cores are few."""
+
+from raysm.local.server.capacity import Capacity
+
+
+def test_jobs_run_in_the_order_of_their_arrival_and_small_ones_do_not_pass():
+    capacity = Capacity(4)
+    first, large, small = capacity.ask(3), capacity.ask(2), capacity.ask(1)
+    assert [ticket.granted for ticket in (first, large, small)] == [True, False, False]
+    assert capacity.waiting() == 2
+    capacity.give_back(first)
+    assert large.granted
+    assert small.granted
+
+
+def test_a_job_of_more_instances_than_cores_runs_alone():
+    capacity = Capacity(2)
+    one, huge = capacity.ask(1), capacity.ask(10)
+    assert not huge.granted
+    capacity.give_back(one)
+    assert huge.granted
+    assert not capacity.ask(1).granted
+
+
+def test_who_leaves_the_queue_lets_the_next_one_by_and_cores_come_back_once():
+    capacity = Capacity(2)
+    first, second, third = capacity.ask(1), capacity.ask(2), capacity.ask(1)
+    capacity.give_back(second)
+    assert third.granted
+    for _ in range(3):
+        capacity.give_back(first)
+        capacity.give_back(third)
+    assert capacity.wait(capacity.ask(2), 0.0)
+    assert not capacity.wait(capacity.ask(1), 0.01)
