@@ -1,0 +1,196 @@
+"""A fake SageMaker for tests of code that submits jobs: no server, no instance, no Ray, nothing to wait for.
+
+    fake = raysm.testing.FakeSageMaker(tmp_path)
+    job = raysm.submit(raysm.Function(work, 3), on=fake)     # called at once, in this process
+    assert job.result() == 9
+    fake.answer("script", raysm.testing.Answer(files={"model.txt": b"…"}, lines=["epoch 1"]))
+    fake.answer("script", raysm.testing.Answer(status="Failed", reason="ValueError: no such layer"))
+
+Jobs go the whole way of the client (request, plan, limits, payload) and end as they are sent: functions by what they
+return or raise, other workloads by the answers that were given for their kind, in order; without one they complete and
+leave nothing. ``fake.submitted`` holds the plans.
+"""
+
+import io
+import pickle
+import time
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from traceback import format_exception
+from typing import Any, Literal
+
+from raysm.client.plan import Plan
+from raysm.client.service import Pace, Service
+from raysm.client.storage import file_path
+from raysm.client.tags import WORKLOAD
+from raysm.contract import payload
+from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure
+from raysm.contract.store import put
+from raysm.errors import InvalidRequest, JobNotFound
+from raysm.request import Local, PickledFunction, Script, Similarity
+
+__all__ = ["Answer", "FakeSageMaker"]
+
+KINDS = (Script.kind, Similarity.kind, PickledFunction.kind)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """How a job ends."""
+
+    status: Literal["Completed", "Failed", "Stopped"] = "Completed"
+    """TrainingJobStatus."""
+    reason: str = ""
+    """FailureReason of a Failed job."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """What it leaves in ``/opt/ml/model``, by name."""
+    lines: Sequence[str] = ()
+    """What ``algo-1`` writes into the log."""
+
+
+class FakeSageMaker(Service):
+    """Give it to ``raysm.submit`` or ``raysm.attach`` as ``on``.
+
+    Attributes:
+        submitted: The plans of all jobs, as they were sent.
+    """
+
+    def __init__(self, home: Path) -> None:
+        """Keep what jobs leave below ``home``, a folder of the test."""
+        super().__init__(
+            Local(home=str(home)),
+            clients=lambda name: _Clients(self, name),
+            pace=Pace(first_s=0.001, most_s=0.01),
+        )
+        self.submitted: list[Plan] = []
+        self.objects: dict[tuple[str, str], bytes] = {}
+        self.jobs: dict[str, dict[str, Any]] = {}
+        self.lines: dict[str, Sequence[str]] = {}
+        self._answers: dict[str, deque[Answer]] = defaultdict(deque)
+
+    def answer(self, kind: str, answer: Answer) -> None:
+        """Let the next job of this kind of workload (``script``, ``similarity``, ``function``) end so.
+
+        Raises:
+            InvalidRequest: There is no such kind.
+        """
+        if kind not in KINDS:
+            raise InvalidRequest(f"the kinds of workloads are {', '.join(KINDS)}, got {kind!r}")
+        self._answers[kind].append(answer)
+
+    def create(self, plan: Plan) -> str:
+        """Take the job, and end it."""
+        self.submitted.append(plan)
+        tags = {tag["Key"]: tag["Value"] for tag in plan.request.get("Tags", ())}
+        kind = tags.get(WORKLOAD, "")
+        outputs = self._outputs(plan)
+        given = self._answers[kind].popleft() if self._answers[kind] else None
+        if given is None:
+            given = self._called(plan, outputs) if kind == PickledFunction.kind else Answer()
+        for name, content in given.files.items():
+            put(outputs / "model" / name, content)
+        self.lines[plan.name] = tuple(given.lines)
+        self.jobs[plan.name] = self._description(plan, given, outputs)
+        return str(self.jobs[plan.name][f"{_kind(plan)}Arn"])
+
+    @staticmethod
+    def _outputs(plan: Plan) -> Path:
+        if plan.api == "CreateTrainingJob":
+            return file_path(f"{plan.request['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{plan.name}/output")
+        first = plan.request["ProcessingOutputConfig"]["Outputs"][0]["S3Output"]["S3Uri"]
+        return file_path(first.rstrip("/")).parent
+
+    def _called(self, plan: Plan, outputs: Path) -> Answer:
+        """Call the function of the payload here; its value or exception is kept as a job keeps it."""
+        import cloudpickle
+
+        key = next(key for key in self.objects if f"/{plan.name}/" in key[1] and key[1].endswith(payload.FUNCTION))
+        function, args, kwargs = pickle.loads(self.objects[key])
+        try:
+            value = function(*args, **kwargs)
+        except Exception as error:
+            trace = "".join(format_exception(type(error), error, error.__traceback__))
+            failure = Failure(error_type=type(error).__name__, message=str(error), remote_traceback=trace)
+            failure.write(outputs / "data" / FAILURE)
+            put(outputs / "data" / EXCEPTION, cloudpickle.dumps(error.with_traceback(None)))
+            return Answer(status="Failed", reason=failure.reason())
+        return Answer(files={VALUE: cloudpickle.dumps(value)})
+
+    def _description(self, plan: Plan, given: Answer, outputs: Path) -> dict[str, Any]:
+        now, kind = datetime.now(timezone.utc), _kind(plan)
+        arn = f"arn:aws:sagemaker:us-east-1:123456789012:{'training' if kind == 'TrainingJob' else 'processing'}-job"
+        found = {key: value for key, value in plan.request.items() if key != "Tags"} | {
+            f"{kind}Arn": f"{arn}/{plan.name}",
+            f"{kind}Status": given.status,
+            "CreationTime": now,
+            ("TrainingEndTime" if kind == "TrainingJob" else "ProcessingEndTime"): now,
+        }
+        if given.reason:
+            found["FailureReason"] = given.reason
+        if kind == "TrainingJob":
+            found["SecondaryStatus"] = given.status
+            found["ModelArtifacts"] = {"S3ModelArtifacts": (outputs / "model").absolute().as_uri()}
+        return found
+
+    def describe(self, api: str, name: str) -> dict[str, Any]:
+        """Return what Describe says of a job."""
+        kind = "TrainingJob" if api == "CreateTrainingJob" else "ProcessingJob"
+        if name not in self.jobs or f"{kind}Arn" not in self.jobs[name]:
+            raise JobNotFound(f"there is no such job: {name}")
+        return dict(self.jobs[name])
+
+    def stop(self, api: str, name: str) -> None:
+        """Do nothing: every job has ended."""
+
+    def tags(self, arn: str) -> dict[str, str]:
+        """Return the tags of a job."""
+        plan = next(plan for plan in self.submitted if arn.endswith(f"/{plan.name}"))
+        return {tag["Key"]: tag["Value"] for tag in plan.request.get("Tags", ())}
+
+
+def _kind(plan: Plan) -> str:
+    return "TrainingJob" if plan.api == "CreateTrainingJob" else "ProcessingJob"
+
+
+class _Clients:
+    """What the client half uses of boto3's clients of S3 and Logs, in memory."""
+
+    def __init__(self, fake: FakeSageMaker, name: str) -> None:
+        self._fake, self._name = fake, name
+
+    def head_bucket(self, **_: Any) -> dict[str, Any]:
+        return {}
+
+    def put_object(self, *, Bucket: str, Key: str, Body: bytes, **_: Any) -> dict[str, Any]:  # noqa: N803
+        self._fake.objects[Bucket, Key] = bytes(Body)
+        return {}
+
+    def upload_file(self, path: str, bucket: str, key: str, **_: Any) -> None:
+        self._fake.objects[bucket, key] = Path(path).read_bytes()
+
+    def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
+        return {"Body": io.BytesIO(self._fake.objects[Bucket, Key])}
+
+    def list_objects_v2(self, *, Bucket: str, Prefix: str, **_: Any) -> dict[str, Any]:  # noqa: N803
+        found = [(key, body) for (bucket, key), body in self._fake.objects.items() if bucket == Bucket]
+        return {
+            "Contents": [
+                {"Key": key, "Size": len(body), "ETag": '""'} for key, body in sorted(found) if key.startswith(Prefix)
+            ]
+        }
+
+    def delete_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
+        self._fake.objects.pop((Bucket, Key), None)
+        return {}
+
+    def describe_log_streams(self, *, logStreamNamePrefix: str, **_: Any) -> dict[str, Any]:  # noqa: N803
+        job = logStreamNamePrefix.rstrip("/")
+        return {"logStreams": [{"logStreamName": f"{job}/algo-1-1"}] if job in self._fake.lines else []}
+
+    def get_log_events(self, **call: Any) -> dict[str, Any]:
+        now_ms = int(time.time() * 1000)
+        lines = () if call.get("nextToken") else self._fake.lines[call["logStreamName"].partition("/")[0]]
+        return {"events": [{"timestamp": now_ms, "message": line} for line in lines], "nextForwardToken": "end"}
