@@ -17,7 +17,7 @@ from raysm.contract.result import VALUE
 from raysm.contract.store import put
 from raysm.errors import InvalidPayload, InvalidRequest
 
-__all__ = ["pickled_exception", "run_function"]
+__all__ = ["pickled_exception", "pickled_value", "run_function"]
 
 
 def run_function(pickled: Path, name: str, model: Path) -> None:
@@ -33,14 +33,8 @@ def run_function(pickled: Path, name: str, model: Path) -> None:
     # Once only, and after Ray has put its own handler in place: the function may save its work in a ``finally``.
     signal.signal(signal.SIGTERM, _leave)
     try:
-        value = function(*args, **kwargs)
-        try:
-            content = cloudpickle.dumps(value)
-        except Exception as error:  # pickling runs the value's own code, which may raise anything
-            raise InvalidRequest(
-                f"the value of {name}, a {type(value).__name__}, cannot be pickled: {error}; return plain data, or "
-                "write files into SM_MODEL_DIR"
-            ) from error
+        # While Ray lives: what refers to the cluster can be pickled only then.
+        content = pickled_value(function(*args, **kwargs), name)
     finally:
         ray.shutdown()
     put(model / VALUE, content)
@@ -48,6 +42,21 @@ def run_function(pickled: Path, name: str, model: Path) -> None:
 
 def _leave(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
+
+
+def pickled_value(value: object, name: str) -> bytes:
+    """Return what the function ``name`` returned, pickled.
+
+    Raises:
+        InvalidRequest: It cannot be pickled.
+    """
+    try:
+        return bytes(cloudpickle.dumps(value))
+    except Exception as error:  # pickling runs the value's own code, which may raise anything
+        raise InvalidRequest(
+            f"the value of {name}, a {type(value).__name__}, cannot be pickled: {error}; return plain data, or write "
+            "files into SM_MODEL_DIR"
+        ) from error
 
 
 def pickled_exception(error: BaseException) -> bytes | None:

@@ -1,17 +1,27 @@
 """Docker for tests: whether it is there, and images made without a registry."""
 
 import functools
+import hashlib
+import importlib.metadata
 import io
 import os
 import re
+import shutil
 import subprocess
+import sys
 import tarfile
+import tempfile
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 from raysm.local.instances import missing_for_docker
 
 PROGRAMS = ("/bin/sh", "/bin/sleep", "/bin/cat", "/bin/ls", "/usr/bin/env", "/usr/bin/getent", "/usr/bin/touch")
 TINY = "raysm-test-tiny:latest"
+BUILT = "raysm-test-cpu:latest"
+REPOSITORY = Path(__file__).parents[2]
 
 
 @functools.cache
@@ -37,6 +47,91 @@ def tiny_image() -> str:
         ["docker", "import", f"--change={change}", "-", TINY], input=content.getvalue(), check=True, capture_output=True
     )
     return TINY
+
+
+@functools.cache
+def _requirements() -> tuple[str, ...]:
+    """Return what containers/Dockerfile.cpu installs, and what builds it."""
+    import tomllib
+
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    return (*project["dependencies"], *project["optional-dependencies"]["local"], "setuptools")
+
+
+def _base() -> str:
+    """Return the base's name: another one once something else is required."""
+    return f"raysm-test-base:{hashlib.sha256(repr(_requirements()).encode()).hexdigest()[:12]}"
+
+
+def why_no_base() -> str | None:
+    """Return why no base image can be made here, or None if one can, or is there already."""
+    if why_not():
+        return why_not()
+    if sys.version_info[:2] != (3, 11):
+        return "the base image is Debian 12 with this Python's packages, which its Python 3.11 has to be able to read"
+    if _has(_base()):
+        return None
+    if shutil.which("debootstrap") is None or os.geteuid() != 0:
+        return "the base image is made with debootstrap, by root"
+    return None
+
+
+@functools.cache
+def built_image() -> str:
+    """Build containers/Dockerfile.cpu on a base that has its packages, as AWS's have; return its name."""
+    if not _has(_base()):
+        _make_base()
+    # Nothing is downloaded: what the base has is kept, as the Dockerfile promises.
+    options = ["--network=none", f"--build-arg=BASE_IMAGE={_base()}", f"--tag={BUILT}"]
+    options += ["--build-arg=PIP_OPTIONS=--no-index --no-build-isolation", "--file=containers/Dockerfile.cpu"]
+    done = subprocess.run(["docker", "build", *options, "."], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return BUILT
+
+
+def _has(image) -> bool:
+    return subprocess.run(["docker", "image", "inspect", image], capture_output=True).returncode == 0
+
+
+def _make_base():
+    """Make a Debian with Python, pip and the packages of this Python that raysm requires; takes a minute or two."""
+    with tempfile.TemporaryDirectory(prefix="raysm-base-") as folder:
+        root = Path(folder) / "root"
+        include = "--include=python3,python3-pip,ca-certificates"
+        done = subprocess.run(
+            ["debootstrap", "--variant=minbase", include, "bookworm", str(root)], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        site = root / "usr/local/lib/python3.11/dist-packages"
+        for source, name in _package_files(_requirements()):
+            (site / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, site / name)
+        tar = subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE)
+        subprocess.run(["docker", "import", "-", _base()], stdin=tar.stdout, check=True, capture_output=True)
+        tar.stdout.close()
+        assert tar.wait() == 0
+
+
+def _package_files(requirements):
+    """Yield the files of installed packages and of all that they require, each with its name in site-packages."""
+    seen = set()
+    open_ones = [Requirement(text) for text in requirements]
+    while open_ones:
+        wanted = open_ones.pop()
+        if (wanted.name, *sorted(wanted.extras)) in seen:
+            continue
+        seen.add((wanted.name, *sorted(wanted.extras)))
+        # Of two that are on the path, one hides the other; in the image there is to be the newer one.
+        found = max(importlib.metadata.distributions(name=wanted.name), key=lambda item: Version(item.version))
+        for text in found.requires or []:
+            needed = Requirement(text)
+            extras = wanted.extras or {""}
+            if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras):
+                open_ones.append(needed)
+        for file in found.files or []:
+            source = Path(found.locate_file(file))
+            if ".." not in file.parts and source.is_file():
+                yield source, str(file)
 
 
 def left_behind(owner=None) -> list[str]:
