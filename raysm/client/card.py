@@ -54,7 +54,8 @@ def said(line: str) -> str | None:
         return None
     if isinstance(event, events.Metric):
         step = "" if event.step is None else f" at step {event.step}"
-        return f"{event.name} = {event.value:g}{step}"
+        value = f"{event.value:,.0f}" if event.value.is_integer() else f"{event.value:g}"
+        return f"{event.name} = {value}{step}"
     counted = f" ({event.count} of {event.total})" if event.count is not None and event.total is not None else ""
     words = (event.host, f"{event.name}{counted}", event.address, event.detail)
     return f"raysm: {' '.join(word for word in words if word)}"

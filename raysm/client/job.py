@@ -8,13 +8,14 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from raysm.client import card, restart
 from raysm.client.description import Description, SecondaryStatus, Status, outputs_of, read
 from raysm.client.logs import LogLine, LogReader
+from raysm.client.metrics import found_by_service
 from raysm.client.plan import API
 from raysm.client.result import Result, fetch, raised, value
 from raysm.client.service import Service, connect
@@ -22,13 +23,16 @@ from raysm.client.storage import Storage
 from raysm.client.tags import PYTHON, WORKLOAD
 from raysm.contract.events import Event, Metric, Progress, parse
 from raysm.contract.result import MANIFEST, Manifest
-from raysm.errors import InvalidRequest, JobFailed, JobNotFound, JobStopped, NotDone, ServiceError
+from raysm.errors import InvalidRequest, JobFailed, JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
 from raysm.request import Input, PickledFunction, Target
 
 __all__ = ["Job", "attach"]
 
 OUTPUTS = {"model": "model", "result": "model", "data": "data"}
 """What a job leaves, by the name under which the next one asks for it."""
+
+FOLLOW_S = 5.0
+"""Seconds between two looks at a log, at most: whoever follows it is looking at it."""
 
 _log = logging.getLogger("raysm")
 
@@ -41,14 +45,22 @@ class Job:
         api: The operation that made it.
     """
 
-    def __init__(self, name: str, *, service: Service, api: API, description: Description | None = None) -> None:
-        """Hold the job ``name``, which the service knows."""
+    def __init__(
+        self,
+        name: str,
+        *,
+        service: Service,
+        api: API,
+        description: Description | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Hold the job ``name``, which the service knows; ``description`` and ``tags`` save asking for them."""
         self.service = service
         self.api = api
         self._name = name
         self._storage = Storage(service)
         self._last = description
-        self._tags: dict[str, str] | None = None
+        self._tags = None if tags is None else dict(tags)
         self._lock = threading.RLock()
         self._callbacks: list[Callable[[Job], object]] = []
         self._watcher: threading.Thread | None = None
@@ -316,7 +328,7 @@ class Job:
                     return
             if came:
                 pauses = self.service.pace.pauses()
-            time.sleep(next(pauses))
+            time.sleep(min(next(pauses), FOLLOW_S))
 
     def _late_s(self) -> float:
         """Return how long to wait for the last lines: those of a job that ended long ago are there."""
@@ -351,11 +363,9 @@ class Job:
         return {event.phase: event for event in self.events() if isinstance(event, Progress)}
 
     def metrics(self) -> list[Metric]:
-        """Return the values of all metrics by time: those of the log, and the final ones that the service found."""
+        """Return the values of all metrics by time: the job's own, and those that the service found in its log."""
         found = [event for event in self.events() if isinstance(event, Metric)]
-        for item in self.describe().answer.get("FinalMetricDataList", ()):
-            time_s = item["Timestamp"].timestamp() if "Timestamp" in item else 0.0
-            found.append(Metric(name=item["MetricName"], value=item["Value"], time_s=time_s))
+        found += found_by_service(self.service, self.describe())
         return sorted(found, key=lambda metric: metric.time_s)
 
     # What it leaves
@@ -389,7 +399,7 @@ class Job:
 
     def _glance(self) -> Description:
         """Return how the job is, or how it was when the service was last heard: a repr never raises."""
-        with contextlib.suppress(ServiceError):
+        with contextlib.suppress(RaysmError):
             return self.describe()
         return self._last or Description(name=self._name, arn="", api=self.api, status=Status.UNKNOWN)
 

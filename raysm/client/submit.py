@@ -128,7 +128,8 @@ class Prepared:
             job=request.name, api=self.plan.api, digest=digest or "", state=self.state, submitted_s=time.time()
         )
         records.keep(record, self._records, storage)
-        return Job(request.name, service=self.service, api=self.plan.api)
+        sent_tags = {tag["Key"]: tag["Value"] for tag in self.plan.request["Tags"]}
+        return Job(request.name, service=self.service, api=self.plan.api, tags=sent_tags)
 
     def _digest_or_none(self) -> str | None:
         try:

@@ -1,5 +1,6 @@
 import concurrent.futures
 import dataclasses
+import datetime
 import io
 import json
 import pickle
@@ -21,7 +22,7 @@ from raysm.client.submit import submit
 from raysm.contract import events
 from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure, Manifest, ResultFile
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, JobStopped, NotDone, ServiceError
-from raysm.request import Cluster, Limits, Script
+from raysm.request import Cluster, Limits, MetricDefinition, Script
 from raysm.request.codec import to_json
 from tests.support.sagemaker import QUICK, refusal
 
@@ -333,7 +334,7 @@ def test_the_value_of_another_python_is_refused(remote, call):
     leave(remote, call, f"model/{VALUE}", pickle.dumps(1))
     remote.sagemaker.end(call.name, "Completed")
     with pytest.raises(InvalidRequest, match=r"pickled by Python 3\.7, and this is.*under Python 3\.7"):
-        call.result()
+        attach(call.name, remote.service).result()
 
 
 def test_a_value_that_is_gone_or_broken_says_so(remote, call):
@@ -530,11 +531,26 @@ def test_events_progress_and_metrics_are_read_from_the_log(remote, job):
     write_events(remote, job)
     assert list(job.events()) == EVENTS
     assert job.progress() == {"similarity": EVENTS[2]}
-    import datetime
-
     final = {"MetricName": "acc", "Value": 0.9, "Timestamp": datetime.datetime.fromtimestamp(2, datetime.timezone.utc)}
     remote.sagemaker.end(job.name, "Completed", FinalMetricDataList=[final])
     assert [(metric.name, metric.value) for metric in job.metrics()] == [("loss", 0.5), ("acc", 0.9)]
+
+
+def test_the_series_of_a_metric_definition_comes_from_cloudwatch(remote, script):
+    metrics = [MetricDefinition("loss", "loss=(.*)"), MetricDefinition("never", "never=(.*)")]
+    job = submit(Script(str(script)), cluster=M5, on=remote.service, metrics=metrics)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    start = now - datetime.timedelta(minutes=10)
+    remote.sagemaker.jobs[job.name]["answer"] |= {"CreationTime": start, "TrainingStartTime": start}
+    data = [
+        {"MetricName": "loss", "Value": value, "Timestamp": start + datetime.timedelta(minutes=minute),
+         "Dimensions": [{"Name": "TrainingJobName", "Value": job.name}]}
+        for minute, value in ((5, 0.25), (1, 0.5))
+    ]  # fmt: skip
+    remote.clients["cloudwatch"].put_metric_data(Namespace="/aws/sagemaker/TrainingJobs", MetricData=data)
+    final = [{"MetricName": "loss", "Value": 0.25, "Timestamp": now}]
+    remote.sagemaker.end(job.name, "Completed", FinalMetricDataList=final, TrainingEndTime=now)
+    assert [(metric.name, metric.value) for metric in job.metrics()] == [("loss", 0.5), ("loss", 0.25)]
 
 
 # For people, and from elsewhere

@@ -140,7 +140,7 @@ class Fake:
     def __init__(self, target, **options):
         self.sagemaker = FakeSageMaker()
         region = REGION if isinstance(target, AWS) else "us-east-1"
-        made = {name: SESSION.client(name, region_name=region) for name in ("s3", "logs", "sts")}
+        made = {name: SESSION.client(name, region_name=region) for name in ("s3", "logs", "sts", "cloudwatch")}
         self.s3 = Recording(made.pop("s3"))
         self.logs = made["logs"]
         self.clients = {"sagemaker": self.sagemaker, "s3": self.s3, **made}
