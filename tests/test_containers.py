@@ -1,0 +1,35 @@
+"""What the images promise, read from their Dockerfiles; tests/jobs builds one and runs it."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "containers"
+
+
+@pytest.fixture(params=["Dockerfile.cpu", "Dockerfile.gpu"])
+def dockerfile(request):
+    return (FOLDER / request.param).read_text().replace("\\\n", " ")
+
+
+def test_the_entry_point_is_in_exec_form_so_that_it_hears_sigterm(dockerfile):
+    (found,) = re.findall(r"^ENTRYPOINT (.*)$", dockerfile, re.M)
+    assert json.loads(found) == ["python3", "-m", "raysm.bootstrap"]
+
+
+def test_the_base_is_an_argument(dockerfile):
+    lines = [line for line in dockerfile.splitlines() if line and not line.startswith("#")]
+    assert lines[0].startswith("ARG BASE_IMAGE=")
+    assert lines[1] == "FROM ${BASE_IMAGE}"
+
+
+def test_versions_are_those_of_the_project_alone(dockerfile):
+    assert '"/tmp/raysm[local]"' in dockerfile
+    assert not re.search(r"\b(ray|torch|numpy)\b\S*[=<>]=", dockerfile)
+
+
+def test_the_user_is_an_argument_and_root_where_sagemaker_needs_it(dockerfile):
+    assert "ARG RUN_AS=root" in dockerfile
+    assert "USER ${RUN_AS}" in dockerfile
