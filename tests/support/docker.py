@@ -103,9 +103,12 @@ def _make_base():
         )
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         site = root / "usr/local/lib/python3.11/dist-packages"
-        for source, name in _package_files(_requirements()):
+        for source, name in sorted(set(_package_files(_requirements()))):
             (site / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, site / name)
+            try:
+                os.link(source, site / name)  # a quarter of the time of a copy
+            except OSError:
+                shutil.copy(source, site / name)
         tar = subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE)
         subprocess.run(["docker", "import", "-", _base()], stdin=tar.stdout, check=True, capture_output=True)
         tar.stdout.close()
