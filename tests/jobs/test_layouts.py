@@ -2,8 +2,11 @@
 
 import json
 
-from raysm.request import Cluster
-from tests.support.jobs import completed, script_request
+import pytest
+
+import raysm
+
+pytestmark = pytest.mark.usefixtures("home")
 
 WHO_AM_I = """
 import json, os, ray
@@ -15,17 +18,18 @@ with open(os.environ["SM_MODEL_DIR"] + "/said.json", "w") as file:
 """
 
 
+def processing(folder, code, **fields):
+    (folder / "script.py").write_text(code)
+    return raysm.submit(raysm.Script(str(folder / "script.py")), kind="processing", **fields)
+
+
 def test_a_processing_job_finds_its_files_and_leaves_its_result_where_processing_has_them(tmp_path):
-    request = script_request(tmp_path, WHO_AM_I, cluster=Cluster(count=2))
-    outcome, _, model = completed(request, tmp_path / "job", "process", config="processing")
-    assert outcome.status == "Completed", outcome.failure_reason
-    assert model == tmp_path / "job" / "algo-1" / "ml" / "processing" / "output" / "result"
-    assert json.loads((model / "said.json").read_text()) == {"host": "algo-1", "ranks": {"algo-1": 0, "algo-2": 1}}
+    job = processing(tmp_path, WHO_AM_I, cluster=raysm.Cluster(count=2))
+    said = json.loads((job.result(timeout=120) / "said.json").read_text())
+    assert said == {"host": "algo-1", "ranks": {"algo-1": 0, "algo-2": 1}}
 
 
 def test_a_processing_job_that_fails_says_why_in_its_exit_message(tmp_path):
-    request = script_request(tmp_path, "raise KeyError('weights')", cluster=Cluster(count=1))
-    outcome, _, _ = completed(request, tmp_path / "job", "process", config="processing")
-    assert outcome.status == "Failed"
-    assert (tmp_path / "job" / "algo-1" / "ml" / "output" / "message").read_text().startswith("KeyError: 'weights'")
-    assert outcome.failure_reason.startswith("KeyError: 'weights'")
+    job = processing(tmp_path, "raise KeyError('weights')")
+    assert isinstance(job.exception(timeout=120), raysm.JobFailed)
+    assert job.describe().answer["ExitMessage"].startswith("KeyError: 'weights'")
