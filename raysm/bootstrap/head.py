@@ -293,7 +293,10 @@ class Head:
         """Run the driver to its end."""
         address = f"{self._nodes[self._instance.name].address}:{self._instance.ports.gcs}"
         killed_before = resources.oom_kills()
-        with TemporaryDirectory(prefix="raysm-") as folder:
+        # In the instance's own folder: a head that is killed leaves nothing in a /tmp that it may share with others.
+        scratch = self._instance.environment.paths.scratch
+        scratch.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix="driver-", dir=scratch) as folder:
             record = Path(folder) / "failure.json"
             env = self._instance.driver_environment(address, str(record))
             driver = DriverProcess(self._children, self._instance.programs.driver, env, self._instance.payload.source)

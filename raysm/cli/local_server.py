@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -13,7 +14,7 @@ from rich.text import Text
 from raysm.cli.arguments import Arguments
 from raysm.client import endpoint
 from raysm.client.listing import jobs
-from raysm.contract.home import ServerRecord, home, log_file
+from raysm.contract.home import ServerRecord, home, log_file, sdk_config_file
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import Local
 
@@ -27,7 +28,7 @@ def run(arguments: Arguments, console: Console) -> None:
     """Do what ``arguments.verb`` says."""
     folder = home()
     if arguments.verb == "up":
-        _say(arguments, console, {"running": True, "url": endpoint.ensure(folder), "home": str(folder)})
+        _say(arguments, console, {"running": True, "home": str(folder)} | _for_others(endpoint.ensure(folder), folder))
     elif arguments.verb == "down":
         _say(arguments, console, {"running": False, "ended": _down(endpoint.answering(folder)), "home": str(folder)})
     elif arguments.verb == "status":
@@ -52,12 +53,17 @@ def _status() -> dict[str, Any]:
     active = [job.name for job in jobs(Local(), limit=100) if not job.status.is_terminal]
     return {
         "running": True,
-        "url": found.url,
         "pid": found.pid,
         "home": str(folder),
         "since_s": round(time.time() - found.started_s),
         "active_jobs": active,
+        **_for_others(found.url, folder),
     }
+
+
+def _for_others(url: str, folder: Path) -> dict[str, str]:
+    """Return the variables by which boto3 and the SageMaker SDK work against this server."""
+    return {"AWS_ENDPOINT_URL": url, "SAGEMAKER_USER_CONFIG_OVERRIDE": str(sdk_config_file(folder))}
 
 
 def _down(record: ServerRecord | None) -> bool:
@@ -100,4 +106,4 @@ def _say(arguments: Arguments, console: Console, said: dict[str, Any]) -> None:
         return
     for key, value in said.items():
         shown = ", ".join(value) or "none" if isinstance(value, list) else value
-        console.print(Text(f"{key.replace('_', ' '):<12} {shown}"), soft_wrap=True)
+        console.print(Text(f"{key:<30} {shown}"), soft_wrap=True)
