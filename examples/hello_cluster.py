@@ -13,7 +13,8 @@ import ray
 @ray.remote(num_cpus=0)
 def hello(greeting):
     labels = ray.get_runtime_context().get_node_labels()
-    return f"{greeting} from {labels['raysm.io/host']} (rank {labels['raysm.io/rank']}), Python {platform.python_version()}"
+    where = f"{labels['raysm.io/host']} (rank {labels['raysm.io/rank']})"
+    return f"{greeting} from {where}, Python {platform.python_version()}"
 
 
 def main():
