@@ -88,7 +88,9 @@ def test_dry_run_prints_the_exact_call_and_starts_nothing(tmp_path):
     home = {"RAYSM_HOME": str(tmp_path / "untouched")}
     done = raysm("similarity", "m.npy", "--top-k", 3, "--instances", 4, "--dry-run", cwd=tmp_path, env=home)
     assert done.returncode == 0, done.stderr
-    call = json.loads(done.stdout)
+    plan = json.loads(done.stdout)
+    assert plan["api"] == "CreateTrainingJob"
+    call = plan["request"]
     assert call["ResourceConfig"]["InstanceCount"] == 4
     assert call["AlgorithmSpecification"]["ContainerEntrypoint"][0] == "python3"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.npy"]
