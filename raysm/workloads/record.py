@@ -7,6 +7,7 @@ again.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import mmap
@@ -101,6 +102,8 @@ class BlockRecord(Generic[V]):
                 for buffer in buffers:
                     file.write(buffer)
         except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
             raise NoRoom(f"{block} cannot be recorded in {self.folder}: {error.strerror}") from error
         self._believed.add(path.name)
 

@@ -1,3 +1,5 @@
+import errno
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,19 @@ from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.parts import Part, decode_part, encode_part
 
 BLOCK = RowBlock(0, 10)
+
+
+class FullDisk:
+    """What is encoded, on a disk that is full when it is written: the second time that it is gone through."""
+
+    def __init__(self, value):
+        self.passes = 0
+
+    def __iter__(self):
+        self.passes += 1
+        if self.passes == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return iter([b"value"])
 
 
 def test_a_value_is_there_once_it_is_saved(tmp_path):
@@ -64,12 +79,19 @@ def test_a_removed_record_leaves_no_folder(tmp_path):
     assert not (tmp_path / "r").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+def test_a_folder_that_cannot_be_written_is_not_taken_for_a_full_disk(tmp_path):
     record = BlockRecord(tmp_path / "r", {})
     record.folder.rmdir()
     record.folder.write_text("a file, where the folder was")
-    with pytest.raises(NoRoom, match="rows 0 to 9 cannot be recorded"):
+    with pytest.raises(FileExistsError):
         record.save(BLOCK, 1)
+
+
+def test_a_full_disk_is_said_with_the_block(tmp_path):
+    record = BlockRecord(tmp_path / "r", {})
+    with pytest.raises(NoRoom, match="rows 0 to 9 cannot be recorded"):
+        BlockRecord(tmp_path / "r", {}, encode=FullDisk).save(BLOCK, 1)
+    assert list(record.folder.iterdir()) == []
 
 
 def test_arrays_come_back_as_views_of_the_mapped_file(tmp_path):
