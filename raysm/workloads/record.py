@@ -131,7 +131,9 @@ class BlockRecord(Generic[V]):
             self.folder.parent.rmdir()
 
     def _line(self, block: object, digest: str) -> bytes:
-        line = json.dumps({"raysm_block": 1, "key": self.key, "block": str(block), "sha256": digest}).encode() + b"\n"
+        # The block's digest, not its text: the line has one length, however long the text is.
+        named = hashlib.sha256(str(block).encode()).hexdigest()
+        line = json.dumps({"raysm_block": 1, "key": self.key, "block": named, "sha256": digest}).encode() + b"\n"
         # Padded to a multiple of 64 bytes, so that arrays that follow are aligned.
         return line[:-1].ljust(-len(line) % 64 + len(line) - 1) + b"\n"
 

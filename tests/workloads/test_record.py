@@ -71,6 +71,14 @@ def test_what_a_crash_left_half_written_goes_away(tmp_path):
     assert list(BlockRecord(tmp_path / "r", {}).folder.iterdir()) == []
 
 
+def test_a_block_with_a_long_text_is_believed(tmp_path):
+    block = tuple(range(2000))
+    BlockRecord(tmp_path / "r", {}).save(block, "value")
+    again = BlockRecord(tmp_path / "r", {})
+    assert block in again
+    assert again.load(block) == "value"
+
+
 def test_a_removed_record_leaves_no_folder(tmp_path):
     record = BlockRecord(tmp_path / "r", {})
     record.save(BLOCK, 1)
