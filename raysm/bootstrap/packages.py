@@ -26,8 +26,6 @@ NEEDS = {
     "cloudpickle": "cloudpickle>=3",
     "numpy": "numpy>=1.26",
     "pyarrow": "pyarrow>=17",
-    "scipy": "scipy>=1.11",
-    "torch": "torch>=2.9,<2.14",
 }
 """What instances import, and the pyproject's requirement of each."""
 
@@ -41,7 +39,7 @@ def missing(workload: Workload) -> list[str]:
     if isinstance(workload, PickledFunction):
         modules += ["cloudpickle"]
     if isinstance(workload, Similarity):
-        modules += ["numpy", "pyarrow", "scipy", "torch"]
+        modules += ["numpy", "pyarrow"]
     return [NEEDS[module] for module in modules if importlib.util.find_spec(module) is None]
 
 
