@@ -33,8 +33,10 @@ class Ending:
     def write(self, path: Path) -> None:
         """Write the reason into the failure file; without a reason, or on a full disk, write nothing."""
         if self.reason:
+            # A file name that is not UTF-8 brings lone surrogates into an exception's text.
+            text = self.reason.encode(errors="backslashreplace").decode()[:MAX_REASON]
             with contextlib.suppress(OSError):
-                put(path, self.reason)
+                put(path, text)
 
 
 def one_line(error: BaseException) -> str:

@@ -5,6 +5,7 @@ file, and events on stdout. Whatever goes wrong, the failure file has one clear 
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import traceback
@@ -73,10 +74,13 @@ async def supervise(instance: Instance) -> Ending:
         if not isinstance(error, RaysmError):
             traceback.print_exc()
     sampling.cancel()
-    memory.sample()
-    # Before anything is ended: the service may kill this instance the moment another one has failed.
-    ending.write(instance.environment.paths.failure)
-    _say(instance, ending, memory, is_head)
+    # Before anything is ended: the service may kill this instance the moment another one has failed. Whatever goes
+    # wrong with it, the others must still be told, and the exit code kept.
+    with contextlib.suppress(Exception):
+        ending.write(instance.environment.paths.failure)
+    with contextlib.suppress(Exception):
+        memory.sample()
+        _say(instance, ending, memory, is_head)
     try:
         await role.end(ending)
     finally:

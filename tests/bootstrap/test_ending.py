@@ -70,6 +70,13 @@ def test_a_reason_is_one_line_of_printable_characters_however_long_the_error_is(
     assert len(one_line(ValueError("x" * 9999))) == 1024
 
 
+def test_a_reason_with_a_lone_surrogate_is_written_escaped_and_within_its_length(tmp_path):
+    Ending(1, "bad \udcff" + "x" * 1019).write(tmp_path / "failure")
+    written = (tmp_path / "failure").read_text(encoding="utf-8")
+    assert written.startswith("bad \\udcffx")
+    assert len(written) == 1024
+
+
 def test_a_reason_on_a_full_or_missing_disk_is_no_error(tmp_path):
     (tmp_path / "file").write_text("")
     Ending(1, "why").write(tmp_path / "file" / "failure")

@@ -60,6 +60,13 @@ def test_the_exception_of_the_driver_comes_first_in_the_reason(tmp_path):
         assert cluster.failure("algo-2") is None
 
 
+def test_a_reason_that_is_not_utf_8_keeps_the_exit_code_and_the_workers_are_told(tmp_path):
+    driver = RECORD.replace("no such column", "no such file \\udcff").replace("SystemExit(1)", "SystemExit(3)")
+    with Cluster(tmp_path, request(2), driver=driver) as cluster:
+        assert cluster.start().wait() == {"algo-1": 3, "algo-2": 0}
+        assert cluster.failure("algo-1").startswith("ValueError: no such file \\udcff\n")
+
+
 def test_a_driver_that_exits_three_makes_the_job_exit_three(tmp_path):
     driver = "import sys; print('the last words', file=sys.stderr); sys.exit(3)"
     with Cluster(tmp_path, request(2), driver=driver) as cluster:
