@@ -1,6 +1,7 @@
 """The peak of this instance's memory, sampled once a second; see ``PeakMemory`` for what it counts."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -28,8 +29,9 @@ class PeakMemory:
         """The peak so far; 0 where the system does not say (macOS)."""
 
     def sample(self) -> None:
-        """Look once."""
-        self.bytes = max(self.bytes, self._look())
+        """Look once; a look that fails is passed over, because no figure is worth a job."""
+        with contextlib.suppress(Exception):
+            self.bytes = max(self.bytes, self._look())
 
     async def run(self) -> None:
         """Look every second until cancelled."""
@@ -44,10 +46,11 @@ def used_bytes(processes: Iterable[int], root: Path = Path("/")) -> int:
     shared = 0
     for process in processes:
         try:
-            text = (root / "proc" / str(process) / "status").read_text()
+            # The kernel cuts a process's name at 15 bytes, in the middle of a letter too.
+            text = (root / "proc" / str(process) / "status").read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue  # it has ended meanwhile
-        values = dict(line.split(":", 1) for line in text.splitlines() if line.startswith("Rss"))
+        values = dict(line.split(":", 1) for line in text.split("\n") if line.startswith("Rss"))
         private += _kib(values.get("RssAnon")) * 1024
         shared = max(shared, _kib(values.get("RssShmem")) * 1024)
     return private + shared

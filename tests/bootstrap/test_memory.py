@@ -27,6 +27,25 @@ def test_the_peak_is_the_largest_that_was_seen():
     assert peak.bytes == 9
 
 
+def test_a_process_whose_name_is_cut_inside_a_letter_counts_too(tmp_path):
+    process(tmp_path, 1, anonymous=100, shared=0, mapped=0)
+    status = tmp_path / "proc" / "1" / "status"
+    status.write_bytes(status.read_bytes().replace(b"Name:\tx", b"Name:\tw\xc3"))
+    assert used_bytes([1], tmp_path) == 100 * KIB
+
+
+def test_a_look_that_fails_is_passed_over():
+    def look():
+        if not peak.bytes:
+            return 5
+        raise ValueError("no such field")
+
+    peak = PeakMemory(look)
+    peak.sample()
+    peak.sample()
+    assert peak.bytes == 5
+
+
 def test_this_process_uses_some():
     peak = PeakMemory()
     peak.sample()
