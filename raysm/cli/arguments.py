@@ -119,7 +119,7 @@ def _add_submitting(command: argparse.ArgumentParser) -> None:
     command.add_argument("--output", type=Path, metavar="DIR", help="where the result goes (default: where it lies)")
     command.add_argument("--detach", action="store_true", help="print the job's name and leave it to itself")
     command.add_argument("--dry-run", action="store_true", help="print the exact request and send nothing")
-    command.add_argument("--json", action="store_true", help="with --detach: the job as JSON")
+    command.add_argument("--json", action="store_true", help="the result as JSON (with --detach: the job)")
     _add_target(command)
 
 

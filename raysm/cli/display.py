@@ -56,7 +56,8 @@ class Display:
         if event is None:
             self._print(f"{host} | {text}")
         elif isinstance(event, events.State):
-            self._print(_sentence(event))
+            # The reason of a failure is told once, at the end, by whoever asks for the result.
+            self._print(_sentence(event) if event.name != "failed" else f"{event.host} failed".strip())
             if event.name == "formed":
                 self._formed(event)
         elif isinstance(event, events.Progress):

@@ -30,11 +30,18 @@ class Check:
     name: str
     """What was looked at."""
     good: bool
-    """Whether a job can run with what was found."""
+    """Whether what was looked at is there."""
     found: str
     """What was found."""
     remedy: str = ""
     """What to do; empty where nothing need be done."""
+    needed: bool = True
+    """Whether jobs cannot run without it."""
+
+    @property
+    def word(self) -> str:
+        """Say it in a word."""
+        return "ok" if self.good else "MISS" if self.needed else "none"
 
 
 def run(arguments: Arguments, console: Console) -> bool:
@@ -44,26 +51,26 @@ def run(arguments: Arguments, console: Console) -> bool:
         print(json.dumps([asdict(check) for check in checks], indent=1))
     else:
         for check in checks:
-            console.print(Text(f"{'ok  ' if check.good else 'MISS'}  {check.name:<14} {check.found}"), soft_wrap=True)
+            console.print(Text(f"{check.word:<4}  {check.name:<14} {check.found}"), soft_wrap=True)
             if check.remedy:
                 console.print(Text(f"      {'':<14} -> {check.remedy}"), soft_wrap=True)
-    return all(check.good for check in checks)
+    return all(check.good or not check.needed for check in checks)
 
 
 def local_checks() -> Iterator[Check]:
     """Look at what jobs on this machine need."""
-    from raysm.local.instances import missing_for_namespaces
+    from raysm.local.instances import missing_for
 
     for name in LOCAL_PACKAGES:
         there = importlib.util.find_spec(name) is not None
         found = importlib.metadata.version(name) if there else "not installed"
         yield Check(name=name, good=there, found=found, remedy="" if there else "python3 -m pip install 'raysm[local]'")
     record = endpoint.answering(home())
-    yield Check(name="server", good=True, found=record.url if record else f"not running (home {home()})")
-    missing = missing_for_namespaces()
-    yield Check(name="namespaces", good=True, found="instances can be namespaces" if missing is None else missing)
-    docker = shutil.which("docker")
-    yield Check(name="docker", good=True, found=docker or "no docker command: instances cannot be containers")
+    yield Check(name="server", good=True, found=record.url if record else f"starts when needed (home {home()})")
+    for kind in ("namespace", "docker"):
+        missing = missing_for(kind)
+        found = f"instances of kind {kind} can run" if missing is None else missing
+        yield Check(name=kind, good=missing is None, found=found, needed=False)
 
 
 def _aws(arguments: Arguments) -> Iterator[Check]:
@@ -99,7 +106,8 @@ def aws_checks(service: Service, *, instance_type: str | None, named_role: bool 
     plugin = shutil.which("session-manager-plugin")
     yield Check(
         name="plugin",
-        good=True,
+        good=plugin is not None,
+        needed=False,
         found=plugin or "session-manager-plugin is not installed: the dashboard cannot be reached from here",
         remedy="" if plugin else "install AWS's session-manager-plugin",
     )

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (InvalidRequest, InvalidConfig, MissingDependency, NoRoom) as error:
         errors.print(Text(f"raysm: {error}"), soft_wrap=True)
         return 2
-    except RaysmError as error:
+    except (RaysmError, OSError) as error:
         errors.print(Text(f"raysm: {error}"), soft_wrap=True)
         return 1
 
@@ -65,7 +65,7 @@ def _run(arguments: Arguments, console: Console) -> int:
 def _submit(arguments: Arguments, console: Console) -> None:
     from raysm.cli.about_jobs import described
     from raysm.cli.report import print_result
-    from raysm.cli.submitting import check_output, follow, prepared
+    from raysm.cli.submitting import check_output, follow, mark_output, prepared
 
     started_s = time.monotonic()
     if arguments.output is not None:
@@ -74,19 +74,27 @@ def _submit(arguments: Arguments, console: Console) -> None:
     if arguments.dry_run:
         print(ready.plan.json())
         return
-    job = (ready.finished() if arguments.if_done == "skip" else None) or ready.send()
+    done = ready.finished() if arguments.if_done == "skip" else None
+    job = done or ready.send()
     if arguments.detach:
         print(json.dumps(described(job), indent=1) if arguments.json else job.name)
         return
-    with Display(console) as display:
-        display.say(f"job {job.name}")
-        display.job = job.name
-        follow(job, display)
+    # stdout is for the result alone where a program reads it.
+    shown = Console(stderr=True) if arguments.json else console
+    with Display(shown) as display:
+        if done is not None and done.done():
+            display.say(f"already done by {job.name}; nothing was started")
+        else:
+            display.say(f"job {job.name}")
+            display.job = job.name
+            follow(job, display)
     result = job.result(to=arguments.output)
+    if arguments.output is not None:
+        mark_output(arguments.output, job.name)
     print_result(
         console,
         result,
         as_json=arguments.json,
-        elapsed_s=time.monotonic() - started_s,
+        elapsed_s=None if done is not None else time.monotonic() - started_s,
         forming_s=display.forming_s,
     )

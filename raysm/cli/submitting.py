@@ -1,8 +1,8 @@
 """The commands that send a job: arguments to a prepared job, and what a person sees until its result is there."""
 
 import contextlib
-import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -13,11 +13,15 @@ from raysm.cli.display import Display
 from raysm.client.job import Job
 from raysm.client.submit import Prepared, prepare
 from raysm.contract.result import MANIFEST
+from raysm.contract.store import put
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.request import AWS, Cluster, Limits, Local, Script, Similarity, Target
 from raysm.request.job import MATRIX
 
-__all__ = ["check_output", "follow", "prepared", "target"]
+__all__ = ["check_output", "follow", "mark_output", "prepared", "target"]
+
+MARK = ".raysm"
+"""Name of the file that tells a script's result from a folder of the user's."""
 
 
 def target(arguments: Arguments) -> Target:
@@ -125,11 +129,25 @@ def check_output(output: Path) -> None:
     """
     if output.exists() and not output.is_dir():
         raise InvalidRequest(f"--output {output} is a file; name a folder")
-    if output.is_dir() and any(output.iterdir()) and not (output / MANIFEST).is_file():
+    ours = (output / MANIFEST).is_file() or (output / MARK).is_file()
+    if output.is_dir() and any(output.iterdir()) and not ours:
         raise InvalidRequest(f"--output {output} holds something that is no result of raysm; name another folder")
-    existing = next(folder for folder in (output, *output.absolute().parents) if folder.is_dir())
-    if not os.access(existing, os.W_OK):
-        raise InvalidRequest(f"--output {output} cannot be made: {existing} is not writable")
+    try:
+        # Made and written to, not asked about: to root every folder looks writable.
+        made = [folder for folder in (output, *output.absolute().parents) if not folder.exists()]
+        output.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=output):
+            pass
+        for folder in made:
+            folder.rmdir()
+    except OSError as error:
+        raise InvalidRequest(f"--output {output} cannot be written: {error.strerror}; name another folder") from error
+
+
+def mark_output(output: Path, job: str) -> None:
+    """Leave the job's name beside a result without a manifest, so that the next run knows the folder as a result's."""
+    if output.is_dir() and not (output / MANIFEST).is_file():
+        put(output / MARK, job + "\n")
 
 
 def follow(job: Job, display: Display) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from raysm import __version__
 from raysm.contract.home import ServerRecord, lock_file, log_file
-from raysm.errors import MissingDependency, ServiceError
+from raysm.errors import InvalidRequest, MissingDependency, ServiceError
 
 __all__ = ["answering", "ensure"]
 
@@ -81,8 +81,14 @@ def _answers(port: int) -> bool:
 
 
 def _start(home: Path, command: tuple[str, ...]) -> ServerRecord:
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = log_file(home)
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        log.touch()
+    except OSError as error:
+        raise InvalidRequest(
+            f"the home {home} cannot be used: {error.strerror}; name another one by RAYSM_HOME or Local(home=…)"
+        ) from error
     _started[:] = [process for process in _started if process.poll() is None]
     with log.open("ab") as output:
         begin = output.tell()

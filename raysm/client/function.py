@@ -13,7 +13,7 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Cluster, PickledFunction, Target
@@ -111,17 +111,31 @@ class RemoteFunction(Generic[P, R]):
 
         return submit(Function(self._fn, *args, **kwargs), **self._options)
 
+    def __repr__(self) -> str:
+        return f"<raysm remote function {_name(self._fn)}>"
+
     def __reduce__(self) -> tuple[Any, ...]:
         # By parts: a function that calls itself by its global name brings its decorated self along.
         return RemoteFunction, (self._fn, self._options)
 
 
+@overload
+def remote(fn: Callable[P, R], /) -> RemoteFunction[P, R]: ...
+
+
+@overload
 def remote(
     *, cluster: Cluster | None = None, on: Target | None = None, **options: Any
-) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]:
-    """Decorate a function so that ``fn.submit(…)`` runs it as a job.
+) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]: ...
+
+
+def remote(
+    fn: Callable[..., Any] | None = None, /, *, cluster: Cluster | None = None, on: Target | None = None, **options: Any
+) -> Any:
+    """Decorate a function so that ``fn.submit(…)`` runs it as a job; with options or, as ``@raysm.remote``, without.
 
     Args:
+        fn: The function, where the decorator has no options.
         cluster: The instances.
         on: Where; None is the embedded SageMaker of this machine.
         options: Whatever else ``raysm.submit`` takes.
@@ -136,7 +150,7 @@ def remote(
             raise InvalidRequest(f"raysm.remote decorates a function, got {fn!r}")
         return RemoteFunction(fn, found)
 
-    return decorate
+    return decorate if fn is None else decorate(fn)
 
 
 def python_version() -> str:

@@ -17,7 +17,7 @@ from raysm.client import endpoint
 from raysm.client.places import LOCAL_BUCKET, Places, default_bucket, places_of
 from raysm.client.plan import API, Plan
 from raysm.contract.home import home as home_of
-from raysm.errors import JobNotFound, MissingDependency, ServiceError
+from raysm.errors import InvalidRequest, JobNotFound, MissingDependency, ServiceError
 from raysm.request import AWS, Local, Target
 
 __all__ = ["Pace", "Service", "connect"]
@@ -237,6 +237,8 @@ def connect(on: "Target | Service | None") -> Service:
     """Return the service of a target; None is the embedded SageMaker of this machine."""
     if isinstance(on, Service):
         return on
+    if on is not None and not isinstance(on, (AWS, Local)):
+        raise InvalidRequest(f"on must be raysm.AWS(role=…) or raysm.Local(), got {on!r}")
     return Service(Local() if on is None else on)
 
 

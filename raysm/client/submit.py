@@ -39,6 +39,7 @@ from raysm.request import (
     Target,
     Workload,
 )
+from raysm.request.codec import from_json, to_json
 from raysm.request.job import NAME_PATTERN
 
 __all__ = ["IfDone", "Prepared", "prepare", "submit"]
@@ -252,6 +253,7 @@ def prepare(
     Raises:
         InvalidRequest: What was asked for cannot be.
     """
+    _check_types(cluster, inputs, requirements, wheels)
     service = connect(on)
     function = _function(workload)
     pickled = function.pickled() if function is not None else None
@@ -278,6 +280,8 @@ def prepare(
         output_uri=output_uri,
         grace_s=grace_s,
     )
+    # A value of another type than its field's would be refused in the instance: after the start of a cluster.
+    from_json(JobRequest, to_json(request))
     packages = tuple(Path(wheel) for wheel in wheels)
     _check_packages(request, packages)
     digest = records.digest_of(request, pickled=pickled, wheels=packages)
@@ -296,6 +300,23 @@ def prepare(
         wheels=packages,
         source_digest=digest,
     )
+
+
+def _check_types(cluster: object, inputs: object, requirements: object, wheels: object) -> None:
+    """Refuse what would fail in a way that names no remedy: types are only hints to Python."""
+    if cluster is not None and not isinstance(cluster, Cluster):
+        raise InvalidRequest(f"cluster must be raysm.Cluster(…), got {cluster!r}")
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise InvalidRequest(f"inputs must be channels by name, {{'train': 's3://…'}}, got {inputs!r}")
+    for channel, given in (inputs or {}).items():
+        if not isinstance(given, (str, Path, Input)):
+            raise InvalidRequest(
+                f"the channel {channel!r} must be a path, a URI or raysm.Input(…), got a {type(given).__name__}; "
+                "save the data to a file and give its path"
+            )
+    for name, listed in (("requirements", requirements), ("wheels", wheels)):
+        if isinstance(listed, (str, Path)):
+            raise InvalidRequest(f"{name} must be a list, got {listed!r}; write {name}=[{str(listed)!r}]")
 
 
 def _function(workload: object) -> Function | None:

@@ -1,7 +1,6 @@
 """What a job runs once its cluster is formed."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
@@ -29,8 +28,10 @@ class Script:
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        if isinstance(self.args, Sequence) and not isinstance(self.args, (tuple, str)):
-            object.__setattr__(self, "args", tuple(self.args))
+        if isinstance(self.args, str):
+            raise InvalidRequest(f"Script: args is a list of texts, got {self.args!r}; give args={self.args.split()!r}")
+        # What a command line has are texts: 10 is told as "10".
+        object.__setattr__(self, "args", tuple(str(item) for item in self.args))
         if not self.script:
             raise InvalidRequest("Script: the path of the script is empty")
 
@@ -74,6 +75,10 @@ class Similarity:
 
     def __post_init__(self) -> None:
         """Check the fields against each other."""
+        for name, kind in (("top_k", int), ("threshold", (int, float)), ("block_rows", int)):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+                raise InvalidRequest(f"Similarity: {name} must be a number, got {value!r}")
         given = [self.top_k is not None, self.threshold is not None, self.full]
         if sum(given) != 1:
             raise InvalidRequest("Similarity: give exactly one of top_k, threshold and full")

@@ -72,6 +72,12 @@ def test_what_a_script_leaves_is_moved_to_the_output(tmp_path):
     done = raysm("run", "s.py", "--input", "train=data", "--output", "kept", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "kept" / "copy").read_text() == "content"
+    again = raysm(
+        "run", "s.py", "--input", "train=data", "--output", "kept", "--if-done", "skip", "--json", cwd=tmp_path
+    )
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert json.loads(again.stdout) == {"path": "kept"}
+    assert "already done by" in again.stderr
 
 
 def test_a_script_that_fails_ends_the_command_with_1_and_the_reason(tmp_path):
@@ -123,6 +129,7 @@ def foreign_output(folder):
         (five_rows, ["similarity", "m.npy", "--top-k", "3", "--instances", "0"], "count must be at least 1"),
         (foreign_output, ["similarity", "m.npy", "--top-k", "3", "--output", "out"], "is no result of raysm"),
         (five_rows, ["similarity", "m.npy", "--top-k", "3", "--output", "m.npy"], "is a file"),
+        (five_rows, ["similarity", "m.npy", "--top-k", "3", "--output", "/proc/nope"], "/proc/nope cannot be written"),
         (nothing, ["run", "missing.py"], "'missing.py' is not there"),
         (nothing, ["run", "missing.py", "--source-dir", "nowhere"], "folder 'nowhere' is not there"),
     ],
