@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import mmap
+import os
 import pickle
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,9 @@ Buffers: TypeAlias = Sequence[bytes | memoryview]
 """What ``encode`` returns: written one after the other, without a copy."""
 
 MAX_LINE_BYTES = 4096
+
+MAPPED_BYTES = 1 << 20
+"""Smaller files are read: a mapping holds a file descriptor for as long as any view of it lives."""
 
 
 def _pickled(value: Any) -> Buffers:
@@ -52,7 +56,7 @@ class BlockRecord(Generic[V]):
             depends_on: Everything that the values depend on, as JSON: digests of the input, parameters, versions, the
                 block size. Another request never reuses them.
             encode: Turns a value into bytes; the default pickles it, so the folder must be as trusted as the code.
-            decode: The reverse. It is given a mapped file, and may return views of it.
+            decode: The reverse. It is given a file's content, mapped if it is large, and may return views of it.
         """
         text = json.dumps(depends_on, sort_keys=True, separators=(",", ":"))
         self.key = hashlib.sha256(text.encode()).hexdigest()
@@ -107,18 +111,28 @@ class BlockRecord(Generic[V]):
             raise NoRoom(f"{block} cannot be recorded in {self.folder}: {error.strerror}") from error
         self._believed.add(path.name)
 
-    def load(self, block: object) -> V:
+    def load(self, block: object, mapped_bytes: int = MAPPED_BYTES) -> V:
         """Return a recorded value.
+
+        Args:
+            block: Which one.
+            mapped_bytes: Files of this size or more are mapped, smaller ones read; 0 maps all of them, for a caller
+                who looks at a little of each and lets go of it at once.
 
         Raises:
             KeyError: It is not here: ask with ``in``.
         """
         if block not in self:
             raise KeyError(str(block))
+        content: bytes | mmap.mmap
         with self.path(block).open("rb") as file:
             offset = len(file.readline(MAX_LINE_BYTES))
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return self._decode(memoryview(mapped)[offset:])
+            if os.fstat(file.fileno()).st_size < mapped_bytes:
+                file.seek(0)
+                content = file.read()
+            else:
+                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return self._decode(memoryview(content)[offset:])
 
     def size_bytes(self) -> int:
         """Return the size of all that is recorded."""

@@ -97,7 +97,7 @@ def write_pairs(
 
     def chunks() -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]]:
         for stripe in stripes:
-            yield from _stripe_pairs(stripe[0].rows.start, [parts.load(tile) for tile in stripe])
+            yield from _stripe_pairs(parts, stripe)
             on_rows(stripe[0].rows.rows)
 
     groups = (
@@ -108,23 +108,33 @@ def write_pairs(
 
 
 def _stripe_pairs(
-    first_row: int, tiles: Sequence[Part]
+    parts: Parts, stripe: Sequence[TileBlock]
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]]:
-    """Merge the pairs of one stripe, about ``PAIRS_GROUP`` at a time; a row's pairs lie in several tiles."""
-    offsets = np.stack([tile.arrays["offsets"] for tile in tiles])
+    """Merge the pairs of one stripe, about ``PAIRS_GROUP`` at a time; a row's pairs lie in several tiles.
+
+    One part is open at a time, and only the pairs that are merged are copied out of it: a stripe of a large matrix
+    has more parts than a process may have open files.
+    """
+    first_row = stripe[0].rows.start
+    offsets = np.stack([parts.load(tile, mapped_bytes=0).arrays["offsets"].copy() for tile in stripe])
     before = offsets.sum(axis=0)
     rows = len(before) - 1
     start = 0
     while start < rows:
         stop = max(start + 1, int(np.searchsorted(before, before[start] + PAIRS_GROUP, side="right")) - 1)
         stop = min(stop, rows)
-        spans = [(int(own[start]), int(own[stop])) for own in offsets]
         numbers = np.arange(start, stop) + first_row
         row = np.concatenate([np.repeat(numbers, np.diff(own[start : stop + 1])) for own in offsets])
-        neighbor = np.concatenate([t.arrays["neighbors"][a:b] for t, (a, b) in zip(tiles, spans, strict=True)])
-        similarity = np.concatenate([t.arrays["similarities"][a:b] for t, (a, b) in zip(tiles, spans, strict=True)])
+        spans = [(tile, int(own[start]), int(own[stop])) for tile, own in zip(stripe, offsets, strict=True)]
+        found = [_pairs_of(parts, tile, begin, end) for tile, begin, end in spans if begin < end]
         # Tiles come with rising columns, so a stable sort by row leaves each row's neighbors in order.
-        order = np.argsort(row, kind="stable")
-        if len(order):
+        if found:
+            order = np.argsort(row, kind="stable")
+            neighbor, similarity = (np.concatenate(columns) for columns in zip(*found, strict=True))
             yield row[order], neighbor[order].astype(np.int64), similarity[order]
         start = stop
+
+
+def _pairs_of(parts: Parts, tile: TileBlock, begin: int, end: int) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
+    arrays = parts.load(tile, mapped_bytes=0).arrays
+    return arrays["neighbors"][begin:end].copy(), arrays["similarities"][begin:end].copy()
