@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.contract.store import put, read_json
+from raysm.errors import BlockFailed
 from raysm.request.codec import from_json, to_json
 
 __all__ = ["EXCEPTION", "FAILURE", "Failure", "MANIFEST", "MAX_REASON", "Manifest", "ResultFile", "VALUE"]
@@ -41,15 +42,28 @@ class Failure:
     """What the process exits with."""
 
     def reason(self) -> str:
-        """Return at most 1024 characters: the exception first, then as much of the traceback's end as fits."""
+        """Return at most 1024 characters: the exception first, then as much of the traceback's end as fits.
+
+        The message of a task's error is a whole traceback, with the exception itself in its last line: where the
+        message does not fit, that line comes first.
+        """
         head = f"{self.error_type}: {self.message}".strip().removesuffix(":")
-        if len(head) > MAX_REASON:
-            return head[: MAX_REASON - 1] + "…"
-        room = MAX_REASON - len(head) - 1
         tail = self.remote_traceback.rstrip()
+        if len(head) > MAX_REASON:
+            head = self._first_line()
+            tail = tail or self.message.rstrip()
+        if len(head) > MAX_REASON:
+            return _cut(head, MAX_REASON)
+        room = MAX_REASON - len(head) - 1
         if len(tail) > room:
             tail = "…" + tail[len(tail) - room + 1 :] if room > 1 else ""
         return f"{head}\n{tail}".rstrip()
+
+    def _first_line(self) -> str:
+        lines = [line.strip() for line in self.message.splitlines() if line.strip()]
+        # Which block failed, and how often, is said nowhere but in the first line.
+        first = [_cut(lines[0], MAX_REASON // 2)] if self.error_type == BlockFailed.__name__ and len(lines) > 1 else []
+        return " ".join([f"{self.error_type}:", *first, *lines[-1:]])
 
     def write(self, path: Path) -> None:
         """Write it as JSON, for ``read``."""
@@ -108,3 +122,7 @@ class Manifest:
     def read(folder: Path) -> "Manifest":
         """Read the manifest in ``folder``."""
         return from_json(Manifest, read_json(folder / MANIFEST), "manifest")
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -1,6 +1,7 @@
 import pytest
 
 from raysm.contract.result import MAX_REASON, Failure, Manifest, ResultFile
+from raysm.errors import BlockFailed
 
 
 def test_a_reason_begins_with_the_exception_and_ends_with_the_end_of_the_traceback():
@@ -15,6 +16,22 @@ def test_a_reason_is_never_longer_than_what_sagemaker_keeps(length):
     reason = Failure(error_type="ValueError", message="m" * length, remote_traceback="t" * 2000).reason()
     assert len(reason) <= MAX_REASON
     assert reason.startswith("ValueError")
+
+
+def test_a_message_that_is_a_long_traceback_has_its_last_line_first():
+    message = "ray::work() (pid=7)\n" + "  File 'work.py', line 7\n" * 200 + "ValueError: no such layer\n"
+    reason = Failure(error_type="RayTaskError(ValueError)", message=message).reason()
+    assert reason.startswith("RayTaskError(ValueError): ValueError: no such layer\n…")
+    assert reason.endswith("line 7\nValueError: no such layer")
+    assert len(reason) == MAX_REASON
+
+
+def test_a_failed_block_says_which_and_how_often_and_why_in_the_first_line():
+    error = BlockFailed("block (0, 20)", 3, "  File 'work.py', line 7\n" * 200 + "ValueError: no such layer")
+    reason = Failure(error_type="BlockFailed", message=str(error), remote_traceback="t" * 2000).reason()
+    first = "BlockFailed: block (0, 20) failed 3 times; the last time with: ValueError: no such layer"
+    assert reason.startswith(f"{first}\n…t")
+    assert len(reason) == MAX_REASON
 
 
 def test_a_short_failure_is_its_exception_alone():
