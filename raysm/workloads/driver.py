@@ -66,9 +66,11 @@ def _run(packed: Payload, found: Environment) -> None:
 
 def _keep(failure: Failure, raised: BaseException | None, found: Environment) -> None:
     """Write the failure for the bootstrap, and whole, with the exception that a function raised, among the outputs."""
+    # On a full disk, for one, stderr has told it already, and the exit code must still be returned.
     if found.failure_record is not None:
-        failure.write(found.failure_record)
-    with contextlib.suppress(OSError, ImportError):  # a full disk, for one: the record above is what counts
+        with contextlib.suppress(OSError):
+            failure.write(found.failure_record)
+    with contextlib.suppress(OSError, ImportError):
         failure.write(found.paths.output_data / FAILURE)
         if raised is not None:
             from raysm.workloads.function import pickled_exception

@@ -90,6 +90,14 @@ def test_an_exit_code_is_passed_on_with_its_place(instance, tmp_path, text, code
     assert (failure.error_type, failure.message, failure.exit_code) == ("SystemExit", message, code)
 
 
+def test_a_record_that_cannot_be_written_leaves_the_exit_code_and_the_words_on_stderr(instance, tmp_path):
+    pack_script(instance, tmp_path, "import sys\nsys.exit(3)\n")
+    (tmp_path / "file").touch()
+    done, failure = drive(instance, tmp_path / "file")
+    assert (done.returncode, failure) == (3, None)
+    assert done.stderr == "SystemExit: 3, raised at train.py:2\n"
+
+
 @pytest.mark.parametrize("text", ["import sys; sys.exit()", "raise SystemExit(0)", ""])
 def test_an_exit_that_says_nothing_is_success(instance, tmp_path, text):
     pack_script(instance, tmp_path, text)
