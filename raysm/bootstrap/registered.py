@@ -6,6 +6,7 @@ nodes that are alive. The bootstrap's side, ``Registry``, starts it when it want
 """
 
 import asyncio
+import contextlib
 import importlib
 import json
 import signal
@@ -63,7 +64,9 @@ class Registry:
 
     async def _run(self, changed: Callable[[Mapping[str, Node]], None]) -> None:
         while True:
-            await self._ask(changed)
+            # What the child says may be torn, and it may not even start: it is asked again, whatever happened.
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+                await self._ask(changed)
             # The GCS may be too young to answer, or too busy: the caller's deadline ends this.
             await asyncio.sleep(RESTART_S)
 
@@ -75,11 +78,13 @@ class Registry:
         loop = asyncio.get_running_loop()
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), child.stdout)
         try:
-            while line := await reader.readline():
+            # A line without its end is what a child was killed in the middle of.
+            while (line := await reader.readline()).endswith(b"\n"):
                 nodes = json.loads(line)
                 changed({host: Node(node["id"], node["address"]) for host, node in nodes.items()})
         finally:
             transport.close()
+            child.signal(signal.SIGKILL)  # one that wrote nonsense lives yet
 
 
 def watch(list_nodes: Callable[[], Mapping[str, Any]], write: Callable[[str], None], poll_s: float = POLL_S) -> None:

@@ -4,8 +4,12 @@ import asyncio
 import os
 import sys
 
+import pytest
+
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.registered import Node, Registry, watch
+
+NODES = '{"algo-1": {"id": "a", "address": "10.0.0.1"}}'
 
 
 def test_a_line_is_written_for_each_change_and_no_other():
@@ -18,11 +22,11 @@ def test_a_line_is_written_for_each_change_and_no_other():
     assert written == ["{}\n", '{"algo-1": {"id": "a"}}\n', '{"algo-1": {"id": "b"}}\n']
 
 
-def test_changes_are_reported_and_a_child_that_dies_is_asked_again():
-    code = "import json; print(json.dumps({'algo-1': {'id': 'a', 'address': '10.0.0.1'}}), flush=True)"
+def seen_twice(code, kind=Children):
+    """Return what a registry reports until it has done so twice, when its child runs ``code``."""
 
     async def scenario():
-        children = Children()
+        children = kind()
         registry = Registry(children, [sys.executable, "-S", "-c", code, ""], os.environ)
         seen = []
         twice = asyncio.Event()
@@ -40,4 +44,27 @@ def test_changes_are_reported_and_a_child_that_dies_is_asked_again():
         children.close()
         return seen
 
-    assert asyncio.run(scenario())[:2] == [{"algo-1": Node("a", "10.0.0.1")}] * 2
+    return asyncio.run(scenario())[:2]
+
+
+def test_changes_are_reported_and_a_child_that_dies_is_asked_again():
+    assert seen_twice(f"print({NODES!r}, flush=True)") == [{"algo-1": Node("a", "10.0.0.1")}] * 2
+
+
+@pytest.mark.parametrize("nonsense", ['{"algo-1": {"i', "{\n", '{"algo-1": {}}\n', "[]\n"])
+def test_a_child_that_writes_a_torn_or_foreign_line_is_asked_again(nonsense):
+    code = f"print({NODES!r}); print({nonsense!r}, end='', flush=True)"
+    assert seen_twice(code) == [{"algo-1": Node("a", "10.0.0.1")}] * 2
+
+
+def test_a_child_that_cannot_be_started_at_first_is_started_again():
+    class Failing(Children):
+        failures = 0
+
+        def start(self, *command, **options):
+            if self.failures < 2:
+                self.failures += 1
+                raise BlockingIOError("no process can be made now")
+            return super().start(*command, **options)
+
+    assert seen_twice(f"print({NODES!r}, flush=True)", Failing) == [{"algo-1": Node("a", "10.0.0.1")}] * 2
