@@ -8,9 +8,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from signal import SIGKILL, SIGTERM
-from tempfile import TemporaryDirectory
 
 from raysm.bootstrap import control, resources
 from raysm.bootstrap.address import interface_address, is_loopback, port_answers, resolve
@@ -20,6 +18,7 @@ from raysm.bootstrap.driver_process import DriverProcess
 from raysm.bootstrap.ending import STOPPED, Ending, ending_of_driver
 from raysm.bootstrap.instance import Instance
 from raysm.bootstrap.log import emit, remark
+from raysm.bootstrap.private import passing_folder
 from raysm.bootstrap.ray_node import RayNode
 from raysm.bootstrap.registered import Node, Registry
 from raysm.contract.events import State
@@ -294,10 +293,8 @@ class Head:
         address = f"{self._nodes[self._instance.name].address}:{self._instance.ports.gcs}"
         killed_before = resources.oom_kills()
         # In the instance's own folder: a head that is killed leaves nothing in a /tmp that it may share with others.
-        scratch = self._instance.environment.paths.scratch
-        scratch.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix="driver-", dir=scratch) as folder:
-            record = Path(folder) / "failure.json"
+        with passing_folder(self._instance.environment.paths) as folder:
+            record = folder / "failure.json"
             env = self._instance.driver_environment(address, str(record))
             driver = DriverProcess(self._children, self._instance.programs.driver, env, self._instance.payload.source)
             driver.child.ended.add_done_callback(lambda ended: self._events.put_nowait(_DriverEnded(ended.result())))

@@ -2,14 +2,16 @@
 
 import contextlib
 import os
+import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from raysm.contract.paths import Paths
 from raysm.contract.store import put
 
-__all__ = ["private_folder", "private_token"]
+__all__ = ["passing_folder", "private_folder", "private_token"]
 
 
 def private_folder(paths: Paths) -> Path:
@@ -18,6 +20,16 @@ def private_folder(paths: Paths) -> Path:
         paths.scratch.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix="raysm-", dir=paths.scratch))
     return Path(tempfile.mkdtemp(prefix="raysm-"))
+
+
+@contextlib.contextmanager
+def passing_folder(paths: Paths) -> Iterator[Path]:
+    """Yield a private folder that is gone afterwards."""
+    folder = private_folder(paths)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def private_token(token_file: Path, paths: Paths) -> Path:

@@ -67,6 +67,13 @@ def test_a_reason_that_is_not_utf_8_keeps_the_exit_code_and_the_workers_are_told
         assert cluster.failure("algo-1").startswith("ValueError: no such file \\udcff\n")
 
 
+def test_a_failure_is_told_where_no_scratch_folder_can_be_made(tmp_path):
+    with Cluster(tmp_path, request(1), driver=RECORD) as cluster:
+        (cluster.base("algo-1") / "scratch").touch()
+        assert cluster.start().wait() == {"algo-1": 1}
+        assert cluster.failure("algo-1").startswith("ValueError: no such column\n")
+
+
 def test_a_driver_that_exits_three_makes_the_job_exit_three(tmp_path):
     driver = "import sys; print('the last words', file=sys.stderr); sys.exit(3)"
     with Cluster(tmp_path, request(2), driver=driver) as cluster:
