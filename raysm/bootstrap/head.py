@@ -197,7 +197,9 @@ class Head:
             said += f"; missing: {_listed(absent)}"
         if connected:
             said += f"; connected, but without a registered Ray node: {_listed(connected)}"
-        if cluster.min_instances is None or present < cluster.min_instances or self._instance.name in missing:
+        # A head that only coordinates would wait for ever for somebody to work.
+        needed = max(cluster.min_instances or len(self._hosts), 2 if cluster.coordinator_only else 1)
+        if present < needed or self._instance.name in missing:
             raise ClusterNotFormed(said)
         remark(f"{said}; going on, as min_instances={cluster.min_instances} says")
 
@@ -273,14 +275,18 @@ class Head:
         self._restarting.pop(host, None)
         emit(State(name="lost", host=host, detail=reason))
         cluster = self._instance.cluster
-        left = len(self._hosts) - len(self._gone)
+        left = [other for other in self._hosts if other not in self._gone]
         if self._formed:
             fatal = cluster.on_instance_loss == "fail"
+            # Of those that had not joined in time, only those that came later work.
+            left = [other for other in left if other == self._instance.name or other in self._control.joined]
         else:
-            fatal = left < (cluster.min_instances or len(self._hosts))
+            fatal = len(left) < (cluster.min_instances or len(self._hosts))
         if fatal:
             raise InstanceLost(f"{host} lost: {reason}")
-        remark(f"{host} lost: {reason}; going on with {left} instances, as the request says")
+        if cluster.coordinator_only and len(left) < 2:
+            raise InstanceLost(f"{host} lost: {reason}; no instance is left to work, because the head only coordinates")
+        remark(f"{host} lost: {reason}; going on with {len(left)} instances, as the request says")
 
     def _emit_joined(self, host: str) -> None:
         count = 1 + len(self._control.joined)

@@ -167,6 +167,25 @@ def test_a_job_goes_on_without_a_lost_worker_if_the_request_says_so(tmp_path):
         assert [state.host for state in cluster.states() if state.name == "lost"] == ["algo-3"]
 
 
+def test_a_head_that_only_coordinates_does_not_go_on_alone(tmp_path):
+    job = request(3, coordinator_only=True, on_instance_loss="continue")
+    with Cluster(tmp_path, job, driver=SLEEPER) as cluster:
+        cluster.start().wait_for("user code runs")
+        cluster.signal(signal.SIGKILL, "algo-2")
+        cluster.wait_for("algo-2 lost: closed its connection; going on with 2 instances")
+        cluster.signal(signal.SIGKILL, "algo-3")
+        assert cluster.wait(10)["algo-1"] == 1
+        assert cluster.failure("algo-1") == (
+            "algo-3 lost: closed its connection; no instance is left to work, because the head only coordinates"
+        )
+
+
+def test_a_head_that_only_coordinates_does_not_begin_alone(tmp_path):
+    with Cluster(tmp_path, request(2, coordinator_only=True, min_instances=1, join_timeout_s=1.5)) as cluster:
+        assert cluster.start("algo-1").wait() == {"algo-1": 1}
+        assert cluster.failure("algo-1") == "1 of 2 instances joined within 1.5 s; missing: algo-2"
+
+
 def test_a_dead_ray_node_of_a_worker_is_restarted_and_rejoins(tmp_path):
     with Cluster(tmp_path, request(2), driver=SLEEPER) as cluster:
         cluster.start().wait_for("user code runs")
