@@ -25,7 +25,7 @@ from raysm.contract.store import replacing
 from raysm.errors import NoRoom
 from raysm.workloads.blocks import TileBlock
 
-__all__ = ["ArrayFile", "check_room", "move", "regroup", "sha256_of", "write_parquet"]
+__all__ = ["ArrayFile", "check_room", "free_bytes", "move", "regroup", "sha256_of", "write_parquet"]
 
 SPARE_BYTES = 16 << 20
 """Left free on every disk that is written to."""
@@ -33,9 +33,12 @@ SPARE_BYTES = 16 << 20
 CHUNK_BYTES = 8 << 20
 
 
-def check_room(
-    needs: Iterable[tuple[Path, int]], free: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free
-) -> None:
+def free_bytes(folder: Path) -> int:
+    """Return what is free on the disk of ``folder``."""
+    return shutil.disk_usage(folder).free
+
+
+def check_room(needs: Iterable[tuple[Path, int]], free: Callable[[Path], int] = free_bytes) -> None:
     """Check that the disks have room for (folder, bytes); folders on one disk share its room.
 
     Raises:

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from raysm.contract.store import replacing
 from raysm.errors import NoRoom
 
-__all__ = ["BlockRecord", "Buffers"]
+__all__ = ["BlockRecord", "Buffers", "occupied_bytes"]
 
 V = TypeVar("V")
 
@@ -36,6 +36,11 @@ MAPPED_BYTES = 1 << 20
 
 def _pickled(value: Any) -> Buffers:
     return [pickle.dumps(value, protocol=5)]
+
+
+def occupied_bytes(folder: Path) -> int:
+    """Return what the files below ``folder`` occupy of the disk; 0 where it is not there."""
+    return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
 
 
 class BlockRecord(Generic[V]):

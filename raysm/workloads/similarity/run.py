@@ -6,6 +6,7 @@ Phases: ``load`` (every instance maps its matrix, or converts it once), ``prepar
 
 import math
 import platform
+import resource
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +34,7 @@ from raysm.workloads.announce import Announce, Pace
 from raysm.workloads.blocks import RowBlock, TileBlock, map_blocks, row_blocks, task_slots
 from raysm.workloads.gather import ArrayFile, check_room, move, sha256_of
 from raysm.workloads.record import BlockRecord
-from raysm.workloads.similarity import full, output, threshold, topk
+from raysm.workloads.similarity import full, output, sizes, threshold, topk
 from raysm.workloads.similarity.context import Context, Source, peak_memory_bytes, tile_rows
 from raysm.workloads.similarity.matrix import Matrix, digest
 from raysm.workloads.similarity.npy import header
@@ -44,12 +45,6 @@ __all__ = ["Folders", "run"]
 
 MAX_ROWS = 1 << 32
 """Indices travel as 32 bits; N * N scores of more rows are beyond any cluster."""
-
-PART_BYTES = 32 << 20
-"""Largest result of one task."""
-
-TILE_SIDE = 2048
-"""Rows and columns of a tile in the modes that hand back tiles: at most 8 bytes for each of its entries travel."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,6 +104,7 @@ def run(workload: Similarity, *, job: str, source: Source, folders: Folders, ann
         BlockFailed: A block failed on every attempt.
     """
     announce(State(name="running"))
+    _allow_files()
     begin = time.perf_counter()
     matrix = _load(source)
     context = Context(
@@ -138,6 +134,14 @@ def run(workload: Similarity, *, job: str, source: Source, folders: Folders, ann
     for host, peak in sorted(work.peaks.items()):
         announce(Metric(name="peak_memory_bytes", value=float(peak), host=host))
     return _manifest(work, job, files)
+
+
+def _allow_files() -> None:
+    """Raise the soft limit of open files to the hard one: each mapped file of the matrix, or large part, is one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # macOS names no limit and grants none that is not named.
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _load(source: Source) -> Matrix:
@@ -179,19 +183,7 @@ def _check(work: _Run) -> None:
         raise InvalidInput(f"top_k={k} is more than the {rows - 1} other rows of a matrix of {rows}; ask for fewer")
     if rows > MAX_ROWS:
         raise InvalidInput(f"the matrix has {rows} rows; at most {MAX_ROWS} can be compared with each other")
-    result, records = work.folders.result, work.folders.records
-    if k is not None:
-        ids = 16 * rows if work.matrix.id_files else 0
-        check_room([(records, rows * k * 8), (result, rows * (12 * k + 8) + ids)])
-    elif work.workload.full:
-        size = rows * rows * np.dtype(work.workload.dtype).itemsize
-        check_room([(records, size)] if _same_disk(result, records) else [(records, size), (result, size)])
-
-
-def _same_disk(first: Path, second: Path) -> bool:
-    for folder in (first, second):
-        folder.mkdir(parents=True, exist_ok=True)
-    return first.stat().st_dev == second.stat().st_dev
+    sizes.check_result_room(work.workload, work.matrix, work.folders.result, work.folders.records)
 
 
 def _norms_block(context: Context, block: RowBlock) -> dict[str, NDArray[Any]]:
@@ -234,11 +226,14 @@ def _prepare(work: _Run) -> Context:
     )
 
 
-def _record(work: _Run, kind: str, block_rows: int) -> BlockRecord[Part]:
-    asked = to_json(work.workload) | {"block_rows": block_rows}
-    depends_on = {"format": 1, "kind": kind, "workload": asked, "matrix": work.sha256, "raysm": raysm.__version__}
-    depends_on |= {"rows": work.matrix.rows, "columns": work.matrix.columns}
-    return BlockRecord(work.folders.records, depends_on, encode=encode_part, decode=decode_part)
+def _depends_on(work: _Run, kind: str) -> dict[str, Any]:
+    # Of the block size, what was asked for: where nothing was, the record itself keeps the size that was chosen.
+    depends_on = {"format": 2, "kind": kind, "workload": to_json(work.workload), "matrix": work.sha256}
+    return depends_on | {"rows": work.matrix.rows, "columns": work.matrix.columns, "raysm": raysm.__version__}
+
+
+def _record(work: _Run, kind: str) -> BlockRecord[Part]:
+    return BlockRecord(work.folders.records, _depends_on(work, kind), encode=encode_part, decode=decode_part)
 
 
 def _compute(
@@ -261,11 +256,8 @@ def _compute(
 
 def _top_k(work: _Run, k: int) -> tuple[ResultFile, ...]:
     rows = work.matrix.rows
-    share = math.ceil(rows / (4 * task_slots()))
-    most = min(tile_rows(work.matrix.columns), max(1, PART_BYTES // (8 * k)))
-    size = work.workload.block_rows or max(1, min(most, max(share, 256)))
-    blocks = row_blocks(rows, size)
-    record = _record(work, "topk", size)
+    record = _record(work, "topk")
+    blocks = row_blocks(rows, sizes.top_k_rows(work.workload, k, work.matrix, record))
     for _ in _compute(work, partial(_topk_arrays, k), blocks, rows, record=record):
         pass
     with _gathering(work) as pace:
@@ -278,18 +270,11 @@ def _topk_arrays(k: int, context: Context, block: RowBlock) -> dict[str, NDArray
     return {"keys": topk.topk_block(context, k, block)}
 
 
-def _side(work: _Run) -> int:
-    share = math.ceil(work.matrix.rows / math.ceil(math.sqrt(4 * task_slots())))
-    chosen = work.workload.block_rows or max(share, 256)
-    return min(chosen, tile_rows(work.matrix.columns, TILE_SIDE))
-
-
 def _threshold(work: _Run, least: np.float32) -> tuple[ResultFile, ...]:
-    side = _side(work)
-    cuts = row_blocks(work.matrix.rows, side)
+    record = _record(work, "threshold")
+    cuts = row_blocks(work.matrix.rows, sizes.side(work.workload, work.matrix, record))
     stripes = [[TileBlock(rows, columns) for columns in cuts[at:]] for at, rows in enumerate(cuts)]
     blocks = [tile for stripe in stripes for tile in stripe]
-    record = _record(work, "threshold", side)
     for _ in _compute(work, partial(_threshold_arrays, least), blocks, sum(map(_area, blocks)), record=record):
         pass
     # A pair takes 8 bytes in a part and at most 20 in the table.
@@ -311,15 +296,14 @@ def _area(block: RowBlock | TileBlock) -> int:
 
 def _full(work: _Run) -> tuple[ResultFile, ...]:
     rows, dtype = work.matrix.rows, np.dtype(work.workload.dtype)
-    side = _side(work)
-    cuts = row_blocks(rows, side)
-    tiles = [TileBlock(above, beside) for above in cuts for beside in cuts]
     record: BlockRecord[str] = BlockRecord(
         work.folders.records,
-        {"strips": _record_key(work, side)},
+        _depends_on(work, "full"),
         encode=lambda digest: [digest.encode()],
         decode=lambda data: bytes(data).decode(),
     )
+    cuts = row_blocks(rows, sizes.side(work.workload, work.matrix, record))
+    tiles = [TileBlock(above, beside) for above in cuts for beside in cuts]
     array = ArrayFile(record.folder / "array", header((rows, rows), dtype), rows, rows, dtype)
     try:
         missing = [tile for tile in tiles if tile not in record or not array.holds(tile, record.load(tile))]
@@ -347,10 +331,6 @@ def _full(work: _Run) -> tuple[ResultFile, ...]:
 
 def _full_arrays(dtype: Any, context: Context, block: TileBlock) -> dict[str, NDArray[Any]]:
     return {"scores": full.full_block(context, dtype, block)}
-
-
-def _record_key(work: _Run, side: int) -> str:
-    return f"{to_json(work.workload)} {side} {work.sha256} {work.matrix.rows} {raysm.__version__}"
 
 
 @contextmanager

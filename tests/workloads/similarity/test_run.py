@@ -1,3 +1,5 @@
+import resource
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -157,3 +159,13 @@ def test_the_first_bad_row_of_the_whole_matrix_is_named(ray_here, tmp_path):
     rows[[250, 599], 3] = np.inf
     with pytest.raises(InvalidInput, match=r"row 250 of the matrix \(counted from 0\) holds NaN or infinity"):
         go(saved(rows, tmp_path), tmp_path, top_k=3)
+
+
+def test_as_many_files_may_be_open_as_the_system_allows(ray_here, tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, before[1]), before[1]))
+    try:
+        go(saved(ROWS, tmp_path), tmp_path, top_k=1)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
