@@ -54,6 +54,13 @@ def _missing_id(path: Path, id_column: str, names: tuple[str, ...]) -> InvalidIn
     return InvalidInput(f"{path.name} has no column {id_column!r} for id_column; its columns are {shown}")
 
 
+def _no_second_id(path: Path, id_column: str | None, names: tuple[str, ...]) -> None:
+    if id_column is not None and names.count(id_column) > 1:
+        raise InvalidInput(
+            f"{path.name} has {names.count(id_column)} columns {id_column!r} (id_column); rename all but one"
+        )
+
+
 def _text(path: Path) -> TextIO:
     if path.name.endswith(".gz"):
         return cast(TextIO, gzip.open(path, "rt", encoding="utf-8-sig", newline=""))
@@ -88,6 +95,7 @@ def csv_table(path: Path, id_column: str | None) -> Table:
             raise InvalidInput(f"{path.name} has no header line, so no column is named {id_column!r} (id_column)")
         if id_column not in names:
             raise _missing_id(path, id_column, names)
+        _no_second_id(path, id_column, names)
     columns = len(names) - (id_column is not None)
     if columns == 0:
         raise InvalidInput(f"{path.name} has no column of numbers beside id_column={id_column!r}")
@@ -176,6 +184,7 @@ def parquet_table(path: Path, id_column: str | None) -> Table:
     names = tuple(schema.names)
     if id_column is not None and id_column not in names:
         raise _missing_id(path, id_column, names)
+    _no_second_id(path, id_column, names)
     fields = [field for field in schema if field.name != id_column]
     if not fields:
         raise InvalidInput(f"{path.name} has no column of numbers beside id_column={id_column!r}")
@@ -205,7 +214,9 @@ def read_parquet(path: Path, id_column: str | None) -> Iterator[Batch]:
     """
     table = parquet_table(path, id_column)
     width = table.columns or 1024
-    names = [name for name in table.names if name != id_column]
+    # By position: two columns may have one name.
+    wanted = [i for i, name in enumerate(table.names) if name != id_column]
+    names = [table.names[i] for i in wanted]
     done, length = 0, table.columns if table.nested else None
     try:
         with pq.ParquetFile(path, pre_buffer=False) as file:
@@ -214,8 +225,8 @@ def read_parquet(path: Path, id_column: str | None) -> Iterator[Batch]:
             ):
                 if not batch.num_rows:
                     continue
-                columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
-                ids = None if id_column is None else batch.column(batch.schema.get_field_index(id_column))
+                columns = [batch.column(i) for i in wanted]
+                ids = None if id_column is None else batch.column(table.names.index(id_column))
                 for name, column in [*zip(names, columns, strict=True), (id_column, ids)]:
                     _check_nulls(path, name, column, done)
                 if table.nested:

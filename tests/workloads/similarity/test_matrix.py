@@ -27,6 +27,14 @@ def csv_text(rows, header=None):
     return "\n".join(([header] if header else []) + lines) + "\n"
 
 
+def test_parquet_columns_of_one_name_are_each_read(tmp_path):
+    columns = [pa.array(ROWS[:, i]) for i in range(4)]
+    pq.write_table(pa.Table.from_arrays(columns, names=["a", "b", "a", "b"]), tmp_path / "m.parquet")
+    assert np.array_equal(all_rows(opened(tmp_path / "m.parquet", tmp_path)), ROWS)
+    with pytest.raises(InvalidInput, match=r"m.parquet has 2 columns 'a' \(id_column\); rename all but one"):
+        opened(tmp_path / "m.parquet", tmp_path / "other", "a")
+
+
 def as_npy(path):
     np.save(path.with_suffix(".npy"), ROWS)
     return path.with_suffix(".npy")
