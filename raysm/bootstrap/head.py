@@ -91,6 +91,7 @@ class Head:
         self._restarting: dict[str, str] = {}
         self._gcs_answers = False
         self._formed = False
+        self._without: frozenset[str] = frozenset()
 
     def stop(self) -> None:
         """Ask for a stop: user code gets its grace."""
@@ -177,6 +178,7 @@ class Head:
                 break
             self._take(event)
         self._formed = True
+        self._without = frozenset(host for host in self._hosts if not self._is_in(host))
         if self._registry:
             self._registry.stop()
         dashboard = await self._dashboard()
@@ -277,7 +279,7 @@ class Head:
         cluster = self._instance.cluster
         left = [other for other in self._hosts if other not in self._gone]
         if self._formed:
-            fatal = cluster.on_instance_loss == "fail"
+            fatal = cluster.on_instance_loss == "fail" and host not in self._without
             # Of those that had not joined in time, only those that came later work.
             left = [other for other in left if other == self._instance.name or other in self._control.joined]
         else:

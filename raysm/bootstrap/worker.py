@@ -127,11 +127,14 @@ class Worker:
     def _take_timeout(self) -> Ending:
         if self._stop_at is not None and time.monotonic() >= self._stop_at:
             return Ending(STOPPED, stopped=True)
-        timeout_s = self._instance.cluster.join_timeout_s
-        raise ClusterNotFormed(
-            f"{self._instance.name} did not join the head {self._instance.head} within {timeout_s:g} s:"
-            f" {self._waits_for}"
-        )
+        cluster = self._instance.cluster
+        said = f"{self._instance.name} did not join the head {self._instance.head} within {cluster.join_timeout_s:g} s:"
+        said += f" {self._waits_for}"
+        if cluster.min_instances is None:
+            raise ClusterNotFormed(said)
+        # Whether the job goes on without this instance is the head's to say, and one that fails would fail it.
+        remark(f"{said}; leaving it to the others, as min_instances={cluster.min_instances} says")
+        return Ending(0)
 
     def _take(self, event: _Event) -> Ending | None:
         """Handle what happened; return the ending if that is what it means."""

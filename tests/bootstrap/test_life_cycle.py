@@ -119,6 +119,23 @@ def test_a_worker_whose_head_never_comes_says_why_at_the_deadline(tmp_path):
         assert reason.startswith("algo-2 did not join the head algo-1 within 1.5 s: algo-1 refuses connections on port")
 
 
+def test_a_worker_that_cannot_join_does_not_fail_a_job_that_may_go_on_without_it(tmp_path):
+    with Cluster(tmp_path, request(2, join_timeout_s=1.5, min_instances=1)) as cluster:
+        assert cluster.start("algo-2").wait() == {"algo-2": 0}
+        assert cluster.failure("algo-2") is None
+        assert "algo-2 did not join the head algo-1 within 1.5 s: algo-1 refuses connections" in cluster.log("algo-2")
+
+
+def test_the_loss_of_an_instance_without_which_the_job_began_does_not_fail_it(tmp_path):
+    driver = SLEEPER.replace("time.sleep(60)", "time.sleep(2)")
+    with Cluster(tmp_path, request(2, join_timeout_s=2.5, min_instances=1), driver=driver) as cluster:
+        (cluster.folder / "algo-2.unregistered").touch()
+        cluster.start().wait_for("user code runs")
+        cluster.signal(signal.SIGKILL, "algo-2")
+        assert cluster.wait() == {"algo-1": 0, "algo-2": -9}
+        assert "algo-2 lost: closed its connection; going on with 1 instances" in cluster.log("algo-1")
+
+
 def test_a_worker_knows_within_five_seconds_that_the_head_was_killed(tmp_path):
     with Cluster(tmp_path, request(2), driver=SLEEPER) as cluster:
         cluster.start().wait_for("user code runs")
