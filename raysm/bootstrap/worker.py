@@ -114,18 +114,19 @@ class Worker:
 
     async def _next(self) -> _Event | None:
         """Return what happens next; None at a deadline."""
-        limits = [self._stop_at] if self._stop_at is not None else []
-        if self._node is None:
-            limits.append(self._deadline)
-        if not limits:
+        limit = self._stop_at
+        # Who is to stop need not join any more.
+        if limit is None and self._node is None:
+            limit = self._deadline
+        if limit is None:
             return await self._events.get()
         try:
-            return await asyncio.wait_for(self._events.get(), max(0.0, min(limits) - time.monotonic()))
+            return await asyncio.wait_for(self._events.get(), max(0.0, limit - time.monotonic()))
         except asyncio.TimeoutError:
             return None
 
     def _take_timeout(self) -> Ending:
-        if self._stop_at is not None and time.monotonic() >= self._stop_at:
+        if self._stop_at is not None:
             return Ending(STOPPED, stopped=True)
         cluster = self._instance.cluster
         said = f"{self._instance.name} did not join the head {self._instance.head} within {cluster.join_timeout_s:g} s:"

@@ -305,6 +305,18 @@ def test_a_stop_of_a_worker_that_has_not_joined_ends_it_at_once(tmp_path):
         assert cluster.wait()["algo-2"] in (143, -signal.SIGTERM)
 
 
+def test_a_worker_that_is_to_stop_does_not_fail_because_it_never_joined(tmp_path):
+    with Cluster(tmp_path, request(2, join_timeout_s=4, grace_s=1.0)) as cluster:
+        (cluster.folder / "algo-1.deaf").touch()
+        cluster.start("algo-2")
+        time.sleep(1.5)  # so that its deadline comes before the head's
+        cluster.start("algo-1").wait_for('"count": 2')
+        cluster.signal(signal.SIGTERM, "algo-2")
+        assert cluster.wait() == {"algo-1": 1, "algo-2": 0}
+        assert cluster.failure("algo-1").startswith("0 of 2 instances joined within 4 s")
+        assert cluster.failure("algo-2") is None
+
+
 def test_another_token_is_refused_with_a_clear_reason(tmp_path):
     with Cluster(tmp_path, request(2)) as cluster, Cluster(tmp_path / "other", request(2)) as other:
         other.ports = cluster.ports

@@ -2,7 +2,8 @@
 
 ``fake_ray.py FOLDER ray start --block ...`` listens on the GCS port if it is the head's, and stands in FOLDER under
 its host's name while it lives. ``fake_ray.py FOLDER registry IP:port`` says who stands there. A file ``HOST.broken``
-in FOLDER makes that host's node end at once, with the words that Ray has for it.
+in FOLDER makes that host's node end at once, with the words that Ray has for it; ``HOST.deaf`` makes a head's GCS
+answer nobody.
 """
 
 import json
@@ -27,7 +28,8 @@ def ray(folder):
             "Some Ray subprocesses exited unexpectedly:\n  raylet [exit code=-9]\nRemaining processes will be killed."
         )
         sys.exit(1)
-    server = socket.create_server(("127.0.0.1", int(option("port")))) if "--head" in sys.argv else None
+    listens = "--head" in sys.argv and not (folder / f"{host}.deaf").exists()
+    server = socket.create_server(("127.0.0.1", int(option("port")))) if listens else None
     entry = folder / f"{host}.node"
 
     def end(*_):
