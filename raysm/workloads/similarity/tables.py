@@ -55,10 +55,9 @@ def _missing_id(path: Path, id_column: str, names: tuple[str, ...]) -> InvalidIn
 
 
 def _no_second_id(path: Path, id_column: str | None, names: tuple[str, ...]) -> None:
-    if id_column is not None and names.count(id_column) > 1:
-        raise InvalidInput(
-            f"{path.name} has {names.count(id_column)} columns {id_column!r} (id_column); rename all but one"
-        )
+    count = 0 if id_column is None else names.count(id_column)
+    if count > 1:
+        raise InvalidInput(f"{path.name} has {count} columns {id_column!r} (id_column); rename all but one")
 
 
 def _text(path: Path) -> TextIO:
@@ -78,6 +77,8 @@ def _is_number(text: str) -> bool:
 def csv_table(path: Path, id_column: str | None) -> Table:
     """Read the first line: a header, unless all its fields are numbers.
 
+    A first line of exactly 0,1,…,D-1, D > 1, is a header too: pandas' ``to_csv(index=False)`` of an array writes it.
+
     Raises:
         InvalidInput: The file is empty or no text, or lacks the id column.
     """
@@ -88,7 +89,8 @@ def csv_table(path: Path, id_column: str | None) -> Table:
         raise InvalidInput(f"{path.name} cannot be read as CSV: {error}") from error
     if not first:
         raise InvalidInput(f"{path.name} is empty; a CSV has one row of numbers on each line")
-    has_header = not all(map(_is_number, first))
+    counted = len(first) > 1 and first == [str(i) for i in range(len(first))]
+    has_header = counted or not all(map(_is_number, first))
     names = tuple(name.strip() for name in first) if has_header else tuple(f"column {i}" for i in range(len(first)))
     if id_column is not None:
         if not has_header:

@@ -27,14 +27,6 @@ def csv_text(rows, header=None):
     return "\n".join(([header] if header else []) + lines) + "\n"
 
 
-def test_parquet_columns_of_one_name_are_each_read(tmp_path):
-    columns = [pa.array(ROWS[:, i]) for i in range(4)]
-    pq.write_table(pa.Table.from_arrays(columns, names=["a", "b", "a", "b"]), tmp_path / "m.parquet")
-    assert np.array_equal(all_rows(opened(tmp_path / "m.parquet", tmp_path)), ROWS)
-    with pytest.raises(InvalidInput, match=r"m.parquet has 2 columns 'a' \(id_column\); rename all but one"):
-        opened(tmp_path / "m.parquet", tmp_path / "other", "a")
-
-
 def as_npy(path):
     np.save(path.with_suffix(".npy"), ROWS)
     return path.with_suffix(".npy")
@@ -380,3 +372,18 @@ def test_a_long_csv_streams_in_several_batches(tmp_path):
     (tmp_path / "m.csv").write_text(lines + "\n" + ",".join(["oops"] * 25) + "\n")
     with pytest.raises(InvalidInput, match="row 120000: 'oops' is no number"):
         opened(tmp_path / "m.csv", tmp_path)
+
+
+def test_parquet_columns_of_one_name_are_each_read(tmp_path):
+    columns = [pa.array(ROWS[:, i]) for i in range(4)]
+    pq.write_table(pa.Table.from_arrays(columns, names=["a", "b", "a", "b"]), tmp_path / "m.parquet")
+    assert np.array_equal(all_rows(opened(tmp_path / "m.parquet", tmp_path)), ROWS)
+    with pytest.raises(InvalidInput, match=r"m.parquet has 2 columns 'a' \(id_column\); rename all but one"):
+        opened(tmp_path / "m.parquet", tmp_path / "other", "a")
+
+
+def test_numbered_columns_are_a_header(tmp_path):
+    (tmp_path / "m.csv").write_text(csv_text(ROWS, "0,1,2,3"))
+    assert np.array_equal(all_rows(opened(tmp_path / "m.csv", tmp_path)), ROWS)
+    (tmp_path / "one.csv").write_text("0\n1\n")
+    assert opened(tmp_path / "one.csv", tmp_path).rows == 2
