@@ -237,6 +237,8 @@ def open_matrix(path: Path, scratch: Path, id_column: str | None = None) -> Matr
     parts: list[_Dense | _Sparse] = []
     id_files: list[Path] = []
     files = matrix_files(path)
+    if id_column is not None:
+        _check_ids(files, id_column)
     for _, file in files:
         if _suffix(file) == ".npy":
             _no_ids(file, id_column)
@@ -249,6 +251,22 @@ def open_matrix(path: Path, scratch: Path, id_column: str | None = None) -> Matr
         if id_column is not None:
             id_files.append(folder / IDS)
     return Matrix(parts, [name for name, _ in files], id_files)
+
+
+def _check_ids(files: list[tuple[str, Path]], id_column: str) -> None:
+    """Compare the types of the id columns, by the files' beginnings alone: the ids are written when all is computed."""
+    first: pa.DataType | None = None
+    for name, file in files:
+        if _suffix(file) in (".npy", ".npz"):
+            _no_ids(file, id_column)
+        reading = tables.parquet_table if _suffix(file) == ".parquet" else tables.csv_table
+        found = reading(file, id_column).ids
+        if first is not None and found != first:
+            raise InvalidInput(
+                f"the id column {id_column!r} of {name} is {found}, that of {files[0][0]} is {first} (a CSV's is "
+                "string); write all files with one type"
+            )
+        first = found
 
 
 def _open_converted(folder: Path) -> _Dense | _Sparse:

@@ -47,6 +47,8 @@ class Table:
     """The first line names the columns (CSV)."""
     nested: bool = False
     """One list column holds the whole row (Parquet)."""
+    ids: pa.DataType | None = None
+    """Type of the ids, where an id column was named."""
 
 
 def _missing_id(path: Path, id_column: str, names: tuple[str, ...]) -> InvalidInput:
@@ -101,7 +103,8 @@ def csv_table(path: Path, id_column: str | None) -> Table:
     columns = len(names) - (id_column is not None)
     if columns == 0:
         raise InvalidInput(f"{path.name} has no column of numbers beside id_column={id_column!r}")
-    return Table(rows=None, columns=columns, names=names, dtype=np.dtype(np.float64), header=has_header)
+    ids = None if id_column is None else pa.string()
+    return Table(rows=None, columns=columns, names=names, dtype=np.dtype(np.float64), header=has_header, ids=ids)
 
 
 def read_csv(path: Path, id_column: str | None) -> Iterator[Batch]:
@@ -201,7 +204,10 @@ def parquet_table(path: Path, id_column: str | None) -> Table:
             raise InvalidInput(f"{path.name}: column {field.name!r} holds {field.type}, no numbers{remedy}")
     kinds = [np.dtype((field.type.value_type if nested else field.type).to_pandas_dtype()) for field in fields]
     size = getattr(fields[0].type, "list_size", None) if nested else len(fields)
-    return Table(rows=rows, columns=size, names=names, dtype=np.result_type(*kinds), nested=nested)
+    ids = None if id_column is None else schema.field(id_column).type
+    if ids is not None and pa.types.is_dictionary(ids):
+        ids = ids.value_type
+    return Table(rows=rows, columns=size, names=names, dtype=np.result_type(*kinds), nested=nested, ids=ids)
 
 
 def _is_list(kind: pa.DataType) -> bool:

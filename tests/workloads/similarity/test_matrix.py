@@ -387,3 +387,18 @@ def test_numbered_columns_are_a_header(tmp_path):
     assert np.array_equal(all_rows(opened(tmp_path / "m.csv", tmp_path)), ROWS)
     (tmp_path / "one.csv").write_text("0\n1\n")
     assert opened(tmp_path / "one.csv", tmp_path).rows == 2
+
+
+@pytest.mark.parametrize("other", [pa.int32(), pa.large_string(), pa.string()])
+def test_ids_of_different_types_are_refused_before_any_file_is_converted(tmp_path, other):
+    folder = tmp_path / "matrix"
+    folder.mkdir()
+    for number, kind in enumerate([pa.string() if other == pa.large_string() else pa.int64(), other]):
+        ids = pa.array(["1", "2"]).cast(kind)
+        if kind == pa.string() and number:
+            (folder / "1.csv").write_text("id,x\n1,1\n2,1\n")
+        else:
+            pq.write_table(pa.table({"id": ids, "x": np.ones(2)}), folder / f"{number}.parquet")
+    with pytest.raises(InvalidInput, match=rf"the id column 'id' of 1\.\w+ is {other}, that of 0.parquet is "):
+        opened(folder, tmp_path, "id")
+    assert not (tmp_path / "scratch").exists()
