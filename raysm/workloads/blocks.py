@@ -8,7 +8,7 @@ value: memory depends on neither the number of blocks nor the speed of whoever c
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
@@ -28,8 +28,11 @@ V = TypeVar("V")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 """Ray colours its tracebacks, whoever reads them."""
 
+CHECK_S = 10.0
+"""How often it is asked which instances are there."""
+
 LOST_AFTER_S = 60.0
-"""How long the instance that a block is bound to may be away before the block is given up."""
+"""How long the instance that a block is bound to, or any that could run it, may be away before it is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,8 @@ def map_blocks(
         BlockFailed: A block failed ``1 + retries`` times; the others are cancelled.
         InvalidRequest: No instance has the CPUs and GPUs of one task; or the function said so of its input, which is
             not tried again.
-        InstanceLost: The instance that a block is bound to went away and did not come back.
+        InstanceLost: The instance that a block is bound to, or every one that could run it, went away and did not
+            come back.
     """
     if retries < 0:
         raise InvalidRequest(f"map_blocks: retries must be at least 0, got {retries}")
@@ -134,8 +138,10 @@ def map_blocks(
     total = len(blocks) if isinstance(blocks, Sized) else None
     shipped = ray.put(function)
     task = ray.remote(max_retries=0, num_cpus=num_cpus, num_gpus=num_gpus)(_call)
+    presence = _Presence(num_cpus, num_gpus)
     done = 0
-    for block, value in _finish(task, shipped, iter(blocks), limit, 1 + retries, cast("_Record | None", record)):
+    kept = cast("_Record | None", record)
+    for block, value in _finish(task, shipped, iter(blocks), limit, 1 + retries, kept, presence):
         done += 1
         yield block, value
         del value  # The caller's is the only reference while the next value comes.
@@ -144,11 +150,17 @@ def map_blocks(
 
 
 def _finish(
-    task: Any, shipped: Any, waiting: Iterator[Any], limit: int, attempts: int, record: _Record | None
+    task: Any,
+    shipped: Any,
+    waiting: Iterator[Any],
+    limit: int,
+    attempts: int,
+    record: _Record | None,
+    presence: "_Presence",
 ) -> Iterator[tuple[Any, Any]]:
     running: dict[Any, _Running] = {}
     exhausted = False
-    presence = _Presence()
+    check_at = time.monotonic() + CHECK_S
     try:
         while True:
             while len(running) < limit and not exhausted:
@@ -162,9 +174,11 @@ def _finish(
             if not running:
                 return
             # Values stay where they were made until their turn: the head's object store holds one of them.
-            ready, _ = ray.wait(list(running), num_returns=1, timeout=10.0, fetch_local=False)
+            ready, _ = ray.wait(list(running), num_returns=1, timeout=CHECK_S, fetch_local=False)
+            if not ready or time.monotonic() >= check_at:
+                presence.check([entry.block for entry in running.values()], _alive(), time.monotonic())
+                check_at = time.monotonic() + CHECK_S
             if not ready:
-                presence.check([entry.block for entry in running.values()], _hosts(), time.monotonic())
                 continue
             entry = running.pop(ready[0])
             try:
@@ -211,11 +225,8 @@ def task_slots(num_cpus: float = 1.0, num_gpus: float = 0) -> int:
     Raises:
         InvalidRequest: None.
     """
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    at_once = 0
-    for resources in nodes:
-        fits = [resources.get(name, 0) / need for name, need in (("CPU", num_cpus), ("GPU", num_gpus)) if need > 0]
-        at_once += math.floor(min(fits, default=1.0) + 1e-9)
+    nodes = [node["Resources"] for node in _alive()]
+    at_once = _at_once(nodes, num_cpus, num_gpus)
     if at_once == 0:
         most = max((node.get("CPU", 0) for node in nodes), default=0), max((n.get("GPU", 0) for n in nodes), default=0)
         raise InvalidRequest(
@@ -225,17 +236,38 @@ def task_slots(num_cpus: float = 1.0, num_gpus: float = 0) -> int:
     return at_once
 
 
-def _hosts() -> set[str]:
-    return {node["Labels"].get(LABEL_HOST, "") for node in ray.nodes() if node["Alive"]}
+def _at_once(nodes: Iterable[Mapping[str, float]], num_cpus: float, num_gpus: float) -> int:
+    """Return how many tasks of that size run at once on nodes of these resources."""
+    at_once = 0
+    for resources in nodes:
+        fits = [resources.get(name, 0) / need for name, need in (("CPU", num_cpus), ("GPU", num_gpus)) if need > 0]
+        at_once += math.floor(min(fits, default=1.0) + 1e-9)
+    return at_once
+
+
+def _alive() -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
 
 
 class _Presence:
-    """Since when an instance that a block is bound to has been away."""
+    """Since when an instance that a block is bound to, or every one that could run a task, has been away."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_cpus: float, num_gpus: float) -> None:
+        self._task = num_cpus, num_gpus
         self._since: dict[str, float] = {}
+        self._nowhere_since: float | None = None
 
-    def check(self, blocks: Iterable[Any], alive: set[str], now_s: float) -> None:
+    def check(self, blocks: Iterable[Any], nodes: Sequence[Mapping[str, Any]], now_s: float) -> None:
+        if _at_once((node["Resources"] for node in nodes), *self._task):
+            self._nowhere_since = None
+        elif self._nowhere_since is None:
+            self._nowhere_since = now_s
+        elif now_s - self._nowhere_since > LOST_AFTER_S:
+            raise InstanceLost(
+                f"for {now_s - self._nowhere_since:.0f} s no instance has been there that can run a task of "
+                f"num_cpus={self._task[0]:g} and num_gpus={self._task[1]:g}: all that could went away"
+            )
+        alive = {node["Labels"].get(LABEL_HOST, "") for node in nodes}
         bound = {block.host: block for block in blocks if getattr(block, "host", None) is not None}
         self._since = {host: self._since.get(host, now_s) for host in bound if host not in alive}
         for host, since in self._since.items():

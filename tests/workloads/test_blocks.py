@@ -6,6 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from raysm.contract.names import LABEL_HOST
 from raysm.errors import BlockFailed, InstanceLost, InvalidInput, InvalidRequest
 from raysm.workloads.blocks import FileBlock, RowBlock, TileBlock, _Presence, map_blocks, row_blocks, task_slots
 from raysm.workloads.record import BlockRecord
@@ -45,6 +46,10 @@ def first_fails_others_sleep(folder: Path, block: RowBlock) -> int:
     (folder / f"{os.getpid()}").touch()
     time.sleep(600)
     return 0
+
+
+def nodes(*hosts: str) -> list[dict[str, dict[str, object]]]:
+    return [{"Labels": {LABEL_HOST: host}, "Resources": {"CPU": 1.0}} for host in hosts]
 
 
 def test_row_blocks_cover_every_row_once():
@@ -175,13 +180,24 @@ def test_a_block_bound_to_an_instance_runs_there(ray_here):
 
 def test_a_block_whose_instance_stays_away_is_given_up():
     block = FileBlock(channel="images", name="a", size_bytes=0, host="algo-2")
-    presence = _Presence()
-    presence.check([block, RowBlock(0, 1)], {"algo-1"}, 0.0)
-    presence.check([block], {"algo-1", "algo-2"}, 50.0)
-    presence.check([block], {"algo-1"}, 100.0)
-    presence.check([block], {"algo-1"}, 160.0)
+    presence = _Presence(1, 0)
+    presence.check([block, RowBlock(0, 1)], nodes("algo-1"), 0.0)
+    presence.check([block], nodes("algo-1", "algo-2"), 50.0)
+    presence.check([block], nodes("algo-1"), 100.0)
+    presence.check([block], nodes("algo-1"), 160.0)
     with pytest.raises(InstanceLost, match="algo-2 has been away for 61 s, and only it has file images/a on algo-2"):
-        presence.check([block], {"algo-1"}, 161.0)
+        presence.check([block], nodes("algo-1"), 161.0)
+
+
+def test_blocks_that_no_instance_is_left_to_run_are_given_up():
+    presence = _Presence(1, 0)
+    head = {"Labels": {LABEL_HOST: "algo-1"}, "Resources": {"memory": 1.0}}
+    presence.check([RowBlock(0, 1)], [head], 0.0)
+    presence.check([RowBlock(0, 1)], [head, *nodes("algo-2")], 50.0)
+    presence.check([RowBlock(0, 1)], [head], 100.0)
+    presence.check([RowBlock(0, 1)], [head], 160.0)
+    with pytest.raises(InstanceLost, match="for 61 s no instance .* num_cpus=1 and num_gpus=0: all that could went"):
+        presence.check([RowBlock(0, 1)], [head], 161.0)
 
 
 def threads(block: RowBlock) -> str | None:
