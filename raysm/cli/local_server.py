@@ -69,9 +69,16 @@ def _for_others(url: str, folder: Path) -> dict[str, str]:
 def _down(record: ServerRecord | None) -> bool:
     if record is None:
         return False
-    os.kill(record.pid, signal.SIGTERM)
+    try:
+        os.kill(record.pid, signal.SIGTERM)
+    except ProcessLookupError:  # it ended by itself meanwhile
+        return False
+    except PermissionError as error:
+        raise ServiceError(
+            f"the embedded SageMaker (pid {record.pid}) belongs to another user, who alone can end it"
+        ) from error
     deadline_s = time.monotonic() + END_S
-    while endpoint.answering(home()) is not None or ServerRecord.read(home()) is not None:
+    while endpoint.is_locked(home()):
         if time.monotonic() > deadline_s:
             raise ServiceError(f"the embedded SageMaker (pid {record.pid}) did not end within {END_S:.0f} s")
         time.sleep(0.05)

@@ -7,6 +7,7 @@ one that won its lock.
 import atexit
 import http.client
 import importlib.util
+import json
 import subprocess
 import sys
 import time
@@ -16,13 +17,19 @@ from raysm import __version__
 from raysm.contract.home import ServerRecord, lock_file, log_file
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
 
-__all__ = ["answering", "ensure"]
+__all__ = ["answering", "ensure", "is_locked"]
 
 START_S = 60.0
 """Seconds until a server that was started has to answer: a loaded machine imports slowly."""
 
+MOST_BYTES = 1 << 16
+"""Bytes that are read of what the server says of itself: on its port may be anybody."""
+
 NEEDS = ("moto", "flask", "psutil")
 """Packages of the extra ``local`` without which the server does not start."""
+
+LOST = "runs already"
+"""What a server says that ends at its start because another one holds the lock."""
 
 _started: list["subprocess.Popen[bytes]"] = []
 """Servers that this process started: kept so that they are reaped when they end."""
@@ -64,17 +71,21 @@ def ensure(home: Path, *, command: tuple[str, ...] = (sys.executable, "-m", "ray
 
 
 def answering(home: Path) -> ServerRecord | None:
-    """Return the record of the server of ``home`` if it answers."""
+    """Return the record of the server of ``home`` if it is that very server that answers."""
     record = ServerRecord.read(home)
-    return record if record is not None and _answers(record.port) else None
+    # A killed server leaves its record behind, and its port may be another's by now: the lock lives as long as it does.
+    # Asked last, because whoever asks shares the lock for a moment, in which no server can start.
+    return record if record is not None and _answers(record) and is_locked(home) else None
 
 
-def _answers(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5.0)
+def _answers(record: ServerRecord) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", record.port, timeout=5.0)
     try:
         connection.request("GET", "/raysm/status")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
+        answer = connection.getresponse()
+        said = json.loads(answer.read(MOST_BYTES))
+        return answer.status == 200 and (said["pid"], said["started_s"]) == (record.pid, record.started_s)
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):  # another server: it may say anything
         return False
     finally:
         connection.close()
@@ -89,25 +100,20 @@ def _start(home: Path, command: tuple[str, ...]) -> ServerRecord:
         raise InvalidRequest(
             f"the home {home} cannot be used: {error.strerror}; name another one by RAYSM_HOME or Local(home=…)"
         ) from error
-    _started[:] = [process for process in _started if process.poll() is None]
-    with log.open("ab") as output:
-        begin = output.tell()
-        process = subprocess.Popen(
-            [*command, "--home", str(home)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,  # Ctrl-C in this terminal is not meant for it
-        )
-    _started.append(process)
-    deadline_s = time.monotonic() + START_S
+    deadline_s, had_rival = time.monotonic() + START_S, is_locked(home)
+    begin, process = _launch(home, command, log)
     while time.monotonic() < deadline_s:
         # Asked before the record is read: one that lost the race ends, and the winner's record is there or comes soon.
         ended = process.poll() is not None
         found = answering(home)
         if found is not None:
             return found
-        if ended and not _is_locked(home):
+        if ended and is_locked(home):
+            had_rival = True
+        elif ended and (had_rival or LOST in _tail(log, begin)):
+            # It met a server that was just ending, and that has ended now.
+            (begin, process), had_rival = _launch(home, command, log), False
+        elif ended:
             raise ServiceError(
                 f"the embedded SageMaker ended at its start with {process.returncode}; its log {log} says:\n"
                 f"{_tail(log, begin)}"
@@ -118,7 +124,25 @@ def _start(home: Path, command: tuple[str, ...]) -> ServerRecord:
     )
 
 
-def _is_locked(home: Path) -> bool:
+def _launch(home: Path, command: tuple[str, ...], log: Path) -> "tuple[int, subprocess.Popen[bytes]]":
+    """Start a server; return where its part of the log begins, and its process."""
+    _started[:] = [process for process in _started if process.poll() is None]
+    with log.open("ab") as output:
+        begin = output.tell()
+        process = subprocess.Popen(
+            [*command, "--home", str(home)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            # -m puts this folder first on sys.path: the caller's may hold a flask.py that is not meant.
+            cwd=home,
+            start_new_session=True,  # Ctrl-C in this terminal is not meant for it
+        )
+    _started.append(process)
+    return begin, process
+
+
+def is_locked(home: Path) -> bool:
     """Whether some server lives: one that lost the race has ended, while the other one is still coming up."""
     try:
         import fcntl

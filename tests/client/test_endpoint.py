@@ -1,22 +1,25 @@
 """Finding and starting a server, with stand-ins for it: tests/local has the real one."""
 
 import concurrent.futures
+import dataclasses
+import fcntl
 import os
 import signal
 import sys
 import textwrap
+import time
 
 import pytest
 
 from raysm import __version__
 from raysm.client import endpoint
 from raysm.client.service import Service
-from raysm.contract.home import ServerRecord
+from raysm.contract.home import ServerRecord, lock_file, log_file
 from raysm.errors import ServiceError
 from raysm.request import Local
 
 STAND_IN = """
-    import fcntl, http.server, os, sys, time
+    import fcntl, http.server, json, os, sys, time
     from pathlib import Path
     from raysm.contract.home import ServerRecord, lock_file
 
@@ -32,12 +35,13 @@ STAND_IN = """
         def do_GET(self):
             self.send_response(200)
             self.end_headers()
+            self.wfile.write(json.dumps({"pid": os.getpid(), "started_s": started_s}).encode())
 
     server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
     with (home / "starts").open("a") as file:
         file.write("x")
-    version = sys.argv[1]
-    record = ServerRecord(pid=os.getpid(), port=server.server_port, started_s=time.time(), version=version)
+    version, started_s = sys.argv[1], time.time()
+    record = ServerRecord(pid=os.getpid(), port=server.server_port, started_s=started_s, version=version)
     record.write(home)
     server.serve_forever()
 """
@@ -80,6 +84,39 @@ def test_the_record_of_a_server_that_was_killed_is_not_believed(home):
     assert endpoint.ensure(home, command=stand_in()).startswith("http://127.0.0.1:")
     assert (home / "starts").read_text() == "xx"
     assert first
+
+
+def test_the_record_of_a_killed_server_is_not_believed_whoever_answers_on_its_port(home):
+    endpoint.ensure(home, command=stand_in())
+    record = ServerRecord.read(home)
+    dataclasses.replace(record, pid=record.pid + 1).write(home)
+    assert endpoint.answering(home) is None  # another process answers there
+    record.write(home)
+    assert endpoint.answering(home) == record
+    lock_file(home).unlink()
+    lock_file(home).touch()
+    assert endpoint.answering(home) is None  # nobody holds the lock
+
+
+def test_a_server_does_not_import_from_the_folder_of_its_caller(home, tmp_path, monkeypatch):
+    (tmp_path / "standin.py").write_text("raise SystemExit('imported from the caller')")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ServiceError, match="No module named standin"):
+        endpoint.ensure(home, command=(sys.executable, "-m", "standin"))
+
+
+def test_a_server_is_started_again_where_the_old_one_was_just_ending(home):
+    home.mkdir()
+    with lock_file(home).open("wb") as old:
+        fcntl.flock(old, fcntl.LOCK_EX)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            found = pool.submit(endpoint.ensure, home, command=stand_in())
+            deadline_s = time.monotonic() + 20
+            while "another one" not in (log_file(home).read_text() if log_file(home).exists() else ""):
+                assert time.monotonic() < deadline_s
+                time.sleep(0.01)
+            old.close()
+            assert found.result(30) == ServerRecord.read(home).url
 
 
 def test_a_server_that_ends_at_its_start_says_why(home):
