@@ -4,6 +4,7 @@ Whoever may submit a job may run any program as the server's user. Linux tells t
 """
 
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,30 +14,51 @@ if TYPE_CHECKING:
 
 __all__ = ["is_ours", "user_of"]
 
-TABLE = Path("/proc/net/tcp")
+TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+"""The second has the sockets of IPv6 that speak IPv4."""
+LOOPBACK = "127.0.0.1"
+ESTABLISHED = "01"
+LOOKS = 3
+"""The kernel shows a long table piece by piece, and a row may slip through between two of them."""
 
 
 def is_ours(environ: "WSGIEnvironment") -> bool:
-    """Whether the request comes from this user, or from root; elsewhere than on Linux nobody can tell."""
-    port = environ.get("REMOTE_PORT")
-    if port is None or not sys.platform.startswith("linux"):
+    """Whether the request comes from this user, or from root; elsewhere than on Linux nobody can tell, and all may ask.
+
+    On Linux whoever cannot be told is a stranger: one who closed the socket already, or has another address.
+    """
+    if not sys.platform.startswith("linux"):
         return True
-    user = user_of(int(port), int(environ["SERVER_PORT"]))
-    return user in (None, 0, os.getuid())
+    port = environ.get("REMOTE_PORT")
+    if port is None or environ.get("REMOTE_ADDR") != LOOPBACK:
+        return False
+    return user_of(int(port), int(environ["SERVER_PORT"])) in (0, os.getuid())
 
 
 def user_of(port: int, server_port: int) -> int | None:
     """Return the number of the user whose socket on 127.0.0.1 has ``port`` and is connected to ``server_port``.
 
-    None where the kernel shows no such connection any more.
+    None where the kernel shows no such connection, or one that is being closed: its row says user 0, whoever it was.
     """
-    local, remote = f"0100007F:{port:04X}", f"0100007F:{server_port:04X}"
+    for _ in range(LOOKS):
+        for table in TABLES:
+            found = _user_in(table, port, server_port)
+            if found is not None:
+                return found
+    return None
+
+
+def _user_in(table: Path, port: int, server_port: int) -> int | None:
+    # Each 32 bits of an address stand in the machine's own byte order.
+    plain = f"{int.from_bytes(socket.inet_aton(LOOPBACK), sys.byteorder):08X}"
+    mapped = f"{0:016X}{int.from_bytes(bytes.fromhex('0000FFFF'), sys.byteorder):08X}{plain}"
+    wanted = [(f"{address}:{port:04X}", f"{address}:{server_port:04X}", ESTABLISHED) for address in (plain, mapped)]
     try:
-        lines = TABLE.read_text().splitlines()
+        lines = table.read_text().splitlines()
     except OSError:
         return None
     for line in lines:
         fields = line.split()
-        if fields[1] == local and fields[2] == remote:
+        if (fields[1], fields[2], fields[3]) in wanted:
             return int(fields[7])
     return None
