@@ -143,7 +143,8 @@ class JobRun:
 
     def shut_down(self) -> None:
         """End it at once, since the server ends; it is Failed."""
-        self._wish = "shutdown"
+        with self._records.held():
+            self._wish = "shutdown"
         self._thread.join()
 
     def _end_early(self, wish: Wish) -> None:
@@ -226,7 +227,8 @@ class JobRun:
             elif self._training_s + running_s > limits.max_runtime_s:
                 self._end_early("runtime")
             elif waiting and limits.max_pending_s is not None and waited_s > limits.max_pending_s:
-                self._wish = "pending"
+                with self._records.held():
+                    self._wish = self._wish or "pending"
         if waiting and self._wish is not None:
             raise _Ended
 
@@ -235,7 +237,8 @@ class JobRun:
         number = 1
         while self._attempt(number):
             number += 1
-            self._wish = None if self._wish == "interrupt" else self._wish
+            with self._records.held():  # a stop that comes meanwhile is not to be lost
+                self._wish = None if self._wish == "interrupt" else self._wish
             self._enter("Starting", f"Starting the {self._kind} job again after an interruption")
 
     def _attempt(self, number: int) -> bool:
@@ -281,15 +284,17 @@ class JobRun:
         """Download the channels that are in S3; return by channel where its data lies, and whether it is the job's."""
         objects = self._services.objects
         found: dict[str, tuple[Path, bool]] = {}
-        for source in self._definition.sources:
+        for number, source in enumerate(self._definition.sources):
             if is_file(source.uri):
                 found[source.name] = (objects.local(source.uri), False)
                 continue
+            # Not by its name: Processing's may be any text, as ``/home/me`` or ``../..``.
+            place = folder / str(number)
             try:
-                objects.download(source.uri, folder / source.name, manifest=source.manifest)
+                objects.download(source.uri, place, manifest=source.manifest)
             except InvalidRequest as error:
                 raise InvalidRequest(f"Data download failed: channel {source.name!r}: {error}") from error
-            found[source.name] = (folder / source.name, True)
+            found[source.name] = (place, True)
         return found
 
     def _specify(self, sources: Mapping[str, tuple[Path, bool]]) -> JobSpec:

@@ -154,3 +154,15 @@ def test_names_of_processing_jobs_are_their_own(server):
     with pytest.raises(server.sm.exceptions.ResourceInUse):
         server.sm.create_processing_job(**request_of("same-name", "exit 0"))
     server.ended("same-name")
+
+
+@pytest.mark.parametrize("kind", ["absolute", "upwards"])
+def test_the_name_of_an_input_is_no_place_on_this_machine(server, tmp_path, kind):
+    (tmp_path / "mine").write_text("precious")
+    name = str(tmp_path) if kind == "absolute" else f"../../../../../../../../../../..{tmp_path}"
+    server.put(f"named/{kind}/theirs", b"x")
+    given = source(name, f"s3://{BUCKET}/named/{kind}/", "/opt/ml/processing/data/named")
+    job = processed(server, f"named-{kind}", "ls /opt/ml/processing/data/named", inputs=[given])
+    assert job["ProcessingJobStatus"] == "Completed"
+    assert [text for _, text in server.lines(f"named-{kind}", GROUP)] == ["theirs"]
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
