@@ -18,7 +18,7 @@ NAME_PATTERN = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 """CreateTrainingJob's pattern of a job's name."""
 
 CHANNEL_PATTERN = re.compile(r"[A-Za-z0-9.\-_]{1,64}")
-"""CreateTrainingJob's pattern of a channel's name."""
+"""CreateTrainingJob's pattern of a channel's name; here without those that name a folder that is there already."""
 
 PROJECT_PATTERN = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._\-]{0,62}")
 """A project is a folder of the bucket."""
@@ -83,8 +83,11 @@ class JobRequest:
                 f"the job's name {self.name!r} is not 1 to 63 letters, digits and inner hyphens; rename it"
             )
         for channel in self.inputs:
-            if not CHANNEL_PATTERN.fullmatch(channel):
-                raise InvalidRequest(f"the channel {channel!r} is not 1 to 64 letters, digits, '.', '-' or '_'")
+            if not CHANNEL_PATTERN.fullmatch(channel) or channel in (".", ".."):
+                raise InvalidRequest(
+                    f"the channel {channel!r} is not 1 to 64 letters, digits, '.', '-' or '_', or is '.' or '..'; "
+                    "rename it"
+                )
         if PAYLOAD_CHANNEL in self.inputs:
             raise InvalidRequest(f"the channel {PAYLOAD_CHANNEL!r} is raysm's own; give yours another name")
         if isinstance(self.workload, Similarity) and MATRIX not in self.inputs:

@@ -26,6 +26,12 @@ def test_the_payloads_channel_is_not_for_users():
         JobRequest(name="a", workload=Script("a.py"), inputs={"raysm": Input("x")})
 
 
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_channel_name_that_is_a_folder_already_is_refused(name):
+    with pytest.raises(InvalidRequest, match="rename it"):
+        JobRequest(name="a", workload=Script("a.py"), inputs={name: Input("x")})
+
+
 def test_a_channel_name_that_sagemaker_refuses_is_refused_here():
     with pytest.raises(InvalidRequest, match="the channel 'a b'"):
         JobRequest(name="a", workload=Script("a.py"), inputs={"a b": Input("x")})

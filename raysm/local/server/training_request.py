@@ -95,6 +95,8 @@ def _check_channels(request: Mapping[str, Any]) -> None:
     named = []
     for channel in channels:
         name, source = channel["ChannelName"], channel["DataSource"].get("S3DataSource")
+        if name in (".", ".."):
+            raise validation(f"channel {name!r}: the name would be a folder's that is there already; give another")
         if source is None:
             raise validation(f"channel {name!r}: only S3DataSource is available here")
         if source["S3DataType"] not in ("S3Prefix", "ManifestFile"):

@@ -35,6 +35,7 @@ REFUSED = {
     "uri": (channels("c", source={"S3Uri": "ftp://x"}), "s3Uri' failed.*pattern"),
     "channels": (channels(*(f"c{i}" for i in range(21))), "length less than or equal to 20"),
     "same channels": (channels("c", "c"), "channel names must be unique"),
+    "channel that is a folder": (channels(".."), "channel '..': the name would be a folder's"),
     "pipe": (channels("c", InputMode="Pipe"), "Pipe is not available here"),
     "hyperparameters": ({"HyperParameters": {str(i): "" for i in range(101)}}, "less than or equal to 100"),
     "hyperparameter": ({"HyperParameters": {"a": "x" * 2501}}, "less than or equal to 2500"),
