@@ -10,7 +10,7 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.report import print_result
-from raysm.cli.submitting import check_output, mark_output, target
+from raysm.cli.submitting import check_output, target
 from raysm.client.job import Job, attach
 from raysm.client.listing import jobs as list_jobs
 from raysm.client.service import Service, connect
@@ -109,8 +109,6 @@ def _result(arguments: Arguments, job: Job, console: Console) -> None:
     if arguments.output is not None:
         check_output(arguments.output)
     result = job.result(to=arguments.output)
-    if arguments.output is not None:
-        mark_output(arguments.output, job.name)
     print_result(console, result, as_json=arguments.json)
 
 

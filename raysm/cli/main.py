@@ -65,7 +65,7 @@ def _run(arguments: Arguments, console: Console) -> int:
 def _submit(arguments: Arguments, console: Console) -> None:
     from raysm.cli.about_jobs import described
     from raysm.cli.report import print_result
-    from raysm.cli.submitting import check_output, follow, mark_output, prepared
+    from raysm.cli.submitting import check_output, follow, prepared
 
     started_s = time.monotonic()
     if arguments.output is not None:
@@ -89,8 +89,6 @@ def _submit(arguments: Arguments, console: Console) -> None:
             display.job = job.name
             follow(job, display)
     result = job.result(to=arguments.output)
-    if arguments.output is not None:
-        mark_output(arguments.output, job.name)
     print_result(
         console,
         result,

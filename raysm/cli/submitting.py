@@ -11,17 +11,13 @@ from typing import Any
 from raysm.cli.arguments import Arguments
 from raysm.cli.display import Display
 from raysm.client.job import Job
+from raysm.client.result import check_folder
 from raysm.client.submit import Prepared, prepare
-from raysm.contract.result import MANIFEST
-from raysm.contract.store import put
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.request import AWS, Cluster, Limits, Local, Script, Similarity, Target
 from raysm.request.job import MATRIX
 
-__all__ = ["check_output", "follow", "mark_output", "prepared", "target"]
-
-MARK = ".raysm"
-"""Name of the file that tells a script's result from a folder of the user's."""
+__all__ = ["check_output", "follow", "prepared", "target"]
 
 
 def target(arguments: Arguments) -> Target:
@@ -122,16 +118,12 @@ def _check_matrix(matrix: str, workload: Similarity) -> None:
 
 
 def check_output(output: Path) -> None:
-    """Refuse a folder whose content is not an earlier result: nothing of the user's is overwritten.
+    """Refuse, before anything is computed, a folder into which the result could not be brought.
 
     Raises:
-        InvalidRequest: ``output`` is a file, cannot be written, or holds something else.
+        InvalidRequest: ``output`` is a file, cannot be written, or holds something that is no result.
     """
-    if output.exists() and not output.is_dir():
-        raise InvalidRequest(f"--output {output} is a file; name a folder")
-    ours = (output / MANIFEST).is_file() or (output / MARK).is_file()
-    if output.is_dir() and any(output.iterdir()) and not ours:
-        raise InvalidRequest(f"--output {output} holds something that is no result of raysm; name another folder")
+    check_folder(output)
     try:
         # Made and written to, not asked about: to root every folder looks writable.
         made = [folder for folder in (output, *output.absolute().parents) if not folder.exists()]
@@ -142,12 +134,6 @@ def check_output(output: Path) -> None:
             folder.rmdir()
     except OSError as error:
         raise InvalidRequest(f"--output {output} cannot be written: {error.strerror}; name another folder") from error
-
-
-def mark_output(output: Path, job: str) -> None:
-    """Leave the job's name beside a result without a manifest, so that the next run knows the folder as a result's."""
-    if output.is_dir() and not (output / MANIFEST).is_file():
-        put(output / MARK, job + "\n")
 
 
 def follow(job: Job, display: Display) -> None:

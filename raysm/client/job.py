@@ -17,12 +17,11 @@ from raysm.client.description import Description, SecondaryStatus, Status, outpu
 from raysm.client.logs import LogLine, LogReader
 from raysm.client.metrics import found_by_service
 from raysm.client.plan import API
-from raysm.client.result import Result, fetch, raised, value
+from raysm.client.result import Result, fetch, manifest_of, raised, value
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
 from raysm.client.tags import PYTHON, WORKLOAD
 from raysm.contract.events import Event, Metric, Progress, parse
-from raysm.contract.result import MANIFEST, Manifest
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
 from raysm.request import Input, PickledFunction, Target
 
@@ -202,6 +201,7 @@ class Job:
             Of Similarity a ``Result``; of a script its folder, None where it left nothing; of a function its value.
 
         Raises:
+            InvalidRequest: ``to`` is a file, or a folder of something that is no result.
             NotDone: A TimeoutError: it has not ended within ``timeout``.
             JobStopped: Somebody stopped it; a ``concurrent.futures.CancelledError`` too.
             JobFailed: It failed; the message has the reason and the remote traceback.
@@ -213,10 +213,9 @@ class Job:
         if self.tags.get(WORKLOAD) == PickledFunction.kind:
             return value(self.outputs, self._storage, job=self._name, python=self.tags.get(PYTHON, ""))
         cache = self.service.home / "results" / self._name
-        folder = fetch(self.outputs, self._storage, to=None if to is None else Path(to), cache=cache)
-        if folder is None or not (folder / MANIFEST).is_file():
-            return folder
-        return Result(folder, Manifest.read(folder))
+        folder = fetch(self.outputs, self._storage, job=self._name, to=None if to is None else Path(to), cache=cache)
+        manifest = None if folder is None else manifest_of(folder)
+        return folder if folder is None or manifest is None else Result(folder, manifest)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end, and return why it failed, None where it did not.

@@ -139,7 +139,7 @@ class Storage:
     def bring(self, item: Stored, folder: Path) -> Path:
         """Bring one object or file into ``folder`` under its name; return its path.
 
-        A file of this machine is linked where the file system allows, else copied.
+        A file of this machine is copied, never linked: whoever edits the copy in place leaves the stored one alone.
         """
         path = folder / _safe(item.name)
         with replacing(path) as beside:
@@ -148,7 +148,7 @@ class Storage:
                 with translated(f"download {item.uri}"):
                     self._service.client("s3").download_file(bucket, key, str(beside))
             else:
-                _link_or_copy(file_path(item.uri), beside)
+                shutil.copyfile(file_path(item.uri), beside)
         return path
 
     def remove(self, prefix: str) -> None:
@@ -245,14 +245,6 @@ def _safe(name: str) -> str:
     if not parts or ".." in parts or PurePosixPath(name).is_absolute() or "\\" in name:
         raise ServiceError(f"the object {name!r} has a name that leads out of its folder; it is not downloaded")
     return name
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    target.unlink()
-    try:
-        target.hardlink_to(source)
-    except OSError:
-        shutil.copy2(source, target)
 
 
 def _encryption(kms_key: str | None) -> dict[str, Any]:

@@ -254,12 +254,31 @@ def test_a_result_of_this_machine_is_used_where_it_lies(local, script):
     assert job.result() == local.service.home / "data" / "default" / job.name / "output" / "model"
 
 
-def test_a_result_of_this_machine_is_linked_to_where_it_is_wanted(local, script, tmp_path):
+def test_a_result_of_this_machine_is_copied_to_where_it_is_wanted(local, script, tmp_path):
     job = submit(Script(str(script)), on=local.service)
     leave(local, job, "model/x", b"1")
     local.sagemaker.end(job.name, "Completed")
-    out = job.result(to=tmp_path / "out")
-    assert (out / "x").samefile(job.result() / "x")
+    with (job.result(to=tmp_path / "out") / "x").open("r+b") as edited:
+        edited.write(b"2")
+    assert (job.result() / "x").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "notes.txt"])
+def test_a_result_is_not_brought_into_a_folder_of_the_users(remote, job, tmp_path, name):
+    leave_matrix(remote, job, tmp_path)
+    remote.sagemaker.end(job.name, "Completed")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / name).write_text('{"mine": true}')
+    with pytest.raises(InvalidRequest, match="is no result of raysm"):
+        job.result(to=tmp_path / "mine")
+    assert (tmp_path / "mine" / name).read_text() == '{"mine": true}'
+
+
+def test_a_manifest_of_the_scripts_own_is_a_file_like_others(remote, job, tmp_path):
+    leave(remote, job, "model/manifest.json", b'{"mine": true}')
+    remote.sagemaker.end(job.name, "Completed")
+    for _ in range(2):
+        assert (job.result(to=tmp_path / "out") / "manifest.json").read_bytes() == b'{"mine": true}'
 
 
 def test_a_script_that_leaves_nothing_has_no_result(remote, job):
