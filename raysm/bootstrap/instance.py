@@ -4,6 +4,7 @@ What flows in are the environment variables and the files under the base folder;
 ``Instance``, or an error of one line before anything was started.
 """
 
+import contextlib
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -106,6 +107,9 @@ def prepare(environ: Mapping[str, str], programs: Programs | None = None) -> Ins
     found = payload.load(environment.payload)
     cluster = found.request.cluster
     environment.head(cluster)
+    if environment.has_checkpoints:
+        with contextlib.suppress(OSError):  # user code that writes there will say why it cannot
+            environment.paths.state(environment.current_host).mkdir(parents=True, exist_ok=True)
     if cluster.coordinator_only and len(environment.hosts) < 2:
         raise InvalidConfig("the head only coordinates, but there is no other instance to work")
     if cluster.min_instances is not None and cluster.min_instances > len(environment.hosts):

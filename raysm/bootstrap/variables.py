@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.bootstrap.environment import Environment
+from raysm.contract import names
 from raysm.request import JobRequest, Script
 
 __all__ = ["DROPPED", "network_variables", "ray_variables", "user_variables"]
@@ -61,7 +62,7 @@ def network_variables(environment: Environment, efa: bool, inherited: Mapping[st
 
 
 def user_variables(environment: Environment, request: JobRequest, source: Path, cpus: int, gpus: int) -> dict[str, str]:
-    """Return the ``SM_*`` variables of this instance.
+    """Return the ``SM_*`` variables of this instance, and where its state survives the job.
 
     A value of more than 128 KiB is left out: the system would refuse to start the process.
     """
@@ -72,6 +73,8 @@ def user_variables(environment: Environment, request: JobRequest, source: Path, 
     for name, value in _decoded(environment.hyperparameters).items():
         values[f"hp_{name}"] = value
     found = {f"SM_{name.upper()}": value if isinstance(value, str) else _json(value) for name, value in values.items()}
+    if environment.has_checkpoints:
+        found[names.STATE] = str(environment.paths.state(environment.current_host))
     return {name: value for name, value in found.items() if _fits(name, value)}
 
 

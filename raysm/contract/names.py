@@ -18,6 +18,7 @@ __all__ = [
     "PAYLOAD",
     "PORTS",
     "RAY_TEMP_DIR",
+    "STATE",
 ]
 
 BASE_DIR = "SAGEMAKER_BASE_DIR"
@@ -49,6 +50,10 @@ FAILURE_RECORD = "RAYSM_FAILURE_RECORD"
 
 INSTANCE_KIND_TAG = "raysm:instance-kind"
 """Tag of a job on the embedded SageMaker: the kind of its instances."""
+
+STATE = "RAYSM_STATE"
+"""Told to user code: the folder of this instance among the checkpoints, which survives the job's restarts and re-runs
+with ``resume``; not set where the job has no checkpoints."""
 
 LABEL_HOST = "raysm.io/host"
 """Ray label of a node: the instance's host name, ``algo-1``."""

@@ -88,6 +88,10 @@ class Paths:
         """Synchronised with the checkpoint URI where the job has one; all hosts share one prefix there."""
         return self.base / "checkpoints"
 
+    def state(self, host: str) -> Path:
+        """Folder of ``host`` among the checkpoints: hosts that write under one name would overwrite each other."""
+        return self.checkpoints / host
+
     @property
     def scratch(self) -> Path:
         """What this instance needs for itself while the job runs: never uploaded, lost with the instance."""

@@ -23,6 +23,20 @@ pytestmark = pytest.mark.usefixtures("home")
 DIGITS = Path(__file__).parents[2] / "examples" / "data" / "digits.csv.gz"
 
 
+COUNT_RUNS = """
+import os, pathlib, ray
+ray.init(log_to_driver=False)
+@ray.remote(num_cpus=0)
+def count():
+    path = pathlib.Path(os.environ["RAYSM_STATE"]) / "runs"
+    runs = 1 + (int(path.read_text()) if path.exists() else 0)
+    path.write_text(str(runs))
+    return runs
+for host in ("algo-1", "algo-2"):
+    print(host, "ran", ray.get(count.options(label_selector={"raysm.io/host": host}).remote()), "times", flush=True)
+"""
+
+
 def until(condition, timeout_s=60.0):
     deadline_s = time.monotonic() + timeout_s
     while not (found := condition()):
@@ -89,6 +103,17 @@ def test_a_task_that_was_done_is_not_done_again(tmp_path):
     assert again.name == first.name
     (tmp_path / "s.py").write_text("print('hello again')\n")
     assert raysm.submit(raysm.Script(str(tmp_path / "s.py")), name="once", if_done="skip").name != first.name
+
+
+def test_the_state_of_each_instance_survives_into_the_run_that_resumes(tmp_path):
+    (tmp_path / "s.py").write_text(COUNT_RUNS)
+    for run in (1, 2):
+        job = raysm.submit(
+            raysm.Script(str(tmp_path / "s.py")), name="counts", cluster=raysm.Cluster(count=2), resume=run == 2
+        )
+        job.wait(timeout=120)
+        said = {line.text for line in job.lines()}
+        assert {f"algo-1 ran {run} times", f"algo-2 ran {run} times"} <= said
 
 
 def test_a_spot_interruption_in_the_middle_computes_no_finished_block_twice(tmp_path, home):
