@@ -19,13 +19,26 @@ from raysm.client.storage import Storage
 from raysm.client.uploads import sha256_of
 from raysm.contract.payload import NOT_SOURCE
 from raysm.errors import InvalidConfig, InvalidRequest
-from raysm.request import Input, JobRequest, Script
+from raysm.request import Input, JobRequest, Script, Target
 from raysm.request.codec import from_json, to_json
 
 __all__ = ["Record", "digest_of", "job_name", "keep", "recorded", "with_inputs"]
 
-DECISIVE = ("workload", "cluster", "kind", "environment", "hyperparameters", "requirements", "inputs", "output_uri")
+DECISIVE = (
+    "workload",
+    "cluster",
+    "kind",
+    "environment",
+    "hyperparameters",
+    "requirements",
+    "inputs",
+    "output_uri",
+    "checkpoint_uri",
+)
 """Fields of a request on which its result depends."""
+
+DECISIVE_OF_TARGET = ("image", "instance_kind")
+"""Fields of a target on which the result depends, where it has them."""
 
 MAX_NAME = 63
 """Characters of a job's name."""
@@ -47,9 +60,9 @@ class Record:
     """When, in seconds since the epoch."""
 
 
-def keep(record: Record, prefix: str, storage: Storage) -> None:
+def keep(record: Record, prefix: str, storage: Storage, kms_key: str | None = None) -> None:
     """Remember a job that was just sent."""
-    storage.write(f"{prefix}/{record.job}.json", json.dumps(to_json(record), indent=1).encode())
+    storage.write(f"{prefix}/{record.job}.json", json.dumps(to_json(record), indent=1).encode(), kms_key)
 
 
 def recorded(prefix: str, storage: Storage) -> Iterator[Record]:
@@ -72,11 +85,12 @@ def job_name(task: str, digest: str, now_s: float) -> str:
     return task[: MAX_NAME - len(suffix)].rstrip("-") + suffix
 
 
-def digest_of(request: JobRequest, *, pickled: bytes | None = None, wheels: Iterable[Path] = ()) -> str:
+def digest_of(request: JobRequest, target: Target, *, pickled: bytes | None = None, wheels: Iterable[Path] = ()) -> str:
     """Return the SHA-256 of what is asked for: source, parameters, and raysm's version; of inputs the URIs alone.
 
     Args:
         request: The job; its name does not count, nor do its tags and what only concerns how long it may take.
+        target: Where it goes; of it only what runs the job counts, its image above all.
         pickled: The function, where it is one.
         wheels: Packages that travel.
 
@@ -86,6 +100,7 @@ def digest_of(request: JobRequest, *, pickled: bytes | None = None, wheels: Iter
     parts: dict[str, Any] = {
         "raysm": __version__,
         "request": {name: to_json(getattr(request, name)) for name in DECISIVE},
+        "target": {name: getattr(target, name, None) for name in DECISIVE_OF_TARGET},
         "source": dict(_source(request)),
         "function": hashlib.sha256(pickled).hexdigest() if pickled else None,
         "wheels": {wheel.name: sha256_of(wheel) for wheel in wheels},

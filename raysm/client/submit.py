@@ -3,14 +3,16 @@
 ``prepare`` does all that can be done without sending anything: its plan is the very call that ``send`` makes.
 """
 
+import contextlib
 import functools
+import logging
 import re
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from raysm.client import limits as api_limits
 from raysm.client import records, uploads
@@ -40,7 +42,7 @@ from raysm.request import (
     Workload,
 )
 from raysm.request.codec import from_json, to_json
-from raysm.request.job import NAME_PATTERN
+from raysm.request.job import NAME_PATTERN, PAYLOAD_CHANNEL
 
 __all__ = ["IfDone", "Prepared", "prepare", "submit"]
 
@@ -48,6 +50,8 @@ IfDone: TypeAlias = Literal["run", "skip"]
 
 REFERENCE = "job:"
 """How an input that another job left begins: ``job:NAME/data``."""
+
+_log = logging.getLogger("raysm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +101,7 @@ class Prepared:
                 job = attach(record.job, self.service)
             except JobNotFound:
                 continue
-            if not job.done() or job.status is Status.COMPLETED:
+            if (not job.done() and job.status is not Status.STOPPING) or job.status is Status.COMPLETED:
                 return job
         return None
 
@@ -116,27 +120,58 @@ class Prepared:
         for upload in self.uploads:
             uploads.carry_out(upload, storage, kms_key)
         prefix = places.payload(request.project, request.name)
-        with tempfile.TemporaryDirectory(prefix="raysm-payload-") as folder:
-            packed = Path(folder) / "payload"
-            payload.pack(request, packed, function=self.pickled, wheels=self.wheels)
-            uploads.send_folder(packed, prefix, storage, kms_key)
         try:
-            self.service.create(self.plan)
-        except ServiceError:
-            storage.remove(prefix)  # it holds the token of a job that never was
+            with tempfile.TemporaryDirectory(prefix="raysm-payload-") as folder:
+                packed = Path(folder) / "payload"
+                payload.pack(request, packed, function=self.pickled, wheels=self.wheels)
+                uploads.send_folder(packed, prefix, storage, kms_key)
+            self._create()
+        except BaseException:
+            with contextlib.suppress(ServiceError):  # the reason is not to be hidden by a second one
+                storage.remove(prefix)  # it holds the token of a job that never was
             raise
         record = records.Record(
             job=request.name, api=self.plan.api, digest=digest or "", state=self.state, submitted_s=time.time()
         )
-        records.keep(record, self._records, storage)
+        try:
+            records.keep(record, self._records, storage, kms_key)
+        except (ServiceError, OSError) as error:  # the job runs: whoever sent it must get it
+            _log.warning("the job %s is sent, but not remembered for if_done and resume: %s", request.name, error)
         sent_tags = {tag["Key"]: tag["Value"] for tag in self.plan.request["Tags"]}
         return Job(request.name, service=self.service, api=self.plan.api, tags=sent_tags)
+
+    def _create(self) -> None:
+        try:
+            self.service.create(self.plan)
+        except ServiceError as error:
+            # An answer that was lost, and a call that was repeated for it: the job may be there nevertheless.
+            if not (error.is_transient or error.code.startswith("ResourceInUse")) or not self._is_there():
+                raise
+
+    def _is_there(self) -> bool:
+        """Whether the service has this very job: one of its name that brings its payload."""
+        try:
+            found = self.service.describe(self.plan.api, self.request.name)
+        except ServiceError:
+            return False
+        return _payload_uri(found) == _payload_uri(self.plan.request)
 
     def _digest_or_none(self) -> str | None:
         try:
             return self.digest
         except ServiceError:  # this user may not list the inputs, the job's role may: it is not remembered as done
             return None
+
+
+def _payload_uri(call: Mapping[str, Any]) -> str | None:
+    """Return where the payload lies by a call of Create, or by an answer of Describe."""
+    for channel in call.get("InputDataConfig", ()):
+        if channel["ChannelName"] == PAYLOAD_CHANNEL:
+            return str(channel["DataSource"]["S3DataSource"]["S3Uri"])
+    for item in call.get("ProcessingInputs", ()):
+        if item["InputName"] == PAYLOAD_CHANNEL:
+            return str(item["S3Input"]["S3Uri"])
+    return None
 
 
 def submit(
@@ -284,7 +319,7 @@ def prepare(
     from_json(JobRequest, to_json(request))
     packages = tuple(Path(wheel) for wheel in wheels)
     _check_packages(request, packages)
-    digest = records.digest_of(request, pickled=pickled, wheels=packages)
+    digest = records.digest_of(request, service.target, pickled=pickled, wheels=packages)
     request = replace(request, name=records.job_name(task, digest, time.time()))
     state = _state(request, task, service, resume)
     planned = plan(request, target=service.target, places=service.places, state=state, tags=tags_of(request, task))

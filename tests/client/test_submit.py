@@ -158,6 +158,66 @@ def test_a_refused_call_leaves_no_token_behind(remote, script):
     assert not [key for key in keys(remote) if key.endswith("/token")]
 
 
+@pytest.mark.parametrize("kind", ["training", "processing"])
+@pytest.mark.parametrize("code", ["ResourceInUse", "InternalFailure"])
+def test_a_job_that_was_created_although_the_call_failed_is_sent(remote, script, code, kind):
+    name = f"create_{kind}_job"
+    create = getattr(remote.sagemaker, name)
+
+    def lose_the_answer(**call):
+        create(**call)
+        raise refusal(code, "who knows")
+
+    setattr(remote.sagemaker, name, lose_the_answer)
+    job = submit(Script(str(script)), cluster=M5, on=remote.service, kind=kind)
+    assert not job.done()
+    assert [key for key in keys(remote) if key.endswith("/token")]
+
+
+def test_an_upload_that_is_interrupted_leaves_no_token_behind(remote, script):
+    put_object = remote.s3.put_object
+
+    class S3:
+        def __getattr__(self, name):
+            return getattr(remote.s3, name)
+
+        def put_object(self, **call):
+            put_object(**call)
+            if call["Key"].endswith("/token"):
+                raise KeyboardInterrupt
+
+    service = Service(remote.service.target, clients={**remote.clients, "s3": S3()}.__getitem__)
+    with pytest.raises(KeyboardInterrupt):
+        submit(Script(str(script)), cluster=M5, on=service)
+    assert not [key for key in keys(remote) if "/payload" in key]
+
+
+def test_a_payload_that_cannot_be_removed_does_not_hide_the_reason(remote, script):
+    def refuse(**call):
+        raise refusal("AccessDenied", "not you", "DeleteObject")
+
+    def no_room(**call):
+        raise refusal("ResourceLimitExceeded", "0 instances")
+
+    remote.sagemaker.create_training_job, remote.s3.delete_object = no_room, refuse
+    with pytest.raises(ServiceError, match="Service Quotas"):
+        submit(Script(str(script)), cluster=M5, on=remote.service)
+
+
+def test_a_job_that_cannot_be_remembered_is_returned_nevertheless(remote, script, caplog):
+    put_object = remote.s3.put_object
+
+    def refuse_records(**call):
+        if remote.sagemaker.sent:
+            raise refusal("AccessDenied", "no records", "PutObject")
+        return put_object(**call)
+
+    remote.s3.put_object = refuse_records
+    job = submit(Script(str(script)), cluster=M5, on=remote.service)
+    assert job.name in remote.sagemaker.jobs
+    assert "is sent, but not remembered" in caplog.text
+
+
 def keys(fake):
     return [item["Key"] for item in fake.s3.list_objects_v2(Bucket=fake.service.bucket).get("Contents", ())]
 
@@ -224,6 +284,22 @@ def test_whatever_the_result_depends_on_makes_a_new_run(either, folder):
     for fields in ({}, {"environment": {"A": "1"}}, {"hyperparameters": {"a": "1"}}, {"requirements": ["six"]}):
         seen.add(run(either, folder, **fields).name)
     assert len(seen) == 5
+
+
+def test_another_image_makes_a_new_run(either, folder):
+    first = run(either, folder)
+    image = f"{REGION}/other:1"
+    target = dataclasses.replace(either.service.target, image=image)
+    other = Service(target, clients=either.clients.__getitem__, pace=either.service.pace)
+    cluster = None if isinstance(target, Local) else M5
+    again = submit(Script("main.py", source_dir=str(folder)), on=other, if_done="skip", name="task", cluster=cluster)
+    assert again.name != first.name
+
+
+def test_one_that_is_being_stopped_is_run_anew(remote, folder):
+    first = run(remote, folder)
+    remote.sagemaker.jobs[first.name]["answer"]["TrainingJobStatus"] = "Stopping"
+    assert run(remote, folder) != first
 
 
 def test_what_the_result_does_not_depend_on_makes_none(either, folder):
