@@ -1,13 +1,13 @@
 """What lies in S3 outlives the server that ends as it should, idle or told to: the model of yesterday is there today.
 
 moto holds S3 in memory and spools; at the end each bucket is written into a file, at the start they are read. A server
-that is killed leaves those of the end before. raysm's own bucket is kept without its content: payloads of jobs that
-have ended, and what can be uploaded again.
+that is killed leaves those of the end before. Of raysm's own bucket only the payloads of jobs are kept that go
+on in a follow-up job, which starts from them; the others have ended, or can be uploaded again.
 """
 
 import contextlib
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,16 @@ import moto
 
 from raysm.contract.store import replacing
 from raysm.local.server.moto_services import ACCOUNT
+from raysm.local.server.records import JobRecord
 
 __all__ = ["restore", "save"]
 
 OWN = "raysm-local"
 """The bucket of raysm's payloads."""
+MAX_RESTARTS = "raysm:max-restarts"
+"""Tag: how often a job that ran too long goes on."""
+RESTART = "raysm:restart"
+"""Tag: the number of a follow-up job, from 1."""
 PARTITION = "aws"
 
 
@@ -34,18 +39,46 @@ def _folder(home: Path) -> Path:
     return home / "s3" / str(moto.__version__)
 
 
+def _restarts_left(record: JobRecord) -> int:
+    # Whoever sends a request may write anything into its tags.
+    with contextlib.suppress(ValueError):
+        return int(record.tags.get(MAX_RESTARTS, "0")) - int(record.tags.get(RESTART, "0"))
+    return 0
+
+
+def _wanted(records: Iterable[JobRecord]) -> tuple[str, ...]:
+    """Return how keys begin that follow-up jobs will read."""
+    found: set[str] = set()
+    for record in records:
+        if record.kind == "training" and record.secondary == "MaxRuntimeExceeded" and _restarts_left(record) > 0:
+            for channel in record.request.get("InputDataConfig") or []:
+                uri = str((channel["DataSource"].get("S3DataSource") or {}).get("S3Uri"))
+                if uri.startswith(f"s3://{OWN}/"):
+                    found.add(uri.removeprefix(f"s3://{OWN}/"))
+    return tuple(found)
+
+
 @contextlib.contextmanager
-def _without_content(bucket: Any) -> Iterator[None]:
+def _with_only(bucket: Any, wanted: tuple[str, ...]) -> Iterator[None]:
     keys = bucket.keys
     bucket.keys = type(keys)()
+    for name in keys:
+        if name.startswith(wanted):
+            bucket.keys.setlist(name, keys.getlist(name))
     try:
         yield
     finally:
         bucket.keys = keys
 
 
-def save(home: Path) -> None:
-    """Write every bucket; nobody may use S3 meanwhile."""
+def save(home: Path, records: Iterable[JobRecord]) -> None:
+    """Write every bucket; nobody may use S3 meanwhile.
+
+    Args:
+        home: Of the server.
+        records: All jobs: some are yet to go on with what they were given.
+    """
+    wanted = _wanted(records)
     buckets = _backends()[ACCOUNT][PARTITION].buckets
     folder = _folder(home)
     if folder.is_dir():
@@ -53,7 +86,8 @@ def save(home: Path) -> None:
             if path.name not in buckets:
                 path.unlink()
     for name, bucket in buckets.items():
-        with _without_content(bucket) if name == OWN else contextlib.nullcontext(), replacing(folder / name) as beside:
+        kept = _with_only(bucket, wanted) if name == OWN else contextlib.nullcontext()
+        with kept, replacing(folder / name) as beside:
             with beside.open("wb") as file:
                 pickle.dump(bucket, file, protocol=5)
 

@@ -94,6 +94,16 @@ def _locked(home: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def _close_to_others(home: Path) -> None:
+    """Keep tokens, data and models to this user, also where the home was there before and is open to all.
+
+    By the folders above them, not by a umask: inside an instance's own folders modes are what SageMaker's are.
+    """
+    for name in ("jobs", "data", "s3"):
+        (home / name).mkdir(exist_ok=True)
+        (home / name).chmod(0o700)
+
+
 def serve(options: Options) -> None:
     """Serve until told to end, or idle.
 
@@ -102,6 +112,7 @@ def serve(options: Options) -> None:
     """
     with _locked(options.home):
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        _close_to_others(options.home)
         ServerRecord.remove(options.home)
         ending = threading.Event()
         started_s = time.time()
@@ -130,7 +141,7 @@ def serve(options: Options) -> None:
             operations.shut_down()
             server.shutdown()
             server.server_close()
-            kept_objects.save(options.home)
+            kept_objects.save(options.home, records.all())
 
 
 def _listen(
@@ -166,4 +177,5 @@ def _recover(records: Records) -> None:
                 failure_reason=LOST,
                 ended_s=time.time(),
             )
-            shutil.rmtree(records.folder(record.kind, record.name) / "work", ignore_errors=True)
+        # Also of those that had just ended: the server may have been killed before it came to that.
+        shutil.rmtree(records.folder(record.kind, record.name) / "work", ignore_errors=True)

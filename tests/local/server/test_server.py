@@ -109,6 +109,52 @@ def test_what_lies_in_s3_is_there_again_after_a_planned_end(start):
     third.end()
 
 
+def test_a_job_that_can_go_on_finds_its_payload_after_a_planned_end(start):
+    first = start()
+    first.make_bucket()
+    first.s3.create_bucket(Bucket="raysm-local")
+    for name in ("long", "short"):
+        first.s3.put_object(Bucket="raysm-local", Key=f"raysm/{name}/payload/code", Body=name.encode())
+        seconds, tags = {"StoppingCondition": {"MaxRuntimeInSeconds": 1}}, {"raysm:max-restarts": "1"}
+        first.train(
+            name,
+            FOREVER if name == "long" else "exit 0",
+            InputDataConfig=[channel("raysm", f"s3://raysm-local/raysm/{name}/payload/")],
+            Tags=[{"Key": key, "Value": value} for key, value in tags.items()],
+            **seconds,
+        )
+    assert first.ended("long")["SecondaryStatus"] == "MaxRuntimeExceeded"
+    first.ended("short")
+    first.end()
+    second = start()
+    listed = second.s3.list_objects_v2(Bucket="raysm-local")["Contents"]
+    assert [item["Key"] for item in listed] == ["raysm/long/payload/code"]
+    got = second.s3.get_object(Bucket="raysm-local", Key="raysm/long/payload/code")
+    assert got["Body"].read() == b"long"
+    second.end()
+
+
+def test_jobs_and_data_are_closed_to_other_users_where_the_home_was_open(start, tmp_path):
+    (tmp_path / "home" / "jobs").mkdir(parents=True, mode=0o755)
+    server = start()
+    modes = [(tmp_path / "home" / name).stat().st_mode & 0o777 for name in ("jobs", "data", "s3")]
+    assert modes == [0o700] * 3
+    server.end()
+
+
+def test_what_a_killed_server_left_of_a_job_that_had_ended_is_removed(start, tmp_path):
+    first = start()
+    first.make_bucket()
+    first.train("done", "exit 0")
+    first.ended("done")
+    first.kill()
+    work = tmp_path / "home/jobs/training/done/work"
+    (work / "1").mkdir(parents=True)
+    second = start()
+    assert not work.exists()
+    second.end()
+
+
 @pytest.mark.namespace
 def test_an_image_says_what_plays_the_instances(server):
     image = {"TrainingImage": "raysm/namespace:latest"}
