@@ -5,9 +5,10 @@ the store, and what the instance that wrote it removes is removed there. All ins
 write the same name overwrite each other, and the later one stays.
 """
 
+import contextlib
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -54,8 +55,17 @@ class FolderStore:
             shutil.copy2(path, beside)
 
     def remove(self, name: str) -> None:
-        """Remove one file."""
-        (self._folder / name).unlink(missing_ok=True)
+        """Remove one file, and the folders that are empty without it: a file may come in their place."""
+        path = self._folder / name
+        with contextlib.suppress(NotADirectoryError):
+            path.unlink(missing_ok=True)
+        for folder in path.parents:
+            if folder == self._folder:
+                return
+            try:
+                folder.rmdir()
+            except OSError:  # not empty, or not there
+                return
 
 
 class CheckpointSync:
@@ -64,10 +74,10 @@ class CheckpointSync:
     def __init__(self, store: CheckpointStore, instances: Sequence[Path]) -> None:
         """Take the store, and the folder of each instance."""
         self._store = store
-        self._seen: dict[Path, Mapping[str, Stamp]] = {path: {} for path in instances}
+        self._seen: dict[Path, dict[str, Stamp]] = {path: {} for path in instances}
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
 
     def restore(self) -> None:
         """Give each instance what the store holds; call it before they start."""
@@ -87,41 +97,55 @@ class CheckpointSync:
         self._thread.start()
 
     def _run(self, every_s: float) -> None:
-        try:
-            while not self._ending.wait(every_s):
-                self.collect()
-        except BaseException as error:
-            self._error = error
+        while not self._ending.wait(every_s):
+            self.collect()
 
     def close(self) -> None:
         """Collect for the last time; nothing of the instances runs any more.
 
         Raises:
-            BaseException: What the store raised when it was to keep something.
+            Exception: What the store raised last about something that it does not have even now.
         """
         self._ending.set()
         if self._thread is not None:
             self._thread.join()
+        self.collect()
         if self._error is not None:
             raise self._error
-        self.collect()
 
     def collect(self) -> None:
-        """Take over what changed in the instances since the last call."""
+        """Take over what changed in the instances since the last call.
+
+        What fails is tried again by the next call: a full disk may have room then.
+        """
+        self._error = None
         changes = [change for path in self._seen for change in self._changes(path)]
-        for _, path, name in sorted(changes):
+        for stamp, path, name in sorted(changes):
             try:
                 self._store.put(path / name, name)
             except FileNotFoundError:
-                continue  # removed again meanwhile: the next call sees that
+                pass  # removed again meanwhile: the next call sees that
+            except Exception as error:
+                self._error = error
+                continue
+            self._seen[path][name] = stamp
 
-    def _changes(self, path: Path) -> list[tuple[int, Path, str]]:
-        """Return what is new or changed below ``path`` with its time; carry out what was removed."""
-        before, now = self._seen[path], _stamps(path)
-        self._seen[path] = now
+    def _changes(self, path: Path) -> list[tuple[Stamp, Path, str]]:
+        """Return what is new or changed below ``path`` with its stamp; carry out what was removed."""
+        before = self._seen[path]
+        try:
+            now = _stamps(path)
+        except OSError as error:
+            self._error = error
+            return []
         for name in before.keys() - now.keys():
-            self._store.remove(name)
-        return [(stamp[0], path, name) for name, stamp in now.items() if before.get(name) != stamp]
+            try:
+                self._store.remove(name)
+            except Exception as error:
+                self._error = error
+            else:
+                del before[name]
+        return [(stamp, path, name) for name, stamp in now.items() if before.get(name) != stamp]
 
 
 def _stamps(folder: Path) -> dict[str, Stamp]:
@@ -131,6 +155,6 @@ def _stamps(folder: Path) -> dict[str, Stamp]:
             if path.is_file() and not path.name.endswith(PARTIAL):
                 stat = path.stat()
                 found[path.relative_to(folder).as_posix()] = (stat.st_mtime_ns, stat.st_size)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             continue
     return found

@@ -296,9 +296,20 @@ class TrainingJob:
             if now >= kill_at:
                 kill_at = float("inf")
                 self._signal_all(signal.SIGKILL)
-        if self._sync is not None:
-            self._sync.close()
-        return self._conclude(stopped, codes, exited_s)
+        unkept = self._keep_checkpoints()
+        return self._conclude(stopped, codes, exited_s, unkept)
+
+    def _keep_checkpoints(self) -> str | None:
+        """Take checkpoints over for the last time; return what is to be said if some could not be.
+
+        The job does not fail by it: its model is there, and may be worth more than the way to it.
+        """
+        try:
+            if self._sync is not None:
+                self._sync.close()
+        except Exception as error:
+            return f"raysm: not all checkpoints were kept: {type(error).__name__}: {error}"
+        return None
 
     def _counts(self, host: str, code: int) -> bool:
         """Whether this exit fails the job: the loss of an instance other than the head may be allowed."""
@@ -308,9 +319,13 @@ class TrainingJob:
         for instance in self._instances.values():
             instance.signal(number)
 
-    def _conclude(self, stopped: bool, codes: Mapping[str, int], exited_s: Mapping[str, float]) -> Outcome:
+    def _conclude(
+        self, stopped: bool, codes: Mapping[str, int], exited_s: Mapping[str, float], unkept: str | None
+    ) -> Outcome:
         assert self._logs is not None
         self._logs.close()
+        if unkept is not None and self._logs.error is None:
+            self._on_line(self.head, unkept)
         if self._logs.error is not None:
             raise self._logs.error
         failed = sorted((host for host, code in codes.items() if self._counts(host, code)), key=lambda h: exited_s[h])

@@ -80,13 +80,48 @@ def test_while_it_follows_changes_are_taken_over_and_at_the_end_the_last_ones(fo
     assert files(kept) == {"a": "1", "b": "2"}
 
 
-def test_a_store_that_fails_is_heard_of_at_the_end(folders):
-    class Full(FolderStore):
-        def put(self, path, name):
-            raise OSError("no room")
+class Full(FolderStore):
+    """Has no room while ``full``."""
 
+    full = True
+
+    def put(self, path, name):
+        if self.full and path.name == "large":
+            raise OSError("no room")
+        super().put(path, name)
+
+
+def test_a_store_that_fails_is_heard_of_at_the_end(folders):
     sync = CheckpointSync(Full(folders[0]), [folders[1]])
     sync.restore()
-    (folders[1] / "a").write_text("1")
+    (folders[1] / "large").write_text("1")
+    (folders[1] / "small").write_text("2")
     with pytest.raises(OSError, match="no room"):
         sync.close()
+    assert files(folders[0]) == {"small": "2"}
+
+
+def test_what_could_not_be_kept_is_tried_again(folders):
+    store = Full(folders[0])
+    sync = CheckpointSync(store, [folders[1]])
+    sync.restore()
+    (folders[1] / "large").write_text("1")
+    sync.collect()
+    assert files(folders[0]) == {}
+    store.full = False
+    sync.close()
+    assert files(folders[0]) == {"large": "1"}
+
+
+def test_a_file_may_come_in_the_place_of_a_folder(folders):
+    kept, first, _ = folders
+    sync = CheckpointSync(FolderStore(kept), [first])
+    sync.restore()
+    (first / "a").mkdir()
+    (first / "a" / "b").write_text("1")
+    sync.collect()
+    (first / "a" / "b").unlink()
+    (first / "a").rmdir()
+    (first / "a").write_text("2")
+    sync.close()
+    assert files(kept) == {"a": "2"}
