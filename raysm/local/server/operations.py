@@ -125,10 +125,17 @@ class Operations:
             transitions=(Transition(status="Starting", start_s=now, message=f"Starting the {kind} job"),),
         )
         self._records.add(record)
-        run = JobRun(self._services, record)
-        with self._lock:
-            self._runs[kind, name] = run
-        run.start()
+        try:
+            run = JobRun(self._services, record)
+            with self._lock:
+                self._runs[kind, name] = run
+            run.start()
+        except BaseException:
+            # As where there are threads enough no more: it was refused then, and may be asked for again.
+            with self._lock:
+                self._runs.pop((kind, name), None)
+            self._records.delete(kind, name)
+            raise
         return {"TrainingJobArn" if kind == "training" else "ProcessingJobArn": record.arn}
 
     def _describe(self, kind: JobKind, name: str) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@
 
 import contextlib
 import json
+import logging
 import shutil
 import threading
 import time
@@ -25,6 +26,8 @@ from raysm.local.server.api_error import ApiError, not_found
 __all__ = ["FINAL", "JobKind", "JobRecord", "Records", "Transition"]
 
 JobKind: TypeAlias = Literal["training", "processing"]
+
+LOG = logging.getLogger(__name__)
 
 FINAL = ("Completed", "Failed", "Stopped")
 """Statuses that no job leaves."""
@@ -142,10 +145,15 @@ class Records:
                     f"{title} job names must be unique within an AWS account and region, and a {record.kind} job "
                     f"with this name already exists ({there.arn})",
                 )
-            self._keep(record)
+            # Written first: a job that no file tells of would be there until the server ends, and never run.
+            try:
+                self._write(record)
+            except OSError:
+                shutil.rmtree(self.folder(record.kind, record.name), ignore_errors=True)
+                raise
+            self._records[record.kind, record.name] = record
 
-    def _keep(self, record: JobRecord) -> None:
-        self._records[record.kind, record.name] = record
+    def _write(self, record: JobRecord) -> None:
         put(self.folder(record.kind, record.name) / "record.json", json.dumps(asdict(record)), mode=0o600)
 
     def get(self, kind: JobKind, name: str) -> JobRecord:
@@ -183,10 +191,14 @@ class Records:
             yield
 
     def update(self, kind: JobKind, name: str, **changes: Any) -> JobRecord:
-        """Change fields of a job."""
+        """Change fields of a job; on a full disk in memory alone, for what happened has happened."""
         with self._lock:
             record = replace(self.get(kind, name), modified_s=time.time(), **changes)
-            self._keep(record)
+            self._records[kind, name] = record
+            try:
+                self._write(record)
+            except OSError as error:
+                LOG.warning("the record of the %s job %s was not written: %s", kind, name, error)
             return record
 
     def advance(self, kind: JobKind, name: str, secondary: str, message: str, **changes: Any) -> JobRecord:
