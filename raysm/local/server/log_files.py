@@ -67,8 +67,14 @@ def read(path: Path, offset: int = 0) -> Iterator[Event]:
             if not line.endswith(b"\n"):
                 return  # it is being written
             behind = offset + len(line)
-            at_ms, message = json.loads(line)
-            yield offset, behind, at_ms, message
+            # A full disk, or a server that was killed, leaves a torn line, to which the next one is joined.
+            try:
+                at_ms, message = json.loads(line)
+                event = offset, behind, int(at_ms), str(message)
+            except (ValueError, TypeError):
+                event = None
+            if event is not None:
+                yield event
             offset = behind
 
 
