@@ -56,7 +56,8 @@ class Job:
         """Hold the job ``name``, which the service knows; ``description`` and ``tags`` save asking for them."""
         self.service = service
         self.api = api
-        self._name = name
+        self._chain = [name]  # the first job and its follow-ups, as far as it has gone over to them
+        self._cancelled = False
         self._storage = Storage(service)
         self._last = description
         self._tags = None if tags is None else dict(tags)
@@ -70,6 +71,10 @@ class Job:
     def name(self) -> str:
         """Its name; once a follow-up job goes on with it, that one's."""
         return self._name
+
+    @property
+    def _name(self) -> str:
+        return self._chain[-1]
 
     @property
     def arn(self) -> str:
@@ -122,10 +127,9 @@ class Job:
         """Whether somebody stopped it."""
         return self.done() and self._is_stopped(self._known())
 
-    @staticmethod
-    def _is_stopped(found: Description) -> bool:
+    def _is_stopped(self, found: Description) -> bool:
         limits = (SecondaryStatus.MAX_RUNTIME_EXCEEDED, SecondaryStatus.MAX_WAIT_EXCEEDED)
-        return found.status is Status.STOPPED and found.secondary not in limits
+        return found.status is Status.STOPPED and (self._cancelled or found.secondary not in limits)
 
     def _ended(self, *, send: bool) -> bool:
         """Whether nothing more comes; go over to the follow-up job, and with ``send`` start it if nobody has."""
@@ -136,23 +140,32 @@ class Job:
             following = restart.next_name(found, self.tags) if found.exceeded_runtime else None
             if following is None:
                 return True
-            if not self._go_over(found, following, send):
-                return False
+            if not self._go_over(found, following, send and not self._cancelled):
+                return self._cancelled  # who cancelled it between two jobs wants no further one
 
     def _go_over(self, found: Description, following: str, send: bool) -> bool:
+        """Go over to the follow-up job; with ``send`` create it where it is not there. Return whether it is there."""
         try:
-            if send:
-                try:
-                    self.service.create(restart.follow_up(found, self.tags))
-                    _log.info("the job %s ran as long as it may; %s goes on", found.name, following)
-                except ServiceError as error:
-                    if error.code != "ResourceInUse":  # another process that watches it was quicker
-                        raise
             description = read(self.api, self.service.describe(self.api, following))
         except JobNotFound:
-            return False
+            if not send:
+                return False
+            try:
+                self.service.create(restart.follow_up(found, self.tags))
+                _log.info("the job %s ran as long as it may; %s goes on", found.name, following)
+            except ServiceError as error:
+                if error.code != "ResourceInUse":  # another process that watches it was quicker
+                    raise
+            try:
+                description = read(self.api, self.service.describe(self.api, following))
+            except JobNotFound:
+                return False
         with self._lock:
-            self._name, self._last, self._tags = following, description, None
+            if self._name == found.name:  # else another thread went over meanwhile
+                self._chain.append(following)
+                self._last, self._tags = description, None
+        if self._cancelled and not description.status.is_terminal:
+            self.service.stop(self.api, following)  # another process sent it meanwhile
         return True
 
     # Waiting for it
@@ -177,10 +190,8 @@ class Job:
                 if self._ended(send=True):
                     return self._known().status
                 heard_s = time.monotonic()
-            except ServiceError as error:  # a network that is away for a while is no reason to give a job up
-                if not error.is_transient or time.monotonic() - heard_s > self.service.pace.patience_s:
-                    raise
-                _log.warning("the job %s cannot be watched just now: %s", self._name, error)
+            except ServiceError as error:
+                self._bear(error, heard_s)
             if deadline_s is not None:
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
@@ -188,6 +199,17 @@ class Job:
                 pause_s = min(pause_s, left_s)
             time.sleep(pause_s)
         raise AssertionError("pauses never end")
+
+    def _bear(self, error: ServiceError, heard_s: float) -> None:
+        """Raise ``error`` unless it may pass: a network that is away for a while is no reason to give a job up.
+
+        Args:
+            error: What was just caught.
+            heard_s: When the service was last heard, by the monotonic clock.
+        """
+        if not error.is_transient or time.monotonic() - heard_s > self.service.pace.patience_s:
+            raise error
+        _log.warning("the job %s cannot be watched just now: %s", self._name, error)
 
     def result(self, timeout: float | None = None, *, to: str | Path | None = None) -> Any:
         """Wait for the result and bring it here.
@@ -260,6 +282,9 @@ class Job:
             try:
                 self.wait()
                 break
+            except JobNotFound as error:  # it was deleted: nothing more will ever be heard of it
+                _log.warning("the job %s is gone: %s", self._name, error)
+                break
             except ServiceError as error:  # credentials that have expired are renewed
                 _log.warning("the job %s cannot be watched just now: %s", self._name, error)
                 time.sleep(self.service.pace.most_s)
@@ -280,13 +305,17 @@ class Job:
         """Ask the service to stop it; return whether that was still possible. User code gets its grace."""
         if self.done():
             return False
-        if self._known().status is not Status.STOPPING:
+        self._cancelled = True  # no follow-up goes on with it, however it ends
+        if self._known().status is not Status.STOPPING and not self._known().status.is_terminal:
             try:
                 self.service.stop(self.api, self._name)
             except ServiceError:
-                if self.done():  # it ended meanwhile
-                    return False
-                raise
+                if not self.done():
+                    self._cancelled = False
+                    raise
+                # It ended meanwhile: with a follow-up to come, that one is what was cancelled.
+                self._cancelled = restart.next_name(self._known(), self.tags) is not None
+                return self._cancelled
         return True
 
     def stop(self, timeout: float | None = None) -> Status:
@@ -307,19 +336,29 @@ class Job:
             follow: Go on until the job has ended; its follow-up jobs are sent meanwhile.
             instance: ``algo-2``.
         """
-        reader, name = LogReader(self.service, self.api, self._name, instance), self._name
-        pauses = self.service.pace.pauses()
+        at = len(self._chain) - 1
+        reader = LogReader(self.service, self.api, self._chain[at], instance)
+        pauses, heard_s = self.service.pace.pauses(), time.monotonic()
         late_s: float | None = None
         while True:
-            ended = not follow or self._ended(send=True)
-            came = False
-            for line in reader.new_lines():
-                came = True
-                yield line
+            ended = came = False
+            try:
+                ended = not follow or self._ended(send=True)
+                for line in reader.new_lines():
+                    came = True
+                    yield line
+                heard_s = time.monotonic()
+            except ServiceError as error:
+                if not follow:
+                    raise
+                self._bear(error, heard_s)
+                time.sleep(min(next(pauses), FOLLOW_S))
+                continue
             if not follow:
                 return
-            if self._name != name:
-                reader, name = LogReader(self.service, self.api, self._name, instance), self._name
+            if at + 1 < len(self._chain):  # it may have gone over to several: each is read to its end
+                at += 1
+                reader = LogReader(self.service, self.api, self._chain[at], instance)
                 continue
             if ended:
                 late_s = time.monotonic() + self._late_s() if late_s is None else late_s

@@ -43,6 +43,7 @@ class LogReader:
         self._job = job
         self._instance = instance
         self._tokens: dict[str, str | None] = {}
+        self._taken: dict[str, int] = {}
 
     def new_lines(self) -> Iterator[LogLine]:
         """Yield what has come since the last call, merged by time; memory holds one page of each stream."""
@@ -77,11 +78,13 @@ class LogReader:
         while True:
             token = self._tokens[stream]
             page = self._page(stream, token)
-            for event in page.get("events", ()):
+            # A page that a failure of another stream cut off is read again, and only its rest is yielded.
+            taken = self._taken.get(stream, 0)
+            for index, event in enumerate(page.get("events", ())[taken:], taken + 1):
                 yield LogLine(event["timestamp"] / 1000, host, event["message"].rstrip("\r\n"))
+                self._taken[stream] = index
             following = page.get("nextForwardToken")
-            # Only now, so that a reader that was left in the middle of a page reads it again.
-            self._tokens[stream] = following or token
+            self._tokens[stream], self._taken[stream] = following or token, 0
             if not following or following == token:
                 return
 

@@ -153,6 +153,7 @@ class Service:
     def _make(self, name: str) -> Any:
         try:
             import boto3
+            import botocore.session
             from botocore.config import Config
         except ImportError as error:
             raise MissingDependency("raysm needs boto3 to submit jobs: python3 -m pip install boto3") from error
@@ -164,8 +165,13 @@ class Service:
             config = Config(retries=retries, user_agent_extra=agent, max_pool_connections=32)
             return self._session.client(name, config=config)
         if self._session is None:
+            # No variable names its profile: AWS_PROFILE may be one that this machine does not have.
+            core = botocore.session.Session({"profile": (None, None, None, None)})
             self._session = boto3.Session(
-                aws_access_key_id="raysm", aws_secret_access_key="raysm", region_name=LOCAL_REGION
+                aws_access_key_id="raysm",
+                aws_secret_access_key="raysm",
+                region_name=LOCAL_REGION,
+                botocore_session=core,
             )
         if self._url is None:
             self._url = endpoint.ensure(self.home)
@@ -283,7 +289,8 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
 
 def _refusal(action: str, error: Mapping[str, str]) -> ServiceError:
     code, message = error.get("Code", ""), error.get("Message", "")
-    missing = code == "ResourceNotFound" or (code == "ValidationException" and "not found" in message.lower())
+    said = any(words in message.lower() for words in ("not found", "could not find"))
+    missing = code == "ResourceNotFound" or (code == "ValidationException" and said)
     if missing and "_job" in action:
         return JobNotFound(f"there is no such job: {message}", code=code)
     remedy = next((text for begin, text in REMEDIES.items() if code.startswith(begin)), "")

@@ -137,3 +137,9 @@ def test_a_client_of_this_machine_needs_no_credentials_and_no_proxy(home, monkey
     service = Service(Local(home=str(home)))
     assert service.client("s3").meta.endpoint_url == url
     assert service.region == "us-east-1"
+
+
+def test_a_profile_that_does_not_exist_does_not_hinder_jobs_of_this_machine(home, monkeypatch):
+    monkeypatch.setenv("AWS_PROFILE", "no-such-profile")
+    url = endpoint.ensure(home, command=stand_in())
+    assert Service(Local(home=str(home))).client("sagemaker").meta.endpoint_url == url

@@ -179,6 +179,13 @@ def test_a_callback_that_raises_hinders_no_other(remote, job, caplog):
     assert "ZeroDivisionError" in caplog.text
 
 
+def test_the_callbacks_of_a_job_that_was_deleted_are_called(remote, job):
+    called = threading.Event()
+    job.add_done_callback(lambda job: called.set())
+    remote.sagemaker.jobs.clear()
+    assert called.wait(5)
+
+
 def test_a_callback_outlives_a_service_that_is_away_for_a_while(remote, job):
     called, describe, asked = concurrent.futures.Future(), remote.sagemaker.describe_training_job, threading.Event()
 
@@ -445,6 +452,35 @@ def test_two_watchers_send_one_follow_up(remote, script):
     assert len(remote.sagemaker.sent) == 2
 
 
+def test_a_follow_up_that_is_there_is_not_created_again(remote, script):
+    job = long_job(remote, script, restarts=1)
+    remote.sagemaker.script.append([COMPLETED])
+    other = attach(job.name, remote.service)
+    job.wait(5)
+
+    def refuse(**call):
+        raise refusal("AccessDenied", "only watching")
+
+    remote.sagemaker.create_training_job = refuse
+    assert other.wait(5) is Status.COMPLETED
+
+
+def test_a_job_that_is_cancelled_between_two_runs_has_no_further_one(remote, script):
+    job = long_job(remote, script)
+    assert not job.done()
+
+    def refuse(**call):
+        raise refusal("ValidationException", "it has ended")
+
+    remote.sagemaker.stop_training_job = refuse
+    assert job.cancel()
+    assert job.wait(5) is Status.STOPPED
+    assert job.cancelled()
+    assert len(remote.sagemaker.sent) == 1
+    with pytest.raises(JobStopped):
+        job.result()
+
+
 def test_a_stopped_job_is_not_followed(remote, script):
     job = submit(Script(str(script)), cluster=M5, on=remote.service, limits=Limits(max_restarts=3))
     job.stop()
@@ -514,6 +550,36 @@ def test_following_goes_over_to_the_follow_up(remote, script):
     remote.write_log(job.name, "algo-1", [(NOW_MS, "one")])
     remote.write_log(job.name + "-r1", "algo-1", [(NOW_MS + 1000, "two")])
     assert "two" in [line.text for line in job.lines(follow=True)]
+
+
+def test_following_shows_every_job_of_a_chain(remote, script):
+    job = long_job(remote, script)
+    remote.sagemaker.script.append([COMPLETED])
+    for index, name in enumerate((job.name, f"{job.name}-r1", f"{job.name}-r2")):
+        remote.write_log(name, "algo-1", [(NOW_MS + index, f"run {index}")])
+    assert [line.text for line in job.lines(follow=True)] == ["run 0", "run 1", "run 2"]
+
+
+def test_following_outlives_a_log_service_that_is_away_for_a_while(remote, job):
+    pages = []
+
+    class Logs:
+        def __getattr__(self, name):
+            return getattr(remote.logs, name)
+
+        def get_log_events(self, **call):
+            pages.append(call)
+            if len(pages) == 4:
+                raise refusal("ServiceUnavailable", "away")
+            return remote.logs.get_log_events(**call)
+
+    for host, times in (("algo-1", (0, 2, 4)), ("algo-2", (1, 3, 5))):
+        remote.write_log(job.name, host, [(NOW_MS + time_ms, f"{time_ms}") for time_ms in times])
+    service = Service(remote.service.target, clients={**remote.clients, "logs": Logs()}.__getitem__, pace=QUICK)
+    remote.sagemaker.end(job.name, "Completed")
+    lines = attach(job.name, service).lines(follow=True)
+    assert sorted(line.text for line in lines) == ["0", "1", "2", "3", "4", "5"]
+    assert len(pages) > 4
 
 
 def test_the_log_of_a_processing_job_lies_in_its_own_group(remote, script):

@@ -61,7 +61,12 @@ def test_a_refusal_names_the_operation_the_reason_and_the_remedy(stubbed, code, 
 
 
 @pytest.mark.parametrize(
-    ("code", "message"), [("ValidationException", "Requested resource not found."), ("ResourceNotFound", "no job")]
+    ("code", "message"),
+    [
+        ("ValidationException", "Requested resource not found."),
+        ("ValidationException", "Could not find requested job with name: job"),
+        ("ResourceNotFound", "no job"),
+    ],
 )
 def test_a_job_that_is_not_there_is_an_error_of_its_own(stubbed, code, message):
     service, stubber = stubbed
