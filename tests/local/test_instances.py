@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from raysm.contract import names
 from raysm.errors import RaysmError
 from raysm.local.instances import KINDS, InstanceSpec, Link
 from raysm.local.instances.share import Share
@@ -332,6 +333,24 @@ def test_when_its_keeper_is_killed_the_instance_ends_and_nothing_is_left(job):
     os.kill(instance.keeper.pid, signal.SIGKILL)
     assert instance.wait(SOON_S) == 128 + signal.SIGKILL
     wait_for(lambda: not any(alive(pid) for pid in [*below, instance.pid]), "all dead")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at /proc")
+def test_who_reads_a_log_below_an_instances_ray_folder_outlives_the_instance(tmp_path):
+    with opened("process", tmp_path / "job") as job:
+        (instance,) = job.start(
+            sh(BASE + f"echo ${names.RAY_TEMP_DIR} >.part; mv .part ray; until [ -e go ]; do sleep 0.05; done")
+        )
+        folder = wait_for_file(job.base() / "ray").strip()
+        reader = subprocess.Popen([sys.executable, "-c", "input()", f"{folder}/session/logs/a"], stdin=subprocess.PIPE)
+        try:
+            (job.base() / "go").touch()
+            assert instance.wait(SOON_S) == 0
+            job.close()
+            assert reader.poll() is None
+        finally:
+            reader.kill()
+            reader.communicate()
 
 
 def test_two_jobs_at_once_do_not_meet(kind, job, tmp_path):

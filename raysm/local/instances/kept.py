@@ -31,6 +31,7 @@ class Keeper:
     Attributes:
         pid: The keeper itself.
         exited: Exit code of the main process, set once everything is gone.
+        lost: Whether it died without having ended all that it kept; known once ``exited`` is.
     """
 
     def __init__(self, name: str, log_fd: int | None = None, *, script: Path = SCRIPT, inherit: bool = False) -> None:
@@ -44,6 +45,7 @@ class Keeper:
         """
         self.name = name
         self.exited: Future[int] = Future()
+        self.lost = False
         self._answers: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
         self._started = False
         self._lock = threading.Lock()
@@ -79,6 +81,8 @@ class Keeper:
                     self._answers.put(message)
         self._answers.put(None)
         if not self.exited.done():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.lost = self._process.wait(END_S) != 0
             # Somebody ended the instance: end() does, with SIGKILL, and so does the death of the keeper.
             self.exited.set_result(128 + signal.SIGKILL)
 

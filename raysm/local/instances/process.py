@@ -87,7 +87,13 @@ class ProcessSite(Site):
         link_all(spec.links)
         keeper = Keeper(spec.host, spec.log_fd)
         self._keepers.append(keeper)
-        instance = KeptInstance(keeper, spec.host, ADDRESS, clean=lambda: kill_marked(spec.base, ray))
+
+        def clean() -> None:
+            # Not where the keeper has ended them all: the marks are also those of who reads a log of Ray's.
+            if keeper.lost:
+                kill_marked(spec.base, ray)
+
+        instance = KeptInstance(keeper, spec.host, ADDRESS, clean=clean)
         variables = {
             names.BASE_DIR: str(spec.base),
             names.RAY_TEMP_DIR: str(ray),
