@@ -284,6 +284,24 @@ def test_checkpoints_survive_a_killed_job_and_come_back_into_the_next(root, tmp_
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["algo-1", "algo-2"]
 
 
+def test_a_checkpoint_that_cannot_be_kept_is_told_and_does_not_fail_the_job(root, tmp_path):
+    class Full(FolderStore):
+        def put(self, path, name):
+            raise OSError("no room")
+
+    code = """
+        (base / "checkpoints" / "a").write_text("1")
+        (base / "model" / "weights").write_text("2")
+    """
+    lines = Lines()
+    kept = Checkpoints(store=Full(tmp_path / "kept"), uri="s3://b/kept")
+    with TrainingJob(spec_for(running(code), checkpoints=kept), root=root, on_line=lines) as job:
+        job.start()
+        assert job.wait(SOON_S).status == "Completed"
+        assert (job.model_dir / "weights").read_text() == "2"
+    assert lines == [("algo-1", "raysm: not all checkpoints were kept: OSError: no room")]
+
+
 def test_a_processing_job_has_its_layout(root):
     command = (
         sys.executable,
