@@ -165,7 +165,10 @@ class Job:
                 self._chain.append(following)
                 self._last, self._tags = description, None
         if self._cancelled and not description.status.is_terminal:
-            self.service.stop(self.api, following)  # another process sent it meanwhile
+            try:
+                self.service.stop(self.api, following)  # another process sent it meanwhile
+            except ServiceError as error:  # it may have ended just now
+                _log.warning("the job %s went on after it was cancelled, and cannot be stopped: %s", following, error)
         return True
 
     # Waiting for it
