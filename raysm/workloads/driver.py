@@ -21,7 +21,7 @@ from raysm.errors import InvalidConfig, InvalidRequest, MissingDependency
 from raysm.request.job import MATRIX, JobRequest
 from raysm.request.workload import PickledFunction, Script, Similarity
 from raysm.workloads.script import run_script
-from raysm.workloads.termination import Termination
+from raysm.workloads.termination import leave_on_sigterm
 
 __all__ = ["failure_of", "main"]
 
@@ -130,23 +130,27 @@ def _run_similarity(workload: Similarity, request: JobRequest, found: Environmen
         )
     # Without checkpoints, finished blocks need not outlive this process; beside the result, a rename is enough.
     kept = found.paths.checkpoints / "raysm" / "similarity" if found.has_checkpoints else found.paths.model / ".raysm"
-    # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
-    try:
-        # What is finished is on disk already, so SIGTERM may end the work anywhere.
-        with Termination() as termination:
-            ray.init(address="auto", log_to_driver=False, configure_logging=False)
-            termination.listen()
-            run(
-                workload,
-                job=request.name,
-                source=Source(channel=MATRIX, id_column=workload.id_column),
-                folders=Folders(result=found.paths.model, records=kept),
-                announce=announce,
-            )
-    finally:
-        ray.shutdown()
+
+    def clean() -> None:
         if not found.has_checkpoints:
             shutil.rmtree(kept, ignore_errors=True)
+
+    # What is finished is on disk already, so SIGTERM may end the work anywhere.
+    leave_on_sigterm(clean)
+    # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
+    ray.init(address="auto", log_to_driver=False, configure_logging=False)
+    leave_on_sigterm(clean)
+    try:
+        run(
+            workload,
+            job=request.name,
+            source=Source(channel=MATRIX, id_column=workload.id_column),
+            folders=Folders(result=found.paths.model, records=kept),
+            announce=announce,
+        )
+    finally:
+        ray.shutdown()
+        clean()
 
 
 if __name__ == "__main__":

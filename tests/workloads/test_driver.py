@@ -190,7 +190,7 @@ def test_a_terminated_similarity_goes_on_where_it_stopped(address, base, tmp_pat
         driver.terminate()
         _, errors = driver.communicate(timeout=30)
     assert driver.returncode == 143, errors
-    assert Failure.read(record).exit_code == 143
+    assert not record.exists()
     finished = [file for file in (paths.checkpoints / "raysm" / "similarity").rglob("*") if file.is_file()]
     assert 1 <= len(finished) < 300
     done, _ = drive(paths, tmp_path)

@@ -1,64 +1,39 @@
-import os
-import signal
-import time
+"""SIGTERM in the driver."""
+
+import subprocess
+import sys
 
 import pytest
 
-from raysm.workloads.termination import Termination
-
-
-def terminated(*bodies):
-    """Run the bodies one after the other in a Termination, which SIGTERM has to leave with code 143."""
-
-    def run():
-        with Termination() as termination:
-            for body in bodies:
-                body(termination)
-            time.sleep(30)
-
-    begin = time.monotonic()
-    with pytest.raises(SystemExit) as caught:
-        run()
-    assert caught.value.code == 143
-    assert time.monotonic() - begin < 10
-
-
-def kill(termination):
+BODIES = {
+    "in the middle of work": "os.kill(os.getpid(), signal.SIGTERM)",
+    "where exceptions are swallowed": """
+try:
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(30)
+except BaseException:
+    pass
+""",
+    "after a library has put its own handler there": """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+leave_on_sigterm(lambda: print("cleaned", flush=True))
+os.kill(os.getpid(), signal.SIGTERM)
+""",
+}
 
 
-def test_sigterm_leaves_the_context_at_once():
-    terminated(kill)
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_the_process_leaves_at_once_with_143_and_cleans_up(body):
+    code = (
+        "import os, signal\nfrom raysm.workloads.termination import leave_on_sigterm\n"
+        f"leave_on_sigterm(lambda: print('cleaned', flush=True))\n{body}\nprint('went on')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (143, "cleaned\n"), done.stderr
 
 
-def test_a_signal_that_was_swallowed_comes_again():
-    def swallow(termination):
-        try:
-            kill(termination)
-        except SystemExit:
-            pass  # As Ray does in the middle of a wait.
-
-    terminated(swallow, swallow)
-
-
-def test_what_the_signal_turned_into_does_not_matter():
-    def translate(termination):
-        try:
-            kill(termination)
-        except SystemExit:
-            raise OSError("a broken wait") from None
-
-    terminated(translate)
-
-
-def test_a_handler_that_took_the_place_is_replaced_and_all_are_as_before_in_the_end():
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGALRM)
-
-    def replace(termination):
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        termination.listen()
-
-    terminated(replace, kill)
-    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGALRM)) == before
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+def test_it_leaves_also_where_cleaning_up_fails():
+    code = (
+        "import os, signal\nfrom raysm.workloads.termination import leave_on_sigterm\n"
+        "leave_on_sigterm(lambda: 1 / 0)\nos.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=30).returncode == 143
