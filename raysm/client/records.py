@@ -16,8 +16,8 @@ from typing import Any
 from raysm import __version__
 from raysm.client.plan import API
 from raysm.client.storage import Storage
-from raysm.client.uploads import sha256_of
 from raysm.contract.payload import NOT_SOURCE
+from raysm.contract.store import sha256_of
 from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.request import Input, JobRequest, Script, Target
 from raysm.request.codec import from_json, to_json

@@ -19,13 +19,11 @@ from pathlib import Path
 
 from raysm.client.places import Places
 from raysm.client.storage import Storage, file_path, in_parallel
-from raysm.contract.store import PARTIAL
+from raysm.contract.store import PARTIAL, sha256_of
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import AWS, Input, Target
 
-__all__ = ["Upload", "carry_out", "locate", "send_folder", "sha256_of"]
-
-CHUNK = 1 << 20
+__all__ = ["Upload", "carry_out", "locate", "send_folder"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,12 +137,3 @@ def send_folder(folder: Path, prefix: str, storage: Storage, kms_key: str | None
     """Upload every file of ``folder`` below ``prefix``: the payload of one job."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     in_parallel(lambda path: storage.upload(path, f"{prefix}/{path.relative_to(folder).as_posix()}", kms_key), paths)
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file's content, hex, read in pieces."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()

@@ -1,6 +1,7 @@
 """Files that are either whole or absent: written beside, then renamed."""
 
 import contextlib
+import hashlib
 import json
 import os
 import tempfile
@@ -10,7 +11,9 @@ from typing import Any
 
 from raysm.errors import InvalidConfig
 
-__all__ = ["PARTIAL", "put", "read_json", "replacing"]
+__all__ = ["PARTIAL", "put", "read_json", "replacing", "sha256_of"]
+
+CHUNK_BYTES = 1 << 20
 
 PARTIAL = ".partial"
 """Suffix of a file that is still being written; readers pass over it."""
@@ -60,3 +63,12 @@ def read_json(path: Path) -> Any:
         raise InvalidConfig(f"{path} is nested too deeply to be a configuration file") from None
     except ValueError as error:  # JSONDecodeError, UnicodeDecodeError, and integers of more digits than Python reads
         raise InvalidConfig(f"{path} is not JSON: {error}") from error
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file's content, hex, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -25,12 +25,10 @@ from raysm.contract.store import replacing
 from raysm.errors import NoRoom
 from raysm.workloads.blocks import TileBlock
 
-__all__ = ["ArrayFile", "check_room", "free_bytes", "move", "regroup", "sha256_of", "write_parquet"]
+__all__ = ["ArrayFile", "check_room", "free_bytes", "move", "regroup", "write_parquet"]
 
 SPARE_BYTES = 16 << 20
 """Left free on every disk that is written to."""
-
-CHUNK_BYTES = 8 << 20
 
 
 def free_bytes(folder: Path) -> int:
@@ -188,15 +186,6 @@ class ArrayFile:
         self._file.seek(position)
         while data:
             data = data[cast(int, self._file.write(data)) :]
-
-
-def sha256_of(path: Path) -> str:
-    """Return the digest of a file, read in chunks."""
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            found.update(chunk)
-    return found.hexdigest()
 
 
 def move(source: Path, target: Path) -> None:

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raysm.contract.store import sha256_of
 from raysm.errors import NoRoom
 from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
-from raysm.workloads.gather import ArrayFile, check_room, move, regroup, sha256_of, write_parquet
+from raysm.workloads.gather import ArrayFile, check_room, move, regroup, write_parquet
 from raysm.workloads.similarity.npy import header
 
 SCHEMA = pa.schema([pa.field("x", pa.int64())])

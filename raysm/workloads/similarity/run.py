@@ -27,12 +27,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 import raysm
 from raysm.contract.events import Metric, State
 from raysm.contract.result import Manifest, ResultFile
+from raysm.contract.store import sha256_of
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.request.codec import to_json
 from raysm.request.workload import Similarity
 from raysm.workloads.announce import Announce, Pace
 from raysm.workloads.blocks import RowBlock, TileBlock, map_blocks, row_blocks, task_slots
-from raysm.workloads.gather import ArrayFile, check_room, move, sha256_of
+from raysm.workloads.gather import ArrayFile, check_room, move
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity import full, output, sizes, threshold, topk
 from raysm.workloads.similarity.context import Context, Source, peak_memory_bytes, tile_rows
