@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from raysm.client.data_parallel import DataParallel
     from raysm.client.function import Function, remote
     from raysm.client.job import Job, attach
     from raysm.client.result import Result
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         Script,
         Security,
         Similarity,
+        TorchScript,
     )
     from raysm.workloads.blocks import RowBlock, file_blocks, map_blocks, row_blocks
 
@@ -33,6 +35,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AWS",
     "Cluster",
+    "DataParallel",
     "Function",
     "Input",
     "InstanceGroup",
@@ -50,6 +53,7 @@ __all__ = [
     "Script",
     "Security",
     "Similarity",
+    "TorchScript",
     "attach",
     "file_blocks",
     "map_blocks",
@@ -59,6 +63,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "raysm.client.data_parallel": ("DataParallel",),
     "raysm.client.function": ("Function", "remote"),
     "raysm.client.job": ("Job", "attach"),
     "raysm.client.result": ("Result",),

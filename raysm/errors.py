@@ -14,6 +14,7 @@
     │   ├── InstanceLost                an instance died while the job ran
     │   └── RayFailed                   a Ray process ended that had to live
     ├── BlockFailed                     a share-nothing block failed as often as it may
+    ├── WorkerFailed                    a worker of a training ended otherwise than well, as often as it may
     ├── ServiceError                    AWS, or the embedded SageMaker, refused a call or could not be reached
     │   └── JobNotFound                 there is no job of that name
     ├── NotDone (TimeoutError)          a job has not ended within the time that the caller gave
@@ -44,6 +45,7 @@ __all__ = [
     "RayFailed",
     "RaysmError",
     "ServiceError",
+    "WorkerFailed",
 ]
 
 
@@ -110,6 +112,36 @@ class BlockFailed(RaysmError):
     def __reduce__(self) -> tuple[type["BlockFailed"], tuple[str, int, str]]:
         """Pickle by parts: the default would call the constructor with the message alone."""
         return type(self), (self.block, self.attempts, self.remote_traceback)
+
+
+class WorkerFailed(RaysmError):
+    """A worker of a training ended otherwise than well; of several, the one that did so first.
+
+    Attributes:
+        rank: Of all workers.
+        host: Its instance.
+        error_type: The exception's class, or what else happened: ``SIGKILL``, ``exit code 3``.
+        text: The exception's text.
+        remote_traceback: As the instance printed it; empty where there is none.
+        exit_code: Of the worker; 128 + the signal that killed it.
+    """
+
+    def __init__(
+        self, rank: int, host: str, error_type: str, text: str, remote_traceback: str = "", exit_code: int = 1
+    ) -> None:
+        """Keep the parts and build the message from them."""
+        self.rank = rank
+        self.host = host
+        self.error_type = error_type
+        self.text = text
+        self.remote_traceback = remote_traceback
+        self.exit_code = exit_code
+        super().__init__(f"rank {rank} on {host}: {error_type}: {text}".rstrip(": "))
+
+    def __reduce__(self) -> tuple[type["WorkerFailed"], tuple[int, str, str, str, str, int]]:
+        """Pickle by parts: the default would call the constructor with the message alone."""
+        parts = (self.rank, self.host, self.error_type, self.text, self.remote_traceback, self.exit_code)
+        return type(self), parts
 
 
 class ServiceError(RaysmError):

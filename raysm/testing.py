@@ -30,11 +30,11 @@ from raysm.contract import payload
 from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest, JobNotFound
-from raysm.request import Local, PickledFunction, Script, Similarity
+from raysm.request import Local, PickledFunction, Script, Similarity, TorchScript, TrainLoop
 
 __all__ = ["Answer", "FakeSageMaker"]
 
-KINDS = (Script.kind, Similarity.kind, PickledFunction.kind)
+KINDS = (Script.kind, Similarity.kind, PickledFunction.kind, TorchScript.kind, TrainLoop.kind)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,6 +23,7 @@ ALLOWED = {
     "testing": {"errors", "request", "contract", "client"},
     "bootstrap": {"errors", "request", "contract"},
     "workloads": {"errors", "request", "contract", "bootstrap"},
+    "training": {"errors", "request", "contract", "bootstrap", "workloads"},
     "local": {"errors", "request", "contract"},
     "views": {"errors", "request", "contract", "client", "bootstrap", "workloads", "local"},
     "cli": {"errors", "request", "contract", "client", "bootstrap", "workloads", "local", "views"},

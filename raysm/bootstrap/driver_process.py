@@ -22,9 +22,18 @@ STDERR = 2
 class DriverProcess:
     """The running driver."""
 
-    def __init__(self, children: Children, command: Sequence[str], env: Mapping[str, str], cwd: Path) -> None:
-        """Start it in the folder of the user's source."""
-        self.child: Child = children.start(command, env, cwd=cwd, stderr=subprocess.PIPE)
+    def __init__(
+        self,
+        children: Children,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path,
+        *,
+        waits: bool = False,
+    ) -> None:
+        """Start it in the folder of the user's source; one that ``waits`` does nothing before ``go``."""
+        stdin = subprocess.PIPE if waits else subprocess.DEVNULL
+        self.child: Child = children.start(command, env, cwd=cwd, stdin=stdin, stderr=subprocess.PIPE)
         self._tail = b""
         # A thread, because writing to a log that nobody reads blocks, and the heartbeats must not.
         self._tee = threading.Thread(target=self._copy, daemon=True, name="driver-stderr")
@@ -39,6 +48,17 @@ class DriverProcess:
             with contextlib.suppress(OSError):  # nobody reads our log any more: the tail is still wanted
                 while chunk:
                     chunk = chunk[os.write(STDERR, chunk) :]
+
+    def go(self, address: str) -> None:
+        """Tell one that waits where the formed cluster is; an empty address: there will be none."""
+        assert self.child.stdin is not None
+        if self.child.stdin.closed:
+            return
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and its status says why
+            self.child.stdin.write(f"{address}\n".encode())
+            self.child.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):
+            self.child.stdin.close()
 
     def tail(self, timeout_s: float = 0.5) -> str:
         """Return the last of its stderr; wait that long for what is still in the pipe."""

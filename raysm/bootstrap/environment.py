@@ -19,7 +19,15 @@ from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.request import Cluster, Ports
 from raysm.request.job import PAYLOAD_CHANNEL
 
-__all__ = ["DEFAULT_RAY_TEMP_DIR", "Environment", "base_paths", "child_environment", "inherited", "read"]
+__all__ = [
+    "DEFAULT_RAY_TEMP_DIR",
+    "Environment",
+    "base_paths",
+    "child_environment",
+    "inherited",
+    "measures",
+    "read",
+]
 
 DEFAULT_RAY_TEMP_DIR = Path("/tmp/ray")
 
@@ -159,6 +167,16 @@ def child_environment(
 def inherited() -> Mapping[str, str]:
     """Return the environment variables of this process."""
     return os.environ
+
+
+def measures(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether a training measures where its time goes: unless the user has said 0."""
+    return environ.get(names.MEASURE, "1") != "0"
+
+
+def tell(variables: Mapping[str, str]) -> None:
+    """Set variables of this process, for libraries that can be told by nothing else."""
+    os.environ.update(variables)
 
 
 def _host_fields(resources: ResourceConfig) -> dict[str, Any]:

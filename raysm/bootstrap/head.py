@@ -5,9 +5,11 @@ handled in order, by one coroutine; what flows out is the ``Ending`` of this ins
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from signal import SIGKILL, SIGTERM
 
 from raysm.bootstrap import control, resources
@@ -19,10 +21,12 @@ from raysm.bootstrap.ending import STOPPED, Ending, ending_of_driver
 from raysm.bootstrap.instance import Instance
 from raysm.bootstrap.log import emit, remark
 from raysm.bootstrap.private import passing_folder
+from raysm.bootstrap.programs import WAIT
 from raysm.bootstrap.ray_node import RayNode
 from raysm.bootstrap.registered import Node, Registry
 from raysm.contract.events import State
 from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFailed
+from raysm.request import Similarity
 
 __all__ = ["Head"]
 
@@ -92,6 +96,9 @@ class Head:
         self._gcs_answers = False
         self._formed = False
         self._without: frozenset[str] = frozenset()
+        self._waiting: DriverProcess | None = None
+        self._passing = contextlib.ExitStack()
+        self._failure_record = Path()
 
     def stop(self) -> None:
         """Ask for a stop: user code gets its grace."""
@@ -115,6 +122,9 @@ class Head:
             self._registry.stop()
         self._control.tell_all({"kind": "done", "exit_code": ending.exit_code, "reason": (ending.reason or "")[:500]})
         await asyncio.gather(self._children.end_all(END_GRACE_S), self._farewell())
+        if self._waiting:
+            self._waiting.go("")
+        self._passing.close()
         await self._control.close()
         if self._ray:
             self._ray.close()
@@ -226,6 +236,9 @@ class Head:
             self._gcs_answers = True
             self._control.tell_all(self._ray_message())
             self._watch_registry()
+            # Its imports take as long as the rest of the forming; no user's code runs before the cluster is formed.
+            if isinstance(self._instance.request.workload, Similarity) and self._waiting is None:
+                self._waiting = self._start_driver(None)
         elif isinstance(event, _Registered):
             self._take_nodes(event.nodes)
         elif isinstance(event, control.Joined):
@@ -300,12 +313,11 @@ class Head:
         """Run the driver to its end."""
         address = f"{self._nodes[self._instance.name].address}:{self._instance.ports.gcs}"
         killed_before = resources.oom_kills()
-        # In the instance's own folder: a head that is killed leaves nothing in a /tmp that it may share with others.
-        with passing_folder(self._instance.environment.paths) as folder:
-            record = folder / "failure.json"
-            env = self._instance.driver_environment(address, str(record))
-            driver = DriverProcess(self._children, self._instance.programs.driver, env, self._instance.payload.source)
-            driver.child.ended.add_done_callback(lambda ended: self._events.put_nowait(_DriverEnded(ended.result())))
+        with self._passing:
+            driver = self._waiting or self._start_driver(address)
+            if self._waiting:
+                driver.go(address)
+            record = self._failure_record
             try:
                 status = await self._watch(driver)
             except _Stopped:
@@ -317,7 +329,21 @@ class Head:
             driver.child.signal_group(SIGKILL)  # what it left behind holds its stderr open
             return ending_of_driver(status, record, driver.tail(), self._instance.capacity.memory_bytes, meanwhile)
 
+    def _start_driver(self, address: str | None) -> DriverProcess:
+        """Start the driver for the cluster at ``address``, or, for None, one that waits until there is one."""
+        # In the instance's own folder: a head that is killed leaves nothing in a /tmp that it may share with others.
+        folder = self._passing.enter_context(passing_folder(self._instance.environment.paths))
+        self._failure_record = folder / "failure.json"
+        env = self._instance.driver_environment(address, str(self._failure_record))
+        command = (*self._instance.programs.driver, *([WAIT] if address is None else []))
+        source = self._instance.payload.source
+        driver = DriverProcess(self._children, command, env, source, waits=address is None)
+        driver.child.ended.add_done_callback(lambda ended: self._events.put_nowait(_DriverEnded(ended.result())))
+        return driver
+
     async def _watch(self, driver: DriverProcess) -> int:
+        if driver.child.status is not None:  # it ended while it waited
+            return driver.child.status
         while True:
             event = await self._events.get()
             if isinstance(event, _DriverEnded):

@@ -17,15 +17,18 @@ from typing import Any
 from raysm.bootstrap.log import remark
 from raysm.contract.payload import Payload
 from raysm.errors import InvalidRequest
+from raysm.request.training import TorchScript, TrainLoop
 from raysm.request.workload import PickledFunction, Similarity, Workload
 
 __all__ = ["NEEDS", "install", "missing"]
 
 NEEDS = {
-    "ray": "ray[default]>=2.60,<2.61",
+    "ray": "ray[default,train]>=2.60,<2.61",
     "cloudpickle": "cloudpickle>=3",
     "numpy": "numpy>=1.26",
     "pyarrow": "pyarrow>=17",
+    "safetensors": "safetensors>=0.5",
+    "torch": "torch>=2.9,<2.14",
 }
 """What instances import, and the pyproject's requirement of each."""
 
@@ -36,10 +39,14 @@ TAIL = 600
 def missing(workload: Workload) -> list[str]:
     """Return the requirements of ``workload`` that this Python cannot import."""
     modules = ["ray"]
-    if isinstance(workload, PickledFunction):
+    if isinstance(workload, (PickledFunction, TrainLoop)):
         modules += ["cloudpickle"]
     if isinstance(workload, Similarity):
         modules += ["numpy", "pyarrow"]
+    if isinstance(workload, TorchScript):
+        modules += ["torch"]
+    if isinstance(workload, TrainLoop):
+        modules += ["torch", "safetensors", "pyarrow"]  # the last is Ray Train's
     return [NEEDS[module] for module in modules if importlib.util.find_spec(module) is None]
 
 

@@ -3,7 +3,10 @@
 import sys
 from dataclasses import dataclass
 
-__all__ = ["Programs"]
+__all__ = ["WAIT", "Programs"]
+
+WAIT = "--wait"
+"""Tells the driver to import what it needs, and to wait for the cluster's address on its stdin."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -15,4 +18,4 @@ class Programs:
     registry: tuple[str, ...] = (sys.executable, "-m", "raysm.bootstrap.registered")
     """Says which nodes are registered; gets the GCS's ``IP:port``."""
     driver: tuple[str, ...] = (sys.executable, "-m", "raysm.workloads.driver")
-    """Runs the workload on the formed cluster; gets nothing."""
+    """Runs the workload on the formed cluster; gets nothing, or WAIT if it is started before that."""

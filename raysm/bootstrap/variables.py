@@ -13,7 +13,7 @@ from typing import Any
 
 from raysm.bootstrap.environment import Environment
 from raysm.contract import names
-from raysm.request import JobRequest, Script
+from raysm.request import JobRequest, Script, TorchScript
 
 __all__ = ["DROPPED", "network_variables", "ray_variables", "user_variables"]
 
@@ -80,7 +80,7 @@ def user_variables(environment: Environment, request: JobRequest, source: Path, 
 
 def _plain(environment: Environment, request: JobRequest, source: Path, cpus: int, gpus: int) -> dict[str, Any]:
     paths, current = environment.paths, environment.current
-    script = request.workload.script if isinstance(request.workload, Script) else ""
+    script = request.workload.script if isinstance(request.workload, (Script, TorchScript)) else ""
     groups: dict[str, dict[str, Any]] = {}
     for host in environment.hosts:
         group = groups.setdefault(
@@ -115,7 +115,7 @@ def _plain(environment: Environment, request: JobRequest, source: Path, cpus: in
         "module_dir": str(source),
         "module_name": Path(script).stem,
         "user_entry_point": script,
-        "user_args": list(request.workload.args) if isinstance(request.workload, Script) else [],
+        "user_args": list(request.workload.args) if isinstance(request.workload, (Script, TorchScript)) else [],
         "framework_module": "raysm.workloads.driver:main",
         "framework_params": {},
     }

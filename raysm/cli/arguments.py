@@ -14,7 +14,8 @@ Arguments = argparse.Namespace
 EPILOG = """\
 examples:
   raysm similarity vectors.npy --top-k 10 --instances 2 --output out/
-  raysm run train.py --instances 3 -- --epochs 10
+  raysm run tune.py --instances 3 -- --trials 10
+  raysm train main.py --instances 2 -- --epochs 10
   raysm run train.py --on aws --role arn:aws:iam::…:role/… --image … --instance-type ml.c5.4xlarge --instances 10
   raysm jobs; raysm logs -f NAME; raysm result NAME --output out/
 """
@@ -23,7 +24,7 @@ examples:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized arguments") and self.prog.endswith("raysm"):
-            message += " (the arguments of a script go behind --, as in: raysm run train.py -- --epochs 10)"
+            message += " (the arguments of a script go behind --, as in: raysm train main.py -- --epochs 10)"
         super().error(message)
 
 
@@ -36,7 +37,7 @@ def parse(argv: Sequence[str]) -> Arguments:
     own, theirs = _split(list(argv))
     parser = _parser()
     arguments = parser.parse_args(own)
-    if theirs and arguments.command != "run":
+    if theirs and arguments.command not in ("run", "train"):
         parser.error(f"{arguments.command} takes nothing behind --, got {' '.join(theirs)}")
     arguments.script_args = tuple(theirs)
     return arguments
@@ -60,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_similarity(commands)
     _add_run(commands)
+    _add_train(commands)
     _add_about_jobs(commands)
     _add_local(commands)
     _add_doctor(commands)
@@ -77,9 +79,21 @@ def _add_similarity(commands: Any) -> None:
     kept.add_argument("--top-k", type=int, metavar="K", help="keep the K most similar other rows of each row")
     kept.add_argument("--threshold", type=float, metavar="T", help="keep the pairs of rows at least this similar")
     kept.add_argument("--full", action="store_true", help="keep the whole N x N matrix as one .npy")
+    command.add_argument(
+        "--queries", metavar="MATRIX", help="compare these rows with those of MATRIX, instead of MATRIX's own"
+    )
+    command.add_argument(
+        "--sharded", action="store_true", help="give each instance its share of MATRIX's files alone (ShardedByS3Key)"
+    )
     command.add_argument("--dtype", choices=["float32", "float16"], default="float32", help="of the full matrix")
     command.add_argument("--id-column", metavar="NAME", help="a column of MATRIX that names the rows")
     command.add_argument("--block-rows", type=int, metavar="ROWS", help="rows of one task (default: chosen)")
+    command.add_argument(
+        "--estimate", action="store_true", help="measure a few tiles here, print the time and money, and send nothing"
+    )
+    command.add_argument(
+        "--price-per-hour", type=float, metavar="USD", help="of one instance, for --estimate (default: a dated table)"
+    )
     _add_submitting(command)
 
 
@@ -90,6 +104,37 @@ def _add_run(commands: Any) -> None:
         "a Python script, run on the head of the formed cluster; ray.init() joins it",
         usage="raysm run SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT]",
     )
+    _add_script(command)
+    _add_submitting(command)
+
+
+def _add_train(commands: Any) -> None:
+    command = _command(
+        commands,
+        "train",
+        "a script written for torchrun, as it is, on all instances; rank 0's model is the result",
+        usage="raysm train SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT]",
+    )
+    _add_script(command)
+    command.add_argument(
+        "--workers-per-instance",
+        type=int,
+        metavar="N",
+        help="processes on each instance (default: one for each GPU; without GPUs, one)",
+    )
+    command.add_argument(
+        "--spawns",
+        action="store_true",
+        help="the script starts the processes of its node itself; {rank}, {world_size}, {master_addr} and "
+        "{master_port} in its arguments become the instance's",
+    )
+    command.add_argument(
+        "--worker-restarts", type=int, default=0, metavar="N", help="start all workers anew after one failed"
+    )
+    _add_submitting(command)
+
+
+def _add_script(command: argparse.ArgumentParser) -> None:
     command.add_argument("script", metavar="SCRIPT", help="the script; inside --source-dir where that is given")
     command.add_argument("--source-dir", metavar="DIR", help="a folder that travels whole with the script")
     command.add_argument(
@@ -99,7 +144,6 @@ def _add_run(commands: Any) -> None:
         metavar="NAME=URI",
         help="a channel: a path, s3://…, or job:JOB/data; the script finds it at $SM_CHANNEL_NAME; repeatable",
     )
-    _add_submitting(command)
 
 
 def _add_submitting(command: argparse.ArgumentParser) -> None:

@@ -1,5 +1,6 @@
 """What stands in the way of a job: each check says what it found, and the remedy where something is missing."""
 
+import importlib
 import importlib.metadata
 import importlib.util
 import json
@@ -18,7 +19,7 @@ from raysm.contract.home import home
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.request import AWS
 
-__all__ = ["Check", "aws_checks", "local_checks", "run"]
+__all__ = ["Check", "aws_checks", "local_checks", "run", "train_check"]
 
 LOCAL_PACKAGES = ("ray", "torch", "pyarrow", "numpy", "moto")
 
@@ -65,12 +66,27 @@ def local_checks() -> Iterator[Check]:
         there = importlib.util.find_spec(name) is not None
         found = importlib.metadata.version(name) if there else "not installed"
         yield Check(name=name, good=there, found=found, remedy="" if there else "python3 -m pip install 'raysm[local]'")
+    yield train_check()
     record = endpoint.answering(home())
     yield Check(name="server", good=True, found=record.url if record else f"starts when needed (home {home()})")
     for kind in ("namespace", "docker"):
         missing = missing_for(kind)
         found = f"instances of kind {kind} can run" if missing is None else missing
         yield Check(name=kind, good=missing is None, found=found, needed=False)
+
+
+def train_check(load: Callable[[], object] = lambda: importlib.import_module("ray.train")) -> Check:
+    """Look whether Ray Train can be imported: it needs packages (pandas …) that Ray without its extra does not bring.
+
+    Args:
+        load: Imports it.
+    """
+    try:
+        load()
+    except ImportError as error:
+        found = f"cannot be imported, trainings will fail: {error.__cause__ or error}"  # the cause names the package
+        return Check(name="ray.train", good=False, needed=False, found=found, remedy="pip install 'raysm[train]'")
+    return Check(name="ray.train", good=True, found="can be imported")
 
 
 def _aws(arguments: Arguments) -> Iterator[Check]:

@@ -45,7 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Arguments, console: Console) -> int:
     # Imported where needed: `raysm --help` answers at once.
-    if arguments.command in ("run", "similarity"):
+    if arguments.command == "similarity" and arguments.estimate:
+        from raysm.cli import estimating
+
+        estimating.run(arguments, console)
+    elif arguments.command in ("run", "train", "similarity"):
         _submit(arguments, console)
     elif arguments.command == "local":
         from raysm.cli import local_server

@@ -41,6 +41,8 @@ def print_result(
         return
     phases_s = ({} if forming_s is None else {"forming the cluster": forming_s}) | dict(result.manifest.phases_s)
     phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in phases_s.items())
+    if result.manifest.summary:
+        console.print(Text(f"summary  {result.manifest.summary}"), soft_wrap=True)
     for file in result.manifest.files:
         path = _shown(result.path / file.name)
         shape = f"{' x '.join(f'{length:,}' for length in file.shape)}, {file.bytes:,} bytes"

@@ -14,10 +14,10 @@ from raysm.client.job import Job
 from raysm.client.result import check_folder
 from raysm.client.submit import Prepared, prepare
 from raysm.errors import InvalidInput, InvalidRequest
-from raysm.request import AWS, Cluster, Limits, Local, Script, Similarity, Target
-from raysm.request.job import MATRIX
+from raysm.request import AWS, Cluster, Input, Limits, Local, Script, Similarity, Target, TorchScript
+from raysm.request.job import MATRIX, QUERIES
 
-__all__ = ["check_output", "follow", "prepared", "target"]
+__all__ = ["check_output", "follow", "prepared", "similarity", "target"]
 
 
 def target(arguments: Arguments) -> Target:
@@ -42,6 +42,22 @@ def target(arguments: Arguments) -> Target:
     )
 
 
+def similarity(arguments: Arguments) -> Similarity:
+    """Return the similarity that the arguments ask for.
+
+    Raises:
+        InvalidRequest: They ask for what cannot be.
+    """
+    return Similarity(
+        top_k=arguments.top_k,
+        threshold=arguments.threshold,
+        full=arguments.full,
+        dtype=arguments.dtype,
+        id_column=arguments.id_column,
+        block_rows=arguments.block_rows,
+    )
+
+
 def prepared(arguments: Arguments) -> Prepared:
     """Build the job that the arguments ask for; nothing is sent.
 
@@ -49,17 +65,22 @@ def prepared(arguments: Arguments) -> Prepared:
         InvalidRequest: They ask for what cannot be; the message says what, the value and the remedy.
     """
     where = target(arguments)
-    workload: Script | Similarity
+    workload: Script | Similarity | TorchScript
     if arguments.command == "similarity":
-        workload = Similarity(
-            top_k=arguments.top_k,
-            threshold=arguments.threshold,
-            full=arguments.full,
-            dtype=arguments.dtype,
-            id_column=arguments.id_column,
-            block_rows=arguments.block_rows,
+        workload = similarity(arguments)
+        inputs = {MATRIX: _matrix(arguments)}
+        if arguments.queries is not None:
+            inputs[QUERIES] = arguments.queries
+    elif arguments.command == "train":
+        workload = TorchScript(
+            arguments.script,
+            args=arguments.script_args,
+            source_dir=arguments.source_dir,
+            workers_per_instance=arguments.workers_per_instance,
+            spawns=arguments.spawns,
+            max_restarts=arguments.worker_restarts,
         )
-        inputs = {MATRIX: arguments.matrix}
+        inputs = _channels(arguments.input)
     else:
         workload = Script(arguments.script, args=arguments.script_args, source_dir=arguments.source_dir)
         inputs = _channels(arguments.input)
@@ -70,7 +91,7 @@ def prepared(arguments: Arguments) -> Prepared:
         max_restarts=arguments.max_restarts,
     )
     if isinstance(workload, Similarity):
-        _check_matrix(arguments.matrix, workload)
+        _check_matrix(arguments.matrix, arguments.queries, workload)
     return prepare(
         workload,
         cluster=_cluster(arguments, where),
@@ -82,6 +103,14 @@ def prepared(arguments: Arguments) -> Prepared:
         requirements=arguments.requirement,
         resume=arguments.resume,
     )
+
+
+def _matrix(arguments: Arguments) -> Any:
+    if not arguments.sharded:
+        return arguments.matrix
+    if arguments.queries is not None:
+        raise InvalidRequest("--sharded spreads a matrix that is compared with itself; leave --queries away")
+    return Input(arguments.matrix, distribution="ShardedByS3Key")
 
 
 def _cluster(arguments: Arguments, where: Target) -> Cluster:
@@ -104,17 +133,30 @@ def _channels(texts: list[str]) -> dict[str, Any]:
     return channels
 
 
-def _check_matrix(matrix: str, workload: Similarity) -> None:
-    """Refuse what can be seen from the header of a local file before anything is sent."""
-    if "://" in matrix.removeprefix("file://") or matrix.startswith("job:"):
+def _check_matrix(matrix: str, queries: str | None, workload: Similarity) -> None:
+    """Refuse what can be seen from the headers of local files before anything is sent."""
+    rows, columns = _shape(matrix, workload)
+    k = workload.top_k
+    if queries is None:
+        if rows is not None and k is not None and k > rows - 1:
+            raise InvalidInput(f"--top-k {k}: {matrix} has {rows:,} rows, so at most {rows - 1} other rows")
         return
+    _, width = _shape(queries, workload)
+    if rows is not None and k is not None and k > rows:
+        raise InvalidInput(f"--top-k {k}: {matrix} has {rows:,} rows; ask for at most as many")
+    if None not in (columns, width) and columns != width:
+        raise InvalidInput(f"{queries} has {width} columns, {matrix} has {columns}; both need the same")
+
+
+def _shape(matrix: str, workload: Similarity) -> tuple[int | None, int | None]:
+    """Return (rows, columns) of a local matrix; None for what its headers do not tell."""
+    if "://" in matrix.removeprefix("file://") or matrix.startswith("job:"):
+        return None, None
     try:
         from raysm.workloads.similarity.matrix import peek
     except ImportError:  # the light half, without NumPy: the job will say it
-        return
-    rows, _ = peek(Path(matrix.removeprefix("file://")), workload.id_column)
-    if rows is not None and workload.top_k is not None and workload.top_k > rows - 1:
-        raise InvalidInput(f"--top-k {workload.top_k}: {matrix} has {rows:,} rows, so at most {rows - 1} other rows")
+        return None, None
+    return peek(Path(matrix.removeprefix("file://")), workload.id_column)
 
 
 def check_output(output: Path) -> None:

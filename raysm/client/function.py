@@ -6,6 +6,7 @@ What flows in is a function with its arguments, what flows out is a PickledFunct
 import functools
 import importlib.machinery
 import inspect
+import io
 import platform
 import site
 import sys
@@ -21,7 +22,15 @@ from raysm.request import Cluster, PickledFunction, Target
 if TYPE_CHECKING:
     from raysm.client.job import Job
 
-__all__ = ["Function", "RemoteFunction", "check_python", "python_version", "remote"]
+__all__ = [
+    "Function",
+    "RemoteFunction",
+    "check_python",
+    "name_of",
+    "pickled_call",
+    "python_version",
+    "remote",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,14 +56,14 @@ class Function:
         try:
             inspect.signature(fn).bind(*args, **kwargs)
         except TypeError as error:
-            raise InvalidRequest(f"Function: {_name(fn)} does not take these arguments: {error}") from error
+            raise InvalidRequest(f"Function: {name_of(fn)} does not take these arguments: {error}") from error
         except ValueError:
             pass  # a built-in without a signature: the call itself will tell
         self.fn, self.args, self.kwargs = fn, args, kwargs
 
     def workload(self) -> PickledFunction:
         """Return what stands for it in the request."""
-        return PickledFunction(name=_name(self.fn), python=python_version())
+        return PickledFunction(name=name_of(self.fn), python=python_version())
 
     def pickled(self) -> bytes:
         """Return cloudpickle's bytes of function and arguments.
@@ -65,27 +74,10 @@ class Function:
         Raises:
             InvalidRequest: Something of it cannot be pickled.
         """
-        try:
-            import cloudpickle
-        except ImportError as error:
-            raise MissingDependency("functions need cloudpickle: python3 -m pip install cloudpickle") from error
-        known = cloudpickle.list_registry_pickle_by_value()
-        own = [module for module in _own_modules(self.fn) if module.__name__ not in known]
-        for module in own:
-            cloudpickle.register_pickle_by_value(module)
-        try:
-            return bytes(cloudpickle.dumps((self.fn, self.args, self.kwargs)))
-        except Exception as error:  # pickling runs the arguments' own code, which may raise anything
-            raise InvalidRequest(
-                f"{_name(self.fn)} or one of its arguments cannot be pickled: {type(error).__name__}: {error}; "
-                "make open files, locks and connections inside the function"
-            ) from error
-        finally:
-            for module in own:
-                cloudpickle.unregister_pickle_by_value(module)
+        return pickled_call(self.fn, self.args, self.kwargs)
 
     def __repr__(self) -> str:
-        return f"Function({_name(self.fn)})"
+        return f"Function({name_of(self.fn)})"
 
 
 class RemoteFunction(Generic[P, R]):
@@ -112,7 +104,7 @@ class RemoteFunction(Generic[P, R]):
         return submit(Function(self._fn, *args, **kwargs), **self._options)
 
     def __repr__(self) -> str:
-        return f"<raysm remote function {_name(self._fn)}>"
+        return f"<raysm remote function {name_of(self._fn)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By parts: a function that calls itself by its global name brings its decorated self along.
@@ -153,6 +145,51 @@ def remote(
     return decorate if fn is None else decorate(fn)
 
 
+def pickled_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """Return cloudpickle's bytes of a call; the user's own modules travel by value, as ``Function.pickled`` says.
+
+    Raises:
+        InvalidRequest: Something of it cannot be pickled.
+        MissingDependency: cloudpickle is not installed.
+    """
+    try:
+        import cloudpickle
+    except ImportError as error:
+        raise MissingDependency("functions need cloudpickle: python3 -m pip install cloudpickle") from error
+    known = cloudpickle.list_registry_pickle_by_value()
+    own = [module for module in _own_modules(fn) if module.__name__ not in known]
+    for module in own:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return _pickled((fn, args, kwargs), cloudpickle)
+    except Exception as error:  # pickling runs the arguments' own code, which may raise anything
+        raise InvalidRequest(
+            f"{name_of(fn)} or one of its arguments cannot be pickled: {type(error).__name__}: {error}; "
+            "make open files, locks and connections inside the function"
+        ) from error
+    finally:
+        for module in own:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _pickled(value: object, cloudpickle: Any) -> bytes:
+    """Return ``value`` pickled, with modules by their names also where they are of a class of their own.
+
+    cloudpickle knows plain modules only, and takes along ``torch.classes``, which is none, with every function that
+    uses torch and has anything by the name ``classes``.
+    """
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, item: Any) -> Any:
+            if isinstance(item, ModuleType) and type(item) is not ModuleType and item.__name__ in sys.modules:
+                return importlib.import_module, (item.__name__,)
+            return super().reducer_override(item)
+
+    file = io.BytesIO()
+    Pickler(file).dump(value)
+    return file.getvalue()
+
+
 def python_version() -> str:
     """Return this Python's version as a PickledFunction says it, ``3.11``."""
     return ".".join(platform.python_version_tuple()[:2])
@@ -185,7 +222,8 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _name(fn: Callable[..., Any]) -> str:
+def name_of(fn: Callable[..., Any]) -> str:
+    """Return a function's name for people: ``module.function``."""
     module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", type(fn).__name__)
     return f"{module}.{name}" if module and module != "__main__" else str(name)
 

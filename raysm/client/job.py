@@ -387,9 +387,9 @@ class Job:
         """
         out = sys.stdout if to is None else to
         for line in self.lines(follow=follow, instance=instance):
-            text = card.said(line.text)
+            text = card.said(line.host, line.text)
             if text is not None:
-                out.write(f"{line.host} | {text}\n")
+                out.write(f"{text}\n")
                 out.flush()
 
     def events(self, *, follow: bool = False) -> Iterator[Event]:

@@ -16,10 +16,10 @@ from typing import Any
 from raysm import __version__
 from raysm.client.plan import API
 from raysm.client.storage import Storage
-from raysm.contract.payload import NOT_SOURCE
+from raysm.contract.payload import NOT_SOURCE, check_source
 from raysm.contract.store import sha256_of
-from raysm.errors import InvalidConfig, InvalidRequest
-from raysm.request import Input, JobRequest, Script, Target
+from raysm.errors import InvalidConfig
+from raysm.request import Input, JobRequest, Script, Target, TorchScript
 from raysm.request.codec import from_json, to_json
 
 __all__ = ["Record", "digest_of", "job_name", "keep", "recorded", "with_inputs"]
@@ -127,11 +127,10 @@ def _sha256(value: Any) -> str:
 def _source(request: JobRequest) -> Iterable[tuple[str, str]]:
     """Yield name and SHA-256 of every file of the source that travels."""
     workload = request.workload
-    if not isinstance(workload, Script):
+    if not isinstance(workload, (Script, TorchScript)):
         return
+    check_source(workload)
     root = Path(workload.source_dir or workload.script)
-    if not root.exists():
-        raise InvalidRequest(f"the script or source folder {str(root)!r} is not there; check the path")
     if root.is_file():
         yield root.name, sha256_of(root)
         return

@@ -200,7 +200,7 @@ def raised(outputs: str, storage: Storage, *, job: str, python: str | None, reas
     """
     failure = _failure(outputs, storage)
     remote = failure.remote_traceback if failure is not None else ""
-    said = f"{failure.error_type}: {failure.message}" if failure is not None else reason
+    said = failure.headline if failure is not None else reason
     text = f"the job {job} failed: {said}" + (f"\n\nin the job:\n{remote}" if remote else "")
     failed = JobFailed(text, job=job, reason=reason or said, remote_traceback=remote)
     if python is None:

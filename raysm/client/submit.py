@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 from raysm.client import limits as api_limits
 from raysm.client import records, uploads
+from raysm.client.data_parallel import DataParallel
 from raysm.client.description import Status
 from raysm.client.function import Function, RemoteFunction
 from raysm.client.job import Job, attach
@@ -39,6 +40,8 @@ from raysm.request import (
     Security,
     Similarity,
     Target,
+    TorchScript,
+    TrainLoop,
     Workload,
 )
 from raysm.request.codec import from_json, to_json
@@ -175,7 +178,7 @@ def _payload_uri(call: Mapping[str, Any]) -> str | None:
 
 
 def submit(
-    workload: "Workload | Function",
+    workload: "Workload | Function | DataParallel",
     *,
     cluster: Cluster | None = None,
     inputs: Mapping[str, str | Path | Input] | None = None,
@@ -201,7 +204,7 @@ def submit(
     """Send a job, and return the handle on it; it does not wait.
 
     Args:
-        workload: ``Script``, ``Function``, ``Similarity``.
+        workload: ``Script``, ``Function``, ``Similarity``, ``TorchScript``, ``DataParallel``.
         cluster: The instances; None is ``on.instances`` of this machine.
         inputs: Channels by name: ``s3://…``, a local path, an ``Input``, ``other_job.output("data")``, or
             ``job:NAME/data``.
@@ -258,7 +261,7 @@ def submit(
 
 
 def prepare(
-    workload: "Workload | Function",
+    workload: "Workload | Function | DataParallel",
     *,
     cluster: Cluster | None = None,
     inputs: Mapping[str, str | Path | Input] | None = None,
@@ -354,26 +357,32 @@ def _check_types(cluster: object, inputs: object, requirements: object, wheels: 
             raise InvalidRequest(f"{name} must be a list, got {listed!r}; write {name}=[{str(listed)!r}]")
 
 
-def _function(workload: object) -> Function | None:
-    if isinstance(workload, Function):
+def _function(workload: object) -> Function | DataParallel | None:
+    if isinstance(workload, (Function, DataParallel)):
         return workload
-    if isinstance(workload, (Script, Similarity)):
+    if isinstance(workload, (Script, Similarity, TorchScript)):
         return None
     if isinstance(workload, RemoteFunction):
         raise InvalidRequest("a function decorated with raysm.remote is submitted by its own submit(…)")
+    if isinstance(workload, TrainLoop):
+        raise InvalidRequest(f"wrap the loop: raysm.submit(raysm.DataParallel(train_loop, config=…)), got {workload!r}")
     if isinstance(workload, PickledFunction) or callable(workload):
         raise InvalidRequest(f"wrap the function: raysm.submit(raysm.Function(fn, *args, **kwargs)), got {workload!r}")
-    raise InvalidRequest(f"the workload must be Script, Function or Similarity, got {workload!r}")
+    raise InvalidRequest(
+        f"the workload must be Script, TorchScript, Function, DataParallel or Similarity, got {workload!r}"
+    )
 
 
-def _task(name: str | None, workload: "Workload | Function") -> str:
+def _task(name: str | None, workload: "Workload | Function | DataParallel") -> str:
     if name is not None:
         if not NAME_PATTERN.fullmatch(name):
             raise InvalidRequest(f"the name {name!r} is not 1 to 63 letters, digits and inner hyphens; rename it")
         return name
     if isinstance(workload, Function):
         text = getattr(workload.fn, "__name__", "function")
-    elif isinstance(workload, Script):
+    elif isinstance(workload, DataParallel):
+        text = getattr(workload.train_loop, "__name__", "train")
+    elif isinstance(workload, (Script, TorchScript)):
         text = Path(workload.script).stem
     else:
         text = workload.kind

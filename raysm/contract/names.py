@@ -13,6 +13,7 @@ __all__ = [
     "LABEL_HOST",
     "LABEL_INSTANCE_TYPE",
     "LABEL_RANK",
+    "MEASURE",
     "MEMORY_BYTES",
     "OBJECT_STORE_BYTES",
     "PAYLOAD",
@@ -32,6 +33,9 @@ ADDRESSES = "RAYSM_ADDRESSES"
 
 CPUS = "RAYSM_CPUS"
 """Number of CPUs to offer to Ray instead of the number detected."""
+
+MEASURE = "RAYSM_MEASURE"
+"""Set to 0 by a user: a training does not measure where its time goes. For who profiles it with tools of his own."""
 
 MEMORY_BYTES = "RAYSM_MEMORY_BYTES"
 """Memory to offer to Ray instead of the limit detected."""

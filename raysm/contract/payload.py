@@ -7,7 +7,7 @@
     request.json       the JobRequest
     token              the job's secret, hex; readable by its owner alone
     source/            the user's script, or source folder; never empty, because an object store has no empty folders
-    function.pkl       of a PickledFunction: cloudpickle's bytes of ``(function, args, kwargs)``
+    function.pkl       of a PickledFunction or TrainLoop: cloudpickle's bytes of ``(function, args, kwargs)``
     requirements.txt   what pip installs before the instance joins, where there is anything
     wheels/            packages that travel; pip looks here first
     digests.json       SHA-256 of every other file, verified before anything of the payload is used
@@ -29,6 +29,7 @@ from raysm.contract.store import put, read_json
 from raysm.errors import InvalidConfig, InvalidPayload, InvalidRequest
 from raysm.request.codec import from_json, to_json
 from raysm.request.job import JobRequest
+from raysm.request.training import TorchScript, TrainLoop
 from raysm.request.workload import PickledFunction, Script
 
 __all__ = [
@@ -37,9 +38,11 @@ __all__ = [
     "Payload",
     "REQUEST",
     "REQUIREMENTS",
+    "SOURCE",
     "START",
     "TOKEN",
     "WHEELS",
+    "check_source",
     "load",
     "pack",
     "pack_driver",
@@ -56,6 +59,9 @@ REQUIREMENTS = "requirements.txt"
 WHEELS = "wheels"
 START = "start.py"
 DIGESTS = "digests.json"
+
+PICKLED = (PickledFunction, TrainLoop)
+"""The workloads that travel as a pickle."""
 
 PLACEHOLDER = ".raysm"
 """Keeps ``source`` from being empty."""
@@ -84,7 +90,7 @@ class Payload:
 
     @property
     def function(self) -> Path:
-        """The pickle of ``(function, args, kwargs)``; there for a PickledFunction alone."""
+        """The pickle of ``(function, args, kwargs)``; there for a PickledFunction or TrainLoop alone."""
         return self.folder / FUNCTION
 
     @property
@@ -116,16 +122,16 @@ def pack(
     Args:
         request: What is asked for.
         folder: Must not exist yet.
-        function: For a PickledFunction, and for nothing else: the pickle of ``(function, args, kwargs)``.
+        function: For a PickledFunction or TrainLoop, and for nothing else: the pickle of ``(function, args, kwargs)``.
         wheels: Packages (``.whl``, or source archives that pip can build) that travel along.
 
     Raises:
         InvalidRequest: The script, the source folder or a wheel is not there, or the script is not in the folder.
     """
-    assert (function is not None) == isinstance(request.workload, PickledFunction), "a function goes with its pickle"
+    assert (function is not None) == isinstance(request.workload, PICKLED), "a function goes with its pickle"
     folder.mkdir(parents=True, mode=0o700)
     source = folder / SOURCE
-    if isinstance(request.workload, Script):
+    if isinstance(request.workload, (Script, TorchScript)):
         script = _copy_source(request.workload, source)
         workload = dataclasses.replace(request.workload, script=script, source_dir=None)
         request = dataclasses.replace(request, workload=workload)
@@ -189,14 +195,17 @@ def _copy_wheels(wheels: Sequence[Path], folder: Path) -> None:
         shutil.copy2(wheel, folder / wheel.name)
 
 
-def _copy_source(workload: Script, source: Path) -> str:
+def check_source(workload: Script | TorchScript) -> None:
+    """Check that the script, and the folder that it comes with, are there.
+
+    Raises:
+        InvalidRequest: One is not, or the script is not in the folder.
+    """
     script = Path(workload.script)
     if workload.source_dir is None:
         if not script.is_file():
-            raise InvalidRequest(f"the script {workload.script!r} is not there, or is no file")
-        source.mkdir()
-        shutil.copy2(script, source / script.name)
-        return script.name
+            raise InvalidRequest(f"the script {workload.script!r} is not there, or is no file; check the path")
+        return
     folder = Path(workload.source_dir)
     if not folder.is_dir():
         raise InvalidRequest(f"source_dir={workload.source_dir!r} is not there, or is no folder")
@@ -204,7 +213,17 @@ def _copy_source(workload: Script, source: Path) -> str:
         raise InvalidRequest(f"the script {workload.script!r} must be a path inside source_dir={workload.source_dir!r}")
     if not (folder / script).is_file():
         raise InvalidRequest(f"source_dir={workload.source_dir!r} holds no script {workload.script!r}")
-    shutil.copytree(folder, source, ignore=NOT_SOURCE)
+
+
+def _copy_source(workload: Script | TorchScript, source: Path) -> str:
+    """Copy what travels; return the script's path in it."""
+    check_source(workload)
+    script = Path(workload.script)
+    if workload.source_dir is None:
+        source.mkdir()
+        shutil.copy2(script, source / script.name)
+        return script.name
+    shutil.copytree(workload.source_dir, source, ignore=NOT_SOURCE)
     return script.as_posix()
 
 
@@ -217,7 +236,7 @@ def load(folder: Path) -> Payload:
     """
     found = verify(folder, REQUEST)
     request = read_request(folder)
-    if isinstance(request.workload, PickledFunction):
+    if isinstance(request.workload, PICKLED):
         _check_function(request.workload, found)
     return Payload(
         folder=folder,
@@ -269,7 +288,7 @@ def read_request(folder: Path) -> JobRequest:
         raise InvalidPayload(f"the payload's {REQUEST} cannot be used: {error}") from error
 
 
-def _check_function(workload: PickledFunction, found: dict[str, str]) -> None:
+def _check_function(workload: PickledFunction | TrainLoop, found: dict[str, str]) -> None:
     if FUNCTION not in found:
         raise InvalidPayload(f"the payload's file {FUNCTION!r} is missing")
     here = ".".join(platform.python_version_tuple()[:2])

@@ -10,7 +10,19 @@ from raysm.contract.store import put, read_json
 from raysm.errors import BlockFailed
 from raysm.request.codec import from_json, to_json
 
-__all__ = ["EXCEPTION", "FAILURE", "Failure", "MANIFEST", "MAX_REASON", "Manifest", "ResultFile", "VALUE"]
+__all__ = [
+    "EXCEPTION",
+    "FAILURE",
+    "MANIFEST",
+    "MAX_REASON",
+    "MODEL_FILE",
+    "TRAINING",
+    "VALUE",
+    "Failure",
+    "Manifest",
+    "Measured",
+    "ResultFile",
+]
 
 MANIFEST = "manifest.json"
 """Name of the manifest in the result's folder; written last, so that its existence says that the result is whole."""
@@ -23,6 +35,12 @@ FAILURE = "raysm/failure.json"
 
 EXCEPTION = "raysm/exception.pkl"
 """Name of the exception that a function raised, pickled by cloudpickle, beside FAILURE; absent if it cannot be."""
+
+MODEL_FILE = "model.safetensors"
+"""Name of a trained model: ``model.load_state_dict(safetensors.torch.load_file(path))`` reads it."""
+
+TRAINING = "training.json"
+"""Name of what a training has measured of itself, a ``Measured``, beside the model."""
 
 MAX_REASON = 1024
 """Characters of the failure file that SageMaker keeps as FailureReason."""
@@ -41,13 +59,18 @@ class Failure:
     exit_code: int = 1
     """What the process exits with."""
 
+    @property
+    def headline(self) -> str:
+        """Class and text of the exception; the class alone where it has no text."""
+        return f"{self.error_type}: {self.message}".strip().removesuffix(":")
+
     def reason(self) -> str:
         """Return at most 1024 characters: the exception first, then as much of the traceback's end as fits.
 
         The message of a task's error is a whole traceback, with the exception itself in its last line: where the
         message does not fit, that line comes first.
         """
-        head = f"{self.error_type}: {self.message}".strip().removesuffix(":")
+        head = self.headline
         tail = self.remote_traceback.rstrip()
         if len(head) > MAX_REASON:
             head = self._first_line()
@@ -76,13 +99,32 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """What a training has measured of itself."""
+
+    summary: str
+    """What it waited for most, in one sentence."""
+    measures: Mapping[str, float]
+    """Figures, units in their names: ``steps_per_s``, ``data_s``."""
+
+    def write(self, folder: Path) -> None:
+        """Write it into the folder of the model."""
+        put(folder / TRAINING, json.dumps(to_json(self), indent=1) + "\n")
+
+    @staticmethod
+    def read(folder: Path) -> "Measured":
+        """Read what ``write`` wrote."""
+        return from_json(Measured, read_json(folder / TRAINING), TRAINING)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ResultFile:
     """One file of a result."""
 
     name: str
     """Relative to the manifest."""
     shape: tuple[int, ...]
-    """Top-k: rows and k. Pairs: their number. Full: rows and rows."""
+    """Top-k: rows and k. Pairs: their number. Full: rows and rows. Model: the number of its values."""
     bytes: int
     """Size of the file."""
     sha256: str
@@ -109,8 +151,14 @@ class Manifest:
     """The hosts that took part."""
     phases_s: Mapping[str, float]
     """Seconds of each phase, in order."""
+    engines: tuple[str, ...] = ()
+    """What the similarity was computed with, on any instance: ``int8 AVX-512 VNNI``; all give the same result."""
+    notes: tuple[str, ...] = ()
+    """What to know of how it was computed: why GPUs were not used, which instances were not."""
     measures: Mapping[str, float] = field(default_factory=dict)
     """Figures of the run, units in their names: ``peak_memory_bytes``."""
+    summary: str = ""
+    """For people: of a training, where its time went."""
 
     def write(self, folder: Path) -> Path:
         """Write it into ``folder``, as the last file of the result."""

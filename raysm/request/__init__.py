@@ -6,6 +6,7 @@ from raysm.request.job import JobRequest
 from raysm.request.limits import Limits, MetricDefinition, Security
 from raysm.request.ports import Ports
 from raysm.request.targets import AWS, Local, Target
+from raysm.request.training import TorchScript, TrainLoop
 from raysm.request.workload import PickledFunction, Script, Similarity, Workload
 
 __all__ = [
@@ -24,5 +25,7 @@ __all__ = [
     "Security",
     "Similarity",
     "Target",
+    "TorchScript",
+    "TrainLoop",
     "Workload",
 ]

@@ -12,7 +12,7 @@ from raysm.request.limits import Limits, MetricDefinition, Security
 from raysm.request.ports import Ports
 from raysm.request.workload import Similarity, Workload
 
-__all__ = ["JobRequest", "MATRIX", "NAME_PATTERN", "PAYLOAD_CHANNEL"]
+__all__ = ["JobRequest", "MATRIX", "NAME_PATTERN", "PAYLOAD_CHANNEL", "QUERIES"]
 
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 """CreateTrainingJob's pattern of a job's name."""
@@ -31,6 +31,9 @@ PAYLOAD_CHANNEL = "raysm"
 
 MATRIX = "matrix"
 """The channel that Similarity reads."""
+
+QUERIES = "queries"
+"""The channel of the rows that Similarity looks for neighbors of; without it, the matrix's own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

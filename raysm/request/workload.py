@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
 from raysm.errors import InvalidRequest
+from raysm.request.training import TorchScript, TrainLoop
 
 __all__ = ["PickledFunction", "Script", "Similarity", "Workload"]
 
@@ -52,7 +53,9 @@ class PickledFunction:
 class Similarity:
     """The exact cosine similarity of every row of a matrix with every other row.
 
-    The matrix is the channel ``matrix``. Exactly one of ``top_k``, ``threshold`` and ``full`` says what is kept.
+    The matrix is the channel ``matrix``. Where there is a channel ``queries`` too, its rows are compared with those of
+    the matrix instead: every query with every row. Exactly one of ``top_k``, ``threshold`` and ``full`` says what is
+    kept.
 
     Raises:
         InvalidRequest: None or several of them are given, or one is out of its range.
@@ -61,11 +64,11 @@ class Similarity:
     kind: ClassVar[str] = "similarity"
 
     top_k: int | None = None
-    """Keep the k most similar other rows of each row; at least 1, at most N - 1."""
+    """Keep the k most similar other rows of each row (of each query, rows); at least 1, at most N - 1 (N)."""
     threshold: float | None = None
-    """Keep the pairs ``row < neighbor`` whose similarity, a float32, is at least this; -1 to 1."""
+    """Keep the pairs ``row < neighbor`` (of queries, all) whose similarity, a float32, is at least this; -1 to 1."""
     full: bool = False
-    """Keep all N x N similarities as one ``.npy``."""
+    """Keep all N x N similarities (queries x N) as one ``.npy``."""
     dtype: Literal["float32", "float16"] = "float32"
     """Type of the full matrix; top-k and pairs are always float32."""
     id_column: str | None = None
@@ -94,4 +97,4 @@ class Similarity:
             raise InvalidRequest(f"Similarity: block_rows must be at least 1, got {self.block_rows}")
 
 
-Workload: TypeAlias = Script | PickledFunction | Similarity
+Workload: TypeAlias = Script | PickledFunction | Similarity | TorchScript | TrainLoop

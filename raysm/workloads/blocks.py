@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
 import ray
-from ray.exceptions import RayError, RayTaskError, TaskUnschedulableError
+from ray.exceptions import RayActorError, RayError, RayTaskError, TaskUnschedulableError
 
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import BlockFailed, InstanceLost, InvalidRequest
 from raysm.workloads.files import FileBlock, file_blocks
+from raysm.workloads.processes import Processes
 from raysm.workloads.record import BlockRecord
 
-__all__ = ["FileBlock", "RowBlock", "TileBlock", "file_blocks", "map_blocks", "row_blocks", "task_slots"]
+__all__ = ["LATER", "FileBlock", "RowBlock", "TileBlock", "file_blocks", "map_blocks", "row_blocks", "task_slots"]
 
 B = TypeVar("B")
 V = TypeVar("V")
@@ -32,7 +33,14 @@ CHECK_S = 10.0
 """How often it is asked which instances are there."""
 
 LOST_AFTER_S = 60.0
-"""How long the instance that a block is bound to, or any that could run it, may be away before it is given up."""
+"""How long an instance that a block needs, or any that could run it, may be away before it is given up."""
+
+CANCEL_ATTEMPTS = 5
+CANCEL_S = 0.5
+"""How often tasks are cancelled at most, and how long one cancelling is given."""
+
+LATER: Any = object()
+"""What the blocks' iterator gives where it has none now: it is asked again when a block has finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +111,27 @@ def map_blocks(
     record: BlockRecord[V] | None = None,
     on_progress: Callable[[int, int | None], None] | None = None,
     in_flight: int | None = None,
+    lasting: bool = False,
 ) -> Iterator[tuple[B, V]]:
     """Call ``function(block)`` for every block, as Ray tasks spread over all instances, and yield what they return.
 
     Ray must be connected (``ray.init()`` in a script of ``raysm run``). The function is shipped once and should be
-    given what all blocks share by ``functools.partial``. A block with an attribute ``host`` that is not None runs on
-    that instance.
+    given what all blocks share by ``functools.partial``. A block may have attributes: ``host``, if it is not None, is
+    the instance that it runs on; ``needs`` names others that have to be there; ``inputs`` are objects of Ray whose
+    values the function is given after the block: they travel while the block waits for its CPU.
 
     Args:
         function: Pure: a block that is tried again, or a job that is restarted, has to return the same.
-        blocks: Values that pickle; ``str(block)`` names each in messages and in the record.
+        blocks: Values that pickle; ``str(block)`` names each in messages and in the record. An iterator may give
+            ``LATER`` while any of its blocks is unfinished.
         num_cpus: CPUs of one task; NumPy uses as many threads where ``OMP_NUM_THREADS`` is not set.
         num_gpus: GPUs of one task.
         retries: How often a block is tried again after an error, a crash, a lost instance or too little memory.
         record: Where finished blocks are kept; those that it holds are not computed but read.
         on_progress: Called with the number of finished blocks and of all (None if ``blocks`` has no length).
         in_flight: Most unfinished blocks at a time; None is two for each task that the cluster can run at once.
+        lasting: One process for each task that the cluster can run at once does all of its blocks, and keeps a GPU's
+            memory meanwhile; blocks then have no ``host``.
 
     Yields:
         (block, value), in the order in which they are finished.
@@ -137,7 +150,11 @@ def map_blocks(
         raise InvalidRequest(f"map_blocks: in_flight must be at least 1, got {limit}")
     total = len(blocks) if isinstance(blocks, Sized) else None
     shipped = ray.put(function)
-    task = ray.remote(max_retries=0, num_cpus=num_cpus, num_gpus=num_gpus)(_call)
+    task: Any
+    if lasting:
+        task = Processes(task_slots(num_cpus, num_gpus), num_cpus, num_gpus)
+    else:
+        task = ray.remote(max_retries=0, num_cpus=num_cpus, num_gpus=num_gpus)(_call)
     presence = _Presence(num_cpus, num_gpus)
     done = 0
     kept = cast("_Record | None", record)
@@ -165,13 +182,17 @@ def _finish(
         while True:
             while len(running) < limit and not exhausted:
                 block = next(waiting, running)
+                if block is LATER:
+                    break
                 if block is running:
                     exhausted = True
                 elif record is not None and block in record:
                     yield block, record.load(block)
                 else:
+                    _wait_for_process(task, block, presence)
                     running[_submit(task, shipped, block)] = _Running(block, 1)
             if not running:
+                assert exhausted, "there are blocks, later, but none is running after which they could come"
                 return
             # Values stay where they were made until their turn: the head's object store holds one of them.
             ready, _ = ray.wait(list(running), num_returns=1, timeout=CHECK_S, fetch_local=False)
@@ -180,22 +201,42 @@ def _finish(
                 check_at = time.monotonic() + CHECK_S
             if not ready:
                 continue
-            entry = running.pop(ready[0])
+            reference = ready[0]
+            entry = running.pop(reference)
             try:
-                value = ray.get(ready[0])
+                value = ray.get(reference)
             except RayError as error:
                 _judge(error, entry, attempts)
+                if isinstance(task, Processes) and isinstance(error, RayActorError):
+                    task.ended(reference)
+                _wait_for_process(task, entry.block, presence)
                 running[_submit(task, shipped, entry.block)] = _Running(entry.block, entry.attempt + 1)
                 continue
             finally:
-                del ready
+                del ready, reference
             if record is not None:
                 record.save(entry.block, value)
             yield entry.block, value
             del value
     finally:
-        for reference in running:
+        if isinstance(task, Processes):
+            task.close()
+        else:
+            _cancel(list(running))
+
+
+def _cancel(unfinished: list[Any]) -> None:
+    """End these tasks: their CPUs are free for what comes after them.
+
+    A task that is just being handed to its process is in no queue any more and does not run yet: Ray finds nothing to
+    cancel, and does not try again.
+    """
+    for _ in range(CANCEL_ATTEMPTS):
+        if not unfinished:
+            return
+        for reference in unfinished:
             ray.cancel(reference, force=True)
+        unfinished = ray.wait(unfinished, num_returns=len(unfinished), timeout=CANCEL_S, fetch_local=False)[1]
 
 
 def _judge(error: RayError, entry: _Running, attempts: int) -> None:
@@ -209,14 +250,28 @@ def _judge(error: RayError, entry: _Running, attempts: int) -> None:
         raise BlockFailed(str(entry.block), entry.attempt, text.strip()) from None
 
 
+def _wait_for_process(task: Any, block: Any, presence: "_Presence") -> None:
+    """Wait for one of the lasting processes; while none of them is there, nothing else can be done."""
+    while isinstance(task, Processes) and not task.wait(CHECK_S):
+        presence.check([block], _alive(), time.monotonic())
+
+
 def _submit(task: Any, shipped: Any, block: Any) -> Any:
+    if isinstance(task, Processes):
+        return task.submit(shipped, block)
     host = getattr(block, "host", None)
     where = {"scheduling_strategy": "SPREAD"} if host is None else {"label_selector": {LABEL_HOST: host}}
-    return task.options(name=str(block), **where).remote(shipped, block)
+    return task.options(name=str(block), **where).remote(shipped, block, *getattr(block, "inputs", ()))
 
 
-def _call(function: Callable[[Any], Any], block: Any) -> Any:
-    return function(block)
+def _call(function: Callable[..., Any], block: Any, *inputs: Any) -> Any:
+    return function(block, *inputs)
+
+
+def _hosts(block: Any) -> tuple[str, ...]:
+    """Return the instances that a block cannot do without."""
+    host = getattr(block, "host", None)
+    return (*(() if host is None else (host,)), *getattr(block, "needs", ()))
 
 
 def task_slots(num_cpus: float = 1.0, num_gpus: float = 0) -> int:
@@ -268,7 +323,7 @@ class _Presence:
                 f"num_cpus={self._task[0]:g} and num_gpus={self._task[1]:g}: all that could went away"
             )
         alive = {node["Labels"].get(LABEL_HOST, "") for node in nodes}
-        bound = {block.host: block for block in blocks if getattr(block, "host", None) is not None}
+        bound = {host: block for block in blocks for host in _hosts(block)}
         self._since = {host: self._since.get(host, now_s) for host in bound if host not in alive}
         for host, since in self._since.items():
             if now_s - since > LOST_AFTER_S:

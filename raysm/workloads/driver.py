@@ -8,17 +8,20 @@ import contextlib
 import shutil
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from raysm.bootstrap import environment
 from raysm.bootstrap.environment import Environment
+from raysm.bootstrap.programs import WAIT
 from raysm.contract import payload
 from raysm.contract.payload import Payload
 from raysm.contract.result import EXCEPTION, FAILURE, Failure
 from raysm.contract.store import put
-from raysm.errors import InvalidConfig, InvalidRequest, MissingDependency
-from raysm.request.job import MATRIX, JobRequest
+from raysm.errors import InstanceLost, InvalidConfig, InvalidRequest, MissingDependency, WorkerFailed
+from raysm.request.job import MATRIX, QUERIES, JobRequest
+from raysm.request.training import TorchScript, TrainLoop
 from raysm.request.workload import PickledFunction, Script, Similarity
 from raysm.workloads.script import run_script
 from raysm.workloads.termination import leave_on_sigterm
@@ -28,19 +31,30 @@ __all__ = ["failure_of", "main"]
 INTERNAL = ("raysm/workloads/driver.py", "raysm/workloads/script.py", "raysm/workloads/function.py")
 
 
-def main() -> int:
-    """Run the workload; return the exit code: 0, that of a SystemExit, 2 for what was asked for, else 1."""
+def main(arguments: Sequence[str] = ()) -> int:
+    """Run the workload; return the exit code: 0, that of a SystemExit, 2 for what was asked for, else 1.
+
+    Args:
+        arguments: ``--wait``: the cluster is not formed yet. What the workload needs is made ready, and its address
+            comes as a line on stdin; the end of stdin says that there will be no cluster.
+    """
     found: Environment | None = None
     packed: Payload | None = None
     try:
         found = environment.read()
         packed = payload.load(found.payload)
-        _run(packed, found)
+        address = "auto"
+        if WAIT in arguments:
+            _make_ready()
+            address = sys.stdin.readline().strip()
+            if not address:
+                return 0
+        _run(packed, found, address)
     except BaseException as error:
         failure = failure_of(error)
         if failure is None:
             return 0
-        print(failure.remote_traceback or f"{failure.error_type}: {failure.message}", file=sys.stderr)  # noqa: T201
+        print(failure.remote_traceback or failure.headline, file=sys.stderr)  # noqa: T201
         if found is not None:
             is_function = packed is not None and isinstance(packed.request.workload, PickledFunction)
             _keep(failure, error if is_function else None, found)
@@ -48,7 +62,7 @@ def main() -> int:
     return 0
 
 
-def _run(packed: Payload, found: Environment) -> None:
+def _run(packed: Payload, found: Environment, address: str) -> None:
     workload = packed.request.workload
     if isinstance(workload, Script):
         run_script(packed.source / workload.script, workload.args)
@@ -60,8 +74,10 @@ def _run(packed: Payload, found: Environment) -> None:
                 f"the image lacks {error.name or error}, which a function needs; add it to the requirements"
             ) from error
         run_function(packed.function, workload.name, found.paths.model)
+    elif isinstance(workload, (TorchScript, TrainLoop)):
+        _run_training(workload, packed, found)
     else:
-        _run_similarity(workload, packed.request, found)
+        _run_similarity(workload, packed.request, found, address)
 
 
 def _keep(failure: Failure, raised: BaseException | None, found: Environment) -> None:
@@ -99,6 +115,13 @@ def failure_of(error: BaseException) -> Failure | None:
     )
     if isinstance(error, (InvalidRequest, InvalidConfig)):
         return Failure(error_type=name, message=str(error), exit_code=2)
+    if isinstance(error, InstanceLost):  # no line of anybody's code is to blame
+        return Failure(error_type=name, message=str(error))
+    if isinstance(error, WorkerFailed):
+        where = f"rank {error.rank} on {error.host}: {error.error_type}"
+        return Failure(
+            error_type=where, message=error.text, remote_traceback=error.remote_traceback, exit_code=error.exit_code
+        )
     lines = "".join(traceback.format_exception(kind, error, own))
     code = 130 if isinstance(error, KeyboardInterrupt) else 1
     return Failure(error_type=name, message=str(error), remote_traceback=lines, exit_code=code)
@@ -111,22 +134,56 @@ def _user_frames(frames: TracebackType | None) -> TracebackType | None:
     return frames
 
 
-def _run_similarity(workload: Similarity, request: JobRequest, found: Environment) -> None:
+def _run_training(workload: TorchScript | TrainLoop, packed: Payload, found: Environment) -> None:
     try:
-        import ray
+        if isinstance(workload, TorchScript):
+            from raysm.workloads.training.torch_script import run_torch_script
 
-        from raysm.workloads.announce import announce
-        from raysm.workloads.similarity.context import Source
-        from raysm.workloads.similarity.run import Folders, run
+            run_torch_script(workload, packed, found)
+        else:
+            from raysm.workloads.training.data_parallel import run_data_parallel
+
+            run_data_parallel(workload, packed, found)
+    except ImportError as error:
+        # Ray Train says by its own words, without a name, what it lacks.
+        lacking = error.name or "what Ray Train needs (pandas, among others)"
+        raise MissingDependency(
+            f"{lacking} is not installed where the training runs; add raysm's extra: pip install 'raysm[train]'"
+        ) from error
+
+
+def _make_ready() -> None:
+    """Import, and compile, what the similarity needs: it takes seconds, and none of them needs the cluster."""
+    _import_similarity()
+    from raysm.workloads.similarity.engines import compile_ahead
+
+    compile_ahead()
+
+
+def _import_similarity() -> None:
+    try:
+        import raysm.workloads.similarity.run  # noqa: F401
     except ImportError as error:
         raise MissingDependency(
             f"the image lacks {error.name or error}, which the similarity needs; add raysm's extra: "
             "pip install 'raysm[local]'"
         ) from error
-    distribution = request.inputs[MATRIX].distribution
-    if distribution != "FullyReplicated" and len(found.hosts) > 1:
+
+
+def _run_similarity(workload: Similarity, request: JobRequest, found: Environment, address: str) -> None:
+    _import_similarity()
+    import ray
+
+    from raysm.workloads.announce import announce
+    from raysm.workloads.similarity.context import Source
+    from raysm.workloads.similarity.run import Folders, run
+
+    spread = {name for name, given in request.inputs.items() if given.distribution != "FullyReplicated"}
+    sharded = MATRIX in spread and len(found.hosts) > 1
+    if QUERIES in request.inputs and spread & {MATRIX, QUERIES} and len(found.hosts) > 1:
         raise InvalidRequest(
-            f"the channel {MATRIX!r} is {distribution}: every instance needs the whole matrix; make it FullyReplicated"
+            f"the channel {min(spread & {MATRIX, QUERIES})!r} is ShardedByS3Key: queries and the matrix that they look "
+            "into are compared where both lie whole; make them FullyReplicated"
         )
     # Without checkpoints, finished blocks need not outlive this process; beside the result, a rename is enough.
     kept = found.paths.checkpoints / "raysm" / "similarity" if found.has_checkpoints else found.paths.model / ".raysm"
@@ -138,15 +195,16 @@ def _run_similarity(workload: Similarity, request: JobRequest, found: Environmen
     # What is finished is on disk already, so SIGTERM may end the work anywhere.
     leave_on_sigterm(clean)
     # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
-    ray.init(address="auto", log_to_driver=False, configure_logging=False)
+    ray.init(address=address, log_to_driver=False, configure_logging=False)
     leave_on_sigterm(clean)
     try:
         run(
             workload,
             job=request.name,
-            source=Source(channel=MATRIX, id_column=workload.id_column),
+            source=Source(channel=MATRIX, id_column=workload.id_column, sharded=sharded),
             folders=Folders(result=found.paths.model, records=kept),
             announce=announce,
+            queries=Source(channel=QUERIES, id_column=workload.id_column) if QUERIES in request.inputs else None,
         )
     finally:
         ray.shutdown()
@@ -154,4 +212,4 @@ def _run_similarity(workload: Similarity, request: JobRequest, found: Environmen
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -17,7 +17,7 @@ from raysm.contract.result import VALUE
 from raysm.contract.store import put
 from raysm.errors import InvalidPayload, InvalidRequest
 
-__all__ = ["pickled_exception", "pickled_value", "run_function"]
+__all__ = ["pickled_exception", "pickled_value", "run_function", "unpickled"]
 
 
 def run_function(pickled: Path, name: str, model: Path) -> None:
@@ -27,7 +27,7 @@ def run_function(pickled: Path, name: str, model: Path) -> None:
         InvalidPayload: It cannot be unpickled here.
         InvalidRequest: Its value cannot be pickled.
     """
-    function, args, kwargs = _unpickled(pickled, name)
+    function, args, kwargs = unpickled(pickled, name)
     # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
     ray.init(address="auto")
     # Once only, and after Ray has put its own handler in place: the function may save its work in a ``finally``.
@@ -74,7 +74,12 @@ def pickled_exception(error: BaseException) -> bytes | None:
     return bytes(content)
 
 
-def _unpickled(pickled: Path, name: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def unpickled(pickled: Path, name: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Return the function ``name``, with its arguments, that a payload brought.
+
+    Raises:
+        InvalidPayload: It cannot be unpickled here.
+    """
     try:
         function, args, kwargs = pickle.loads(pickled.read_bytes())
     except ModuleNotFoundError as error:

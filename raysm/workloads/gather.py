@@ -12,8 +12,9 @@ import os
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,18 @@ from raysm.contract.store import replacing
 from raysm.errors import NoRoom
 from raysm.workloads.blocks import TileBlock
 
-__all__ = ["ArrayFile", "check_room", "free_bytes", "move", "regroup", "write_parquet"]
+__all__ = [
+    "ArrayFile",
+    "PrefixDigest",
+    "check_room",
+    "free_bytes",
+    "full_disk_is_no_room",
+    "move",
+    "regroup",
+    "write_parquet",
+]
+
+CHUNK_BYTES = 4 << 20
 
 SPARE_BYTES = 16 << 20
 """Left free on every disk that is written to."""
@@ -59,7 +71,8 @@ def check_room(needs: Iterable[tuple[Path, int]], free: Callable[[Path], int] = 
 
 
 @contextlib.contextmanager
-def _full_disk_is_no_room(path: Path) -> Iterator[None]:
+def full_disk_is_no_room(path: Path) -> Iterator[None]:
+    """Say ``NoRoom`` of a disk that becomes full while ``path`` is written."""
     try:
         yield
     except OSError as error:
@@ -99,7 +112,7 @@ def write_parquet(path: Path, schema: pa.Schema, groups: Iterable[pa.Table], *in
         NoRoom: The disk became full.
     """
     rows = 0
-    with _full_disk_is_no_room(path), replacing(path) as beside:
+    with full_disk_is_no_room(path), replacing(path) as beside:
         with beside.open("wb") as file:
             sink = _Digesting(file)
             with pq.ParquetWriter(
@@ -149,29 +162,52 @@ class ArrayFile:
         self._file.truncate(self._offset + rows * columns * dtype.itemsize)
         self._write_at(0, memoryview(header))
 
-    def write(self, block: TileBlock, values: NDArray[Any]) -> str:
-        """Write a tile; return its digest.
+    def write(self, block: TileBlock, values: NDArray[Any], *, mirrored: bool = False) -> str:
+        """Write a tile, or, of a symmetric array, its mirror image; return the digest of ``values``.
 
         Raises:
             NoRoom: The disk became full.
         """
         values = np.ascontiguousarray(values, dtype=self._dtype)
-        with _full_disk_is_no_room(self.path):
-            if block.columns.rows == self._columns:
-                self._write_at(self._position(block.rows.start, 0), values.data.cast("B"))
+        rows, columns = (block.columns, block.rows) if mirrored else (block.rows, block.columns)
+        lines = np.ascontiguousarray(values.T) if mirrored else values
+        with full_disk_is_no_room(self.path):
+            if columns.rows == self._columns:
+                self._write_at(self.position(rows.start, 0), lines.data.cast("B"))
             else:
-                for row, line in enumerate(values, start=block.rows.start):
-                    self._write_at(self._position(row, block.columns.start), line.data.cast("B"))
-        return hashlib.sha256(values.data.cast("B")).hexdigest()
+                for row, line in enumerate(lines, start=rows.start):
+                    self._write_at(self.position(row, columns.start), line.data.cast("B"))
+        return "" if mirrored else hashlib.sha256(values.data.cast("B")).hexdigest()
 
-    def holds(self, block: TileBlock, digest: str) -> bool:
-        """Whether the tile on disk is the one that ``write`` returned this digest for."""
-        found = hashlib.sha256()
-        width = block.columns.rows * self._dtype.itemsize
-        for row in range(block.rows.start, block.rows.stop):
-            self._file.seek(self._position(row, block.columns.start))
-            found.update(self._file.read(width))
-        return found.hexdigest() == digest
+    def holds(self, block: TileBlock, digest: str, *, mirrored: bool = False) -> bool:
+        """Whether the tile on disk, or its mirror image, is the one that ``write`` returned this digest for."""
+        rows, columns = (block.columns, block.rows) if mirrored else (block.rows, block.columns)
+        found = self._read(TileBlock(rows, columns))
+        if found is None:
+            return False
+        values = np.ascontiguousarray(found.T) if mirrored else found
+        return hashlib.sha256(values.data.cast("B")).hexdigest() == digest
+
+    def mirror(self, block: TileBlock) -> None:
+        """Write the mirror image of a tile that is in the file already.
+
+        Raises:
+            NoRoom: The disk became full.
+        """
+        values = self._read(block)
+        if values is None:
+            raise OSError(errno.EIO, f"{self.path} ends before {block}")
+        self.write(block, values, mirrored=True)
+
+    def _read(self, block: TileBlock) -> NDArray[Any] | None:
+        """Return a tile; None where the file ends before."""
+        found = np.empty((block.rows.rows, block.columns.rows), dtype=self._dtype)
+        for row, line in enumerate(found, start=block.rows.start):
+            data = os.pread(self._file.fileno(), line.nbytes, self.position(row, block.columns.start))
+            if len(data) != line.nbytes:
+                return None
+            line[:] = np.frombuffer(data, dtype=self._dtype)
+        return found
 
     def close(self) -> None:
         """Synchronise it to the disk and close it."""
@@ -179,13 +215,52 @@ class ArrayFile:
             os.fsync(self._file.fileno())
             self._file.close()
 
-    def _position(self, row: int, column: int) -> int:
+    def position(self, row: int, column: int) -> int:
+        """Return where in the file an entry lies; the row after the last is its end."""
         return self._offset + (row * self._columns + column) * self._dtype.itemsize
 
     def _write_at(self, position: int, data: memoryview) -> None:
-        self._file.seek(position)
+        # Without the file's own position: several threads write, each its part.
         while data:
-            data = data[cast(int, self._file.write(data)) :]
+            count = os.pwrite(self._file.fileno(), data, position)
+            data, position = data[count:], position + count
+
+
+class PrefixDigest:
+    """The digest of a file that becomes complete from its beginning on, computed beside the writing."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, which is there."""
+        self._file = path.open("rb", buffering=0)
+        self._found = hashlib.sha256()
+        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._last: Future[None] | None = None
+
+    def reach(self, position: int, complete: Callable[[], None] = lambda: None) -> None:
+        """Digest up to ``position``, in a thread: after ``complete()``, what lies before does not change any more."""
+        self._last = self._pool.submit(self._advance, position, complete, self._last)
+
+    def finish(self) -> str:
+        """Return the digest of all up to the last position."""
+        if self._last is not None:
+            self._last.result()
+        return self._found.hexdigest()
+
+    def close(self) -> None:
+        """End the thread and close the file."""
+        self._pool.shutdown(cancel_futures=True)
+        self._file.close()
+
+    def _advance(self, position: int, complete: Callable[[], None], before: "Future[None] | None") -> None:
+        if before is not None:
+            before.result()  # an error there is one of all that follow
+        complete()
+        buffer = memoryview(bytearray(CHUNK_BYTES))
+        while (left := position - self._file.tell()) > 0:
+            count = self._file.readinto(buffer[: min(left, CHUNK_BYTES)])
+            if not count:
+                raise OSError(errno.EIO, f"{self._file.name} ends before byte {position}")
+            self._found.update(buffer[:count])
 
 
 def move(source: Path, target: Path) -> None:
@@ -195,7 +270,7 @@ def move(source: Path, target: Path) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        with _full_disk_is_no_room(target), replacing(target) as beside:
+        with full_disk_is_no_room(target), replacing(target) as beside:
             shutil.copyfile(source, beside)
             beside.chmod(0o644)
         source.unlink()

@@ -57,7 +57,7 @@ def test_an_image_without_ray_and_without_pip_says_so(tmp_path):
     paths = pack(tmp_path / "ml")
     done = start(tmp_path / "ml", paths, python=tmp_path / "image" / "bin" / "python")
     assert done.returncode == 2
-    assert "ray[default]" in paths.failure.read_text()
+    assert "ray[default,train]" in paths.failure.read_text()
     assert "has no pip; add it, or the packages, to the image" in paths.failure.read_text()
 
 

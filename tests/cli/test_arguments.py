@@ -30,10 +30,41 @@ def test_a_similarity_is_asked_for_as_the_readme_says(request_of):
     assert asked.inputs["matrix"].uri.startswith("file:///")
 
 
+def test_a_matrix_may_be_spread_over_the_instances_if_it_is_compared_with_itself(request_of):
+    asked = request_of("similarity", "m.npy", "--top-k", "2", "--instances", "2", "--sharded")
+    assert asked.inputs["matrix"].distribution == "ShardedByS3Key"
+    with pytest.raises(InvalidRequest, match="leave --queries away"):
+        request_of("similarity", "m.npy", "--top-k", "2", "--sharded", "--queries", "m.npy")
+
+
+def test_queries_are_a_channel_of_their_own(request_of):
+    asked = request_of("similarity", "m.npy", "--top-k", "3", "--queries", "m.npy")
+    assert sorted(asked.inputs) == ["matrix", "queries"]
+
+
+def test_queries_of_another_width_are_refused(request_of, tmp_path):
+    np.save(tmp_path / "q.npy", np.ones((2, 5)))
+    with pytest.raises(InvalidRequest, match=r"q.npy has 5 columns, .*m.npy has 3; both need the same"):
+        request_of("similarity", "m.npy", "--top-k", "3", "--queries", str(tmp_path / "q.npy"))
+    with pytest.raises(InvalidRequest, match="has 3 rows; ask for at most as many"):
+        request_of("similarity", "m.npy", "--top-k", "4", "--queries", "m.npy")
+
+
 def test_a_scripts_arguments_pass_verbatim_also_those_that_look_like_ours(request_of):
     asked = request_of("run", "a.py", "--instances", "3", "--", "--any", "--args", "--", "--instances", "9")
     assert asked.workload.args == ("--any", "--args", "--", "--instances", "9")
     assert asked.cluster.count == 3
+
+
+def test_a_training_is_asked_for_as_the_readme_says(request_of):
+    asked = request_of(
+        "train", "a.py", "--instances", "2", "--workers-per-instance", "4", "--worker-restarts", "3", "--input",
+        "train=s3://b/x", "--", "-a", "resnet18", "--epochs", "10", "data/",
+    )  # fmt: skip
+    assert asked.workload.args == ("-a", "resnet18", "--epochs", "10", "data/")
+    assert (asked.workload.workers_per_instance, asked.workload.max_restarts, asked.workload.spawns) == (4, 3, False)
+    assert asked.inputs["train"].uri == "s3://b/x"
+    assert asked.limits.max_restarts == 0
 
 
 def test_every_job_has_a_name_of_its_own_made_from_that_of_its_task(request_of):
@@ -66,6 +97,9 @@ def test_wrong_arguments_end_with_2_and_say_what_is_wrong(argv, message, capsys)
     ("argv", "message"),
     [
         (["run", "a.py", "--instances", "0"], "count must be at least 1, got 0"),
+        (["train", "b.py"], "the script 'b.py' is not there"),
+        (["train", "a.py", "--workers-per-instance", "0"], "workers_per_instance must be a whole number of at least 1"),
+        (["train", "a.py", "--spawns", "--workers-per-instance", "2"], "one worker for each instance"),
         (["run", "a.py", "--input", "train"], "--input takes NAME=URI, got 'train'"),
         (["run", "a.py", "--input", "a=x", "--input", "a=y"], "channel 'a' is given twice"),
         (["similarity", "m.npy", "--top-k", "0"], "top_k must be at least 1, got 0"),

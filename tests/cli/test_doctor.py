@@ -2,7 +2,7 @@
 
 from botocore.exceptions import ClientError, NoCredentialsError
 
-from raysm.cli.doctor import aws_checks, local_checks
+from raysm.cli.doctor import aws_checks, local_checks, train_check
 from raysm.client.service import Service
 from raysm.request import AWS
 
@@ -76,3 +76,17 @@ def test_this_machine_has_what_local_jobs_need():
     assert checks["ray"].good
     assert {"server", "namespace", "docker"} <= set(checks)
     assert all(not checks[kind].needed for kind in ("namespace", "docker"))
+
+
+def test_this_machine_can_import_ray_train():
+    assert train_check().good
+
+
+def test_a_ray_train_that_cannot_be_imported_is_said_with_what_to_install():
+    def load():
+        raise ImportError("Can't import ray.train") from ModuleNotFoundError("No module named 'pandas'")
+
+    check = train_check(load)
+    assert not check.good
+    assert "No module named 'pandas'" in check.found
+    assert check.remedy == "pip install 'raysm[train]'"

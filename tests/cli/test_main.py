@@ -131,7 +131,7 @@ def foreign_output(folder):
         (five_rows, ["similarity", "m.npy", "--top-k", "3", "--output", "m.npy"], "is a file"),
         (five_rows, ["similarity", "m.npy", "--top-k", "3", "--output", "/proc/nope"], "/proc/nope cannot be written"),
         (nothing, ["run", "missing.py"], "'missing.py' is not there"),
-        (nothing, ["run", "missing.py", "--source-dir", "nowhere"], "folder 'nowhere' is not there"),
+        (nothing, ["run", "missing.py", "--source-dir", "nowhere"], "source_dir='nowhere' is not there"),
     ],
 )
 def test_what_cannot_be_is_refused_with_2_before_anything_starts(tmp_path, prepare, argv, message):

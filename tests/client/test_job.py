@@ -612,6 +612,24 @@ def test_printed_logs_say_the_events_in_words(remote, job):
     ]
 
 
+def test_printed_metrics_have_the_label_of_their_instance_and_one_format_each(remote, job):
+    metrics = [
+        events.Metric(name="memory_bytes", value=3524636672.0, host="algo-2"),
+        events.Metric(name="memory_bytes", value=3635870003.25, host="algo-1"),
+        events.Metric(name="cpu_percent", value=12.0, host="algo-2"),
+        events.Metric(name="cpu_percent", value=12.25, host="algo-2"),
+    ]
+    remote.write_log(job.name, "algo-1", [(NOW_MS + at, events.line(metric)) for at, metric in enumerate(metrics)])
+    out = io.StringIO()
+    job.logs(to=out)
+    assert out.getvalue().splitlines() == [
+        "algo-2 | memory_bytes = 3,524,636,672",
+        "algo-1 | memory_bytes = 3,635,870,003",
+        "algo-2 | cpu_percent = 12",
+        "algo-2 | cpu_percent = 12.25",
+    ]
+
+
 def test_events_progress_and_metrics_are_read_from_the_log(remote, job):
     write_events(remote, job)
     assert list(job.events()) == EVENTS

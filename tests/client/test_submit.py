@@ -10,6 +10,7 @@ import cloudpickle
 import pytest
 from botocore.stub import Stubber
 
+from raysm.client.data_parallel import DataParallel
 from raysm.client.function import Function, python_version, remote
 from raysm.client.job import attach
 from raysm.client.service import Service
@@ -18,7 +19,7 @@ from raysm.client.submit import prepare, submit
 from raysm.contract import payload
 from raysm.contract.result import VALUE
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.request import Cluster, Input, InstanceGroup, Limits, Local, Script, Security, Similarity
+from raysm.request import Cluster, Input, InstanceGroup, Limits, Local, Script, Security, Similarity, TorchScript
 from tests.support.sagemaker import KEYS, REGION, aws, refusal
 
 M5 = Cluster("ml.m5.large")
@@ -84,6 +85,8 @@ def test_a_long_task_name_still_gives_a_name_of_63_characters(remote, script):
         (Script("my_train.v2.py"), "my-train-v2"),
         (Similarity(top_k=1), "similarity"),
         (Function(sum, [1]), "sum"),
+        (TorchScript("my_train.v2.py"), "my-train-v2"),
+        (DataParallel(sum), "sum"),
     ],
     ids=lambda value: str(value)[:20],
 )
@@ -114,9 +117,11 @@ def test_a_limit_is_found_before_anything_is_uploaded(remote, script):
         ({"name": "no blanks"}, "rename it"),
         ({"if_done": "maybe"}, "'run' or 'skip'"),
         ({"workload": print}, "wrap the function"),
-        ({"workload": 3}, "must be Script, Function or Similarity"),
+        ({"workload": 3}, "must be Script, TorchScript, Function"),
         ({"workload": remote(cluster=M5)(print)}, r"its own submit"),
         ({"workload": Script("no/such.py")}, "is not there"),
+        ({"workload": TorchScript("such.py", source_dir="tests")}, "holds no script 'such.py'"),
+        ({"workload": DataParallel(print).workload()}, "wrap the loop"),
         ({"wheels": ["no.whl"]}, "wheel 'no.whl' is not there"),
         ({"requirements": ["six"], "security": Security(isolation=True)}, "wheels="),
         ({"kind": "processing", "resume": True}, "no checkpoints to resume"),

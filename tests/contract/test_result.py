@@ -38,6 +38,10 @@ def test_a_short_failure_is_its_exception_alone():
     assert Failure(error_type="KeyError", message="").reason() == "KeyError"
 
 
+def test_a_failure_without_a_text_is_its_class_alone_wherever_it_is_said():
+    assert Failure(error_type="rank 3 on algo-2: killed by SIGKILL", message="").headline.endswith("SIGKILL")
+
+
 def test_a_failure_survives_its_file(tmp_path):
     failure = Failure(error_type="OSError", message="ä\n", remote_traceback="t", exit_code=3)
     failure.write(tmp_path / "failure.json")

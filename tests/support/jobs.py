@@ -11,7 +11,7 @@ from raysm.contract import events, payload
 from raysm.local.channels import local_path
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
 from raysm.local.training_job import TrainingJob
-from raysm.request import Cluster, JobRequest, Script
+from raysm.request import Cluster, JobRequest, Script, TorchScript
 
 FORMING_S = 60.0
 """Generous: a loaded machine of two cores forms a cluster of three in 10 to 20 s."""
@@ -68,7 +68,15 @@ def script_request(folder: Path, code: str, *, args=(), **fields) -> JobRequest:
     return JobRequest(name="test-job", workload=Script(str(script), args=args), cluster=cluster, **fields)
 
 
-def spec_of(request: JobRequest, root: Path) -> JobSpec:
+def training_request(folder: Path, code: str, *, cluster, inputs=None, grace_s=100.0, **fields) -> JobRequest:
+    """A request that runs ``code`` as a script written for torchrun; ``fields`` are those of TorchScript."""
+    script = folder / "main.py"
+    script.write_text(code)
+    workload = TorchScript(str(script), **fields)
+    return JobRequest(name="test-job", workload=workload, cluster=cluster, inputs=inputs or {}, grace_s=grace_s)
+
+
+def spec_of(request: JobRequest, root: Path, function: bytes | None = None) -> JobSpec:
     """What the embedded SageMaker makes of a request; its payload is packed below ``root``."""
     cluster = request.cluster
     groups = [(group.name, group.instance_type, group.count) for group in cluster.groups]
@@ -77,7 +85,7 @@ def spec_of(request: JobRequest, root: Path) -> JobSpec:
         Channel(name=name, source=local_path(name, given.uri), distribution=given.distribution)
         for name, given in request.inputs.items()
     ]
-    payload.pack(request, root / "payload")
+    payload.pack(request, root / "payload", function=function)
     return JobSpec(
         name=request.name,
         groups=named,
@@ -92,7 +100,7 @@ SPEC_FIELDS = {field.name for field in dataclasses.fields(JobSpec)}
 
 
 @contextlib.contextmanager
-def started(request: JobRequest, root: Path, kind: str = "namespace", **options):
+def started(request: JobRequest, root: Path, kind: str = "namespace", function: bytes | None = None, **options):
     """Yield a started job and its log; nothing of it outlives the block.
 
     Options that are fields of a JobSpec replace those; the others are the TrainingJob's.
@@ -100,7 +108,7 @@ def started(request: JobRequest, root: Path, kind: str = "namespace", **options)
     log = Log()
     root.mkdir(parents=True, exist_ok=True)
     fields = {name: options.pop(name) for name in SPEC_FIELDS & options.keys()}
-    spec = dataclasses.replace(spec_of(request, root), **fields)
+    spec = dataclasses.replace(spec_of(request, root, function), **fields)
     with TrainingJob(spec, root=root, kind=kind, on_line=log, **options) as job:
         job.start()
         yield job, log

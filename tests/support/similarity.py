@@ -1,11 +1,19 @@
 """Matrices on disk, and what a task of the similarity is told about them, without any cluster."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.context import Context, Place, Source
-from raysm.workloads.similarity.score import prepare
+from raysm.workloads.similarity.engines import Best, Frame, unit_sum
+from raysm.workloads.similarity.keys import encode
+from raysm.workloads.similarity.parts import measured
+from raysm.workloads.similarity.preparing import prepare_block, prepared
+from raysm.workloads.similarity.products import Tile
+from raysm.workloads.similarity.score import prepare, scaled
+from tests.support.reference import neighbors
 
 
 def saved(matrix, folder: Path) -> Source:
@@ -18,16 +26,25 @@ def saved(matrix, folder: Path) -> Source:
 def context_of(source: Source) -> Context:
     """Prepare the matrix as the head does."""
     matrix = source.open()
-    norms = prepare(matrix.read(0, matrix.rows))
-    assert norms.first_bad is None
-    return Context(
+    begun = Context(
         source=source,
         rows=matrix.rows,
         columns=matrix.columns,
-        norms=norms.norms,
-        exponents=norms.exponents if norms.exponents.any() else np.empty(0, dtype=np.int16),
-        whole=norms.whole,
+        norms=np.empty(0),
+        exponents=np.empty(0, dtype=np.int16),
     )
+    block = RowBlock(0, matrix.rows)
+    return replace(begun, **prepared(begun, [(block, measured(prepare_block, begun, block))]))
+
+
+def queries_of(matrix, folder: Path) -> Source:
+    """Save rows that look for neighbors in another matrix, as the channel ``queries``."""
+    return replace(saved(matrix, folder / "queries"), channel="queries")
+
+
+def two_matrices(queries, matrix, folder: Path) -> Context:
+    """Prepare rows that look for neighbors in another matrix."""
+    return replace(context_of(saved(matrix, folder / "matrix")), queries=context_of(saved(queries, folder / "queries")))
 
 
 def kinds_of_rows(seed=0, rows=150, columns=24):
@@ -64,3 +81,37 @@ def kinds_of_rows(seed=0, rows=150, columns=24):
         "extreme magnitudes": normal * np.exp2(rng.integers(-1000, 900, (rows, 1))).astype(np.float64),
         "one column": normal[:, :1],
     }
+
+
+def tiles(rows, cuts=None, start=0):
+    """Cut rows into tiles at ``cuts``, or not at all; the first has the number ``start``."""
+    found = prepare(rows)
+    ready = scaled(rows, found.exponents)
+    cuts = cuts or [0, len(rows)]
+    return [
+        Tile(start=start + a, rows=ready[a:b], norms=found.norms[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)
+    ]
+
+
+def centred(rows):
+    """Return the frame about the mean of the unit rows."""
+    return Frame(centre=unit_sum(tiles(rows)[0]) / len(rows))
+
+
+def best_of(engine, frame, rows, k, cuts, floors=None):
+    """Return the keys of all rows from the tiles of the triangle, each looked at once."""
+    sides = [engine.side(tile, frame) for tile in tiles(rows, cuts)]
+    best = [
+        Best.empty(side.tile.norms, k, None if floors is None else floors[a:b])
+        for side, a, b in zip(sides, cuts, cuts[1:], strict=False)
+    ]
+    for i in range(len(sides)):
+        for j in range(i, len(sides)):
+            engine.topk(sides[i], sides[j], best[i], best[j], same=True)
+    return np.concatenate([part.keys for part in best])
+
+
+def expected_keys(rows, k):
+    """Return the keys that float64 gives."""
+    indices, scores = neighbors(rows, k)
+    return encode(scores, indices)

@@ -1,5 +1,6 @@
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from raysm.contract.events import Progress, parse
 from raysm.contract.names import BASE_DIR, FAILURE_RECORD
 from raysm.contract.paths import Paths
 from raysm.contract.result import Failure, Manifest
+from raysm.errors import InstanceLost, WorkerFailed
 from raysm.request import Input, JobRequest, Script, Similarity
 from raysm.workloads.driver import failure_of
 from tests.support.reference import neighbors
@@ -162,17 +164,20 @@ def test_a_similarity_runs_on_the_cluster_and_leaves_its_result_on_the_head(addr
     assert Manifest.read(paths.model).job == "digits"
 
 
-def test_a_sharded_matrix_on_several_instances_is_refused(instance, tmp_path):
-    instance.resource_config.write_text(json.dumps({"current_host": "algo-1", "hosts": ["algo-1", "algo-2"]}))
-    pack_similarity(instance.base, np.eye(3), "ShardedByS3Key", top_k=1)
-    done, failure = drive(instance, tmp_path)
-    assert done.returncode == 2
-    assert "the channel 'matrix' is ShardedByS3Key: every instance needs the whole matrix" in failure.reason()
+def test_a_sharded_matrix_needs_all_its_instances(address, base, tmp_path):
+    (base / "input" / "config" / "resourceconfig.json").write_text(
+        json.dumps({"current_host": "algo-1", "hosts": ["algo-1", "algo-2"]})
+    )
+    paths = pack_similarity(base, np.eye(3), "ShardedByS3Key", top_k=1)
+    done, failure = drive(paths, tmp_path)
+    assert done.returncode == 1
+    assert failure.error_type == "InstanceLost"
+    assert "algo-2 did not report any files of the channel 'matrix'" in failure.reason()
 
 
 def test_a_terminated_similarity_goes_on_where_it_stopped(address, base, tmp_path):
     rows = np.random.default_rng(0).standard_normal((6000, 512)).astype(np.float32)
-    paths = pack_similarity(base, rows, top_k=3, block_rows=20)
+    paths = pack_similarity(base, rows, top_k=3, block_rows=250)
     paths.checkpoints.mkdir()
     command = [sys.executable, "-m", "raysm.workloads.driver"]
     record = tmp_path / "failure.json"
@@ -212,3 +217,20 @@ def test_bad_rows_are_exit_code_two_and_leave_no_result(address, base, tmp_path)
         "InvalidInput: row 33 of the matrix (counted from 0) holds NaN or infinity, the first such row; replace it"
     )
     assert not paths.model.exists() or list(paths.model.iterdir()) == []
+
+
+def test_a_failed_worker_is_named_with_its_exception_traceback_and_exit_code():
+    error = WorkerFailed(1, "algo-2", "ValueError", "no such layer", "Traceback …\nValueError: no such layer\n", 7)
+    failure = failure_of(error)
+    assert failure.reason().splitlines()[0] == "rank 1 on algo-2: ValueError: no such layer"
+    assert failure.remote_traceback.startswith("Traceback")
+    assert failure.exit_code == 7
+    copied = pickle.loads(pickle.dumps(error))
+    assert (str(copied), copied.exit_code) == (str(error), 7)
+
+
+def test_a_lost_instance_is_one_line_without_a_traceback():
+    failure = failure_of(InstanceLost("algo-2 lost while it trained"))
+    assert failure.headline == "InstanceLost: algo-2 lost while it trained"
+    assert failure.remote_traceback == ""
+    assert failure.exit_code == 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from raysm.contract.store import sha256_of
 from raysm.errors import NoRoom
 from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
-from raysm.workloads.gather import ArrayFile, check_room, move, regroup, write_parquet
+from raysm.workloads.gather import ArrayFile, PrefixDigest, check_room, move, regroup, write_parquet
 from raysm.workloads.similarity.npy import header
 
 SCHEMA = pa.schema([pa.field("x", pa.int64())])
@@ -99,3 +99,41 @@ def test_a_tile_that_is_not_the_recorded_one_is_noticed(tmp_path):
     again = ArrayFile(tmp_path / "a", header((4, 4), np.dtype("f4")), 4, 4, np.dtype("f4"))
     assert not again.holds(tile, digest)
     again.close()
+
+
+def test_each_tile_of_a_symmetric_array_is_written_to_both_places(tmp_path):
+    whole = np.random.default_rng(0).random((10, 10)).astype(np.float32)
+    whole += whole.T
+    array = ArrayFile(tmp_path / "a", header((10, 10), whole.dtype), 10, 10, whole.dtype)
+    cuts = row_blocks(10, 4)
+    for at, rows in enumerate(cuts):
+        for columns in cuts[at:]:
+            tile = TileBlock(rows, columns)
+            values = whole[rows.start : rows.stop, columns.start : columns.stop]
+            digest = array.write(tile, values)
+            array.write(tile, values, mirrored=True)
+            assert array.holds(tile, digest, mirrored=True)
+            assert not array.holds(tile, digest[::-1], mirrored=True)
+    array.close()
+    move(tmp_path / "a", tmp_path / "a.npy")
+    assert np.array_equal(np.load(tmp_path / "a.npy", mmap_mode="r"), whole)
+
+
+def test_the_digest_of_a_growing_file_is_that_of_the_whole(tmp_path):
+    content = np.random.default_rng(0).bytes(10_000_000)
+    with (tmp_path / "x").open("wb", buffering=0) as file:
+        digest = PrefixDigest(tmp_path / "x")
+        for start in range(0, len(content), 3_000_000):
+            file.write(content[start : start + 3_000_000])
+            digest.reach(min(start + 3_000_000, len(content)))
+        assert digest.finish() == hashlib.sha256(content).hexdigest()
+        digest.close()
+
+
+def test_a_file_that_ends_too_early_has_no_digest(tmp_path):
+    (tmp_path / "x").write_bytes(b"short")
+    digest = PrefixDigest(tmp_path / "x")
+    digest.reach(100)
+    with pytest.raises(OSError, match="ends before byte 100"):
+        digest.finish()
+    digest.close()

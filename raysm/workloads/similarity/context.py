@@ -1,38 +1,27 @@
-"""What every task of the similarity is told once, and how it comes to the rows of its own instance.
-
-**Memory of a task**, beside the mapped matrix, whatever the data: the rows of its block and of one tile of columns,
-as float32 (``TILE_BYTES`` at most, each), one product of the two (``PRODUCT_ENTRIES`` float32 and as many bools), the
-pairs that survived (at most ``CROWDED`` of these entries), and its result. Where a tile is decided in float64, it is
-by ``WIDE_ENTRIES`` at a time: their rows and products in float64, twice where absolute values are needed.
-"""
+"""What every task of the similarity is told once, and how it comes to the rows of its own instance."""
 
 import functools
-import math
 import resource
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+import uuid
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysm.bootstrap import environment
 from raysm.errors import InvalidInput
+from raysm.workloads.similarity.engines import CUDA, Frame
 from raysm.workloads.similarity.matrix import Matrix, open_matrix
 from raysm.workloads.similarity.products import Tile
-from raysm.workloads.similarity.score import scaled
+from raysm.workloads.similarity.score import Rows, scaled
 
-__all__ = ["Context", "Place", "Source", "peak_memory_bytes", "tile_rows", "wide_parts"]
+__all__ = ["Context", "Place", "Source", "peak_memory_bytes", "tile_rows"]
 
 TILE_BYTES = 32 << 20
 """Largest float32 copy of a tile's rows."""
-
-PRODUCT_ENTRIES = 1 << 22
-"""Largest product of one go."""
-
-WIDE_ENTRIES = 1 << 20
-"""Largest product in float64."""
 
 MAX_TILE_ROWS = 4096
 
@@ -62,6 +51,8 @@ class Source:
     """Name of the channel."""
     id_column: str | None = None
     """Column that names the rows."""
+    sharded: bool = False
+    """Each instance has its share of the files alone."""
     place: Place | None = None
     """Where it lies; None asks the instance's own environment, which is what jobs do."""
 
@@ -77,14 +68,14 @@ class Source:
         return _open(self.here(), self.id_column)
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=2)
 def _open(place: Place, id_column: str | None) -> Matrix:
     return open_matrix(place.channel, place.scratch, id_column)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
-    """What is the same for all tasks; shipped once."""
+    """What is known of a matrix, and the same for all tasks; shipped once."""
 
     source: Source
     """Where the rows are."""
@@ -98,6 +89,36 @@ class Context:
     """exponents[N], see ``score``; empty where all are 0."""
     whole: bool = False
     """All elements of the matrix are integers."""
+    centre: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """centre[D] about which engines may quantise, see ``Frame``; empty is the origin."""
+    queries: "Context | None" = None
+    """The matrix whose rows look for neighbors in this one; None: its own rows do."""
+    sparse: bool = False
+    """Rows are read, and compared, by their elements: the files are CSR, and sparse enough."""
+    engine: str | None = None
+    """A word of the name of the engine that is to compute; None lets a probe choose."""
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Names this context: what a process keeps from one task to the next is for tasks of the same."""
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether each task has a GPU."""
+        return self.engine is not None and self.engine.lower() == CUDA
+
+    @property
+    def seekers(self) -> "Context":
+        """The matrix whose rows look for neighbors."""
+        return self.queries or self
+
+    @property
+    def same(self) -> bool:
+        """Whether the rows look for neighbors among themselves."""
+        return self.queries is None
+
+    def frame(self) -> Frame:
+        """Return what engines see both matrices in."""
+        centre = self.centre if len(self.centre) else np.zeros(self.columns)
+        return Frame(centre=centre, whole=self.whole and self.seekers.whole)
 
     def open(self) -> Matrix:
         """Map this instance's matrix, and check that it is the one that the head has.
@@ -114,20 +135,19 @@ class Context:
             )
         return matrix
 
+    def sample(self, rows: int) -> Tile:
+        """Return some rows that can be read here, at most so many."""
+        return self.tile(self.open(), 0, min(rows, self.rows))
+
     def tile(self, matrix: Matrix, start: int, stop: int) -> Tile:
         """Read rows start to stop."""
-        rows = matrix.read(start, stop)
-        if len(self.exponents):
-            rows = scaled(rows, self.exponents[start:stop])
+        exponents = self.exponents[start:stop]
+        if self.sparse:
+            # The engine that is chosen for such rows takes them as they are.
+            rows = cast(Rows, matrix.read_sparse(start, stop).scaled(exponents))
+        else:
+            rows = scaled(matrix.read(start, stop), exponents) if len(exponents) else matrix.read(start, stop)
         return Tile(start=start, rows=rows, norms=self.norms[start:stop])
-
-
-def wide_parts(left: Tile, right: Tile) -> Iterator[tuple[Tile, Tile]]:
-    """Cut two tiles into pairs of tiles whose product in float64, and whose rows in float64, are small enough."""
-    step = tile_rows(2 * left.rows.shape[1], math.isqrt(WIDE_ENTRIES))
-    for i in range(0, len(left), step):
-        for j in range(0, len(right), step):
-            yield left.part(i, i + step), right.part(j, j + step)
 
 
 def peak_memory_bytes() -> int:

@@ -13,10 +13,10 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +27,20 @@ from raysm.errors import InvalidInput, NoRoom
 from raysm.workloads.similarity import archives, tables
 from raysm.workloads.similarity.npy import RowWriter, map_array, read_header, write_rows
 from raysm.workloads.similarity.score import Rows
+from raysm.workloads.similarity.sparse_rows import SparseRows
 
-__all__ = ["Matrix", "digest", "matrix_files", "open_matrix", "peek", "read_ids"]
+__all__ = [
+    "Described",
+    "Matrix",
+    "digest",
+    "file_digests",
+    "joined_digest",
+    "matrix_files",
+    "natural",
+    "open_matrix",
+    "peek",
+    "read_ids",
+]
 
 CHUNK_BYTES = 16 << 20
 
@@ -47,7 +59,8 @@ def _suffix(path: Path) -> str | None:
     return next((s for s in (".npy", ".npz", ".csv", ".csv.gz", ".parquet") if name.endswith(s)), None)
 
 
-def _natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
+def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
+    """Return what names are sorted by: ``part-2`` before ``part-10``."""
     pieces = re.findall(r"\d+|\D+", name)
     return [(0, int(p), "") if p.isdecimal() and p.isascii() else (1, 0, p) for p in pieces], name
 
@@ -65,7 +78,7 @@ def matrix_files(path: Path) -> list[tuple[str, Path]]:
     else:
         names = [(file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file()]
         shown = [(name, file) for name, file in names if not any(part[0] in "._" for part in name.split("/"))]
-        found = sorted(shown, key=lambda item: _natural(item[0]))
+        found = sorted(shown, key=lambda item: natural(item[0]))
     if not found:
         raise InvalidInput(f"the folder {path} holds no files; put the rows of the matrix there")
     for name, file in found:
@@ -123,13 +136,23 @@ def _no_ids(file: Path, id_column: str | None) -> None:
 
 def digest(path: Path) -> str:
     """Return the SHA-256 of a file; of a folder, that of the lines ``<sha256>  <name>`` of its files in their order."""
+    return joined_digest(file_digests(path))
+
+
+def file_digests(path: Path) -> list[tuple[str, str]]:
+    """Return (name, SHA-256) of each of a channel's files, in their order."""
     sums = []
     for name, file in matrix_files(path):
         with file.open("rb") as stream:
-            sums.append((_sha256(stream), name))
-    if path.is_file() or len(sums) == 1:
-        return sums[0][0]
-    return hashlib.sha256("".join(f"{value}  {name}\n" for value, name in sums).encode()).hexdigest()
+            sums.append((name, _sha256(stream)))
+    return sums
+
+
+def joined_digest(sums: Sequence[tuple[str, str]]) -> str:
+    """Return the digest of a matrix from those of all its files, in their order, wherever each of them lies."""
+    if len(sums) == 1:
+        return sums[0][1]
+    return hashlib.sha256("".join(f"{value}  {name}\n" for name, value in sums).encode()).hexdigest()
 
 
 def _sha256(stream: Any) -> str:
@@ -156,10 +179,17 @@ class _Dense:
     def read(self, start: int, stop: int) -> Rows:
         return self.array[start:stop]
 
+    @property
+    def nbytes(self) -> int:
+        return self.array.nbytes
+
+    def portion(self, start: int, stop: int) -> "_Dense":
+        return _Dense(self.array[start:stop])
+
 
 @dataclass(frozen=True, slots=True)
 class _Sparse:
-    """Rows of a CSR matrix, made dense where they are read; entries given twice are summed, as SciPy does."""
+    """Rows of a CSR matrix; entries given twice are summed, as SciPy does."""
 
     data: NDArray[Any]
     indices: NDArray[Any]
@@ -177,6 +207,44 @@ class _Sparse:
         np.add.at(dense, (target, self.indices[first:last]), self.data[first:last])
         return dense
 
+    def read_sparse(self, start: int, stop: int) -> SparseRows:
+        first, last = int(self.indptr[start]), int(self.indptr[stop])
+        begins = self.indptr[start : stop + 1]
+        return SparseRows.of(begins, self.indices[first:last], self.data[first:last], self.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.nbytes + self.indices.nbytes + self.indptr.nbytes
+
+    def portion(self, start: int, stop: int) -> "_Sparse":
+        first, last = int(self.indptr[start]), int(self.indptr[stop])
+        indptr = self.indptr[start : stop + 1] - self.indptr[start]
+        return _Sparse(self.data[first:last], self.indices[first:last], indptr, (stop - start, self.shape[1]))
+
+
+class Described(Protocol):
+    """What is known of a matrix by whoever need not read its rows."""
+
+    rows: int
+    columns: int
+    dtype: np.dtype[Any]
+    names: list[str]
+    id_files: list[Path]
+
+    @property
+    def elements(self) -> int:
+        """How many are stored: of dense rows all."""
+        ...
+
+    @property
+    def sparse(self) -> bool:
+        """Whether all of it is CSR."""
+        ...
+
+    def id_batches(self, rows: int) -> Iterator[pa.Array]:
+        """Stream the id column in arrays of about ``rows`` values."""
+        ...
+
 
 class Matrix:
     """Rows from one or several files.
@@ -188,8 +256,14 @@ class Matrix:
         names: The files, in order.
     """
 
-    def __init__(self, parts: list[_Dense | _Sparse], names: list[str], id_files: list[Path]) -> None:
-        """Join the parts, one for each name.
+    def __init__(
+        self,
+        parts: list[_Dense | _Sparse],
+        names: list[str],
+        id_files: list[Path],
+        dtype: np.dtype[Any] | None = None,
+    ) -> None:
+        """Join the parts, one for each name; what is read is of ``dtype``, or of their common type.
 
         Raises:
             InvalidInput: Their widths differ, or there is no row or no column.
@@ -204,7 +278,7 @@ class Matrix:
         self.rows = int(self._starts[-1])
         if self.rows == 0 or self.columns == 0:
             raise InvalidInput(f"the matrix has the shape ({self.rows}, {self.columns}); there is nothing to compute")
-        self.dtype = np.result_type(*(part.dtype for part in parts))
+        self.dtype = np.result_type(*(part.dtype for part in parts)) if dtype is None else dtype
         self.names = names
         self.id_files = id_files
         self._parts = parts
@@ -213,6 +287,48 @@ class Matrix:
     def sparse(self) -> bool:
         """Whether all parts are CSR."""
         return all(isinstance(part, _Sparse) for part in self._parts)
+
+    @property
+    def elements(self) -> int:
+        """Number of elements that are stored: N * D, of CSR parts only those that the file has."""
+        return sum(len(part.data) if isinstance(part, _Sparse) else part.array.size for part in self._parts)
+
+    @property
+    def files(self) -> list[tuple[str, int, np.dtype[Any]]]:
+        """The name, number of rows and type of each file."""
+        return [(name, part.shape[0], part.dtype) for name, part in zip(self.names, self._parts, strict=True)]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the rows as the files have them, and as a portion that is pickled has them."""
+        return sum(part.nbytes for part in self._parts)
+
+    def id_batches(self, rows: int) -> Iterator[pa.Array]:
+        """Stream the id column in arrays of at most ``rows`` values.
+
+        Raises:
+            InvalidInput: The files' id columns have different types.
+        """
+        schemas = [pq.read_schema(file) for file in self.id_files]
+        for name, schema in zip(self.names, schemas, strict=True):
+            if schema != schemas[0]:
+                raise InvalidInput(
+                    f"the id column of {name} is {schema.field(0).type}, before {schemas[0].field(0).type}"
+                )
+        for file in self.id_files:
+            with pq.ParquetFile(file) as opened:
+                for batch in opened.iter_batches(batch_size=rows):
+                    yield batch.column(0)
+
+    def portion(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> "Matrix":
+        """Return rows start to stop as a matrix of its own, without ids; its arrays are views, until it is pickled."""
+        parts, names = [], []
+        for part, name, begin in zip(self._parts, self.names, self._starts.tolist(), strict=False):
+            low, high = max(start, begin), min(stop, begin + part.shape[0])
+            if low < high:
+                parts.append(part.portion(low - begin, high - begin))
+                names.append(name)
+        return Matrix(parts, names, [], self.dtype if dtype is None else dtype)
 
     def read(self, start: int, stop: int) -> Rows:
         """Return rows[stop - start, D]: a view of the mapped file where they lie in one."""
@@ -226,6 +342,15 @@ class Matrix:
             if low < high:
                 rows[low - start : high - start] = part.read(low - begin, high - begin)
         return rows
+
+    def read_sparse(self, start: int, stop: int) -> SparseRows:
+        """Return the same rows of a matrix that is ``sparse``, by their elements."""
+        found = [
+            part.read_sparse(max(start, begin) - begin, min(stop, begin + part.shape[0]) - begin)
+            for part, begin in zip(self._parts, self._starts.tolist(), strict=False)
+            if isinstance(part, _Sparse) and max(start, begin) < min(stop, begin + part.shape[0])
+        ]
+        return found[0] if len(found) == 1 and found[0].dtype == self.dtype else SparseRows.joined(found, self.dtype)
 
 
 def open_matrix(path: Path, scratch: Path, id_column: str | None = None) -> Matrix:
@@ -354,25 +479,19 @@ def _write_table(file: Path, batches: Iterator[tables.Batch], folder: Path) -> N
             ids.close()
 
 
-def read_ids(matrix: Matrix, rows: int) -> Iterator[pa.Array]:
+def read_ids(matrix: Described, rows: int) -> Iterator[pa.Array]:
     """Stream the id column in arrays of exactly ``rows`` values, the last one shorter.
 
     Raises:
         InvalidInput: The files' id columns have different types.
     """
-    schemas = [pq.read_schema(file) for file in matrix.id_files]
-    for name, schema in zip(matrix.names, schemas, strict=True):
-        if schema != schemas[0]:
-            raise InvalidInput(f"the id column of {name} is {schema.field(0).type}, before {schemas[0].field(0).type}")
     waiting: list[pa.Array] = []
-    for file in matrix.id_files:
-        with pq.ParquetFile(file) as opened:
-            for batch in opened.iter_batches(batch_size=rows):
-                waiting.append(batch.column(0))
-                while sum(map(len, waiting)) >= rows:
-                    joined = pa.concat_arrays(waiting)
-                    yield joined.slice(0, rows)
-                    waiting = [joined.slice(rows)]
+    for batch in matrix.id_batches(rows):
+        waiting.append(batch)
+        while sum(map(len, waiting)) >= rows:
+            joined = pa.concat_arrays(waiting)
+            yield joined.slice(0, rows)
+            waiting = [joined.slice(rows)]
     joined = pa.concat_arrays(waiting) if waiting else pa.array([])
     if len(joined):
         yield joined

@@ -6,22 +6,33 @@
 do not depend on blocks or instances.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from raysm.contract.result import ResultFile
-from raysm.workloads.blocks import RowBlock, TileBlock
+from raysm.workloads.blocks import TileBlock
 from raysm.workloads.gather import regroup, write_parquet
 from raysm.workloads.record import BlockRecord
-from raysm.workloads.similarity.matrix import Matrix, read_ids
+from raysm.workloads.similarity.keys import decode
+from raysm.workloads.similarity.matrix import Described, read_ids
 from raysm.workloads.similarity.parts import Part
-from raysm.workloads.similarity.topk import decode
 
-__all__ = ["IDS", "NEIGHBORS", "PAIRS", "SIMILARITY", "write_ids", "write_neighbors", "write_pairs"]
+__all__ = [
+    "IDS",
+    "NEIGHBORS",
+    "PAIRS",
+    "SIMILARITY",
+    "write_ids",
+    "write_neighbors",
+    "write_pair_chunks",
+    "write_pairs",
+]
 
 NEIGHBORS = "neighbors.parquet"
 PAIRS = "pairs.parquet"
@@ -35,49 +46,76 @@ PAIRS_GROUP = 1 << 20
 
 Parts = BlockRecord[Part]
 
+PairChunk: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
+"""Rows, neighbors and similarities of consecutive pairs."""
+
 
 def write_neighbors(
-    folder: Path, parts: Parts, blocks: Sequence[RowBlock], k: int, matrix: Matrix, on_rows: Callable[[int], None]
+    folder: Path,
+    keys: Callable[[int, int], NDArray[np.uint64]],
+    k: int,
+    matrix: Described,
+    on_rows: Callable[[int], None],
 ) -> ResultFile:
-    """Write ``neighbors.parquet`` from the top-k parts of ``blocks``, which cover the matrix in order."""
+    """Write ``neighbors.parquet``.
+
+    Args:
+        folder: Where to.
+        keys: Returns keys[stop - start, k] of rows start to stop of ``matrix``, each row's best first.
+        k: How many.
+        matrix: Whose rows have the neighbors, and whose ids stand beside them.
+        on_rows: Told how many more rows are written.
+    """
     size = max(1, min(1 << 20, GROUP_BYTES // (12 * k + 8)))
     ids = read_ids(matrix, size) if matrix.id_files else None
-    id_type = None if ids is None else _id_type(matrix)
     fields = [pa.field("row", pa.int64(), nullable=False)]
-    if id_type is not None:
-        fields.append(pa.field("id", id_type, nullable=False))
+    if ids is not None:
+        fields.append(pa.field("id", _id_type(matrix), nullable=False))
     fields.append(pa.field("neighbors", pa.list_(pa.field("item", pa.int64(), nullable=False), k), nullable=False))
     fields.append(pa.field("similarities", pa.list_(pa.field("item", pa.float32(), nullable=False), k), nullable=False))
     schema = pa.schema(fields)
 
+    def group(start: int) -> pa.Table:
+        stop = min(start + size, matrix.rows)
+        scores, neighbors = decode(keys(start, stop))
+        columns = [_array(np.arange(start, stop))]
+        if ids is not None:
+            columns.append(next(ids))
+        for values, field in ((neighbors, schema.field("neighbors")), (scores, schema.field("similarities"))):
+            columns.append(pa.FixedSizeListArray.from_arrays(_array(values.ravel()), type=field.type))
+        return pa.Table.from_arrays(columns, schema=schema)
+
     def groups() -> Iterator[pa.Table]:
-        row = 0
-        for (keys,) in regroup(((parts.load(block).arrays["keys"],) for block in blocks), size):
-            scores, neighbors = decode(keys)
-            columns = [pa.array(np.arange(row, row + len(keys)))]
-            if ids is not None:
-                columns.append(next(ids))
-            for values, field in ((neighbors, schema.field("neighbors")), (scores, schema.field("similarities"))):
-                columns.append(pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), type=field.type))
-            yield pa.Table.from_arrays(columns, schema=schema)
-            row += len(keys)
-            on_rows(len(keys))
+        # The next group is made while Arrow writes this one, which needs no Python.
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            waiting = pool.submit(group, 0)
+            for start in range(0, matrix.rows, size):
+                table = waiting.result()
+                if start + size < matrix.rows:
+                    waiting = pool.submit(group, start + size)
+                yield table
+                on_rows(table.num_rows)
 
     return write_parquet(folder / NEIGHBORS, schema, groups(), k)
 
 
-def _id_type(matrix: Matrix) -> pa.DataType:
+def _array(values: NDArray[Any]) -> pa.Array:
+    """Return numbers as an Arrow array: ``pa.array`` would first import pandas where it is installed."""
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+
+
+def _id_type(matrix: Described) -> pa.DataType:
     return next(read_ids(matrix, 1)).type
 
 
-def write_ids(folder: Path, matrix: Matrix) -> ResultFile:
+def write_ids(folder: Path, matrix: Described) -> ResultFile:
     """Write ``ids.parquet``, row and id, for results that name rows by number alone."""
     schema = pa.schema([pa.field("row", pa.int64(), nullable=False), pa.field("id", _id_type(matrix), nullable=False)])
 
     def groups() -> Iterator[pa.Table]:
         row = 0
         for ids in read_ids(matrix, PAIRS_GROUP):
-            yield pa.Table.from_arrays([pa.array(np.arange(row, row + len(ids))), ids], schema=schema)
+            yield pa.Table.from_arrays([_array(np.arange(row, row + len(ids))), ids], schema=schema)
             row += len(ids)
 
     return write_parquet(folder / IDS, schema, groups())
@@ -87,6 +125,17 @@ def write_pairs(
     folder: Path, parts: Parts, stripes: Sequence[Sequence[TileBlock]], on_rows: Callable[[int], None]
 ) -> ResultFile:
     """Write ``pairs.parquet`` from the threshold parts of ``stripes``: tiles of the same rows, columns rising."""
+
+    def chunks() -> Iterator[PairChunk]:
+        for stripe in stripes:
+            yield from _stripe_pairs(parts, stripe)
+            on_rows(stripe[0].rows.rows)
+
+    return write_pair_chunks(folder, chunks())
+
+
+def write_pair_chunks(folder: Path, chunks: Iterable[PairChunk]) -> ResultFile:
+    """Write ``pairs.parquet`` from pairs that come sorted by row and neighbor."""
     schema = pa.schema(
         [
             pa.field("row", pa.int64(), nullable=False),
@@ -94,22 +143,14 @@ def write_pairs(
             pa.field("similarity", pa.float32(), nullable=False),
         ]
     )
-
-    def chunks() -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]]:
-        for stripe in stripes:
-            yield from _stripe_pairs(parts, stripe)
-            on_rows(stripe[0].rows.rows)
-
     groups = (
-        pa.Table.from_arrays([pa.array(column) for column in group], schema=schema)
-        for group in regroup(chunks(), PAIRS_GROUP)
+        pa.Table.from_arrays([_array(column) for column in group], schema=schema)
+        for group in regroup(chunks, PAIRS_GROUP)
     )
     return write_parquet(folder / PAIRS, schema, groups)
 
 
-def _stripe_pairs(
-    parts: Parts, stripe: Sequence[TileBlock]
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]]:
+def _stripe_pairs(parts: Parts, stripe: Sequence[TileBlock]) -> Iterator[PairChunk]:
     """Merge the pairs of one stripe, about ``PAIRS_GROUP`` at a time; a row's pairs lie in several tiles.
 
     One part is open at a time, and only the pairs that are merged are copied out of it: a stripe of a large matrix

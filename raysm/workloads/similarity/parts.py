@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.workloads.record import Buffers
+from raysm.workloads.similarity.bench import engine_name
 from raysm.workloads.similarity.context import Context, peak_memory_bytes
 
 __all__ = ["Part", "decode_part", "encode_part", "measured"]
@@ -29,6 +30,8 @@ class Part:
     """How long it took."""
     peak_memory_bytes: int
     """The most memory that the task's process ever held, mapped pages among it."""
+    engine: str = ""
+    """What it computed with; empty where no engine was needed."""
 
 
 def measured(function: Callable[[Context, Any], Mapping[str, NDArray[Any]]], context: Context, block: Any) -> Part:
@@ -40,6 +43,7 @@ def measured(function: Callable[[Context, Any], Mapping[str, NDArray[Any]]], con
         host=context.source.here().host,
         seconds=time.perf_counter() - begin,
         peak_memory_bytes=peak_memory_bytes(),
+        engine=engine_name(context),
     )
 
 
@@ -52,6 +56,7 @@ def encode_part(part: Part) -> Buffers:
             "host": part.host,
             "seconds": part.seconds,
             "peak_memory_bytes": part.peak_memory_bytes,
+            "engine": part.engine,
         }
     ).encode()
     buffers: list[bytes | memoryview] = [line.ljust(-(len(line) + 1) % ALIGNMENT + len(line)) + b"\n"]
@@ -81,4 +86,5 @@ def decode_part(data: memoryview) -> Part:
         host=fields["host"],
         seconds=fields["seconds"],
         peak_memory_bytes=fields["peak_memory_bytes"],
+        engine=fields["engine"],
     )

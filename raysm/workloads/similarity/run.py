@@ -1,46 +1,41 @@
 """The whole workload, on the head: prepare, compute in share-nothing tasks, gather, say what was done.
 
-Phases: ``load`` (every instance maps its matrix, or converts it once), ``prepare`` (norms, and what cannot be used),
-``similarity`` (the blocks), ``gathering`` (one file). The answer depends on the matrix and the request alone.
+Phases: ``load`` (every instance maps its matrix, or converts it once), ``prepare`` (norms, the centre, and what cannot
+be used), ``similarity`` (the tiles), ``gathering`` (one file). The answer depends on the matrix and the request alone.
 """
 
-import math
 import platform
 import resource
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import ray
-from numpy.typing import NDArray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import raysm
 from raysm.contract.events import Metric, State
 from raysm.contract.result import Manifest, ResultFile
-from raysm.contract.store import sha256_of
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.request.codec import to_json
 from raysm.request.workload import Similarity
-from raysm.workloads.announce import Announce, Pace
-from raysm.workloads.blocks import RowBlock, TileBlock, map_blocks, row_blocks, task_slots
-from raysm.workloads.gather import ArrayFile, check_room, move
-from raysm.workloads.record import BlockRecord
-from raysm.workloads.similarity import full, output, sizes, threshold, topk
-from raysm.workloads.similarity.context import Context, Source, peak_memory_bytes, tile_rows
-from raysm.workloads.similarity.matrix import Matrix, digest
-from raysm.workloads.similarity.npy import header
-from raysm.workloads.similarity.parts import Part, decode_part, encode_part, measured
-from raysm.workloads.similarity.score import prepare
+from raysm.workloads.announce import Announce
+from raysm.workloads.blocks import RowBlock, map_blocks, task_slots
+from raysm.workloads.similarity import gpus, modes, output, preparing, sizes
+from raysm.workloads.similarity.context import Context, Source, peak_memory_bytes
+from raysm.workloads.similarity.engines import compile_ahead
+from raysm.workloads.similarity.matrix import Described, Matrix, digest
+from raysm.workloads.similarity.parts import Part, measured
+from raysm.workloads.similarity.sharded import modes as sharded_modes
+from raysm.workloads.similarity.sharded.shards import Shards
+from raysm.workloads.similarity.work import Folders, Work
 
 __all__ = ["Folders", "run"]
 
@@ -48,45 +43,16 @@ MAX_ROWS = 1 << 32
 """Indices travel as 32 bits; N * N scores of more rows are beyond any cluster."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Folders:
-    """Where the head writes."""
-
-    result: Path
-    """The result and its manifest."""
-    records: Path
-    """Finished blocks; kept from one run of the job to the next where checkpoints are."""
-
-
-@dataclass(slots=True)
-class _Run:
-    """What the phases tell each other."""
-
-    workload: Similarity
-    source: Source
-    folders: Folders
-    announce: Announce
-    matrix: Matrix
-    context: Context
-    sha256: str = ""
-    phases_s: dict[str, float] = field(default_factory=dict)
-    peaks: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    task_seconds: float = 0.0
-    blocks: int = 0
-    blocks_found: int = 0
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        begin = time.perf_counter()
-        yield
-        self.phases_s[name] = round(time.perf_counter() - begin, 4)
-
-    def took_part(self, part: Part) -> None:
-        self.peaks[part.host] = max(self.peaks[part.host], part.peak_memory_bytes)
-        self.task_seconds += part.seconds
-
-
-def run(workload: Similarity, *, job: str, source: Source, folders: Folders, announce: Announce) -> Manifest:
+def run(
+    workload: Similarity,
+    *,
+    job: str,
+    source: Source,
+    folders: Folders,
+    announce: Announce,
+    queries: Source | None = None,
+    engine: str | None = None,
+) -> Manifest:
     """Compute the similarity on the connected Ray cluster and leave the result in ``folders.result``.
 
     Args:
@@ -95,6 +61,9 @@ def run(workload: Similarity, *, job: str, source: Source, folders: Folders, ann
         source: The matrix, as every task finds it.
         folders: Where the head writes.
         announce: Where events go.
+        queries: Rows that look for neighbors in the matrix; None: its own rows do.
+        engine: A word of the name of the engine that is to compute, or ``cuda``; None takes the GPUs, where there are
+            any that can be used for this, or else lets a probe choose.
 
     Returns:
         The manifest, which is also written, as the last file.
@@ -107,34 +76,33 @@ def run(workload: Similarity, *, job: str, source: Source, folders: Folders, ann
     announce(State(name="running"))
     _allow_files()
     begin = time.perf_counter()
-    matrix = _load(source)
-    context = Context(
-        source=source,
-        rows=matrix.rows,
-        columns=matrix.columns,
-        norms=np.empty(0),
-        exponents=np.empty(0, dtype=np.int16),
+    sources = [source] if queries is None else [source, queries]
+    shards = Shards(source) if source.sharded else None
+    opened = [] if shards is not None else _load(sources)
+    work = Work(
+        workload=workload,
+        folders=folders,
+        scratch=source.here().scratch,
+        announce=announce,
+        matrix=opened[0] if shards is None else shards.matrix,
+        queries=opened[1] if queries else None,
+        context=_begun(source, opened[0], sparse=_by_elements(opened)) if shards is None else shards.context(),
     )
-    work = _Run(workload, source, folders, announce, matrix, context)
     work.phases_s["load"] = round(time.perf_counter() - begin, 4)
     _check(work)
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        # It reads the same file as the norms do, beside them: one pass of the disk.
-        digesting: Future[str] = pool.submit(digest, source.here().channel)
-        with work.phase("prepare"):
-            work.context = _prepare(work)
-            work.sha256 = digesting.result()
-    if workload.top_k is not None:
-        files = _top_k(work, workload.top_k)
-    elif workload.threshold is not None:
-        files = _threshold(work, np.float32(workload.threshold))
-    else:
-        files = _full(work)
-    if work.matrix.id_files and workload.top_k is None:
-        files += (output.write_ids(folders.result, work.matrix),)
+    with work.phase("prepare"):
+        if shards is None:
+            _prepare(work, sources)
+        else:
+            _prepare_shards(work, shards)
+    work.context = replace(work.context, engine=gpus.choose_engine(work, engine))
+    files = modes.compute(work) if shards is None else sharded_modes.compute(work, shards.deal(work))
+    files += _ids(work)
     for host, peak in sorted(work.peaks.items()):
         announce(Metric(name="peak_memory_bytes", value=float(peak), host=host))
-    return _manifest(work, job, files)
+    for host, sent in sorted(work.sent_bytes.items()):
+        announce(Metric(name="sent_bytes", value=float(sent), host=host))
+    return _manifest(work, job, sources, files)
 
 
 def _allow_files() -> None:
@@ -145,18 +113,18 @@ def _allow_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _load(source: Source) -> Matrix:
-    """Map the matrix here, while every other instance does the same; raise what any of them cannot use."""
+def _load(sources: list[Source]) -> list[Matrix]:
+    """Map the matrices here, while every other instance does the same; raise what any of them cannot use."""
     here = ray.get_runtime_context().get_node_id()
     loader = ray.remote(max_retries=2)(_load_there)
     others = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] != here and node["Resources"].get("CPU")]
     loading = [
         loader.options(
             num_cpus=1, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        ).remote(source)
+        ).remote(sources)
         for node in others
     ]
-    matrix = source.open()
+    opened = [source.open() for source in sources]
     for reference in loading:
         try:
             ray.get(reference)
@@ -168,187 +136,112 @@ def _load(source: Source) -> Matrix:
         except RayError:
             # The instance went away; whoever works there next converts what it needs.
             continue
-    return matrix
+    return opened
 
 
-def _load_there(source: Source) -> None:
-    try:
-        source.open()
-    except InvalidInput as error:
-        raise InvalidInput(f"on {source.here().host}: {error}") from error
+def _load_there(sources: list[Source]) -> None:
+    compile_ahead()
+    for source in sources:
+        try:
+            source.open()
+        except InvalidInput as error:
+            raise InvalidInput(f"on {source.here().host}: {error}") from error
 
 
-def _check(work: _Run) -> None:
-    rows, k = work.matrix.rows, work.workload.top_k
-    if k is not None and k > rows - 1:
-        raise InvalidInput(f"top_k={k} is more than the {rows - 1} other rows of a matrix of {rows}; ask for fewer")
-    if rows > MAX_ROWS:
-        raise InvalidInput(f"the matrix has {rows} rows; at most {MAX_ROWS} can be compared with each other")
-    sizes.check_result_room(work.workload, work.matrix, work.folders.result, work.folders.records)
-
-
-def _norms_block(context: Context, block: RowBlock) -> dict[str, NDArray[Any]]:
-    matrix = context.open()
-    step = tile_rows(2 * context.columns)
-    found = [prepare(matrix.read(at, min(at + step, block.stop))) for at in range(block.start, block.stop, step)]
-    bad = [at * step + norms.first_bad for at, norms in enumerate(found) if norms.first_bad is not None]
-    return {
-        "norms": np.concatenate([norms.norms for norms in found]),
-        "exponents": np.concatenate([norms.exponents for norms in found]),
-        "whole": np.array(all(norms.whole for norms in found)),
-        "first_bad": np.array(block.start + bad[0] if bad else -1),
-    }
-
-
-def _prepare(work: _Run) -> Context:
-    rows = work.matrix.rows
-    norms, exponents = np.empty(rows), np.empty(rows, dtype=np.int16)
-    whole, first_bad = True, rows
-    size = max(1, min(1 << 20, math.ceil(rows / (2 * task_slots()))))
-    function = partial(measured, _norms_block, work.context)
-    for block, part in map_blocks(function, row_blocks(rows, size)):
-        norms[block.start : block.stop] = part.arrays["norms"]
-        exponents[block.start : block.stop] = part.arrays["exponents"]
-        whole = whole and bool(part.arrays["whole"])
-        bad = int(part.arrays["first_bad"])
-        first_bad = min(first_bad, bad if bad >= 0 else rows)
-        work.took_part(part)
-    if first_bad < rows:
-        raise InvalidInput(
-            f"row {first_bad} of the matrix (counted from 0) holds NaN or infinity, the first such row; replace it"
-        )
+def _begun(source: Source, matrix: Described, *, sparse: bool) -> Context:
     return Context(
-        source=work.source,
-        rows=rows,
-        columns=work.matrix.columns,
-        norms=norms,
-        exponents=exponents if exponents.any() else np.empty(0, dtype=np.int16),
-        whole=whole,
+        source=source,
+        rows=matrix.rows,
+        columns=matrix.columns,
+        norms=np.empty(0),
+        exponents=np.empty(0, dtype=np.int16),
+        sparse=sparse,
     )
 
 
-def _depends_on(work: _Run, kind: str) -> dict[str, Any]:
-    # Of the block size, what was asked for: where nothing was, the record itself keeps the size that was chosen.
-    depends_on = {"format": 2, "kind": kind, "workload": to_json(work.workload), "matrix": work.sha256}
-    return depends_on | {"rows": work.matrix.rows, "columns": work.matrix.columns, "raysm": raysm.__version__}
+def _by_elements(matrices: list[Matrix]) -> bool:
+    """Return whether all matrices are sparse, and rows are compared by the columns that they share."""
+    matrix = matrices[0]
+    if not all(one.sparse for one in matrices):
+        return False
+    return preparing.by_elements(matrix, matrix.rows)
 
 
-def _record(work: _Run, kind: str) -> BlockRecord[Part]:
-    return BlockRecord(work.folders.records, _depends_on(work, kind), encode=encode_part, decode=decode_part)
+def _check(work: Work) -> None:
+    matrix, queries, k = work.matrix, work.queries, work.workload.top_k
+    if queries is not None and queries.columns != matrix.columns:
+        raise InvalidInput(
+            f"the queries have {queries.columns} columns, the matrix has {matrix.columns}; both need the same"
+        )
+    if k is not None and queries is not None and k > matrix.rows:
+        raise InvalidInput(f"top_k={k} is more than the {matrix.rows} rows of the matrix; ask for fewer")
+    if k is not None and queries is None and k > matrix.rows - 1:
+        raise InvalidInput(
+            f"top_k={k} is more than the {matrix.rows - 1} other rows of a matrix of {matrix.rows}; ask for fewer"
+        )
+    for rows in (matrix.rows, work.seekers.rows):
+        if rows > MAX_ROWS:
+            raise InvalidInput(f"the matrix has {rows} rows; at most {MAX_ROWS} can be compared with each other")
+    places = work.folders.result, work.folders.records, work.scratch
+    sizes.check_result_room(work.workload, work.seekers, matrix.rows, places)
 
 
-def _compute(
-    work: _Run, function: Callable[[Context, Any], Any], blocks: Sequence[Any], total: int, **more: Any
-) -> Iterator[tuple[Any, Part]]:
-    """Map over the blocks and announce the progress, in rows; a block counts by its area, a part of ``total``."""
-    rows = work.matrix.rows
-    pace = Pace("similarity", rows, "rows", work.announce)
-    done = total - sum(map(_area, blocks))
-    record = more.get("record")
-    work.blocks += len(blocks)
-    work.blocks_found += 0 if record is None else sum(block in record for block in blocks)
-    with work.phase("similarity"):
-        for block, part in map_blocks(partial(measured, function, work.context), blocks, **more):
-            work.took_part(part)
-            yield block, part
-            done += _area(block)
-            pace.reach(rows * done // total)
+def _prepare(work: Work, sources: list[Source]) -> None:
+    """Learn what has to be known of all rows, and the digests of what they are read from."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        # It reads the same files as the tasks do, beside them: one pass of the disk.
+        digesting: list[Future[str]] = [pool.submit(digest, source.here().channel) for source in sources]
+        context = work.context
+        known = preparing.prepared(context, _prepare_parts(work, context))
+        queries = None
+        if work.queries is not None:
+            begun = _begun(sources[1], work.queries, sparse=context.sparse)
+            fields = preparing.prepared(begun, _prepare_parts(work, begun), name="the queries")
+            queries = replace(begun, **fields)
+        work.context = replace(context, **known, queries=queries)
+        work.digests = {source.channel: found.result() for source, found in zip(sources, digesting, strict=True)}
 
 
-def _top_k(work: _Run, k: int) -> tuple[ResultFile, ...]:
-    rows = work.matrix.rows
-    record = _record(work, "topk")
-    blocks = row_blocks(rows, sizes.top_k_rows(work.workload, k, work.matrix, record))
-    for _ in _compute(work, partial(_topk_arrays, k), blocks, rows, record=record):
-        pass
-    with _gathering(work) as pace:
-        file = output.write_neighbors(work.folders.result, record, blocks, k, work.matrix, pace.add)
-    record.remove()
-    return (file,)
+def _prepare_shards(work: Work, shards: Shards) -> None:
+    """Learn the same of rows that lie on many instances."""
+    context = shards.context()
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        digesting = pool.submit(shards.digest)
+        known = preparing.prepared(context, shards.prepare(work, context))
+        work.digests = {context.source.channel: digesting.result()}
+    work.context = replace(context, **known)
 
 
-def _topk_arrays(k: int, context: Context, block: RowBlock) -> dict[str, NDArray[Any]]:
-    return {"keys": topk.topk_block(context, k, block)}
+def _prepare_parts(work: Work, context: Context) -> Iterator[tuple[RowBlock, Part]]:
+    function = partial(measured, preparing.prepare_block, context)
+    for block, part in map_blocks(function, preparing.prepare_blocks(context, task_slots())):
+        work.took_part(part)
+        yield block, part
 
 
-def _threshold(work: _Run, least: np.float32) -> tuple[ResultFile, ...]:
-    record = _record(work, "threshold")
-    cuts = row_blocks(work.matrix.rows, sizes.side(work.workload, work.matrix, record))
-    stripes = [[TileBlock(rows, columns) for columns in cuts[at:]] for at, rows in enumerate(cuts)]
-    blocks = [tile for stripe in stripes for tile in stripe]
-    for _ in _compute(work, partial(_threshold_arrays, least), blocks, sum(map(_area, blocks)), record=record):
-        pass
-    # A pair takes 8 bytes in a part and at most 20 in the table.
-    check_room([(work.folders.result, 5 * record.size_bytes() // 2)])
-    with _gathering(work) as pace:
-        file = output.write_pairs(work.folders.result, record, stripes, pace.add)
-    record.remove()
-    return (file,)
+def _ids(work: Work) -> tuple[ResultFile, ...]:
+    """Write the names of rows that the result names by number alone."""
+    # Top-k has the names of the rows that look for neighbors beside them.
+    if not work.matrix.id_files or (work.workload.top_k is not None and work.queries is None):
+        return ()
+    return (output.write_ids(work.folders.result, work.matrix),)
 
 
-def _threshold_arrays(least: np.float32, context: Context, block: TileBlock) -> dict[str, NDArray[Any]]:
-    pairs = threshold.threshold_block(context, least, block)
-    return {"offsets": pairs.offsets, "neighbors": pairs.neighbors, "similarities": pairs.similarities}
+def _described(matrix: Described, sha256: str) -> dict[str, Any]:
+    shape = {"sha256": sha256, "rows": matrix.rows, "columns": matrix.columns, "dtype": str(matrix.dtype)}
+    return shape | {"files": len(matrix.names), "sparse": matrix.sparse}
 
 
-def _area(block: RowBlock | TileBlock) -> int:
-    return block.rows if isinstance(block, RowBlock) else block.rows.rows * block.columns.rows
-
-
-def _full(work: _Run) -> tuple[ResultFile, ...]:
-    rows, dtype = work.matrix.rows, np.dtype(work.workload.dtype)
-    record: BlockRecord[str] = BlockRecord(
-        work.folders.records,
-        _depends_on(work, "full"),
-        encode=lambda digest: [digest.encode()],
-        decode=lambda data: bytes(data).decode(),
-    )
-    cuts = row_blocks(rows, sizes.side(work.workload, work.matrix, record))
-    tiles = [TileBlock(above, beside) for above in cuts for beside in cuts]
-    array = ArrayFile(record.folder / "array", header((rows, rows), dtype), rows, rows, dtype)
-    try:
-        missing = [tile for tile in tiles if tile not in record or not array.holds(tile, record.load(tile))]
-        work.blocks = work.blocks_found = len(tiles) - len(missing)
-        for tile, part in _compute(work, partial(_full_arrays, dtype.name), missing, rows * rows):
-            record.save(tile, array.write(tile, part.arrays["scores"]))
-        with _gathering(work) as pace:
-            array.close()
-            target = work.folders.result / output.SIMILARITY
-            move(array.path, target)
-            file = ResultFile(
-                name=target.name,
-                shape=(rows, rows),
-                bytes=target.stat().st_size,
-                sha256=sha256_of(target),
-                how_to_read=f'import numpy; scores = numpy.load("{target.name}", mmap_mode="r")',
-            )
-            pace.reach(rows)
-    finally:
-        with suppress(OSError):
-            array.close()
-    record.remove()
-    return (file,)
-
-
-def _full_arrays(dtype: Any, context: Context, block: TileBlock) -> dict[str, NDArray[Any]]:
-    return {"scores": full.full_block(context, dtype, block)}
-
-
-@contextmanager
-def _gathering(work: _Run) -> Iterator[Pace]:
-    work.announce(State(name="gathering"))
-    work.folders.result.mkdir(parents=True, exist_ok=True)
-    with work.phase("gathering"):
-        yield Pace("gather", work.matrix.rows, "rows", work.announce)
-
-
-def _manifest(work: _Run, job: str, files: tuple[ResultFile, ...]) -> Manifest:
-    matrix = work.matrix
-    described = {"sha256": work.sha256, "rows": matrix.rows, "columns": matrix.columns, "dtype": str(matrix.dtype)}
+def _manifest(work: Work, job: str, sources: list[Source], files: tuple[ResultFile, ...]) -> Manifest:
+    matrices = [work.matrix, work.queries]
     manifest = Manifest(
         job=job,
         workload=to_json(work.workload),
-        inputs={work.source.channel: described | {"files": len(matrix.names), "sparse": matrix.sparse}},
+        inputs={
+            source.channel: _described(matrix, work.digests[source.channel])
+            for source, matrix in zip(sources, matrices, strict=False)
+            if matrix is not None
+        },
         files=files,
         versions={
             "raysm": raysm.__version__,
@@ -358,6 +251,8 @@ def _manifest(work: _Run, job: str, files: tuple[ResultFile, ...]) -> Manifest:
             "pyarrow": pa.__version__,
         },
         instances=tuple(sorted(work.peaks)),
+        engines=tuple(sorted(work.engines)),
+        notes=tuple(work.notes),
         phases_s=work.phases_s,
         measures={
             "peak_memory_bytes": float(max(work.peaks.values(), default=0)),
@@ -365,6 +260,7 @@ def _manifest(work: _Run, job: str, files: tuple[ResultFile, ...]) -> Manifest:
             "task_seconds": round(work.task_seconds, 3),
             "blocks": float(work.blocks),
             "blocks_found": float(work.blocks_found),
+            **{f"sent_bytes_{host}": float(sent) for host, sent in sorted(work.sent_bytes.items())},
         },
     )
     manifest.write(work.folders.result)

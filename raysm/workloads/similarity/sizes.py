@@ -17,73 +17,131 @@ from raysm.request.workload import Similarity
 from raysm.workloads.blocks import task_slots
 from raysm.workloads.gather import check_room, free_bytes
 from raysm.workloads.record import BlockRecord, occupied_bytes
-from raysm.workloads.similarity.context import tile_rows
-from raysm.workloads.similarity.matrix import Matrix
+from raysm.workloads.similarity import bench, dealing
+from raysm.workloads.similarity.matrix import Described
 
-__all__ = ["check_result_room", "side", "top_k_rows"]
-
-PART_BYTES = 32 << 20
-"""Largest result of one task."""
+__all__ = ["block_rows", "check_result_room", "most_rows", "rectangle_rows"]
 
 TILE_SIDE = 2048
-"""Rows and columns of a tile in the modes that hand back tiles: at most 8 bytes for each of its entries travel."""
+"""Most rows and columns of a tile of the full matrix: 4 bytes for each of its entries travel."""
 
 LEAST_ROWS = 256
 """Smaller blocks are not chosen: what a task costs by itself would show."""
+
+GPU_LEAST_ROWS = 1 << 13
+"""The same for GPUs, which are that much faster."""
+
+GPU_THRESHOLD_ROWS = 1 << 14
+"""Most rows of a GPU's tile for a threshold: of a larger one, more tiles would be given up as crowded."""
 
 BLOCK_ROWS = "block-rows"
 """Name of the file, in the record's folder, with the size that was chosen."""
 
 
-def top_k_rows(
-    workload: Similarity, k: int, matrix: Matrix, record: BlockRecord[Any], slots: Callable[[], int] = task_slots
+def block_rows(
+    workload: Similarity,
+    matrix: Described,
+    record: BlockRecord[Any],
+    slots: Callable[..., int] = task_slots,
+    *,
+    sparse: bool = False,
+    gpus: bool = False,
 ) -> int:
-    """Return how many rows one block of the k nearest has, on a cluster that runs ``slots()`` tasks at once."""
-    if workload.block_rows:
-        return workload.block_rows
-    most = min(tile_rows(matrix.columns), max(1, PART_BYTES // (8 * k)))
-    share = math.ceil(matrix.rows / (4 * slots()))
-    return _kept(record, min(most, max(share, LEAST_ROWS)), most)
-
-
-def side(workload: Similarity, matrix: Matrix, record: BlockRecord[Any], slots: Callable[[], int] = task_slots) -> int:
-    """Return how many rows, and columns, one tile has, on a cluster that runs ``slots()`` tasks at once."""
-    most = tile_rows(matrix.columns, TILE_SIDE)
+    """Return how many rows, and columns, one tile of the triangle has, for tasks ``slots()`` of which run at once."""
+    most = most_rows(workload, matrix, sparse=sparse, gpus=gpus)
     if workload.block_rows:
         return min(workload.block_rows, most)
-    share = math.ceil(matrix.rows / math.ceil(math.sqrt(4 * slots())))
-    return _kept(record, min(most, max(share, LEAST_ROWS)), most)
+    blocks = dealing.blocks_for(_at_once(slots, gpus), matrix.rows, GPU_LEAST_ROWS if gpus else LEAST_ROWS, most)
+    return _kept(record, (math.ceil(matrix.rows / blocks),), most)[0]
 
 
-def _kept(record: BlockRecord[Any], chosen: int, most: int) -> int:
-    """Return the size that an earlier run of the job chose, or keep ``chosen`` for the next."""
+def rectangle_rows(
+    workload: Similarity,
+    queries: Described,
+    matrix: Described,
+    record: BlockRecord[Any],
+    slots: Callable[..., int] = task_slots,
+    *,
+    sparse: bool = False,
+    gpus: bool = False,
+) -> tuple[int, int]:
+    """Return how many rows of the queries, and how many columns of the matrix, one tile has.
+
+    Queries are cut first, which leaves nothing to merge; where they are few, the columns keep all slots busy.
+    """
+    most = min(most_rows(workload, one, sparse=sparse, gpus=gpus) for one in (queries, matrix))
+    least = GPU_LEAST_ROWS if gpus else LEAST_ROWS
+    if workload.block_rows:
+        return min(workload.block_rows, most), min(workload.block_rows, most)
+    tiles = dealing.TILES_A_SLOT * _at_once(slots, gpus)
+    rows = min(most, max(math.ceil(queries.rows / tiles), least))
+    beside = math.ceil(tiles / math.ceil(queries.rows / rows))
+    columns = min(most, max(math.ceil(matrix.rows / beside), least))
+    chosen = _kept(record, (rows, columns), most)
+    return chosen[0], chosen[1]
+
+
+def _at_once(slots: Callable[..., int], gpus: bool) -> int:
+    return slots(num_gpus=1) if gpus else slots()
+
+
+def most_rows(workload: Similarity, matrix: Described, *, sparse: bool = False, gpus: bool = False) -> int:
+    """Return the most rows that one side of a tile may have."""
+    if sparse:
+        most = bench.most_sparse_rows(matrix.elements / matrix.rows)
+    else:
+        most = bench.most_rows(matrix.columns, matrix.dtype.itemsize, gpu=gpus)
+    if workload.full:
+        return min(TILE_SIDE, most)
+    if gpus and workload.threshold is not None:
+        return min(GPU_THRESHOLD_ROWS, most)
+    # A task hands back the keys of its rows and of its columns.
+    return most if workload.top_k is None else min(most, max(1, bench.PART_BYTES // (16 * workload.top_k)))
+
+
+def _kept(record: BlockRecord[Any], chosen: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """Return the sizes that an earlier run of the job chose, or keep ``chosen`` for the next."""
     path = record.folder / BLOCK_ROWS
     with suppress(OSError, ValueError):
-        found = int(path.read_text(encoding="ascii"))
-        if 1 <= found <= most:
+        found = tuple(int(text) for text in path.read_text(encoding="ascii").split())
+        if len(found) == len(chosen) and all(1 <= size <= most for size in found):
             return found
-    put(path, f"{chosen}\n")
+    put(path, " ".join(map(str, chosen)) + "\n")
     return chosen
 
 
 def check_result_room(
-    workload: Similarity, matrix: Matrix, result: Path, records: Path, free: Callable[[Path], int] = free_bytes
+    workload: Similarity,
+    seekers: Described,
+    columns: int,
+    places: tuple[Path, Path, Path],
+    free: Callable[[Path], int] = free_bytes,
 ) -> None:
-    """Check that the head's disks have room for the result, and for the record of its blocks.
+    """Check that the head's disks have room for the result, for the record of its blocks, and for what is merged.
 
-    What lies in ``records`` already counts as free: finished blocks of this request are not written again, those of
-    other requests are removed before anything is written.
+    What lies among the records already counts as free: finished blocks of this request are not written again, those of
+    other requests are removed before anything is written. Of top-k, the record is at least the k keys of each row once,
+    and about ``1 + log(blocks)`` times that; a disk that is full for it is said when it is.
+
+    Args:
+        workload: What is asked for.
+        seekers: The matrix whose rows look for neighbors.
+        columns: Number of rows of the matrix that they look into.
+        places: The folders of the result, of the records, and of what is merged.
+        free: What is free on the disk of a folder.
 
     Raises:
         NoRoom: A disk has too little room.
     """
-    rows, k = matrix.rows, workload.top_k
+    rows, k = seekers.rows, workload.top_k
+    result, records, scratch = places
     there = occupied_bytes(records)
     if k is not None:
-        ids = 16 * rows if matrix.id_files else 0
-        check_room([(records, rows * k * 8 - there), (result, rows * (12 * k + 8) + ids)], free)
+        ids = 16 * rows if seekers.id_files else 0
+        keys = rows * k * 8
+        check_room([(records, keys - there), (scratch, keys), (result, rows * (12 * k + 8) + ids)], free)
     elif workload.full:
-        size = rows * rows * np.dtype(workload.dtype).itemsize
+        size = rows * columns * np.dtype(workload.dtype).itemsize
         needs = [(records, size - there)]
         check_room(needs if _same_disk(result, records) else [*needs, (result, size)], free)
 

@@ -8,9 +8,8 @@ import pytest
 
 from raysm.workloads.blocks import TileBlock, row_blocks
 from raysm.workloads.record import BlockRecord
-from raysm.workloads.similarity.output import write_neighbors, write_pairs
+from raysm.workloads.similarity.output import write_pairs
 from raysm.workloads.similarity.parts import Part, decode_part, encode_part
-from tests.support.similarity import saved
 
 PARTS = 400
 
@@ -34,16 +33,6 @@ def few_open_files(more=32):
 
 def part(**arrays):
     return Part(arrays=arrays, host="algo-1", seconds=0.0, peak_memory_bytes=0)
-
-
-def test_there_may_be_more_parts_of_neighbors_than_open_files(record, tmp_path):
-    blocks = row_blocks(PARTS, 1)
-    for block in blocks:
-        record.save(block, part(keys=np.array([[block.start]], dtype=np.uint64)))
-    matrix = saved(np.ones((PARTS, 2)), tmp_path).open()
-    with few_open_files():
-        file = write_neighbors(tmp_path, record, blocks, 1, matrix, lambda rows: None)
-    assert file.shape == (PARTS, 1)
 
 
 def test_there_may_be_more_tiles_beside_each_other_than_open_files(record, tmp_path):

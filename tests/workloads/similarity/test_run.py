@@ -14,7 +14,7 @@ from raysm.workloads.similarity.context import Place, Source
 from raysm.workloads.similarity.matrix import digest
 from raysm.workloads.similarity.run import Folders, run
 from tests.support.reference import neighbors, pairs, score_rows
-from tests.support.similarity import kinds_of_rows, saved
+from tests.support.similarity import kinds_of_rows, queries_of, saved
 
 ROWS = kinds_of_rows(rows=600)["duplicates"]
 
@@ -23,9 +23,9 @@ class Stopped(Exception):
     """Stands for the end of an instance in the middle of the work."""
 
 
-def go(source, folder, announce=lambda event: None, **workload):
+def go(source, folder, announce=lambda event: None, queries=None, **workload):
     folders = Folders(result=folder / "result", records=folder / "records")
-    return run(Similarity(**workload), job="job", source=source, folders=folders, announce=announce)
+    return run(Similarity(**workload), job="job", source=source, folders=folders, announce=announce, queries=queries)
 
 
 def stop_at(done):
@@ -90,6 +90,40 @@ def test_full_leaves_every_score(ray_here, tmp_path, dtype):
     found = np.load(tmp_path / "result" / "similarity.npy", mmap_mode="r")
     assert found.dtype == dtype
     assert np.array_equal(found, score_rows(ROWS, range(600)).astype(dtype))
+
+
+def test_a_threshold_that_nearly_all_pairs_reach_is_dealt_in_pieces(ray_here, tmp_path):
+    rows = np.ones((2500, 1), dtype=np.int8)
+    manifest = go(saved(rows, tmp_path), tmp_path, threshold=0.5, block_rows=2500)
+    assert manifest.files[0].shape == (2500 * 2499 // 2,)
+    table = pq.read_table(tmp_path / "result" / "pairs.parquet")
+    assert np.array_equal(np.stack([table["row"], table["neighbor"]]), np.triu_indices(2500, 1))
+
+
+def test_queries_are_compared_with_the_rows_of_the_matrix(ray_here, tmp_path):
+    queries = np.concatenate([ROWS[:40], np.zeros((1, 24), dtype=ROWS.dtype)])
+    source, seeking = saved(ROWS, tmp_path), queries_of(queries, tmp_path)
+    scores = score_rows(np.concatenate([queries, ROWS]), range(41))[:, 41:]
+    manifests = [
+        go(source, tmp_path / str(size), queries=seeking, top_k=600, block_rows=size) for size in (None, 17, 600)
+    ]
+    assert len({manifest.files[0].sha256 for manifest in manifests}) == 1
+    assert list(manifests[0].inputs) == ["matrix", "queries"]
+    table = pq.read_table(tmp_path / "17" / "result" / "neighbors.parquet")
+    order = np.stack([np.lexsort((np.arange(600), -row.astype(np.float64))) for row in scores])
+    assert table["neighbors"].to_pylist() == order.tolist()
+    go(source, tmp_path / "pairs", queries=seeking, threshold=0.5, block_rows=100)
+    table = pq.read_table(tmp_path / "pairs" / "result" / "pairs.parquet")
+    found = zip(*(table[name].to_pylist() for name in table.schema.names), strict=True)
+    expected = [(i, j, scores[i, j]) for i, j in np.argwhere(scores >= np.float32(0.5)).tolist()]
+    assert [(i, j, np.float32(s)) for i, j, s in found] == expected
+    go(source, tmp_path / "full", queries=seeking, full=True, block_rows=100)
+    assert np.array_equal(np.load(tmp_path / "full" / "result" / "similarity.npy"), scores)
+
+
+def test_queries_of_another_width_are_refused(ray_here, tmp_path):
+    with pytest.raises(InvalidInput, match="the queries have 2 columns, the matrix has 24; both need the same"):
+        go(saved(ROWS, tmp_path), tmp_path, queries=queries_of(np.ones((3, 2)), tmp_path), top_k=1)
 
 
 def test_ids_stand_beside_their_rows(ray_here, tmp_path):

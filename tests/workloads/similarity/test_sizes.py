@@ -5,7 +5,7 @@ from raysm.errors import NoRoom
 from raysm.request import Similarity
 from raysm.workloads.gather import SPARE_BYTES
 from raysm.workloads.record import BlockRecord, occupied_bytes
-from raysm.workloads.similarity.sizes import check_result_room, side, top_k_rows
+from raysm.workloads.similarity.sizes import block_rows, check_result_room, rectangle_rows
 from tests.support.similarity import saved
 
 ROWS = 20_000
@@ -18,32 +18,52 @@ def matrix(tmp_path):
 
 def test_a_restart_with_another_number_of_cpus_cuts_the_rows_alike(matrix, tmp_path):
     def sizes(slots):
-        top, tiles = BlockRecord(tmp_path / "top", {}), BlockRecord(tmp_path / "tiles", {})
-        rows = top_k_rows(Similarity(top_k=1), 1, matrix, top, lambda: slots)
-        return rows, side(Similarity(threshold=0.5), matrix, tiles, lambda: slots)
+        top, pairs, two = (BlockRecord(tmp_path / name, {}) for name in ("top", "pairs", "two"))
+        return (
+            block_rows(Similarity(top_k=1), matrix, top, lambda: slots),
+            block_rows(Similarity(threshold=0.5), matrix, pairs, lambda: slots),
+            rectangle_rows(Similarity(top_k=1), matrix, matrix, two, lambda: slots),
+        )
 
     first = sizes(2)
-    assert first == (2500, 2048)
+    assert first == (2500, 2500, (1250, 20_000))
     assert sizes(64) == first
+
+
+def test_few_queries_keep_all_slots_busy(matrix, tmp_path):
+    queries = saved(np.ones((300, 1), dtype=np.int8), tmp_path / "queries").open()
+    record = BlockRecord(tmp_path / "two", {})
+    assert rectangle_rows(Similarity(top_k=1), queries, matrix, record, lambda: 4) == (256, 1250)
 
 
 def test_a_block_size_that_is_torn_is_chosen_anew(matrix, tmp_path):
     record = BlockRecord(tmp_path / "top", {})
     (record.folder / "block-rows").write_text("")
-    assert top_k_rows(Similarity(top_k=1), 1, matrix, record, lambda: 2) == 2500
+    assert block_rows(Similarity(top_k=1), matrix, record, lambda: 2) == 2500
     assert (record.folder / "block-rows").read_text() == "2500\n"
 
 
 @pytest.mark.parametrize("workload", [Similarity(top_k=10), Similarity(full=True)])
+def test_what_one_task_holds_is_bounded_whatever_is_asked_for(matrix, tmp_path, workload):
+    record = BlockRecord(tmp_path / "top", {})
+    wide = saved(np.ones((100, 1 << 20), dtype=np.int8), tmp_path / "wide").open()
+    assert block_rows(workload, wide, record, lambda: 1) <= 7
+    asked = Similarity(top_k=workload.top_k, full=workload.full, block_rows=10**9)
+    assert block_rows(asked, wide, record) == 7
+    many = Similarity(top_k=19_999, block_rows=10**9)
+    assert block_rows(many, matrix, record) * 2 * 8 * 19_999 <= 32 << 20
+
+
+@pytest.mark.parametrize("workload", [Similarity(top_k=10), Similarity(full=True)])
 def test_a_restarted_job_needs_no_second_room_for_what_it_recorded(matrix, tmp_path, workload):
-    result, records = tmp_path / "result", tmp_path / "records"
-    record = BlockRecord(records, {})
-    needed = ROWS * 10 * 8 + ROWS * (12 * 10 + 8) if workload.top_k else ROWS * ROWS * 4
+    places = tmp_path / "result", tmp_path / "records", tmp_path / "scratch"
+    record = BlockRecord(tmp_path / "records", {})
+    needed = ROWS * 10 * 8 * 2 + ROWS * (12 * 10 + 8) if workload.top_k else ROWS * ROWS * 4
     for block in range(3):
         record.save(block, bytes(1 << 20))
-    there = occupied_bytes(records)
+    there = occupied_bytes(tmp_path / "records")
     assert there >= 3 << 20
     enough = SPARE_BYTES + needed - there
-    check_result_room(workload, matrix, result, records, lambda folder: enough)
+    check_result_room(workload, matrix, ROWS, places, lambda folder: enough)
     with pytest.raises(NoRoom):
-        check_result_room(workload, matrix, result, records, lambda folder: enough - 1)
+        check_result_room(workload, matrix, ROWS, places, lambda folder: enough - 1)

@@ -1,22 +1,28 @@
 import numpy as np
 import pytest
 
-from raysm.workloads.blocks import TileBlock, row_blocks
-from raysm.workloads.similarity.full import full_block
-from raysm.workloads.similarity.threshold import threshold_block
+from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
+from raysm.workloads.similarity import threshold as module
+from raysm.workloads.similarity.dealing import triangle
+from raysm.workloads.similarity.full import full_tile
+from raysm.workloads.similarity.threshold import pieces, threshold_tile
 from tests.support.reference import pairs, score_rows
-from tests.support.similarity import context_of, kinds_of_rows, saved
+from tests.support.similarity import context_of, kinds_of_rows, saved, two_matrices
 
 KINDS = kinds_of_rows(rows=90)
 
 
+def pairs_of(context, threshold, tile):
+    part = threshold_tile(context, np.float32(threshold), tile)
+    numbers = np.repeat(np.arange(tile.rows.start, tile.rows.stop), np.diff(part["offsets"]))
+    found = list(zip(numbers.tolist(), part["neighbors"].tolist(), part["similarities"], strict=True))
+    assert [pair[:2] for pair in found] == sorted(pair[:2] for pair in found)
+    return found
+
+
 def found_pairs(context, threshold, side):
-    cuts = row_blocks(context.rows, side)
-    for at, rows in enumerate(cuts):
-        for columns in cuts[at:]:
-            part = threshold_block(context, np.float32(threshold), TileBlock(rows, columns))
-            numbers = np.repeat(np.arange(rows.start, rows.stop), np.diff(part.offsets))
-            yield from zip(numbers.tolist(), part.neighbors.tolist(), part.similarities, strict=True)
+    for tile in triangle(context.rows, side):
+        yield from pairs_of(context, threshold, tile)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -34,6 +40,34 @@ def test_a_pair_that_is_exactly_at_the_threshold_is_kept(tmp_path):
     assert [(i, j) for i, j, _ in found_pairs(context, 0.6, 3)] == [(0, 1), (1, 2)]
 
 
+def test_a_tile_of_several_panels_has_its_pairs_in_order(tmp_path):
+    rows = np.random.default_rng(0).standard_normal((5000, 8)).astype(np.float32)
+    context = context_of(saved(rows, tmp_path))
+    found = pairs_of(context, 0.9, TileBlock(RowBlock(0, 5000), RowBlock(0, 5000)))
+    some = list(range(0, 5000, 250))
+    scores = score_rows(rows, some)
+    expected = [(i, j) for at, i in enumerate(some) for j in np.flatnonzero(scores[at] >= np.float32(0.9)) if i < j]
+    assert [(i, j) for i, j, _ in found if i % 250 == 0] == expected
+
+
+def test_a_crowded_tile_is_given_up_and_its_pieces_hold_all_pairs(tmp_path):
+    rows = np.ones((4200, 2), dtype=np.float32)
+    context = context_of(saved(rows, tmp_path))
+    tile = TileBlock(RowBlock(0, 4200), RowBlock(0, 4200))
+    assert list(threshold_tile(context, np.float32(0.5), tile)) == ["crowded"]
+    found = [len(threshold_tile(context, np.float32(0.5), piece)["neighbors"]) for piece in pieces(tile)]
+    assert sum(found) == 4200 * 4199 // 2
+    assert max(found) <= module.MOST_PAIRS
+
+
+def test_the_pairs_of_two_matrices_are_all_that_are_similar_enough(tmp_path):
+    rows = KINDS["near ties"]
+    context = two_matrices(rows[:30], rows[10:], tmp_path)
+    scores = score_rows(rows, range(30))[:, 10:]
+    expected = [(int(i), int(j), scores[i, j]) for i, j in np.argwhere(scores >= np.float32(0.3))]
+    assert pairs_of(context, 0.3, TileBlock(RowBlock(0, 30), RowBlock(0, 80))) == expected
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_full_tiles_have_every_score(name, tmp_path):
     rows = KINDS[name]
@@ -42,7 +76,7 @@ def test_full_tiles_have_every_score(name, tmp_path):
     for side in (40, 90):
         for above in row_blocks(len(rows), side):
             for beside in row_blocks(len(rows), side):
-                tile = full_block(context, "float32", TileBlock(above, beside))
+                tile = full_tile(context, "float32", TileBlock(above, beside))
                 assert np.array_equal(tile, expected[above.start : above.stop, beside.start : beside.stop])
                 assert not np.signbit(tile[tile == 0]).any()
 
@@ -51,6 +85,6 @@ def test_float16_is_the_float32_score_rounded(tmp_path):
     rows = KINDS["float32"]
     context = context_of(saved(rows, tmp_path))
     everything = row_blocks(90, 90)[0]
-    tile = full_block(context, "float16", TileBlock(everything, everything))
+    tile = full_tile(context, "float16", TileBlock(everything, everything))
     assert tile.dtype == np.float16
     assert np.array_equal(tile, score_rows(rows, range(90)).astype(np.float16))

@@ -3,17 +3,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysm.workloads.blocks import RowBlock, row_blocks
-from raysm.workloads.similarity import topk
-from raysm.workloads.similarity.topk import NOBODY, decode, encode, topk_block
-from tests.support.reference import neighbors
-from tests.support.similarity import context_of, kinds_of_rows, saved
+from raysm.workloads.blocks import RowBlock, TileBlock
+from raysm.workloads.similarity.dealing import rectangle, triangle
+from raysm.workloads.similarity.keys import NOBODY, decode, encode
+from raysm.workloads.similarity.standing import Standing, zero_row_keys
+from raysm.workloads.similarity.topk import Deal, topk_tile
+from tests.support.reference import neighbors, score_rows
+from tests.support.similarity import context_of, kinds_of_rows, saved, two_matrices
 
 KINDS = kinds_of_rows()
+NOTHING = np.full(1 << 16, -np.inf, dtype=np.float32)
 
 
-def all_blocks(context, k, block_rows):
-    keys = np.concatenate([topk_block(context, k, block) for block in row_blocks(context.rows, block_rows)])
+def deal_of(tile, floors=NOTHING):
+    return Deal(tile, floors[tile.rows.start : tile.rows.stop], floors[tile.columns.start : tile.columns.stop])
+
+
+def merged(context, k, tiles, folder, told=True):
+    """Return (indices, scores) of all rows, by all tiles, each told the floors that are known by then."""
+    seekers = context.seekers
+    standing = Standing(folder, seekers.rows, k)
+    for tile in tiles:
+        part = topk_tile(context, k, deal_of(tile, standing.floors if told and context.same else NOTHING))
+        standing.merge(tile.rows, part["counts"], part["keys"])
+        if "column_keys" in part:
+            standing.merge(tile.columns, part["column_counts"], part["column_keys"])
+    keys = standing.read(0, seekers.rows)
+    standing.close()
+    zero = np.flatnonzero(seekers.norms == 0)
+    keys[zero] = zero_row_keys(zero, k, same=context.same)
     scores, indices = decode(keys)
     return indices, scores
 
@@ -41,26 +59,26 @@ def test_neighbors_are_those_of_float64(name, k, tmp_path):
     context = context_of(saved(rows, tmp_path))
     expected = neighbors(rows, k)
     for block_rows in (17, 150):
-        found = all_blocks(context, k, block_rows)
+        found = merged(context, k, triangle(len(rows), block_rows), tmp_path)
         assert np.array_equal(found[0], expected[0])
         assert np.array_equal(found[1], expected[1])
 
 
 @pytest.mark.parametrize("name", ["float32", "all equal", "zero rows", "near ties", "extreme magnitudes"])
-def test_small_tiles_change_nothing(name, tmp_path):
+def test_neither_the_order_of_tiles_nor_the_floors_change_the_answer(name, tmp_path):
     rows = KINDS[name]
     context = context_of(saved(rows, tmp_path))
-    # Blocks so large that a product holds few columns: k answers come together over several tiles.
-    block = RowBlock(0, len(rows))
-    for columns in (1, 5, 40):
-        keys = topk_block(context, 12, block, columns)
-        assert np.array_equal(decode(keys)[0], neighbors(rows, 12)[1])
-        assert np.array_equal(decode(keys)[1], neighbors(rows, 12)[0])
+    expected = neighbors(rows, 5)
+    tiles = list(triangle(len(rows), 40))
+    for order, told in ((tiles[::-1], True), (tiles, False)):
+        found = merged(context, 5, order, tmp_path, told)
+        assert np.array_equal(found[0], expected[0])
+        assert np.array_equal(found[1], expected[1])
 
 
 def test_k_may_be_all_other_rows(tmp_path):
     rows = KINDS["float64"][:20]
-    found = all_blocks(context_of(saved(rows, tmp_path)), 19, 6)
+    found = merged(context_of(saved(rows, tmp_path)), 19, triangle(20, 6), tmp_path)
     assert np.array_equal(found[0], neighbors(rows, 19)[0])
 
 
@@ -74,18 +92,33 @@ def test_small_problems_equal_float64(tmp_path_factory, data):
     for _ in range(data.draw(st.integers(0, count))):
         rows[rng.integers(count)] = rows[rng.integers(count)] * data.draw(st.sampled_from([0, 1, 1, -1]))
     k = data.draw(st.integers(1, count - 1))
-    context = context_of(saved(rows, tmp_path_factory.mktemp("m")))
-    found = all_blocks(context, k, data.draw(st.integers(1, count)))
+    folder = tmp_path_factory.mktemp("m")
+    context = context_of(saved(rows, folder))
+    found = merged(context, k, triangle(count, data.draw(st.integers(1, count))), folder)
     expected = neighbors(rows, k)
     assert np.array_equal(found[0], expected[0])
     assert np.array_equal(found[1], expected[1])
 
 
-def test_only_few_pairs_of_ordinary_rows_are_scored(tmp_path):
+@pytest.mark.parametrize("name", ["float32", "int8", "zero rows", "all equal", "one huge component"])
+def test_queries_find_the_best_of_another_matrix(name, tmp_path):
+    rows = KINDS[name]
+    queries, corpus = rows[:60], rows[20:]
+    context = two_matrices(queries, corpus, tmp_path)
+    found = merged(context, 7, rectangle(60, len(corpus), 25, 33), tmp_path)
+    scores = score_rows(np.concatenate([queries, corpus]), range(60))[:, 60:]
+    order = np.stack([np.lexsort((np.arange(len(corpus)), -row.astype(np.float64)))[:7] for row in scores])
+    assert np.array_equal(found[0], order)
+    assert np.array_equal(found[1], np.take_along_axis(scores, order, axis=1))
+
+
+def test_a_tile_hands_back_only_who_reaches_the_floors(tmp_path):
     rows = np.random.default_rng(0).standard_normal((3000, 32)).astype(np.float32)
     context = context_of(saved(rows, tmp_path))
-    left, right = context.tile(context.open(), 0, 500), context.tile(context.open(), 0, 3000)
-    best = np.full((500, 10), NOBODY, dtype=np.uint64)
-    near = topk.normalised(left) @ topk.normalised(right).T
-    lower = topk._lower_bounds(near, best, topk.float32_bound(32))
-    assert np.count_nonzero(near > lower[:, None]) < 500 * 13
+    known = neighbors(rows, 10, range(500))[1][:, -1]
+    floors = np.concatenate([known, NOTHING])
+    for columns in (RowBlock(0, 500), RowBlock(500, 3000)):
+        part = topk_tile(context, 10, deal_of(TileBlock(RowBlock(0, 500), columns), floors))
+        scores, _ = decode(part["keys"])
+        assert (scores >= np.repeat(known, part["counts"])).all()
+    assert len(scores) < 500 * 10

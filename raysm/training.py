@@ -1,0 +1,55 @@
+"""Training over all workers of a job: ``from raysm import training``.
+
+Works alike in a ``DataParallel`` function, in a script started by ``raysm train`` or by bare torchrun, and in one
+plain Python process, which is then the only worker.
+"""
+
+import torch
+
+from raysm.workloads.training.checkpoints import Checkpoints
+from raysm.workloads.training.model_file import save_model
+from raysm.workloads.training.order import batches, epochs
+from raysm.workloads.training.parallel import Parallel
+from raysm.workloads.training.prepare import prepare, step
+from raysm.workloads.training.scale import scale
+from raysm.workloads.training.session import current
+
+__all__ = [
+    "Checkpoints",
+    "Parallel",
+    "batches",
+    "device",
+    "epochs",
+    "prepare",
+    "rank",
+    "report",
+    "save_model",
+    "scale",
+    "step",
+    "world_size",
+]
+
+
+def rank() -> int:
+    """Return this worker's number, from 0."""
+    return current().rank
+
+
+def world_size() -> int:
+    """Return the number of workers."""
+    return current().world_size
+
+
+def device() -> torch.device:
+    """Return where this worker computes."""
+    return current().device
+
+
+def report(*, step: int | None = None, **metrics: float) -> None:
+    """Announce metrics of this step; those of rank 0 count.
+
+    Args:
+        step: None is the number of steps done.
+        metrics: Finite values by name, the unit at the end of the name.
+    """
+    current().report(step=step, **metrics)

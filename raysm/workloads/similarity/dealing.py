@@ -1,0 +1,84 @@
+"""Which tasks there are: every pair of rows in exactly one of them, in tiles of the same size. Pure.
+
+The similarity is symmetric, so of ``n`` blocks of rows only the tiles (I, J) with I <= J are dealt: each serves the
+rows of both. A tile on the diagonal holds half the pairs of the others, so with tiles as the unit of work a deal has
+n * n / 2 of them. Slots take tiles from one list as they become free. The diagonal comes first: for little work it
+gives every row a first bound, and the tiles behind it, all of one size, leave the slots even at the end.
+
+The number of blocks is a compromise: a tile costs as much as its pairs, plus what its rows cost once (reading,
+quantising, keys that travel), so few large ones are better; but all slots have to be busy to the end. ``blocks_for``
+takes, from those that give each slot ``TILES_A_SLOT`` or somewhat more, the number that leaves the least idle time.
+"""
+
+import math
+from collections.abc import Iterator
+
+from raysm.workloads.blocks import TileBlock, row_blocks
+
+__all__ = ["area", "blocks_for", "rectangle", "rounds_in_halves", "triangle"]
+
+TILES_A_SLOT = 8
+"""Fewer whole tiles than this for each slot are not dealt, unless they would become too small."""
+
+
+def rounds_in_halves(blocks: int, slots: int) -> int:
+    """Return how long ``slots`` equally fast slots need for the triangle of ``blocks`` blocks, in halves of a tile.
+
+    Tiles are taken in their order, each by the slot that is free first: ``blocks`` halves, then the whole ones.
+    """
+    each, ahead = divmod(blocks, slots)
+    rounds, left = divmod(blocks * (blocks - 1) // 2, slots)
+    if left == 0:
+        last = 1 if ahead else 0
+    else:
+        # Those that took one half fewer are free first.
+        last = 2 if left <= slots - ahead else 3
+    return each + 2 * rounds + last
+
+
+def blocks_for(slots: int, rows: int, least_rows: int, most_rows: int) -> int:
+    """Return into how many blocks to cut ``rows`` rows, for the triangle on ``slots`` slots.
+
+    Args:
+        slots: Tasks that run at once.
+        rows: N.
+        least_rows: Smaller blocks are not wanted: what a task costs by itself would show.
+        most_rows: Larger blocks are not possible: a task would hold too much.
+    """
+    fewest = math.ceil(rows / most_rows)
+    wanted = math.ceil(math.sqrt(2 * slots * TILES_A_SLOT))
+    most = max(fewest, rows // least_rows, 1)
+    start = min(max(fewest, wanted), most)
+    choices = range(start, min(most, start + start // 2) + 1)
+    # n * n halves of a tile is the work: what exceeds its share is idle time. Of equals, the fewest.
+    return min(choices, key=lambda blocks: (rounds_in_halves(blocks, slots) * slots / blocks**2, blocks))
+
+
+def triangle(rows: int, block_rows: int) -> Iterator[TileBlock]:
+    """Yield the tiles of the pairs of rows, each unordered pair in one: the diagonal, then line by line.
+
+    Line by line, a process that takes one tile after the other finds the rows of its last one at hand.
+    """
+    cuts = row_blocks(rows, block_rows)
+    for cut in cuts:
+        yield TileBlock(cut, cut)
+    for at, above in enumerate(cuts):
+        for beside in cuts[at + 1 :]:
+            yield TileBlock(above, beside)
+
+
+def rectangle(rows: int, columns: int, block_rows: int, block_columns: int) -> Iterator[TileBlock]:
+    """Yield the tiles of all rows with all columns of another matrix, column by column of tiles.
+
+    Every row has met the first columns, and so has a first bound, before any meets the next.
+    """
+    above = row_blocks(rows, block_rows)
+    for beside in row_blocks(columns, block_columns):
+        for cut in above:
+            yield TileBlock(cut, beside)
+
+
+def area(tile: TileBlock) -> float:
+    """Return the work of a tile: its pairs, of a tile on the diagonal half of its entries."""
+    entries = tile.rows.rows * tile.columns.rows
+    return entries if tile.rows != tile.columns else entries / 2

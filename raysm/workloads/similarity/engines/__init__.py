@@ -1,0 +1,23 @@
+"""What compares tiles of rows: the protocol, and the choice between its engines.
+
+Whatever the machine has, the answers are the same, bit for bit; ``Engine.name`` says in the manifest what computed:
+
+========================  ====================================================================================
+int8 AVX-512 VNNI         Intel from Cascade Lake, AMD from Zen 4 on (m5, c5 in part; m6i, m7i, m7a and later)
+int16 AVX-512             Intel Skylake servers
+int16 AVX2                every other x86-64 of the last ten years
+float32 AVX-512, AVX2     where a probe finds it faster than integers, or ``float32`` is asked for
+float32 NumPy (reason)    ARM, no C compiler, no folder of this user alone, or a NumPy that sums in another order
+sparse ...                CSR rows, see ``sparse``
+float16 CUDA (GPU)        the GPUs of the cluster, for top-k and thresholds of dense rows, see ``cuda``
+========================  ====================================================================================
+
+" mixed" after the name: rows are multiplied by one orthogonal matrix first, which spreads large elements. The NumPy
+engine needs no compiler; where more than a few of a tile's products cannot be told apart in float32 (rows that are
+nearly all alike), it decides the tile in float64, which costs several times the time but never the answer.
+"""
+
+from raysm.workloads.similarity.engines.choice import CUDA, choose, compile_ahead
+from raysm.workloads.similarity.engines.protocol import Best, Engine, Frame, Pairs, Side, unit_sum
+
+__all__ = ["CUDA", "Best", "Engine", "Frame", "Pairs", "Side", "choose", "compile_ahead", "unit_sum"]

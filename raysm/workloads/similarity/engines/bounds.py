@@ -1,0 +1,100 @@
+"""The bounds of the compiled engines' cheap products, and the proof that they miss nobody.
+
+**The frame.** For a row x_i, u_i is x_i over its computed norm, c the frame's centre (any vector; the mean of the u_i
+is the best), Q an orthogonal matrix (the identity, or signs and Hadamard transforms, which spread large elements), and
+y_i = Q (u_i - c). With b_i = c.u_i - c.c, exactly
+
+    u_i . u_j = y_i . y_j + b_i + b_j + c.c.
+
+Rows that are nearly all alike have tiny y: their products are as good, relative to their spread, as those of others.
+
+**The product.** Of each row, a cheap one, z_i = s_i q_i, is kept, with q_i integers (or float32 numbers, s_i = 1). What
+is lost is *measured*, r_i >= ||y_i - z_i||, and X_i >= ||y_i||, ||z_i||. As y_i . y_j - z_i . z_j =
+(y_i - z_i) . z_j + y_i . (y_j - z_j), Cauchy and Schwarz give
+
+    |y_i . y_j - z_i . z_j| <= r_i X_j + X_i r_j.
+
+Products of integers are summed without error: ``largest_integer`` keeps every partial sum below 2**31. A sum of D
+float32 products, in any order, is wrong by at most g(D, u) sum |z_i[a] z_j[a]| <= g(D, u) X_i X_j with u = 2**-24 and
+g(D, u) = D u / (1 - D u); r_i of a float32 row contains g(D + 8, u) X_i beside its own error (``growth``), which covers
+it once (elements below 2**-60 are made 0 and are part of the measured error, so no product underflows).
+
+**float64 rounding.** The preparation computes u_i, y_i and their mix in float64: at most 2 (log2(D) + 3) + 4 roundings
+of each element, each of 2**-53 relative to the norm of its stage, so y_i is wrong by less than 2**-45 (1 + ||c||). The
+sums c.u_i and c.c are wrong by at most g(D, 2**-53) ||c|| (1 + ||c||), the score before its rounding to float32 by
+g(D + 8, 2**-53), and r_i and X_i by a factor of 1 + D 2**-53, for which they are multiplied by 1 + 2**-30. ``slop``,
+(D + 128) 2**-48 (1 + ||c||)**2, exceeds the sum of them all; it is added to r_i, to X_i and to b_i.
+
+**float32 rounding.** What is compared is U = s_i (s_j P) + r_i X_j + X_i r_j + b_j with a limit less b_i, in float32,
+where every number that is read was rounded up, or down for limits. Each of the six operations is wrong by 2**-24 of a
+magnitude of at most M = 4 X_i X_j + |b_i| + |b_j|, the largest of a tile taken; where the limit is larger than 2 M, the
+comparison cannot fall wrong. 2**-21 M + 2**-80 is added to b_j (``slack`` in kernels.c).
+
+**Limits.** A score of at least the float32 number t comes from a float64 quotient of at least the middle between t and
+the float32 number below, and one above t from at least the middle between t and the one above. The second suffices
+where only a better score can enter: when all that come have higher indices than the row's k-th best. No score is above
+1: D(i, j) / (n_i n_j) <= 1 + (D + 8) 2**-53 < 1 + 2**-25, by Cauchy and Schwarz. So where the k-th best has 1, nobody
+with a higher index enters: rows that are all multiples of each other cost no more than others.
+
+**float16 on GPUs.** A row is kept as z_i = float16(s_i y_i), s_i a power of two that its panel shares, with six more
+columns (of beta, below, two pieces): left (z_i, e_i, w_i, beta_i, beta'_i, s_i, 2**-11 s_i), right (z_j, w_j, e_j, s_j,
+2**-11 s_j, beta_j, beta'_j). So one product is, in units of s_i s_j, all that a filter needs, without a further pass:
+T = z_i . z_j + e_i w_j + w_i e_j + beta_i + beta_j.
+float16 has three bits more than bfloat16, at the same speed, and all that goes wrong with its range is measured in r_i.
+Products of float16 numbers are exact in float32. How tensor cores add them is not documented; measured ones align the
+terms of a step with the largest and cut the rest off at 24 bits or more, an error below 2**-22 sum |terms| a step even
+with one step for each term. G = ``device_growth`` takes 2**-22 for each term and is asked to be at most 1/8. With
+
+    e_i = (r_i + slop + 2 G X_i) (1 + 4 G),  w_i = X_i + slop,  beta_i = b_i + 2 G |b_i| + slop,
+
+each rounded up, the computed T is at least y_i . y_j + b_i + b_j: the error G sum |terms| is at most
+G (X_i X_j + e_i w_j + w_i e_j) + 1.01 G (|beta_i| + |beta_j|); e_i (1 - G) >= r_i + 2 G X_i as (1 + 4 G)(1 - G) >= 1;
+and beta_i - 1.01 G |beta_i| >= b_i. The output is rounded to float16 and compared with a limit that was rounded down to
+float16: rounding is monotone, so who reaches the limit still does. Seeds need T from above: T exceeds
+y_i . y_j + b_i + b_j by at most 3 (e_i w_j + w_i e_j) + spare_i + spare_j with
+spare_i = beta_i - b_i + 2 G |beta_i| + 2 slop.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["MOST_COLUMNS", "device_growth", "growth", "largest_integer", "signs", "slop"]
+
+MOST_COLUMNS = 1 << 20
+"""Columns up to which what is said above holds."""
+
+
+def largest_integer(columns: int, bits: int) -> int:
+    """Return the largest absolute value of elements of so many bits whose products can be summed in 32 bits.
+
+    With 8 bits, one side holds q + 128, up to 255; the sums begin with its correction, -128 times the sum of a row.
+    """
+    if bits == 8:
+        return 127 if columns * 127 * 2 * (255 + 128) < 2**31 else 0
+    return min(32767, math.isqrt((2**31 - 1) // columns))
+
+
+def growth(columns: int) -> float:
+    """Return the error of a float32 sum of products, relative to the product of the norms; see above."""
+    terms = (columns + 8) * 2.0**-24
+    return terms / (1 - terms)
+
+
+def device_growth(columns: int) -> float:
+    """Return the error of a GPU's sum of products, relative to the sum of their absolute values; see above."""
+    terms = (columns + 16) * 2.0**-22
+    return terms / (1 - terms)
+
+
+def slop(columns: int, centre: NDArray[np.float64]) -> float:
+    """Return what the float64 arithmetic may be wrong by; see above."""
+    return (columns + 128) * 2.0**-48 * float(1 + np.linalg.norm(centre)) ** 2
+
+
+def signs(columns: int) -> NDArray[np.float64]:
+    """Return signs[D] over the square root of the transform's size: the same in every process."""
+    size = 1 << (columns.bit_length() - 1)
+    bits = np.random.Generator(np.random.PCG64(columns)).integers(0, 2, columns)
+    return np.where(bits == 1, 1.0, -1.0) / np.float64(math.sqrt(size))

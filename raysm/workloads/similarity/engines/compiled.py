@@ -1,0 +1,272 @@
+"""The engines made of ``kernels.c``: cheap products with a filter in the same loop, and scores as NumPy computes them.
+
+**Memory** of a side of n rows, beside the rows: 2 n D' bytes times the element's size (rows are laid out once as left
+and once as right side; D' is D rounded up to whole 4 bytes, n to whole panels of 48 rows), n D' more for int8 (what it
+leaves of a row, for a closer look), and 32 n. A call of ``topk`` takes
+36 + 4 k + 8 min(64, max(16, 4 k)) bytes a row of both sides, and no more.
+"""
+
+import ctypes
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysm.workloads.similarity.engines import bounds
+from raysm.workloads.similarity.engines.build import InstructionSet, Unavailable, load
+from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, Side
+from raysm.workloads.similarity.products import Tile
+from raysm.workloads.similarity.score import Rows, pair_scores
+
+__all__ = ["CompiledEngine", "kind_name"]
+
+ELEMENTS = {8: "int8", 16: "int16", 32: "float32"}
+
+LENGTHS = (*range(1, 33), *range(33, 301, 13), 1000, 1023, 4097)
+"""Of rows whose scores must be NumPy's before the kernels are used."""
+
+
+ARRAYS = ("cheap", "finer", "panels", "first", "scale", "error", "length", "shift", "finer_error", "middle")
+
+
+class _Side(ctypes.Structure):
+    _fields_ = [
+        ("rows", ctypes.c_void_p),
+        ("stride", ctypes.c_int64),
+        ("kind", ctypes.c_int64),
+        ("n", ctypes.c_int64),
+        ("d", ctypes.c_int64),
+        ("start", ctypes.c_int64),
+        ("norms", ctypes.c_void_p),
+        ("groups", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ARRAYS),
+        ("slop", ctypes.c_double),
+    ]
+
+
+class _Best(ctypes.Structure):
+    _fields_ = [("keys", ctypes.c_void_p), ("floors", ctypes.c_void_p), ("k", ctypes.c_int64)]
+
+
+class _Found(ctypes.Structure):
+    _fields_ = [
+        ("count", ctypes.c_int64),
+        ("room", ctypes.c_int64),
+        ("i", ctypes.POINTER(ctypes.c_uint32)),
+        ("j", ctypes.POINTER(ctypes.c_uint32)),
+        ("scores", ctypes.POINTER(ctypes.c_float)),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What the structure points to, kept alive."""
+
+    structure: _Side
+    arrays: tuple[NDArray[Any], ...]
+    squared: float
+
+
+@functools.cache
+def _library(element: int, instructions: InstructionSet) -> ctypes.CDLL:
+    library = load(element, instructions)
+    side, best, number, real = ctypes.POINTER(_Side), ctypes.POINTER(_Best), ctypes.c_int64, ctypes.c_double
+    pointer = ctypes.c_void_p
+    library.pack_rows.restype = library.panel_columns.restype = number
+    library.pair_scores.argtypes = [side, side, pointer, pointer, number, pointer]
+    library.pair_scores.restype = None
+    library.all_scores.argtypes = [side, side, pointer, number]
+    library.prepare.argtypes = [side, pointer, real, pointer, real, real]
+    library.topk.argtypes = [side, side, best, best, real, ctypes.c_int, ctypes.c_int]
+    library.topk.restype = number
+    library.pairs.argtypes = [side, side, real, ctypes.c_float, ctypes.c_int, ctypes.POINTER(_Found)]
+    library.free_pairs.argtypes = [ctypes.POINTER(_Found)]
+    library.free_pairs.restype = None
+    return library
+
+
+def kind_name(element: int, instructions: InstructionSet) -> str:
+    """Return what an engine is called that multiplies elements of so many bits: 8, 16 or 32."""
+    return f"{ELEMENTS[element]} {instructions.name}"
+
+
+class CompiledEngine:
+    """int8, int16 or float32 products of AVX-512 or AVX2, decided by ``bounds``."""
+
+    def __init__(self, element: int, instructions: InstructionSet, columns: int, *, mixed: bool) -> None:
+        """Compile and load the kernels, and compare their scores with NumPy's.
+
+        Args:
+            element: 8, 16 or 32: the bits of what is multiplied.
+            instructions: The processor's.
+            columns: Of the matrix.
+            mixed: Multiply all rows by one orthogonal matrix first: integers then hold rows with large elements well.
+
+        Raises:
+            Unavailable: This machine, or a matrix of that many columns, cannot have it.
+        """
+        if columns > bounds.MOST_COLUMNS or (element < 32 and bounds.largest_integer(columns + 3, element) < 127):
+            raise Unavailable(f"{ELEMENTS[element]} sums of {columns} products may overflow")
+        self.name = kind_name(element, instructions) + (" mixed" if mixed else "")
+        self.scored = 0
+        """Pairs that were scored so far."""
+        self._library = _library(element, instructions)
+        _check(self._library, (columns,))
+        _check(self._library, LENGTHS)
+        self._element = element
+        self._columns = columns
+        self._mixed = mixed
+
+    def side(self, tile: Tile, frame: Frame) -> Side:
+        """Make the tile's rows cheap, and measure what that loses."""
+        structure, rows, norms = _structure(tile)
+        n, size = len(tile), -(-tile.rows.shape[1] * self._element // 32)
+        group, panel = self._library.pack_rows(), self._library.panel_columns()
+        cheap = np.zeros((-(-n // group) * group, size), dtype=np.int32)
+        finer = np.zeros((n, size) if self._element == 8 else 0, dtype=np.int32)
+        panels = np.zeros((-(-n // panel), size, panel), dtype=np.int32)
+        arrays = (cheap, finer, panels, np.empty(n, np.int32), *np.empty((5, n), np.float32), np.empty(n))
+        for name, array in zip(ARRAYS, arrays, strict=True):
+            setattr(structure, name, array.ctypes.data)
+        centre = np.ascontiguousarray(frame.centre)
+        signs = bounds.signs(self._columns) if self._mixed else None
+        squared = float(centre @ centre)
+        structure.groups = size
+        structure.slop = bounds.slop(self._columns, centre)
+        failed = self._library.prepare(
+            structure,
+            centre.ctypes.data,
+            squared,
+            None if signs is None else signs.ctypes.data,
+            float(bounds.largest_integer(self._columns + 3, self._element) if self._element < 32 else 0),
+            bounds.growth(self._columns) if self._element == 32 else 0.0,
+        )
+        if failed:
+            raise MemoryError(f"no memory to prepare {len(tile)} rows")
+        own = arrays + (() if np.shares_memory(rows, tile.rows) else (rows,))
+        prepared = _Prepared(structure, (*own, rows, norms), squared)
+        return Side(tile=tile, prepared=prepared, nbytes=sum(array.nbytes for array in own))
+
+    def lost(self, side: Side) -> NDArray[np.float32]:
+        """Return r[n]: how far each row's cheap form is from the row over its norm, at most."""
+        errors: NDArray[np.float32] = side.prepared.arrays[ARRAYS.index("error")]
+        return errors
+
+    def topk(self, left: Side, right: Side, best_left: Best, best_right: Best | None, *, same: bool) -> None:
+        """See ``Engine.topk``."""
+        diagonal = best_right is best_left
+        if diagonal and (left.tile.start, len(left)) != (right.tile.start, len(right)):
+            raise ValueError("two tiles share one Best, but are not the same rows")
+        mine, other = _best(best_left), None if best_right is None else _best(best_right)
+        scored = self._library.topk(
+            left.prepared.structure, right.prepared.structure, mine, other, left.prepared.squared, same, diagonal
+        )
+        if scored < 0:
+            raise MemoryError(f"no memory to compare {len(left)} rows with {len(right)}")
+        self.scored += scored
+
+    def pairs(self, left: Side, right: Side, threshold: np.float32, *, same: bool) -> Pairs:
+        """See ``Engine.pairs``."""
+        found = _Found()
+        try:
+            failed = self._library.pairs(
+                left.prepared.structure, right.prepared.structure, left.prepared.squared, threshold, same, found
+            )
+            if failed:
+                raise MemoryError(f"no memory for the {found.count} pairs of one tile")
+            if found.count == 0:
+                i, j, scores = np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.float32)
+            else:
+                i, j, scores = (
+                    np.ctypeslib.as_array(field, (found.count,)) for field in (found.i, found.j, found.scores)
+                )
+            offsets = np.concatenate([[0], np.cumsum(np.bincount(i, minlength=len(left)))]).astype(np.int64)
+            # Each row's pairs come in rising order already.
+            order = np.argsort(i, kind="stable")
+            return Pairs(
+                offsets=offsets,
+                neighbors=j[order] + np.uint32(right.tile.start),
+                similarities=scores[order],
+            )
+        finally:
+            self._library.free_pairs(found)
+
+    def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
+        """See ``Engine.scores``."""
+        first, *keep = _structure(left)
+        second, *keep_too = _structure(right)
+        direct = out.dtype == np.float32 and out.strides[1] == 4 and out.strides[0] >= 0
+        target = out if direct else np.empty(out.shape, dtype=np.float32)
+        if self._library.all_scores(first, second, target.ctypes.data, target.strides[0] // 4):
+            raise MemoryError("no memory for two blocks of rows in float64")
+        del keep, keep_too
+        if not direct:
+            out[...] = target
+
+
+def _structure(tile: Tile) -> tuple[_Side, Rows, NDArray[np.float64]]:
+    """Return the structure of a tile that is not prepared, and the arrays that it points to."""
+    rows = tile.rows
+    if rows.dtype not in (np.float16, np.float32, np.float64):
+        # Both hold the integers exactly as far as float64 does, which is how the definition takes them.
+        rows = rows.astype(np.float32 if rows.dtype.itemsize <= 2 else np.float64)
+    if rows.strides[1] != rows.itemsize or rows.strides[0] < 0:
+        rows = np.ascontiguousarray(rows)
+    norms = np.ascontiguousarray(tile.norms, dtype=np.float64)
+    structure = _Side(
+        rows=rows.ctypes.data,
+        stride=rows.strides[0],
+        kind=rows.itemsize,
+        n=rows.shape[0],
+        d=rows.shape[1],
+        start=tile.start,
+        norms=norms.ctypes.data,
+    )
+    return structure, rows, norms
+
+
+def _best(best: Best) -> _Best:
+    keys, floors = best.keys, best.floors
+    if not (keys.flags.c_contiguous and floors.flags.c_contiguous and keys.flags.writeable):
+        raise ValueError("the keys and floors of a Best must be contiguous, and the keys writeable")
+    if keys.dtype != np.uint64 or floors.dtype != np.float32 or len(keys) != len(floors):
+        raise ValueError(f"a Best holds keys uint64[n, k] and floors float32[n], got {keys.dtype} and {floors.dtype}")
+    return _Best(keys=keys.ctypes.data, floors=floors.ctypes.data, k=keys.shape[1])
+
+
+def _scores(library: ctypes.CDLL, left: Rows, right: Rows, norms: NDArray[np.float64]) -> list[NDArray[np.float32]]:
+    """Return the scores of all left with all right rows, computed pair by pair, and in one block."""
+    (first, *keep), (second, *keep_too) = (_structure(Tile(start=0, rows=rows, norms=norms)) for rows in (left, right))
+    i, j = np.divmod(np.arange(len(left) * len(right)), len(right))
+    found = [np.empty(len(i), dtype=np.float32) for _ in range(2)]
+    library.pair_scores(first, second, i.ctypes.data, j.ctypes.data, len(i), found[0].ctypes.data)
+    if library.all_scores(first, second, found[1].ctypes.data, len(right)):
+        raise Unavailable("no memory")
+    del keep, keep_too
+    return found
+
+
+@functools.cache
+def _check(library: ctypes.CDLL, lengths: tuple[int, ...]) -> None:
+    """Compare the kernels' scores with those of the definition.
+
+    The products of a row cancel each other but for their rounding, which is all that is left to compare.
+
+    Raises:
+        Unavailable: One differs: this NumPy sums in another order.
+    """
+    rng = np.random.default_rng(0)
+    for columns in lengths:
+        half = rng.standard_normal((2, 4, columns - columns // 2))
+        rows = np.concatenate([half, half * [[[1.0]], [[-1.0]]]], axis=2)[:, :, :columns]
+        order = rng.permutation(columns)
+        for dtype in (np.float16, np.float32, np.float64):
+            left, right = rows[:, :, order].astype(dtype)
+            norms = np.ones(len(left))
+            i, j = np.divmod(np.arange(len(left) ** 2), len(left))
+            expected = pair_scores(left[i], right[j], norms[i], norms[j])
+            for found in _scores(library, left, right, norms):
+                if not np.array_equal(found, expected):
+                    raise Unavailable(f"NumPy {np.__version__} sums rows of {columns} elements in another order")

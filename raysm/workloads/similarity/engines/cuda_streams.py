@@ -1,0 +1,147 @@
+"""Where the work on a GPU is queued: copying, multiplying and filtering beside each other. On a CPU, all in turn.
+
+Three streams: what is queued in one runs in order; one waits for another by events alone. Memory that one stream frees
+while another still reads it is kept by the allocator, which ``shared`` tells of the readers.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+__all__ = ["CudaStreams", "InTurn", "Streams", "streams_of"]
+
+STAGE_BYTES = 32 << 20
+"""Size of each of the two pinned buffers through which rows travel."""
+
+
+class Streams(Protocol):
+    """Queues of one device, and how rows get there."""
+
+    def copying(self) -> AbstractContextManager[Any]:
+        """Queue what follows among the copies."""
+        ...
+
+    def multiplying(self) -> AbstractContextManager[Any]:
+        """Queue what follows among the products."""
+        ...
+
+    def filtering(self) -> AbstractContextManager[Any]:
+        """Queue what follows among the filters."""
+        ...
+
+    def mark(self) -> Any:
+        """Return an event: what was queued so far where work is queued now."""
+        ...
+
+    def after(self, event: Any) -> None:
+        """Let what is queued next, where work is queued now, wait for an event; None is none."""
+        ...
+
+    def shared(self, tensor: torch.Tensor) -> None:
+        """Say that all streams read a tensor."""
+        ...
+
+    def upload(self, rows: NDArray[Any], to: torch.Tensor) -> None:
+        """Copy rows[n, D] into a tensor of the same shape and type, queued where work is queued now."""
+        ...
+
+
+class InTurn:
+    """A CPU: everything is done when it is asked for."""
+
+    def copying(self) -> AbstractContextManager[Any]:
+        """See ``Streams``."""
+        return nullcontext()
+
+    multiplying = filtering = copying
+
+    def mark(self) -> Any:
+        """See ``Streams``."""
+        return None
+
+    def after(self, event: Any) -> None:
+        """See ``Streams``."""
+
+    def shared(self, tensor: torch.Tensor) -> None:
+        """See ``Streams``."""
+
+    def upload(self, rows: NDArray[Any], to: torch.Tensor) -> None:
+        """See ``Streams``."""
+        to.copy_(torch.from_numpy(np.array(rows)))
+
+
+class CudaStreams:
+    """One GPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Make three streams, and two pinned buffers."""
+        self._copy, self._product, self._filter = (torch.cuda.Stream(device) for _ in range(3))  # type: ignore[no-untyped-call]
+        self._stages = [torch.empty(STAGE_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
+        self._busy: list[Any] = [None, None]
+        self._next = 0
+
+    def copying(self) -> AbstractContextManager[Any]:
+        """See ``Streams``."""
+        return _queued(self._copy)
+
+    def multiplying(self) -> AbstractContextManager[Any]:
+        """See ``Streams``."""
+        return _queued(self._product)
+
+    def filtering(self) -> AbstractContextManager[Any]:
+        """See ``Streams``."""
+        return _queued(self._filter)
+
+    def mark(self) -> Any:
+        """See ``Streams``."""
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def after(self, event: Any) -> None:
+        """See ``Streams``."""
+        if event is not None:
+            torch.cuda.current_stream().wait_event(event)
+
+    def shared(self, tensor: torch.Tensor) -> None:
+        """See ``Streams``."""
+        for stream in (self._copy, self._product, self._filter):
+            tensor.record_stream(stream)
+
+    def upload(self, rows: NDArray[Any], to: torch.Tensor) -> None:
+        """See ``Streams``."""
+        for start, stop in _steps(len(rows), rows.shape[1] * rows.itemsize):
+            at, self._next = self._next, 1 - self._next
+            # The buffer is free when its last copy has ended; the other one's may go on meanwhile.
+            if self._busy[at] is not None:
+                self._busy[at].synchronize()
+            some = rows[start:stop]
+            size = some.size * some.itemsize
+            if size > STAGE_BYTES:
+                # One row alone is larger than the buffer.
+                to[start:stop].copy_(torch.from_numpy(np.array(some)))
+                continue
+            stage = self._stages[at][:size].view(to.dtype).view(some.shape)
+            np.copyto(stage.numpy(), some)
+            to[start:stop].copy_(stage, non_blocking=True)
+            self._busy[at] = self.mark()
+
+
+def _queued(stream: Any) -> AbstractContextManager[Any]:
+    context: AbstractContextManager[Any] = torch.cuda.stream(stream)
+    return context
+
+
+def _steps(rows: int, row_bytes: int) -> Iterator[tuple[int, int]]:
+    step = max(1, STAGE_BYTES // row_bytes)
+    for start in range(0, rows, step):
+        yield start, min(start + step, rows)
+
+
+def streams_of(device: torch.device) -> Streams:
+    """Return the queues of a device."""
+    return CudaStreams(device) if device.type == "cuda" else InTurn()

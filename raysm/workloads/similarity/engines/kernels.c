@@ -1,0 +1,860 @@
+/* Cosine similarity of two tiles of rows: cheap products with a proven bound, and scores as numpy computes them.
+ *
+ * Compiled by build.py on the machine that runs it, once for each pair of an instruction set (the compiler's flags)
+ * and a kind of product: KIND 8 (int8, VNNI), 16 (int16) or 32 (float32). Every kind handles the columns in groups of
+ * 4 bytes, so all share one loop. The bounds are proven in bounds.py; the words are those of that docstring.
+ */
+#include <immintrin.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define NOBODY UINT64_MAX
+
+#if defined(__AVX512F__)
+#define LANES 16
+#define ROWS 8 /* of one product in registers: 8 x 3 accumulators of the 32 registers */
+#define VECTORS 3
+typedef __m512 vf;
+typedef __m512i vi;
+#define vf_load _mm512_loadu_ps
+#define vf_set1 _mm512_set1_ps
+#define vf_fma _mm512_fmadd_ps
+#define vf_mul _mm512_mul_ps
+#define vf_sub _mm512_sub_ps
+#define vf_min _mm512_min_ps
+#define vf_reaches(a, b) ((uint64_t)_mm512_cmp_ps_mask(a, b, _CMP_GE_OQ))
+#define vf_of_int _mm512_cvtepi32_ps
+#define vi_load(p) _mm512_loadu_si512((const void *)(p))
+#define vi_set1 _mm512_set1_epi32
+#define vi_add _mm512_add_epi32
+#define vi_madd _mm512_madd_epi16
+#else
+#define LANES 8
+#define ROWS 6 /* 6 x 2 accumulators of the 16 registers */
+#define VECTORS 2
+typedef __m256 vf;
+typedef __m256i vi;
+#define vf_load _mm256_loadu_ps
+#define vf_set1 _mm256_set1_ps
+#define vf_fma _mm256_fmadd_ps
+#define vf_mul _mm256_mul_ps
+#define vf_sub _mm256_sub_ps
+#define vf_min _mm256_min_ps
+#define vf_reaches(a, b) ((uint64_t)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ)))
+#define vf_of_int _mm256_cvtepi32_ps
+#define vi_load(p) _mm256_loadu_si256((const __m256i *)(p))
+#define vi_set1 _mm256_set1_epi32
+#define vi_add _mm256_add_epi32
+#define vi_madd _mm256_madd_epi16
+#endif
+#define COLUMNS (LANES * VECTORS)
+
+#if KIND == 8
+typedef vi sum_t;
+typedef int8_t element;
+/* Not the intrinsic: of it, GCC 12 keeps the sums in memory. */
+static inline vi accumulate(vi sum, vi panel, vi row) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(panel), "v"(row));
+    return sum;
+}
+#elif KIND == 16
+typedef vi sum_t;
+typedef int16_t element;
+#define accumulate(sum, panel, row) vi_add(sum, vi_madd(panel, row))
+#else
+typedef vf sum_t;
+typedef float element;
+#define accumulate(sum, panel, row) vf_fma(panel, row, sum)
+#endif
+#define UNSIGNED ((int32_t)0x80808080)
+#define FINER 254 /* s / s': what q leaves is at most s / 2, and q' at most 127 */
+
+typedef struct {
+    const char *rows;    /* the rows themselves */
+    int64_t stride;      /* bytes from one to the next */
+    int64_t kind;        /* 2, 4 or 8: float16, float32 or float64 */
+    int64_t n, d, start; /* shape, and the number of the first row in the matrix */
+    const double *norms;
+    int64_t groups;      /* of 4 bytes in a row */
+    int32_t *cheap;      /* [n][groups], q, with rows of zeros up to a multiple of ROWS */
+    int32_t *finer;      /* [n][groups], q' */
+    int32_t *panels;     /* [n / COLUMNS][groups][COLUMNS], q */
+    int32_t *first;      /* what a row's sums begin with */
+    float *scale, *error, *length, *shift; /* s, r, X, b of each row */
+    float *finer_error;  /* r' */
+    double *middle;      /* b, not rounded */
+    double slop;
+} side;
+
+typedef struct {
+    uint64_t *keys;
+    const float *floors;
+    int64_t k;
+} best;
+
+/* ---------------------------------------------------------------- scores, as numpy sums */
+
+typedef double v8 __attribute__((vector_size(64), aligned(8), may_alias));
+typedef float f8 __attribute__((vector_size(32), aligned(4), may_alias));
+
+static inline v8 load8(const char *at, int64_t kind) {
+    if (kind == 4) return __builtin_convertvector(*(const f8 *)at, v8);
+    if (kind == 8) return *(const v8 *)at;
+    return __builtin_convertvector((f8)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at)), v8);
+}
+
+static inline double load1(const char *at, int64_t kind) {
+    if (kind == 4) return *(const float *)at;
+    if (kind == 8) return *(const double *)at;
+    return _cvtsh_ss(*(const uint16_t *)at);
+}
+
+/* A product of float32 numbers is exact in float64, so a fused multiply-add rounds as numpy's two steps do. */
+static inline v8 add_product(v8 sum, v8 a, v8 b, int64_t kind) {
+    if (kind == 8) return sum + a * b;
+#if defined(__AVX512F__)
+    return (v8)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)sum);
+#else
+    return sum + a * b;
+#endif
+}
+
+static inline double fold(v8 r) {
+    return ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
+}
+
+static inline __attribute__((always_inline)) double leaf(const char *a, const char *b, int64_t n, int64_t kind) {
+    if (n < 8) {
+        double sum = 0;
+        for (int64_t c = 0; c < n; c++) sum += load1(a + c * kind, kind) * load1(b + c * kind, kind);
+        return sum;
+    }
+    v8 r = load8(a, kind) * load8(b, kind);
+    int64_t c = 8;
+    for (; c + 8 <= n; c += 8) r = add_product(r, load8(a + c * kind, kind), load8(b + c * kind, kind), kind);
+    double sum = fold(r);
+    for (; c < n; c++) sum += load1(a + c * kind, kind) * load1(b + c * kind, kind);
+    return sum;
+}
+
+/* numpy's pairwise summation: blocks of at most 128, halves that are multiples of 8. */
+#define DOT(kind)                                                                   \
+    static double dot_##kind(const char *a, const char *b, int64_t n) {             \
+        if (n <= 128) return leaf(a, b, n, kind);                                   \
+        int64_t half = n / 2 - n / 2 % 8;                                           \
+        double first = dot_##kind(a, b, half);                                      \
+        return first + dot_##kind(a + half * kind, b + half * kind, n - half);      \
+    }
+DOT(2)
+DOT(4)
+DOT(8)
+
+static inline double dot(const char *a, const char *b, int64_t n, int64_t kind) {
+    return kind == 4 ? dot_4(a, b, n) : kind == 8 ? dot_8(a, b, n) : dot_2(a, b, n);
+}
+
+static inline float score_of(double sum, double norms) {
+    return norms == 0 ? 0.0f : (float)(sum / norms) + 0.0f;
+}
+
+static inline float score(const side *l, int64_t i, const side *r, int64_t j) {
+    double sum = dot(l->rows + i * l->stride, r->rows + j * r->stride, l->d, l->kind);
+    return score_of(sum, l->norms[i] * r->norms[j]);
+}
+
+EXPORT void pair_scores(const side *l, const side *r, const int64_t *i, const int64_t *j, int64_t n, float *out) {
+    for (int64_t at = 0; at < n; at++) out[at] = score(l, i[at], r, j[at]);
+}
+
+#if defined(__AVX512F__)
+/* Four folds at once, each in numpy's order. */
+static inline __m256d fold4(__m512d a, __m512d b, __m512d c, __m512d d) {
+    __m512d ab = _mm512_add_pd(_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
+    __m512d cd = _mm512_add_pd(_mm512_unpacklo_pd(c, d), _mm512_unpackhi_pd(c, d));
+    const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13);
+    const __m512i high = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
+    __m512d sum = _mm512_add_pd(_mm512_permutex2var_pd(ab, low, cd), _mm512_permutex2var_pd(ab, high, cd));
+    return _mm256_add_pd(_mm512_castpd512_pd256(sum), _mm512_extractf64x4_pd(sum, 1));
+}
+#define FOLD4(r, at) _mm256_storeu_pd(at, fold4((__m512d)r[0], (__m512d)r[1], (__m512d)r[2], (__m512d)r[3]))
+#else
+#define FOLD4(r, at) for (int y = 0; y < 4; y++) (at)[y] = fold(r[y])
+#endif
+
+/* 2 x 4 dot products of rows of float64, for the full matrix. `fused`: the elements come from float32. */
+static inline __attribute__((always_inline)) void leaves(
+    const double *a, const double *b, int64_t stride, int64_t n, double *out, int fused) {
+    int64_t c = 0;
+    if (n < 8) {
+        memset(out, 0, 8 * sizeof *out);
+    } else {
+        v8 r[2][4];
+        for (int x = 0; x < 2; x++)
+            for (int y = 0; y < 4; y++) r[x][y] = *(const v8 *)(a + x * stride) * *(const v8 *)(b + y * stride);
+        for (c = 8; c + 8 <= n; c += 8)
+#pragma GCC unroll 2
+            for (int x = 0; x < 2; x++)
+#pragma GCC unroll 4
+                for (int y = 0; y < 4; y++)
+                    r[x][y] = add_product(r[x][y], *(const v8 *)(a + x * stride + c), *(const v8 *)(b + y * stride + c),
+                                          fused ? 4 : 8);
+        FOLD4(r[0], out);
+        FOLD4(r[1], out + 4);
+    }
+    for (; c < n; c++)
+        for (int x = 0; x < 2; x++)
+            for (int y = 0; y < 4; y++) out[4 * x + y] += a[x * stride + c] * b[y * stride + c];
+}
+
+static void dots(const double *a, const double *b, int64_t stride, int64_t n, double *out, int fused) {
+    if (n <= 128) {
+        if (fused)
+            leaves(a, b, stride, n, out, 1);
+        else
+            leaves(a, b, stride, n, out, 0);
+        return;
+    }
+    int64_t half = n / 2 - n / 2 % 8;
+    double more[8];
+    dots(a, b, stride, half, out, fused);
+    dots(a + half, b + half, stride, n - half, more, fused);
+    for (int at = 0; at < 8; at++) out[at] += more[at];
+}
+
+/* Rows start to stop as float64, and up to `padded` rows of zeros. */
+static double *widen(const side *s, int64_t start, int64_t stop, int64_t padded) {
+    double *wide = calloc(padded * s->d, sizeof *wide);
+    if (!wide) return NULL;
+    for (int64_t i = start; i < stop; i++)
+        for (int64_t c = 0; c < s->d; c++)
+            wide[(i - start) * s->d + c] = load1(s->rows + i * s->stride + c * s->kind, s->kind);
+    return wide;
+}
+
+/* out[n, m] = all scores; blocks of rows that the second-level cache holds as float64. 0, or 1 without memory. */
+EXPORT int all_scores(const side *l, const side *r, float *out, int64_t out_stride) {
+    int64_t d = l->d, step = (192 << 10) / (8 * d) / 4 * 4, fused = l->kind != 8 && r->kind != 8;
+    if (step < 4) step = 4;
+    for (int64_t j = 0; j < r->n; j += step) {
+        int64_t columns = r->n - j < step ? r->n - j : step;
+        double *right = widen(r, j, j + columns, (columns + 3) / 4 * 4);
+        if (!right) return 1;
+        for (int64_t i = 0; i < l->n; i += step) {
+            int64_t rows = l->n - i < step ? l->n - i : step;
+            double *left = widen(l, i, i + rows, (rows + 1) / 2 * 2), sums[8];
+            if (!left) {
+                free(right);
+                return 1;
+            }
+            for (int64_t y = 0; y < columns; y += 4)
+                for (int64_t x = 0; x < rows; x += 2) {
+                    dots(left + x * d, right + y * d, d, d, sums, fused);
+                    for (int64_t a = x; a < x + 2 && a < rows; a++)
+                        for (int64_t b = y; b < y + 4 && b < columns; b++)
+                            out[(i + a) * out_stride + j + b] =
+                                score_of(sums[4 * (a - x) + b - y], l->norms[i + a] * r->norms[j + b]);
+                }
+            free(left);
+        }
+        free(right);
+    }
+    return 0;
+}
+
+/* ---------------------------------------------------------------- a tile, made ready */
+
+/* The float32 numbers beside a finite one. */
+static inline float next_down(float f) {
+    int32_t bits;
+    if (f == 0) return -0x1p-149f;
+    memcpy(&bits, &f, 4);
+    bits += f > 0 ? -1 : 1;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+static inline float next_up(float f) { return -next_down(-f); }
+
+/* Float32 numbers not below and not above x, without a branch that no processor can foresee. */
+static inline float up(double x) { return (float)(x * (1 + copysign(0x1p-23, x)) + 0x1p-126); }
+
+static inline float down(double x) { return -up(-x); }
+
+/* An orthogonal mix of the first m elements, m a power of two: signs, then Walsh and Hadamard's matrix. */
+static void mix(double *x, const double *signs, int64_t m) {
+    for (int64_t c = 0; c < m; c++) x[c] *= signs[c];
+    for (int64_t half = 1; half < m; half *= 2)
+        for (int64_t at = 0; at < m; at += 2 * half)
+            for (int64_t c = at; c < at + half; c++) {
+                double a = x[c], b = x[c + half];
+                x[c] = a + b;
+                x[c + half] = a - b;
+            }
+}
+
+static inline double nearest(double x, double most) {
+    double near = rint(x);
+    return fabs(near) <= most ? near : copysign(most, near);
+}
+
+/* Fill cheap, finer, panels (zeroed, padded by the caller), first and all numbers of the rows.
+ *
+ * signs[d], the signs over sqrt(m), or NULL for no rotation; most: the largest |q|; growth: the relative error of a
+ * float32 sum. 0, or 1 without memory. */
+EXPORT int prepare(side *s, const double *centre, double squared, const double *signs, double most, double growth) {
+    int64_t d = s->d, m = 1;
+    while (2 * m <= d) m *= 2;
+    double *x = malloc(d * sizeof *x), slop = s->slop;
+    if (!x) return 1;
+    for (int64_t i = 0; i < s->n; i++) {
+        double inverse = s->norms[i] == 0 ? 0 : 1 / s->norms[i], shift = 0, largest = 0, sum = 0;
+        double length = 0, rest = 0, finer_rest = 0;
+        const char *row = s->rows + i * s->stride;
+        v8 wide_shift = {0};
+        int64_t c = 0;
+        for (; c + 8 <= d; c += 8) {
+            v8 u = load8(row + c * s->kind, s->kind) * inverse, middle = *(const v8 *)(centre + c);
+            wide_shift += middle * u;
+            *(v8 *)(x + c) = u - middle;
+        }
+        shift = fold(wide_shift);
+        for (; c < d; c++) {
+            double u = load1(row + c * s->kind, s->kind) * inverse;
+            shift += centre[c] * u;
+            x[c] = u - centre[c];
+        }
+        if (signs) {
+            mix(x, signs, m);
+            if (m < d) mix(x + d - m, signs + d - m, m);
+        }
+        for (c = 0; c < d; c++) largest = fabs(x[c]) > largest ? fabs(x[c]) : largest;
+        float scale = KIND == 32 ? 1 : up(fmax(largest / most, 0x1p-44));
+        double per_unit = 1 / (double)scale, finer_scale = (double)scale / FINER;
+        element *q = (element *)(s->cheap + i * s->groups);
+        int8_t *finer = KIND == 8 ? (int8_t *)(s->finer + i * s->groups) : NULL;
+        for (c = 0; c < d; c++) {
+            /* A float so small that a product may be denormal, which is slow, is zero, and part of the error. */
+            double near = KIND != 32 ? nearest(x[c] * per_unit, most) : fabs(x[c]) < 0x1p-60 ? 0 : (double)(float)x[c];
+            q[c] = (element)near;
+            sum += near;
+            double off = x[c] - near * (double)scale;
+            length += x[c] * x[c];
+            rest += off * off;
+            if (KIND == 8) {
+                double more = nearest(off * (per_unit * FINER), 127);
+                finer[c] = (int8_t)more;
+                off -= more * finer_scale;
+                finer_rest += off * off;
+            }
+        }
+        length = sqrt(length) * (1 + 0x1p-30) + slop;
+        rest = sqrt(rest) * (1 + 0x1p-30) + slop;
+        s->length[i] = up(length + rest);
+        s->error[i] = up(rest + growth * (length + rest));
+        s->finer_error[i] = KIND == 8 ? up(sqrt(finer_rest) * (1 + 0x1p-30) + slop) : s->error[i];
+        s->middle[i] = shift - squared;
+        s->shift[i] = up(s->middle[i] + slop);
+        s->scale[i] = scale;
+        s->first[i] = KIND == 8 ? (int32_t)(-128 * sum) : 0;
+        const int32_t *groups = s->cheap + i * s->groups;
+        int32_t *panel = s->panels + i / COLUMNS * s->groups * COLUMNS + i % COLUMNS;
+        /* The instruction wants unsigned numbers on one side: q + 128, corrected by `first`. */
+        for (int64_t g = 0; g < s->groups; g++) panel[g * COLUMNS] = KIND == 8 ? groups[g] ^ UNSIGNED : groups[g];
+    }
+    free(x);
+    return 0;
+}
+
+EXPORT int64_t pack_rows(void) { return ROWS; }
+EXPORT int64_t panel_columns(void) { return COLUMNS; }
+
+/* ---------------------------------------------------------------- products, and who reaches the limits */
+
+/* What the products of ROWS rows with one panel are compared with. */
+typedef struct {
+    const float *scale, *error, *length, *shift, *limit; /* of ROWS rows */
+    const int32_t *first;
+} row_part;
+
+typedef struct {
+    const float *scale, *error, *length, *shift, *limit; /* of COLUMNS columns */
+} column_part;
+
+/* Compilers keep sums in registers that have names, but not the elements of an array: hence these lists. */
+#if defined(__AVX512F__)
+#define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define EACH_VECTOR(X, r) X(r, 0) X(r, 1) X(r, 2)
+#else
+#define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5)
+#define EACH_VECTOR(X, r) X(r, 0) X(r, 1)
+#endif
+
+#if KIND == 32
+typedef float lane;
+#define BEGIN_LOOK vf_set1(0)
+#define BEGIN(r) vf_set1(0)
+#define READ(panel, v) vf_load((const float *)(panel) + v * LANES)
+#define SPREAD(g, r) vf_set1(((const float *)line_##r)[g])
+#define PRODUCT(sum, v) (sum)
+#else
+typedef int32_t lane;
+#define BEGIN_LOOK vi_set1(0)
+#define BEGIN(r) vi_set1(row.first[r])
+#define READ(panel, v) vi_load((panel) + v * LANES)
+#define SPREAD(g, r) vi_set1(line_##r[g])
+#define PRODUCT(sum, v) vf_mul(vf_of_int(sum), vf_load(column.scale + v * LANES))
+#endif
+
+/* Set bit c of reached[r] where s_r s_c P + r_r X_c + X_r r_c + b_c >= min(limit_r, limit_c - b_r). */
+static inline uint64_t compare(const int32_t *lines, const int32_t *panel, int64_t groups, row_part row,
+                               column_part column, uint64_t *reached) {
+#define DECLARE(r, v) sum_t sum_##r##_##v = BEGIN(r);
+#define DECLARE_ROW(r)                             \
+    const int32_t *line_##r = lines + r * groups;  \
+    EACH_VECTOR(DECLARE, r)
+    EACH_ROW(DECLARE_ROW)
+    for (int64_t g = 0; g < groups; g++, panel += COLUMNS) {
+#define LOAD(r, v) sum_t part_##v = READ(panel, v);
+#define ADD(r, v) sum_##r##_##v = accumulate(sum_##r##_##v, part_##v, one_##r);
+#define ADD_ROW(r)                 \
+    sum_t one_##r = SPREAD(g, r);  \
+    EACH_VECTOR(ADD, r)
+        EACH_VECTOR(LOAD, 0)
+        EACH_ROW(ADD_ROW)
+    }
+    uint64_t any = 0;
+#define REACH(r, v)                                                                                  \
+    {                                                                                                \
+        vf most = vf_load(column.shift + v * LANES);                                                 \
+        most = vf_fma(vf_set1(row.length[r]), vf_load(column.error + v * LANES), most);              \
+        most = vf_fma(vf_set1(row.error[r]), vf_load(column.length + v * LANES), most);              \
+        most = vf_fma(vf_set1(row.scale[r]), PRODUCT(sum_##r##_##v, v), most);                       \
+        vf other = vf_sub(vf_load(column.limit + v * LANES), vf_set1(row.shift[r]));                 \
+        bits |= vf_reaches(most, vf_min(vf_set1(row.limit[r]), other)) << (v * LANES);               \
+    }
+#define REACH_ROW(r)             \
+    {                            \
+        uint64_t bits = 0;       \
+        EACH_VECTOR(REACH, r)    \
+        reached[r] = bits;       \
+        any |= bits;             \
+    }
+    EACH_ROW(REACH_ROW)
+    return any;
+}
+
+/* Copies of a side's numbers, padded, and what its rows' products are compared with. */
+typedef struct {
+    float *scale, *error, *length, *shift;
+    float *higher;        /* shift as a column has it: with what the arithmetic may be wrong by */
+    float *limit, *other; /* as a row and as a column */
+    int32_t *first;
+    void *memory;
+} numbers;
+
+static int copy_numbers(numbers *out, const side *s, double more) {
+    int64_t n = s->n, padded = n + ROWS + COLUMNS;
+    float *at = out->memory = calloc(8 * padded, sizeof(float));
+    if (!at) return 1;
+    float **fields[] = {&out->scale, &out->error, &out->length, &out->shift, &out->higher, &out->limit, &out->other};
+    for (int f = 0; f < 7; f++, at += padded) *fields[f] = at;
+    out->first = (int32_t *)at;
+    memcpy(out->scale, s->scale, n * sizeof(float));
+    memcpy(out->error, s->error, n * sizeof(float));
+    memcpy(out->length, s->length, n * sizeof(float));
+    memcpy(out->shift, s->shift, n * sizeof(float));
+    memcpy(out->first, s->first, n * sizeof(int32_t));
+    for (int64_t i = 0; i < n; i++) out->higher[i] = up((double)s->shift[i] + more);
+    for (int64_t i = 0; i < padded; i++) out->limit[i] = out->other[i] = INFINITY;
+    return 0;
+}
+
+static double largest_of(const float *x, int64_t n) {
+    double found = 0;
+    for (int64_t i = 0; i < n; i++) found = fmax(found, fabs(x[i]));
+    return found;
+}
+
+/* What the float32 arithmetic of `compare` may be wrong by. */
+static double slack(const side *l, const side *r) {
+    double length = largest_of(l->length, l->n) * largest_of(r->length, r->n);
+    double shift = largest_of(l->shift, l->n) + largest_of(r->shift, r->n);
+    return 0x1p-21 * (4 * length + shift) + 0x1p-80;
+}
+
+/* Rows whose cheap products stay in the second-level cache while the panels pass by. */
+static int64_t chunk_rows(const side *s) {
+    int64_t rows = (256 << 10) / (4 * s->groups) / ROWS * ROWS;
+    return rows < 4 * ROWS ? 4 * ROWS : rows;
+}
+
+static inline uint64_t low_bits(int64_t n) { return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1; }
+
+/* Take from reached[r] what is no pair: beyond the last row or column, a row and itself, and if asked all before it. */
+static inline uint64_t only_pairs(uint64_t *reached, const side *l, const side *r, int64_t i, int64_t j, int same,
+                                  int upper) {
+    uint64_t any = 0;
+    for (int at = 0; at < ROWS; at++) {
+        if (r->n - j < COLUMNS) reached[at] &= low_bits(r->n - j);
+        if (i + at >= l->n) reached[at] = 0;
+        int64_t own = l->start + i + at - (r->start + j);
+        if (same && own >= 0 && own < COLUMNS) reached[at] &= ~((uint64_t)1 << own);
+        if (upper && own >= 0) reached[at] &= own + 1 >= COLUMNS ? 0 : ~low_bits(own + 1);
+        any |= reached[at];
+    }
+    return any;
+}
+
+/* ---------------------------------------------------------------- the best of each row */
+
+static inline uint64_t key_of(float score, int64_t index) {
+    uint32_t bits;
+    memcpy(&bits, &score, 4);
+    uint32_t falling = bits >> 31 ? bits : ~bits & 0x7fffffffu;
+    return (uint64_t)falling << 32 | (uint32_t)index;
+}
+
+static inline float key_score(uint64_t key) {
+    uint32_t falling = (uint32_t)(key >> 32), bits = falling >> 31 ? falling : ~falling & 0x7fffffffu;
+    float found;
+    memcpy(&found, &bits, 4);
+    return found;
+}
+
+static inline int offer(best *b, int64_t i, uint64_t key) {
+    uint64_t *keys = b->keys + i * b->k;
+    if (key >= keys[b->k - 1] || b->floors[i] == INFINITY) return 0;
+    int64_t low = 0, high = b->k - 1;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (keys[middle] < key)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    memmove(keys + low + 1, keys + low, (b->k - 1 - low) * sizeof *keys);
+    keys[low] = key;
+    return 1;
+}
+
+/* A second, closer look at one pair, in float64: y_i . y_j within *off. */
+static inline double look(const side *l, int64_t i, const side *r, int64_t j, double *off) {
+    const int32_t *a = l->cheap + i * l->groups, *b = r->cheap + j * r->groups;
+    double length_i = l->length[i], length_j = r->length[j], error_i = l->finer_error[i], error_j = r->finer_error[j];
+    int64_t g = 0;
+#if KIND == 8
+    const int32_t *more_a = l->finer + i * l->groups, *more_b = r->finer + j * r->groups;
+    vi flip = vi_set1(UNSIGNED), whole = vi_set1(0), between = whole, too = whole;
+#define LOOK(read)                                                                \
+    {                                                                             \
+        vi q_a = read(a + g), q_b = read(b + g);                                  \
+        whole = accumulate(whole, _mm512_xor_si512(q_b, flip), q_a);              \
+        between = accumulate(between, _mm512_xor_si512(read(more_b + g), flip), q_a); \
+        too = accumulate(too, _mm512_xor_si512(read(more_a + g), flip), q_b);     \
+    }
+#define READ_SOME(at) _mm512_maskz_loadu_epi32(there, at)
+    for (; g + LANES <= l->groups; g += LANES) LOOK(vi_load)
+    if (g < l->groups) {
+        __mmask16 there = (__mmask16)((1u << (l->groups - g)) - 1);
+        LOOK(READ_SOME)
+    }
+    int64_t first = l->first[i], both = first + r->first[j];
+    double found = (double)l->scale[i] * r->scale[j] *
+                   ((double)(_mm512_reduce_add_epi32(whole) + first) +
+                    (double)(_mm512_reduce_add_epi32(vi_add(between, too)) + both) * (1.0 / FINER));
+    *off = ((double)l->error[i] + error_i) * ((double)r->error[j] + error_j) + (length_i + error_i) * error_j +
+           error_i * length_j;
+#else
+    sum_t sum = BEGIN_LOOK;
+    for (; g + LANES <= l->groups; g += LANES) sum = accumulate(sum, READ(b + g, 0), READ(a + g, 0));
+    element rest_a[64] = {0}, rest_b[64] = {0};
+    memcpy(rest_a, a + g, (l->groups - g) * 4);
+    memcpy(rest_b, b + g, (l->groups - g) * 4);
+    sum = accumulate(sum, READ((const int32_t *)rest_b, 0), READ((const int32_t *)rest_a, 0));
+    double found = 0;
+    for (int at = 0; at < LANES; at++) found += ((const lane *)&sum)[at];
+    found *= (double)l->scale[i] * r->scale[j];
+    *off = error_i * length_j + length_i * error_j;
+#endif
+    return found;
+}
+
+/* Who may be among a row's best, not scored yet. */
+typedef struct {
+    float most; /* the score is at most that */
+    uint32_t index;
+} candidate;
+
+/* What is asked of each pair of a row: small, for it is read at random. */
+typedef struct {
+    float last;     /* the k-th best score so far, or the floor; whoever has less does not enter */
+    uint32_t index; /* of the k-th best; the largest where a floor is higher */
+    float near;     /* a score that k rows reach, among them some that wait */
+    int32_t count;  /* of those that wait */
+} state;
+
+/* The rows of one side while they are searched. */
+typedef struct {
+    const side *s;
+    best *b; /* NULL: they are not served */
+    numbers numbers;
+    state *states;
+    float *near;         /* near[n, k], falling */
+    candidate *waiting;  /* waiting[n, room] */
+    int64_t room;
+    void *memory;
+} searched;
+
+/* Pairs that passed the filter. They are looked at together: the processor then works on several at a time. */
+#define HITS 256
+typedef struct {
+    uint32_t i, j;
+    float low, high;
+} hit;
+
+typedef struct {
+    searched *rows, *columns; /* one and the same where a tile is compared with itself */
+    double squared;           /* c.c */
+    int same, diagonal;
+    int64_t scored;
+    int64_t count; /* of hits */
+    hit hits[HITS + ROWS * COLUMNS];
+} search;
+
+/* Take what is known of row i from its keys and its floor; nobody waits. */
+static void begin_row(searched *p, int64_t i) {
+    const uint64_t *keys = p->b->keys + i * p->b->k;
+    float *near = p->near + i * p->b->k, floor = p->b->floors[i];
+    for (int64_t at = 0; at < p->b->k; at++) near[at] = keys[at] == NOBODY ? -INFINITY : key_score(keys[at]);
+    float last = near[p->b->k - 1];
+    int known = last > -INFINITY && last >= floor;
+    p->states[i] = (state){known ? last : floor, known ? (uint32_t)keys[p->b->k - 1] : UINT32_MAX, last, 0};
+}
+
+static int begin_search(searched *p, const side *s, best *b, double more) {
+    memset(p, 0, sizeof *p);
+    p->s = s, p->b = b;
+    if (copy_numbers(&p->numbers, s, more)) return 1;
+    if (!b) return 0;
+    p->room = 4 * b->k < 16 ? 16 : 4 * b->k > 64 ? 64 : 4 * b->k;
+    p->memory = malloc(s->n * (b->k * sizeof *p->near + p->room * sizeof *p->waiting + sizeof *p->states));
+    if (!p->memory) return 1;
+    p->waiting = p->memory;
+    p->states = (state *)(p->waiting + s->n * p->room);
+    p->near = (float *)(p->states + s->n);
+    for (int64_t i = 0; i < s->n; i++) begin_row(p, i);
+    return 0;
+}
+
+static void end_search(searched *p) {
+    free(p->numbers.memory);
+    free(p->memory);
+}
+
+/* The least score in float64 that may be rounded to one with which an index of at least `from` enters.
+ *
+ * Whoever comes later and only ties with the last of the k does not enter, and no score is above 1. */
+static inline double least(const state *now, int64_t from) {
+    float least = now->last > now->near ? now->last : now->near;
+    if (least == INFINITY || least == -INFINITY) return least;
+    if (least > now->last || (int64_t)now->index >= from) return ((double)least + next_down(least)) / 2;
+    return least >= 1 ? INFINITY : ((double)least + next_up(least)) / 2;
+}
+
+static inline void limit_row(search *f, int64_t i, int64_t from) {
+    numbers *n = &f->rows->numbers;
+    n->limit[i] = down(least(f->rows->states + i, from) - f->squared - n->shift[i]);
+}
+
+static inline void limit_column(search *f, int64_t j, int64_t from) {
+    if (f->columns->b) f->columns->numbers.other[j] = down(least(f->columns->states + j, from) - f->squared);
+}
+
+/* Score those of row i that may still enter, and forget them all. */
+static void score_waiting(search *f, searched *p, const side *others, int64_t i) {
+    const candidate *waiting = p->waiting + i * p->room;
+    for (int32_t at = 0; at < p->states[i].count; at++) {
+        if (waiting[at].most < p->states[i].near) continue;
+        if (at + 1 < p->states[i].count) {
+            const char *row = others->rows + waiting[at + 1].index * others->stride;
+            for (int64_t c = 0; c < others->d * others->kind; c += 64) __builtin_prefetch(row + c);
+        }
+        f->scored++;
+        offer(p->b, i, key_of(score(p->s, i, others, waiting[at].index), others->start + waiting[at].index));
+    }
+    begin_row(p, i);
+}
+
+/* Note that the score of row i with `index` of the others is from low to high; return whether its limit may rise. */
+static inline int wait(search *f, searched *p, const side *others, int64_t i, int64_t index, float low, float high) {
+    state *now = p->states + i;
+    if (high < now->last || high < now->near) return 0;
+    candidate *waiting = p->waiting + i * p->room;
+    waiting[now->count++] = (candidate){high, (uint32_t)index};
+    int rises = low > now->near;
+    if (rises) {
+        float *near = p->near + i * p->b->k;
+        int64_t at = p->b->k - 1;
+        for (; at > 0 && near[at - 1] < low; at--) near[at] = near[at - 1];
+        near[at] = low;
+        now->near = near[p->b->k - 1];
+    }
+    if (now->count < p->room) return rises;
+    int32_t kept = 0;
+    for (int32_t old = 0; old < p->room; old++) {
+        candidate one = waiting[old];
+        waiting[kept] = one;
+        kept += one.most >= now->near;
+    }
+    now->count = kept;
+    if (2 * kept > p->room) score_waiting(f, p, others, i);
+    return 1;
+}
+
+/* Look at the hits. Those to come have rows from next_row and columns from next_column on, or were looked at. */
+static void take_hits(search *f, int64_t next_row, int64_t next_column) {
+    const side *l = f->rows->s, *r = f->columns->s;
+    for (int64_t at = 0; at < f->count; at++) {
+        hit *h = f->hits + at;
+        double off, middle = look(l, h->i, r, h->j, &off) + l->middle[h->i] + r->middle[h->j] + f->squared;
+        off += l->slop + r->slop;
+        h->low = down(middle - off), h->high = up(middle + off);
+    }
+    for (int64_t at = 0; at < f->count; at++) {
+        hit *h = f->hits + at;
+        /* Where a tile is compared with itself, a row's limit changes on both sides. */
+        if (wait(f, f->rows, r, h->i, h->j, h->low, h->high)) {
+            limit_row(f, h->i, next_column);
+            if (f->diagonal) limit_column(f, h->i, next_column);
+        }
+        if (f->columns->b && wait(f, f->columns, l, h->j, h->i, h->low, h->high)) {
+            limit_column(f, h->j, next_row);
+            if (f->diagonal) limit_row(f, h->j, next_row);
+        }
+    }
+    f->count = 0;
+}
+
+static void search_panel(search *f, int64_t i0, int64_t i1, int64_t j) {
+    const side *l = f->rows->s, *r = f->columns->s;
+    const numbers *a = &f->rows->numbers, *b = &f->columns->numbers;
+    int64_t next_column = r->start + j + COLUMNS, i = i0;
+    for (int64_t c = j; c < j + COLUMNS && c < r->n; c++) limit_column(f, c, l->start + i0);
+    column_part column = {b->scale + j, b->error + j, b->length + j, b->higher + j, b->other + j};
+    const int32_t *panel = r->panels + j * r->groups;
+    for (; i < i1; i += ROWS) {
+        if (f->diagonal && i >= j + COLUMNS) break;
+        uint64_t reached[ROWS];
+        row_part row = {a->scale + i, a->error + i, a->length + i, a->shift + i, a->limit + i, a->first + i};
+        if (!compare(l->cheap + i * l->groups, panel, l->groups, row, column, reached)) continue;
+        if (!only_pairs(reached, l, r, i, j, f->same, f->diagonal)) continue;
+        for (int at = 0; at < ROWS; at++)
+            for (uint64_t bits = reached[at]; bits; bits &= bits - 1) {
+                f->hits[f->count].i = (uint32_t)(i + at);
+                f->hits[f->count++].j = (uint32_t)(j + __builtin_ctzll(bits));
+            }
+        if (f->count >= HITS) take_hits(f, l->start + i + ROWS, next_column);
+    }
+    take_hits(f, l->start + i, next_column);
+}
+
+/* See Engine.topk; `diagonal`: both sides, and both bests, are the same. Return the pairs scored, -1 without memory. */
+EXPORT int64_t topk(const side *l, const side *r, best *bl, best *br, double squared, int same, int diagonal) {
+    searched rows, columns;
+    double more = slack(l, r);
+    int failed = begin_search(&rows, l, bl, more);
+    if (!diagonal) failed |= begin_search(&columns, r, br, more);
+    search f;
+    f.rows = &rows, f.columns = diagonal ? &rows : &columns, f.squared = squared, f.same = same;
+    f.diagonal = diagonal, f.scored = f.count = 0;
+    int64_t step = chunk_rows(l);
+    for (int64_t i0 = 0; i0 < l->n && !failed; i0 += step) {
+        int64_t i1 = i0 + step < l->n ? i0 + step : l->n;
+        int64_t first = diagonal ? i0 / COLUMNS * COLUMNS : 0;
+        for (int64_t i = i0; i < i1; i++) limit_row(&f, i, r->start + first);
+        for (int64_t j = first; j < r->n; j += COLUMNS) search_panel(&f, i0, i1, j);
+    }
+    for (int64_t i = 0; i < l->n && !failed; i++) score_waiting(&f, &rows, r, i);
+    for (int64_t j = 0; br && !diagonal && j < r->n && !failed; j++) score_waiting(&f, &columns, l, j);
+    end_search(&rows);
+    if (!diagonal) end_search(&columns);
+    return failed ? -1 : f.scored;
+}
+
+/* ---------------------------------------------------------------- pairs above a threshold */
+
+typedef struct {
+    int64_t count, room;
+    uint32_t *i, *j; /* rows of the two tiles */
+    float *scores;
+} found_pairs;
+
+static int keep(found_pairs *p, int64_t i, int64_t j, float score) {
+    if (p->count == p->room) {
+        int64_t room = p->room ? 2 * p->room : 4096;
+        uint32_t *more_i = realloc(p->i, room * sizeof *p->i);
+        if (more_i) p->i = more_i;
+        uint32_t *more_j = realloc(p->j, room * sizeof *p->j);
+        if (more_j) p->j = more_j;
+        float *more_scores = realloc(p->scores, room * sizeof *p->scores);
+        if (more_scores) p->scores = more_scores;
+        if (!more_i || !more_j || !more_scores) return 1;
+        p->room = room;
+    }
+    p->i[p->count] = (uint32_t)i, p->j[p->count] = (uint32_t)j, p->scores[p->count++] = score;
+    return 0;
+}
+
+EXPORT void free_pairs(found_pairs *p) {
+    free(p->i);
+    free(p->j);
+    free(p->scores);
+    memset(p, 0, sizeof *p);
+}
+
+static int pairs_of_panel(found_pairs *p, const side *l, const side *r, numbers *rows, numbers *columns, int64_t i0,
+                          int64_t i1, int64_t j, float threshold, int same) {
+    column_part column = {columns->scale + j, columns->error + j, columns->length + j, columns->higher + j,
+                          columns->other + j};
+    for (int64_t i = i0; i < i1; i += ROWS) {
+        if (same && l->start + i >= r->start + j + COLUMNS) break;
+        uint64_t reached[ROWS];
+        row_part row = {rows->scale + i, rows->error + i, rows->length + i, rows->shift + i, rows->limit + i,
+                        rows->first + i};
+        if (!compare(l->cheap + i * l->groups, r->panels + j * r->groups, l->groups, row, column, reached)) continue;
+        if (!only_pairs(reached, l, r, i, j, same, same)) continue;
+        for (int at = 0; at < ROWS; at++)
+            for (uint64_t bits = reached[at]; bits; bits &= bits - 1) {
+                int64_t c = j + __builtin_ctzll(bits);
+                float found = score(l, i + at, r, c);
+                if (found >= threshold && keep(p, i + at, c, found)) return 1;
+            }
+    }
+    return 0;
+}
+
+/* See Engine.pairs; each row's pairs come in rising order. 0, or 1 without memory. Call free_pairs after either. */
+EXPORT int pairs(const side *l, const side *r, double squared, float threshold, int same, found_pairs *p) {
+    numbers rows, columns;
+    memset(p, 0, sizeof *p);
+    if (copy_numbers(&rows, l, 0)) return 1;
+    if (copy_numbers(&columns, r, slack(l, r))) {
+        free(rows.memory);
+        return 1;
+    }
+    double limit = ((double)threshold + nextafterf(threshold, -INFINITY)) / 2 - squared;
+    for (int64_t i = 0; i < l->n; i++) rows.limit[i] = down(limit - rows.shift[i]);
+    int64_t step = chunk_rows(l);
+    int failed = 0;
+    for (int64_t i0 = 0; i0 < l->n && !failed; i0 += step) {
+        int64_t i1 = i0 + step < l->n ? i0 + step : l->n;
+        for (int64_t j = 0; j < r->n && !failed; j += COLUMNS)
+            failed = pairs_of_panel(p, l, r, &rows, &columns, i0, i1, j, threshold, same);
+    }
+    free(rows.memory);
+    free(columns.memory);
+    return failed;
+}

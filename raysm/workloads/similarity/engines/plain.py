@@ -1,0 +1,212 @@
+"""The engine that needs nothing but NumPy: float32 products by its BLAS. It is always there."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, Side
+from raysm.workloads.similarity.keys import NOBODY, decode, encode
+from raysm.workloads.similarity.products import CROWDED, Tile, below, exact_scores, float32_bound, normalised
+from raysm.workloads.similarity.score import pair_scores
+
+__all__ = ["PlainEngine"]
+
+PRODUCT_ENTRIES = 1 << 22
+"""Largest product of one go."""
+
+WIDE_ENTRIES = 1 << 20
+"""Largest product in float64."""
+
+WIDE_BYTES = 32 << 20
+"""Largest copy of rows in float64."""
+
+
+class PlainEngine:
+    """float32 products of whole tiles, decided by ``products.float32_bound``; what is crowded, in float64."""
+
+    name = "float32 NumPy"
+
+    def __init__(self, why: str = "") -> None:
+        """Say in the name why there is no faster engine, where a reason is given."""
+        if why:
+            self.name = f"{self.name} ({why})"
+
+    def side(self, tile: Tile, frame: Frame) -> Side:
+        """Divide the rows by their norms, as float32."""
+        unit = normalised(tile)
+        return Side(tile=tile, prepared=(unit, frame.whole), nbytes=unit.nbytes)
+
+    def topk(self, left: Side, right: Side, best_left: Best, best_right: Best | None, *, same: bool) -> None:
+        """See ``Engine.topk``."""
+        other = None if best_right is best_left else best_right
+        step = max(1, PRODUCT_ENTRIES // len(left))
+        near = np.empty((len(left), min(step, len(right))), dtype=np.float32)
+        bound = float32_bound(left.tile.rows.shape[1])
+        for start in range(0, len(right), step):
+            part = right.tile.part(start, start + step)
+            product = near[:, : len(part)]
+            np.matmul(left.prepared[0], right.prepared[0][start : start + step].T, out=product)
+            if same:
+                _leave_out_self(product, left.tile, part)
+            _serve(best_left.keys, best_left.floors, product, left.tile, part, bound, left.prepared[1], same)
+            if other is not None:
+                keys, floors = other.keys[start : start + step], other.floors[start : start + step]
+                _serve(keys, floors, product.T, part, left.tile, bound, left.prepared[1], same)
+
+    def pairs(self, left: Side, right: Side, threshold: np.float32, *, same: bool) -> Pairs:
+        """See ``Engine.pairs``."""
+        lower = below(np.array([threshold]), float32_bound(left.tile.rows.shape[1]))[0]
+        step = max(1, PRODUCT_ENTRIES // len(right))
+        found = [
+            _pairs(left, right, slice(start, start + step), lower, threshold, same)
+            for start in range(0, len(left), step)
+        ]
+        counts, neighbors, similarities = (np.concatenate(columns) for columns in zip(*found, strict=True))
+        offsets = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        return Pairs(offsets=offsets, neighbors=neighbors, similarities=similarities)
+
+    def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
+        """See ``Engine.scores``."""
+        _exact(left, right, left.rows.dtype.kind in "iub", out)
+
+
+def _wide_parts(left: Tile, right: Tile) -> Iterator[tuple[int, Tile, int, Tile]]:
+    """Cut two tiles into pairs of tiles whose product in float64, and whose rows in float64, are small enough."""
+    step = max(1, min(math.isqrt(WIDE_ENTRIES), WIDE_BYTES // (8 * left.rows.shape[1])))
+    for i in range(0, len(left), step):
+        for j in range(0, len(right), step):
+            yield i, left.part(i, i + step), j, right.part(j, j + step)
+
+
+def _exact(left: Tile, right: Tile, whole: bool, out: NDArray[Any]) -> None:
+    for i, above, j, beside in _wide_parts(left, right):
+        out[i : i + len(above), j : j + len(beside)] = exact_scores(above, beside, whole=whole)
+
+
+def _leave_out_self(scores: NDArray[np.float32], left: Tile, right: Tile) -> None:
+    first, last = max(left.start, right.start), min(left.start + len(left), right.start + len(right))
+    if first < last:
+        rows = np.arange(first, last)
+        scores[rows - left.start, rows - right.start] = -np.inf
+
+
+def _serve(
+    best: NDArray[np.uint64],
+    floors: NDArray[np.float32],
+    near: NDArray[np.float32],
+    left: Tile,
+    right: Tile,
+    bound: float,
+    whole: bool,
+    same: bool,
+) -> None:
+    """Merge whoever of ``right`` may be among the best of ``left``, whose products are ``near``, into ``best``."""
+    lower = _lower_bounds(near, best, floors, bound)
+    chosen = near > lower[:, None]
+    count = int(np.count_nonzero(chosen))
+    if count > CROWDED * chosen.size:
+        _merge_all(best, floors, left, right, whole, same)
+    elif count:
+        _merge_pairs(best, left, right, np.flatnonzero(chosen))
+
+
+def _lower_bounds(
+    near: NDArray[np.float32], best: NDArray[np.uint64], floors: NDArray[np.float32], bound: float
+) -> NDArray[np.float32]:
+    """Return, for each row, a number that the product of every column that may enter exceeds.
+
+    A row with k answers, or with a floor, admits only who reaches that score: its product exceeds the score less the
+    bound. Before, the tile itself helps: k of its scores are at least its k-th best product less the bound, so the
+    k-th best score is too, and whoever reaches that has a product of at least the k-th best less two bounds.
+    """
+    k, columns = best.shape[1], near.shape[1]
+    lower = below(np.maximum(decode(best[:, -1])[0], floors), bound)
+    open_rows = np.flatnonzero((best[:, -1] == NOBODY) & (floors < np.inf))
+    if len(open_rows) and columns >= k:
+        step = max(1, WIDE_ENTRIES // columns)
+        for start in range(0, len(open_rows), step):
+            rows = open_rows[start : start + step]
+            kth = np.partition(near[rows], columns - k, axis=1)[:, columns - k]
+            lower[rows] = np.maximum(lower[rows], below(kth, 2 * bound))
+    lower[floors == np.inf] = np.inf
+    return lower
+
+
+def _scores_at(left: Tile, right: Tile, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float32]:
+    scores = np.empty(len(i), dtype=np.float32)
+    step = max(1, WIDE_ENTRIES // left.rows.shape[1])
+    for start in range(0, len(i), step):
+        rows, columns = i[start : start + step], j[start : start + step]
+        scores[start : start + step] = pair_scores(
+            left.rows[rows], right.rows[columns], left.norms[rows], right.norms[columns]
+        )
+    return scores
+
+
+def _merge_pairs(best: NDArray[np.uint64], left: Tile, right: Tile, positions: NDArray[np.int64]) -> None:
+    """Score the pairs at flat positions of the tile by the definition, and merge them into the rows' best."""
+    i, j = np.divmod(positions, len(right))
+    keys = encode(_scores_at(left, right, i, j), j + right.start)
+    k = best.shape[1]
+    rows, counts = np.unique(i, return_counts=True)
+    everyone = np.concatenate([keys, best[rows].ravel()])
+    order = np.lexsort((everyone, np.concatenate([i, np.repeat(rows, k)])))
+    # Each row's keys now lie together, sorted: its old k and its new ones.
+    starts = np.cumsum(counts + k) - (counts + k)
+    best[rows] = everyone[order[starts[:, None] + np.arange(k)]]
+
+
+def _merge_all(
+    best: NDArray[np.uint64], floors: NDArray[np.float32], left: Tile, right: Tile, whole: bool, same: bool
+) -> None:
+    """Score every pair of the tile from float64 products, and merge them into the rows' best."""
+    k = best.shape[1]
+    for i, above, _, beside in _wide_parts(left, right):
+        scores = exact_scores(above, beside, whole=whole)
+        columns = np.arange(beside.start, beside.start + len(beside))
+        keys = encode(scores, np.broadcast_to(columns, scores.shape))
+        first, last = max(above.start, beside.start), min(above.start + len(above), beside.start + len(beside))
+        if same and first < last:
+            rows = np.arange(first, last)
+            keys[rows - above.start, rows - beside.start] = NOBODY
+        mine = slice(i, i + len(above))
+        better = (keys.min(axis=1) < best[mine, -1]) & (floors[mine] < np.inf)
+        if not better.any():
+            continue
+        everyone = np.concatenate([best[mine][better], keys[better]], axis=1)
+        everyone.partition(k - 1, axis=1)
+        kept = everyone[:, :k]
+        kept.sort(axis=1)
+        best[np.flatnonzero(better) + i] = kept
+
+
+def _pairs(
+    left: Side, right: Side, some: slice, lower: np.float32, threshold: np.float32, same: bool
+) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float32]]:
+    """Return the counts of the rows ``some`` of the left side, and their neighbors and scores."""
+    part = left.tile.part(some.start, some.stop)
+    scores = left.prepared[0][some] @ right.prepared[0].T
+    chosen = scores > lower
+    _upper(chosen, part, right.tile, same)
+    if np.count_nonzero(chosen) > CROWDED * chosen.size:
+        _exact(part, right.tile, left.prepared[1], scores)
+        np.greater_equal(scores, threshold, out=chosen)
+        _upper(chosen, part, right.tile, same)
+        i, j = np.nonzero(chosen)
+        similarities = scores[i, j]
+    else:
+        i, j = np.nonzero(chosen)
+        similarities = _scores_at(part, right.tile, i, j)
+        enough = similarities >= threshold
+        i, j, similarities = i[enough], j[enough], similarities[enough]
+    return np.bincount(i, minlength=len(part)), (j + right.tile.start).astype(np.uint32), similarities
+
+
+def _upper(chosen: NDArray[np.bool_], left: Tile, right: Tile, same: bool) -> None:
+    """Drop what is not row < neighbor."""
+    if same and right.start < left.start + len(left):
+        rows, columns = np.arange(len(left)) + left.start, np.arange(len(right)) + right.start
+        chosen &= rows[:, None] < columns[None, :]

@@ -1,0 +1,132 @@
+"""What an engine is: it compares two tiles of rows, fast, and answers as ``score`` defines.
+
+An engine finds by cheap products who may be among the answers, with a proven bound on their error, and scores those
+by the definition. So every engine gives the same answers, bit for bit.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysm.workloads.similarity.keys import NOBODY, decode
+from raysm.workloads.similarity.products import Tile
+
+__all__ = ["Best", "Engine", "Frame", "Pairs", "Side", "unit_sum"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Frame:
+    """What all tiles of a matrix are seen in; the same for all tasks. It decides the speed, never the answer."""
+
+    centre: NDArray[np.float64]
+    """centre[D]: about the mean of all rows divided by their norms; zeros are allowed."""
+    whole: bool = False
+    """All elements of the matrix are integers."""
+
+    @classmethod
+    def plain(cls, columns: int) -> "Frame":
+        """Return the frame that takes rows of that many columns as they are."""
+        return cls(centre=np.zeros(columns))
+
+
+def unit_sum(tile: Tile) -> NDArray[np.float64]:
+    """Return sum[D] of the tile's rows divided by their norms: of all tiles, over N, they make ``Frame.centre``."""
+    inverse = np.divide(1.0, tile.norms, out=np.zeros(len(tile)), where=tile.norms != 0)
+    total = np.zeros(tile.rows.shape[1])
+    step = max(1, (1 << 20) // len(total))
+    for start in range(0, len(tile), step):
+        total += inverse[start : start + step] @ tile.rows[start : start + step].astype(np.float64)
+    return total
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Side:
+    """A tile, made ready for products once, and used in many. Only the engine that made it can use it."""
+
+    tile: Tile
+    """The rows."""
+    prepared: Any
+    """The engine's own."""
+    nbytes: int
+    """Memory of ``prepared``."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.tile)
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best k found so far of each row of a tile; engines write into it."""
+
+    keys: NDArray[np.uint64]
+    """keys[n, k], each row's best first, padded with ``NOBODY``."""
+    floors: NDArray[np.float32]
+    """floors[n]: scores known from elsewhere that row i's k-th best reaches; whoever has less need not be kept.
+
+    -inf where nothing is known, +inf where nobody is looked for."""
+
+    @classmethod
+    def empty(cls, norms: NDArray[np.float64], k: int, floors: NDArray[np.float32] | None = None) -> "Best":
+        """Return what is known before anything was compared; nobody is looked for where a norm is 0.
+
+        A zero row's neighbors are the lowest indices, whatever the others are: no engine is needed.
+        """
+        found = np.full(len(norms), -np.inf, dtype=np.float32) if floors is None else floors.astype(np.float32)
+        found[norms == 0] = np.inf
+        return cls(np.full((len(norms), k), NOBODY, dtype=np.uint64), found)
+
+    def lowest(self) -> NDArray[np.float32]:
+        """Return scores[n] that each row's k-th best reaches, by what was found here and by ``floors``."""
+        return np.maximum(decode(self.keys[:, -1])[0], self.floors)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pairs:
+    """Pairs of one tile, sorted by row, then by neighbor."""
+
+    offsets: NDArray[np.int64]
+    """offsets[rows + 1]: the pairs of the tile's row i are offsets[i] to offsets[i + 1]."""
+    neighbors: NDArray[np.uint32]
+    """neighbors[n], numbers of rows of the matrix."""
+    similarities: NDArray[np.float32]
+    """similarities[n]."""
+
+
+class Engine(Protocol):
+    """Compares tiles. One thread of one process uses it at a time."""
+
+    @property
+    def name(self) -> str:
+        """What it computes with, as the manifest says it."""
+        ...
+
+    def side(self, tile: Tile, frame: Frame) -> Side:
+        """Make a tile ready; the tile's rows are kept, and read again, by the side."""
+        ...
+
+    def topk(self, left: Side, right: Side, best_left: Best, best_right: Best | None, *, same: bool) -> None:
+        """Compare every row of ``left`` with every row of ``right``, and keep the best of each row.
+
+        Args:
+            left: n rows.
+            right: m rows.
+            best_left: Of the left rows; written.
+            best_right: Of the right rows; written. None: only the left rows are served.
+            same: Both are rows of one matrix: no row is its own neighbor. The two ranges then either have no row in
+                common, or are one and the same with ``best_right is best_left`` (each row is served once) or None, or
+                ``best_right`` is None.
+
+        No pair may be offered to a ``Best`` twice.
+        """
+        ...
+
+    def pairs(self, left: Side, right: Side, threshold: np.float32, *, same: bool) -> Pairs:
+        """Return the pairs with a score of at least ``threshold``; with ``same`` only those with row < neighbor."""
+        ...
+
+    def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
+        """Write the score of every left with every right row into out[n, m], float32, or float16 rounded from it."""
+        ...

@@ -1,0 +1,374 @@
+/* Sparse rows against sparse rows: who may be among the answers, and the scores of those by the definition.
+ *
+ * Rows are CSR with rising columns. Products are summed in float32 over the columns that two rows share, by the
+ * postings of the right rows (for each column, who has it, and how much): one left row after the other, into one float
+ * for each right row. Nothing here depends on how many columns there are, but for one bit and one integer of each.
+ *
+ * A sum that nobody has touched is -0.0, and one that was touched never is: the caller gives no unit element smaller
+ * than 2**-62, so that no product vanishes, and +0.0 is what cancelling products leave.
+ */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PUBLIC __attribute__((visibility("default")))
+#define UNTOUCHED 0x80000000u /* the bits of -0.0f */
+#define NOBODY UINT64_MAX
+#define SCAN_AT 10 /* one in as many sums touched: looking at all of them is then cheaper than listing those */
+#define STRIDE 64
+
+typedef struct {
+    int64_t count, start, columns;
+    const int64_t *begins;  /* [count + 1] */
+    const int32_t *indices; /* rising in each row */
+    const float *unit;      /* divided by the row's norm */
+    const double *data;     /* as given */
+    const double *norms;
+} Rows;
+
+typedef struct {
+    int32_t row;
+    float value;
+} Posting;
+
+typedef struct {
+    const int32_t *first;    /* [columns + 1]: where each column's postings begin */
+    const Posting *postings; /* rows rising in each column */
+} Columns;
+
+typedef struct {
+    int64_t k;
+    uint64_t *keys;
+    const float *floors;
+    float *least; /* whoever's sum does not exceed it cannot enter */
+    double bound;
+} Best;
+
+typedef struct {
+    float *sums, *near, *none;
+    int32_t *touched, *found;
+    uint64_t *bits;
+    int64_t *at;
+    double *products;
+    void *memory;
+} Room;
+
+/* ---- scores by the definition ------------------------------------------------------------------------------ */
+
+/* The sum of products that numpy.sum makes of the dense row of n products from column `low` on: adding zeros changes
+ * nothing, so of its order only that among the others matters. One or two have no order. */
+static double summed(const int64_t *at, const double *products, int64_t count, int64_t low, int64_t n) {
+    if (count == 0) return 0.0;
+    if (count == 1) return products[0];
+    if (count == 2) return products[0] + products[1];
+    int64_t i = 0;
+    if (n <= 128) {
+        double lanes[8] = {0}, sum;
+        int64_t tail = low + n - n % 8;
+        for (; i < count && at[i] < tail; i++) lanes[(at[i] - low) % 8] += products[i];
+        sum = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+        for (; i < count; i++) sum += products[i];
+        return sum;
+    }
+    int64_t half = n / 2;
+    half -= half % 8;
+    while (i < count && at[i] < low + half) i++;
+    return summed(at, products, i, low, half) + summed(at + i, products + i, count - i, low + half, n - half);
+}
+
+static void mark(const Room *room, const Rows *rows, int64_t i) {
+    for (int64_t p = rows->begins[i]; p < rows->begins[i + 1]; p++)
+        room->bits[rows->indices[p] >> 6] |= 1ull << (rows->indices[p] & 63);
+}
+
+static void unmark(const Room *room, const Rows *rows, int64_t i) {
+    for (int64_t p = rows->begins[i]; p < rows->begins[i + 1]; p++) room->bits[rows->indices[p] >> 6] = 0;
+}
+
+static int marked(const Room *room, int32_t column) { return room->bits[column >> 6] >> (column & 63) & 1; }
+
+/* Ask for a row's columns before they are needed: rows that are scored lie anywhere. */
+static void fetch(const Rows *rows, int64_t j) {
+    for (int64_t p = rows->begins[j]; p < rows->begins[j + 1] && p < rows->begins[j] + 64; p += 16)
+        __builtin_prefetch(rows->indices + p);
+}
+
+/* The score of left row i, which is marked, and right row j. */
+static float score(const Room *room, const Rows *left, int64_t i, const Rows *right, int64_t j) {
+    int64_t from = left->begins[i], end = left->begins[i + 1], count = 0;
+    for (int64_t p = right->begins[j]; p < right->begins[j + 1]; p++) {
+        int32_t column = right->indices[p];
+        if (!marked(room, column)) continue;
+        for (int64_t stop = end; from < stop;) {
+            int64_t middle = (from + stop) / 2;
+            if (left->indices[middle] < column)
+                from = middle + 1;
+            else
+                stop = middle;
+        }
+        room->at[count] = column;
+        room->products[count++] = left->data[from++] * right->data[p];
+    }
+    double norms = left->norms[i] * right->norms[j];
+    return norms == 0 ? 0.0f : (float)(summed(room->at, room->products, count, 0, left->columns) / norms) + 0.0f;
+}
+
+/* squares[count]: the dot product of each row with itself, by the definition. */
+PUBLIC int64_t sparse_squares(const Rows *rows, double *squares) {
+    int64_t most = 0;
+    for (int64_t i = 0; i < rows->count; i++)
+        if (rows->begins[i + 1] - rows->begins[i] > most) most = rows->begins[i + 1] - rows->begins[i];
+    int64_t *at = malloc(8 * (size_t)most + 8);
+    double *products = malloc(8 * (size_t)most + 8);
+    if (at && products)
+        for (int64_t i = 0; i < rows->count; i++) {
+            int64_t begin = rows->begins[i], count = rows->begins[i + 1] - begin;
+            for (int64_t p = 0; p < count; p++) {
+                at[p] = rows->indices[begin + p];
+                products[p] = rows->data[begin + p] * rows->data[begin + p];
+            }
+            squares[i] = summed(at, products, count, 0, rows->columns);
+        }
+    int64_t result = at && products ? 0 : -1;
+    free(at);
+    free(products);
+    return result;
+}
+
+/* ---- keys, as keys.py has them ------------------------------------------------------------------------------- */
+
+static uint64_t key_of(float value, int64_t index) {
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    return (uint64_t)(bits >> 31 ? bits : ~bits & 0x7fffffffu) << 32 | (uint64_t)index;
+}
+
+static float score_of(uint64_t key) {
+    uint32_t falling = (uint32_t)(key >> 32), bits = falling >> 31 ? falling : ~falling & 0x7fffffffu;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+static void raise_least(const Best *best, int64_t i) {
+    uint64_t last = best->keys[(i + 1) * best->k - 1];
+    float reached = best->floors[i];
+    if (last != NOBODY && score_of(last) > reached) reached = score_of(last);
+    best->least[i] = isinf(reached) ? reached : nextafterf((float)((double)reached - best->bound), -INFINITY);
+}
+
+static void insert(const Best *best, int64_t i, uint64_t key) {
+    uint64_t *keys = best->keys + i * best->k;
+    int64_t at = best->k - 1;
+    if (key >= keys[at]) return;
+    for (; at > 0 && keys[at - 1] > key; at--) keys[at] = keys[at - 1];
+    keys[at] = key;
+    raise_least(best, i);
+}
+
+/* ---- sums ---------------------------------------------------------------------------------------------------- */
+
+/* Turn rows round: first[columns + 1] and postings[n] of Columns, n elements in all. */
+PUBLIC int64_t sparse_columns(const Rows *rows, int32_t *first, Posting *postings) {
+    int64_t size = rows->begins[rows->count];
+    memset(first, 0, (size_t)(rows->columns + 1) * sizeof *first);
+    for (int64_t p = 0; p < size; p++) first[rows->indices[p]]++;
+    for (int64_t c = 0; c < rows->columns; c++) first[c + 1] += first[c];
+    /* first[c] is the end of column c; filled from the back, it becomes its beginning. */
+    for (int64_t i = rows->count - 1; i >= 0; i--)
+        for (int64_t p = rows->begins[i]; p < rows->begins[i + 1]; p++)
+            postings[--first[rows->indices[p]]] = (Posting){(int32_t)i, rows->unit[p]};
+    first[rows->columns] = (int32_t)size;
+    return 0;
+}
+
+/* Find the touched sums of [0, n) above the smaller of `mine` and least[j]; leave all sums untouched. */
+static int64_t scan(float *restrict sums, const float *restrict least, float mine, int64_t n, int32_t *restrict found,
+                    float *restrict near) {
+    int64_t count = 0;
+    const uint32_t *bits = (const uint32_t *)(const void *)sums;
+    for (int64_t start = 0; start < n; start += STRIDE) {
+        int64_t stop = start + STRIDE < n ? start + STRIDE : n;
+        int any = 0;
+        for (int64_t j = start; j < stop; j++) {
+            float cut = least[j] < mine ? least[j] : mine;
+            any |= (sums[j] > cut) & (bits[j] != UNTOUCHED);
+        }
+        if (any)
+            for (int64_t j = start; j < stop; j++) {
+                float cut = least[j] < mine ? least[j] : mine;
+                if (!(sums[j] > cut) || bits[j] == UNTOUCHED) continue;
+                near[count] = sums[j];
+                found[count++] = (int32_t)j;
+            }
+        for (int64_t j = start; j < stop; j++) sums[j] = -0.0f;
+    }
+    return count;
+}
+
+static int64_t add_and_scan(const Room *room, const Rows *left, int64_t i, const Columns *right, const int32_t *first,
+                            const float *least, float mine, int64_t n) {
+    for (int64_t p = left->begins[i]; p < left->begins[i + 1]; p++) {
+        int32_t column = left->indices[p], stop = right->first[column + 1];
+        float element = left->unit[p];
+        for (int32_t q = first[column]; q < stop; q++) room->sums[right->postings[q].row] += element * right->postings[q].value;
+    }
+    return scan(room->sums, least, mine, n, room->found, room->near);
+}
+
+static int64_t add_and_list(const Room *room, const Rows *left, int64_t i, const Columns *right, const int32_t *first,
+                            const float *least, float mine) {
+    int64_t touched = 0, count = 0;
+    for (int64_t p = left->begins[i]; p < left->begins[i + 1]; p++) {
+        int32_t column = left->indices[p], stop = right->first[column + 1];
+        float element = left->unit[p];
+        for (int32_t q = first[column]; q < stop; q++) {
+            int32_t j = right->postings[q].row;
+            uint32_t before;
+            memcpy(&before, room->sums + j, 4);
+            room->touched[touched] = j; /* kept only if it is new: no branch */
+            touched += before == UNTOUCHED;
+            room->sums[j] += element * right->postings[q].value;
+        }
+    }
+    for (int64_t t = 0; t < touched; t++) {
+        int32_t j = room->touched[t];
+        float sum = room->sums[j], cut = least[j] < mine ? least[j] : mine;
+        room->sums[j] = -0.0f;
+        room->found[count] = j;
+        room->near[count] = sum;
+        count += sum > cut;
+    }
+    return count;
+}
+
+/* Sum left row i against all right rows; return how many may matter: room->found, with their sums in room->near. */
+static int64_t candidates(const Room *room, const Rows *left, int64_t i, const Columns *right, const int32_t *first,
+                          const float *least, float mine, int64_t n) {
+    int64_t hits = 0;
+    for (int64_t p = left->begins[i]; p < left->begins[i + 1]; p++) {
+        int32_t column = left->indices[p], begin = first[column];
+        hits += right->first[column + 1] - begin;
+        __builtin_prefetch(right->postings + begin);
+    }
+    if (hits == 0) return 0;
+    if (hits > n / SCAN_AT) return add_and_scan(room, left, i, right, first, least, mine, n);
+    return add_and_list(room, left, i, right, first, least, mine);
+}
+
+/* Take the memory for the comparison of `left` with n right rows; NULL where there is none. */
+static void *take(Room *room, const Rows *left, int64_t n) {
+    int64_t most = 0, side = (n + STRIDE) & ~(int64_t)(STRIDE - 1), words = left->columns / 64 + 1;
+    for (int64_t i = 0; i < left->count; i++)
+        if (left->begins[i + 1] - left->begins[i] > most) most = left->begins[i + 1] - left->begins[i];
+    char *at = room->memory = malloc((size_t)(5 * 4 * side + 8 * words + 16 * most));
+    if (!at) return NULL;
+    room->at = (int64_t *)(void *)at, at += 8 * most;
+    room->products = (double *)(void *)at, at += 8 * most;
+    room->bits = (uint64_t *)(void *)at, at += 8 * words;
+    room->sums = (float *)(void *)at, at += 4 * side;
+    room->near = (float *)(void *)at, at += 4 * side;
+    room->none = (float *)(void *)at, at += 4 * side;
+    room->touched = (int32_t *)(void *)at, at += 4 * side;
+    room->found = (int32_t *)(void *)at;
+    memset(room->bits, 0, (size_t)(8 * words));
+    for (int64_t j = 0; j < side; j++) room->sums[j] = -0.0f, room->none[j] = INFINITY;
+    return room->memory;
+}
+
+/* ---- what is asked for ----------------------------------------------------------------------------------------- */
+
+/* Offer each row of `left` the rows of `right` with which it shares no column, whose score is 0, the lowest first. */
+static void offer_zeros(const Room *room, const Rows *left, const Rows *right, const Best *best, int same) {
+    for (int64_t i = 0; i < left->count; i++) {
+        const uint64_t *last = best->keys + (i + 1) * best->k - 1;
+        if (best->floors[i] > 0 || key_of(0.0f, right->start) >= *last) continue;
+        mark(room, left, i);
+        for (int64_t j = 0; j < right->count && key_of(0.0f, right->start + j) < *last; j++) {
+            if (same && right->start + j == left->start + i) continue;
+            int64_t p = right->begins[j], end = right->begins[j + 1];
+            while (p < end && !marked(room, right->indices[p])) p++;
+            if (p == end) insert(best, i, key_of(0.0f, right->start + j));
+        }
+        unmark(room, left, i);
+    }
+}
+
+/* The best k of the left rows among the right ones, and, unless `theirs` is NULL, the reverse.
+ *
+ * With `cursor`, a copy of columns->first, both are the same rows: each pair is looked at once, and serves both. */
+PUBLIC int64_t sparse_topk(const Rows *left, const Rows *right, const Columns *columns, const Best *mine,
+                           const Best *theirs, int32_t *cursor, int same) {
+    Room room;
+    if (!take(&room, left, right->count > left->count ? right->count : left->count)) return -1;
+    for (int64_t i = 0; i < left->count; i++) raise_least(mine, i);
+    if (theirs && theirs != mine)
+        for (int64_t j = 0; j < right->count; j++) raise_least(theirs, j);
+    const float *least = theirs ? theirs->least : room.none;
+    for (int64_t i = 0; i < left->count; i++) {
+        /* Rows before this one have moved the cursors of its columns up to this row: step over it. */
+        for (int64_t p = left->begins[i]; cursor && p < left->begins[i + 1]; p++) cursor[left->indices[p]]++;
+        int64_t count = candidates(&room, left, i, columns, cursor ? cursor : columns->first, least, mine->least[i],
+                                   right->count);
+        if (!count) continue;
+        mark(&room, left, i);
+        for (int64_t f = 0; f < count; f++) fetch(right, room.found[f]);
+        for (int64_t f = 0; f < count; f++) {
+            int64_t j = room.found[f];
+            if (same && right->start + j == left->start + i) continue;
+            /* The thresholds have risen since. */
+            if (!(room.near[f] > mine->least[i]) && !(room.near[f] > least[j])) continue;
+            float value = score(&room, left, i, right, j);
+            insert(mine, i, key_of(value, right->start + j));
+            if (theirs) insert(theirs, j, key_of(value, left->start + i));
+        }
+        unmark(&room, left, i);
+    }
+    offer_zeros(&room, left, right, mine, same);
+    if (theirs && theirs != mine) offer_zeros(&room, right, left, theirs, same);
+    free(room.memory);
+    return 0;
+}
+
+/* Pairs of left rows from `begin` on whose score is at least `threshold`; stop before a row that might not fit.
+ *
+ * `capacity` is at least right->count. counts[i] is set for each row that was done, neighbors and similarities follow
+ * each other, in no order within a row. Returns the row after the last that was done, -1 without memory. */
+PUBLIC int64_t sparse_pairs(const Rows *left, const Rows *right, const Columns *columns, int64_t begin, float cut,
+                            float threshold, int64_t capacity, int64_t *counts, uint32_t *neighbors, float *similarities) {
+    Room room;
+    if (!take(&room, left, right->count)) return -1;
+    int64_t i = begin, done = 0;
+    for (; i < left->count && capacity - done >= right->count; i++) {
+        int64_t count = candidates(&room, left, i, columns, columns->first, room.none, cut, right->count);
+        int64_t before = done;
+        if (count) mark(&room, left, i);
+        for (int64_t f = 0; f < count; f++) {
+            similarities[done] = score(&room, left, i, right, room.found[f]);
+            neighbors[done] = (uint32_t)(right->start + room.found[f]);
+            done += similarities[done] >= threshold;
+        }
+        if (count) unmark(&room, left, i);
+        counts[i] = done - before;
+    }
+    free(room.memory);
+    return i;
+}
+
+/* Write all scores of left rows begin to end with the right rows into out[end - begin, right->count]. */
+PUBLIC int64_t sparse_scores(const Rows *left, const Rows *right, const Columns *columns, int64_t begin, int64_t end,
+                             float *out) {
+    Room room;
+    if (!take(&room, left, right->count)) return -1;
+    memset(out, 0, (size_t)((end - begin) * right->count) * sizeof *out);
+    for (int64_t i = begin; i < end; i++, out += right->count) {
+        int64_t count = candidates(&room, left, i, columns, columns->first, room.none, -INFINITY, right->count);
+        if (!count) continue;
+        mark(&room, left, i);
+        for (int64_t f = 0; f < count; f++) out[room.found[f]] = score(&room, left, i, right, room.found[f]);
+        unmark(&room, left, i);
+    }
+    free(room.memory);
+    return 0;
+}

@@ -1,0 +1,358 @@
+"""The engine for sparse rows: it touches only the columns that two rows share.
+
+**Candidates.** y = float32(x / n) with elements of less than 2**-62 made 2**-62, so that no product of two vanishes and
+a touched sum never looks untouched. With u = 2**-24 and m the most elements of any row, ||y - x^|| <= u*(1 + 2**-20) +
+sqrt(m) * 2**-62, and of a row's products with another at most m are not zero. So the argument of ``products`` holds
+with m in the place of D, since adding zeros rounds nothing: 2*u and a little from the elements, g(m, u) * (1 + u)**2
+from the sum in any order, u from the score, together below g(m + 8, u) = ``float32_bound(m)`` (sqrt(m) * 2**-61 is far
+below the 2*u that are left). Pairs that share no column have the score 0 and are never summed: of those, only the
+lowest numbers can be among the best, and only where fewer than k scores are positive.
+
+**Scores.** The definition sums all D products in an order that follows from D. Adding zeros changes nothing, so the
+products of shared columns, added in that order, give the same float64 (``sparse.c``, held against NumPy at load and
+for each D). Self-products, for the norms, likewise.
+
+**Memory** of a side with z elements: 24*z bytes, and 4*D for each segment; of a comparison 20 bytes a row of a segment.
+"""
+
+import ctypes
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysm.errors import InvalidRequest
+from raysm.workloads.similarity.engines.build import AVX2, AVX512, BASELINE, Unavailable, compiled
+from raysm.workloads.similarity.engines.densely import dense_tiles, pairs_densely, scores_densely, topk_densely
+from raysm.workloads.similarity.engines.plain import PlainEngine
+from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, Side
+from raysm.workloads.similarity.products import Tile, below, float32_bound
+from raysm.workloads.similarity.score import EXTREME, Norms, Rows, prepare
+from raysm.workloads.similarity.sparse_rows import SparseRows
+
+__all__ = ["SparseEngine", "sparse_engine", "sparse_norms"]
+
+SEGMENT_ROWS = 12_000
+"""About so many right rows are summed at a time: their sums just fit a core's first-level cache."""
+
+OUTPUT_ENTRIES = 1 << 22
+"""Scores, or pairs, that one call hands back."""
+
+COMPILED = "float32 sparse"
+"""Name of the engine where it is compiled."""
+
+SOURCE = Path(__file__).with_name("sparse.c")
+
+SMALLEST = np.float32(2.0**-62)
+
+LONGEST_CHECKED = 1 << 22
+"""Columns of the longest rows that are made dense to see that both sums agree."""
+
+Array = ctypes.c_void_p
+Integer = ctypes.c_int64
+
+
+Found: TypeAlias = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float32]]
+"""Rows, counted from the side's first, with neighbors and scores; one entry for each pair."""
+
+
+class _Rows(ctypes.Structure):
+    _fields_ = [(name, Integer) for name in ("count", "start", "columns")] + [
+        (name, Array) for name in ("begins", "indices", "unit", "data", "norms")
+    ]
+
+
+class _Columns(ctypes.Structure):
+    _fields_ = [(name, Array) for name in ("first", "postings")]
+
+
+class _Best(ctypes.Structure):
+    _fields_ = [("k", Integer), *((name, Array) for name in ("keys", "floors", "least")), ("bound", ctypes.c_double)]
+
+
+ROWS, COLUMNS, BEST = (ctypes.POINTER(structure) for structure in (_Rows, _Columns, _Best))
+
+FUNCTIONS: dict[str, list[Any]] = {
+    "sparse_columns": [ROWS, Array, Array],
+    "sparse_squares": [ROWS, Array],
+    "sparse_topk": [ROWS, ROWS, COLUMNS, BEST, BEST, Array, ctypes.c_int],
+    "sparse_pairs": [ROWS, ROWS, COLUMNS, Integer, ctypes.c_float, ctypes.c_float, Integer, Array, Array, Array],
+    "sparse_scores": [ROWS, ROWS, COLUMNS, Integer, Integer, Array],
+}
+"""All return an int64 that is negative where there was no memory."""
+
+
+def _checked(result: int, function: Any, _: Any) -> int:
+    if result < 0:
+        raise MemoryError(f"{function.__name__}: no memory")
+    return result
+
+
+@functools.cache
+def _library() -> tuple[Any | None, str]:
+    """Return the compiled ``sparse.c``, or None and why this machine cannot compile it."""
+    why = ""
+    for instructions in (AVX512, AVX2, BASELINE):
+        try:
+            return _declared(compiled(SOURCE, instructions)), ""
+        except Unavailable as error:
+            # The last one is that of the library that asks for least.
+            why = str(error)
+    return None, why
+
+
+def _declared(library: Any) -> Any:
+    for name, arguments in FUNCTIONS.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype, function.errcheck = arguments, Integer, _checked
+    return library
+
+
+def _address(array: NDArray[Any]) -> int:
+    assert array.flags.c_contiguous
+    return int(array.ctypes.data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """Some rows of a side: the arrays live as long as the structures that point to them."""
+
+    start: int
+    """Number of its first row in the side."""
+    rows: _Rows
+    columns: _Columns
+    first: NDArray[np.int32]
+    arrays: tuple[NDArray[Any], ...]
+
+    @property
+    def stop(self) -> int:
+        return self.start + int(self.rows.count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    segments: list[_Segment]
+    most: int
+    """Elements of the fullest row."""
+
+
+class SparseEngine:
+    """Sums over shared columns, in float32; for tiles whose rows are ``SparseRows``.
+
+    On a machine that cannot compile ``sparse.c``, it makes the rows dense, a few at a time, for another engine.
+    """
+
+    def __init__(self, *, compiled: bool = True, segment_rows: int = SEGMENT_ROWS) -> None:
+        """Take the compiled ``sparse.c``, or do without it; sum about ``segment_rows`` right rows at a time."""
+        self._segment_rows = segment_rows
+        library, why = _library() if compiled else (None, "")
+        self._library: Any = library
+        self.name = COMPILED if library is not None else f"{PlainEngine(why).name}, sparse rows made dense"
+
+    def side(self, tile: Tile, frame: Frame) -> Side:
+        """Divide the rows by their norms, and list for each column who has it."""
+        rows = cast(SparseRows, tile.rows)
+        if self._library is None or not _agrees(self._library, rows.columns):
+            return Side(tile=tile, prepared=None, nbytes=0)
+        pieces = max(1, min(-(-len(rows) // self._segment_rows), 8 * len(rows.own().indices) // rows.columns))
+        cuts = np.linspace(0, len(rows), pieces + 1).astype(np.int64).tolist()
+        segments = [
+            self._segment(rows[start:stop].own(), tile.norms[start:stop], start, tile.start)
+            for start, stop in zip(cuts, cuts[1:], strict=False)
+        ]
+        prepared = _Prepared(segments, int(rows.counts.max(initial=0)))
+        nbytes = sum(array.nbytes for segment in segments for array in segment.arrays)
+        return Side(tile=tile, prepared=prepared, nbytes=nbytes)
+
+    def _segment(self, rows: SparseRows, norms: NDArray[np.float64], start: int, first_row: int) -> _Segment:
+        data = rows.data.astype(np.float64)
+        inverse = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms != 0)
+        with np.errstate(under="ignore"):
+            unit = (data * np.repeat(inverse, rows.counts)).astype(np.float32)
+        small = np.abs(unit) < SMALLEST
+        unit[small] = np.copysign(SMALLEST, unit[small])
+        described, kept = _described(rows, data, np.ascontiguousarray(norms), unit, start + first_row)
+        first = np.empty(rows.columns + 1, dtype=np.int32)
+        postings = np.empty(len(data), dtype=np.dtype([("row", np.int32), ("value", np.float32)]))
+        self._library.sparse_columns(described, _address(first), _address(postings))
+        columns = _Columns(_address(first), _address(postings))
+        return _Segment(start, described, columns, first, (*kept, first, postings))
+
+    def topk(self, left: Side, right: Side, best_left: Best, best_right: Best | None, *, same: bool) -> None:
+        """See ``Engine.topk``."""
+        if left.prepared is None or right.prepared is None:
+            topk_densely(left.tile, right.tile, best_left, best_right, same)
+            return
+        bound = float32_bound(min(left.prepared.most, right.prepared.most))
+        once = best_right is best_left
+        for i, above in enumerate(left.prepared.segments):
+            for beside in right.prepared.segments[i if once else 0 :]:
+                mine, kept = _described_best(best_left, above, bound)
+                theirs, others = (None, ()) if best_right is None else _described_best(best_right, beside, bound)
+                cursor = beside.first.copy() if once and beside.start == above.start else None
+                self._library.sparse_topk(
+                    above.rows,
+                    beside.rows,
+                    beside.columns,
+                    mine,
+                    theirs if cursor is None else mine,
+                    None if cursor is None else _address(cursor),
+                    same,
+                )
+                del kept, others
+
+    def pairs(self, left: Side, right: Side, threshold: np.float32, *, same: bool) -> Pairs:
+        """See ``Engine.pairs``."""
+        if left.prepared is None or right.prepared is None:
+            found: list[Found] = list(pairs_densely(left.tile, right.tile, threshold, same))
+        elif threshold > 0:
+            found = list(self._pairs(left, right, threshold))
+        else:
+            # Pairs that share no column are among the answers.
+            found = list(self._all_pairs(left, right, threshold))
+        rows, neighbors, similarities = (
+            np.concatenate([part[column] for part in found] or [np.empty(0, dtype=kind)])
+            for column, kind in enumerate((np.int64, np.uint32, np.float32))
+        )
+        if same:
+            upper = rows + left.tile.start < neighbors
+            rows, neighbors, similarities = rows[upper], neighbors[upper], similarities[upper]
+        order = np.lexsort((neighbors, rows))
+        offsets = np.searchsorted(rows[order], np.arange(len(left) + 1)).astype(np.int64)
+        return Pairs(offsets=offsets, neighbors=neighbors[order], similarities=similarities[order])
+
+    def _pairs(self, left: Side, right: Side, threshold: np.float32) -> Iterator[Found]:
+        bound = float32_bound(min(left.prepared.most, right.prepared.most))
+        cut = float(below(np.array([threshold], dtype=np.float32), bound)[0])
+        for above in left.prepared.segments:
+            for beside in right.prepared.segments:
+                capacity = max(int(beside.rows.count), OUTPUT_ENTRIES)
+                neighbors, similarities = np.empty(capacity, np.uint32), np.empty(capacity, np.float32)
+                done = 0
+                while done < above.rows.count:
+                    counts = np.zeros(above.rows.count, dtype=np.int64)
+                    room = capacity, _address(counts), _address(neighbors), _address(similarities)
+                    done = self._library.sparse_pairs(
+                        above.rows, beside.rows, beside.columns, done, cut, threshold, *room
+                    )
+                    size = int(counts.sum())
+                    rows = np.repeat(np.arange(above.start, above.stop), counts)
+                    yield rows, neighbors[:size].copy(), similarities[:size].copy()
+
+    def _all_pairs(self, left: Side, right: Side, threshold: np.float32) -> Iterator[Found]:
+        for i, j, scores in self._scores(left, right):
+            rows, columns = np.nonzero(scores >= threshold)
+            yield rows + i, (columns + j + right.tile.start).astype(np.uint32), scores[rows, columns]
+
+    def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
+        """See ``Engine.scores``."""
+        plain = Frame.plain(left.rows.shape[1])
+        first = self.side(left, plain)
+        second = first if right is left else self.side(right, plain)
+        parts = scores_densely(left, right) if first.prepared is None else self._scores(first, second)
+        for i, j, scores in parts:
+            out[i : i + len(scores), j : j + scores.shape[1]] = scores
+
+    def _scores(self, left: Side, right: Side) -> Iterator[tuple[int, int, NDArray[np.float32]]]:
+        for above in left.prepared.segments:
+            for beside in right.prepared.segments:
+                step = max(1, OUTPUT_ENTRIES // max(1, int(beside.rows.count)))
+                for start in range(0, int(above.rows.count), step):
+                    stop = min(start + step, int(above.rows.count))
+                    out = np.empty((stop - start, beside.rows.count), dtype=np.float32)
+                    self._library.sparse_scores(above.rows, beside.rows, beside.columns, start, stop, _address(out))
+                    yield above.start + start, beside.start, out
+
+
+def _described(
+    rows: SparseRows, data: NDArray[np.float64], norms: NDArray[np.float64], unit: NDArray[np.float32], start: int
+) -> tuple[_Rows, tuple[NDArray[Any], ...]]:
+    kept = (rows.begins, np.ascontiguousarray(rows.indices), unit, data, norms)
+    return _Rows(len(rows), start, rows.columns, *(_address(array) for array in kept)), kept
+
+
+def _described_best(best: Best, segment: _Segment, bound: float) -> tuple[_Best, tuple[NDArray[Any], ...]]:
+    keys, floors = best.keys[segment.start : segment.stop], best.floors[segment.start : segment.stop]
+    least = np.empty(len(floors), dtype=np.float32)
+    described = _Best(keys.shape[1], _address(keys), _address(floors), _address(least), bound)
+    return described, (keys, floors, least)
+
+
+def sparse_engine(forced: str | None = None) -> SparseEngine:
+    """Return the engine for sparse rows.
+
+    Args:
+        forced: A word of its name, as ``sparse``, or ``NumPy`` for the one that needs no compiler.
+
+    Raises:
+        InvalidRequest: No engine of this machine has that word in its name.
+    """
+    engines = [SparseEngine(), SparseEngine(compiled=False)]
+    found = next((engine for engine in engines if forced is None or forced.lower() in engine.name.lower()), None)
+    if found is None:
+        names = " and ".join(repr(engine.name) for engine in engines)
+        raise InvalidRequest(f"no engine for sparse rows is called {forced!r}; this machine has {names}")
+    return found
+
+
+@functools.lru_cache(maxsize=16)
+def _agrees(library: Any, columns: int) -> bool:
+    """Return whether the library sums rows of that many columns as NumPy does."""
+    # Of very long rows, one as long as can be held: they are halved in the same way.
+    length = columns if columns <= LONGEST_CHECKED else LONGEST_CHECKED + columns % 128
+    rng = np.random.default_rng(length)
+    for kept in (1.0, 0.1):
+        rows = rng.standard_normal((2, length)) * np.exp2(rng.integers(-20, 20, (2, length)))
+        rows *= rng.random((2, length)) < kept
+        sparse = SparseRows.of(np.arange(3) * length, np.tile(np.arange(length), 2), rows.ravel(), length)
+        if not np.array_equal(np.sqrt(_squares(library, sparse)), prepare(rows).norms):
+            return False
+    return True
+
+
+def _squares(library: Any, rows: SparseRows) -> NDArray[np.float64]:
+    squares = np.zeros(len(rows))
+    described, _kept = _described(rows, rows.data.astype(np.float64), squares, np.empty(0, dtype=np.float32), 0)
+    library.sparse_squares(described, _address(squares))
+    return squares
+
+
+def sparse_norms(rows: SparseRows) -> Norms:
+    """Compute what ``score.prepare`` computes of the same rows made dense, from their elements alone."""
+    library, _ = _library()
+    if library is None or not _agrees(library, rows.columns):
+        found = [prepare(tile.rows) for tile in dense_tiles(Tile(start=0, rows=cast(Rows, rows), norms=np.empty(0)))]
+        starts = np.cumsum([0, *(len(part.norms) for part in found)])
+        bad = [int(at) + part.first_bad for at, part in zip(starts, found, strict=False) if part.first_bad is not None]
+        return Norms(
+            norms=np.concatenate([part.norms for part in found]),
+            exponents=np.concatenate([part.exponents for part in found]),
+            whole=all(part.whole for part in found),
+            first_bad=bad[0] if bad else None,
+        )
+    own = rows.own()
+    exponents = _exponents(own) if own.dtype == np.float64 else np.zeros(len(own), dtype=np.int16)
+    squares = _squares(library, own.scaled(exponents))
+    bad_rows = ~np.isfinite(squares)
+    whole = own.dtype.kind in "iub" or bool(
+        not bad_rows.any() and not exponents.any() and np.all(np.rint(own.data) == own.data)
+    )
+    return Norms(
+        norms=np.sqrt(squares),
+        exponents=exponents,
+        whole=whole,
+        first_bad=int(np.argmax(bad_rows)) if bad_rows.any() else None,
+    )
+
+
+def _exponents(rows: SparseRows) -> NDArray[np.int16]:
+    largest = np.zeros(len(rows))
+    some = np.flatnonzero(rows.counts)
+    if len(some):
+        largest[some] = np.maximum.reduceat(np.abs(rows.data), rows.begins[some])
+    binary = np.frexp(np.where(np.isfinite(largest) & (largest != 0), largest, 1.0))[1]
+    return np.where(np.abs(binary) > EXTREME, binary, 0).astype(np.int16)

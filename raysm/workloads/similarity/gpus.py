@@ -1,0 +1,115 @@
+"""Whether the cluster's GPUs compute: all of them, and they alone, or none; and what is to be said of it.
+
+A GPU compares as many pairs a second as some hundred cores, so cores beside it would only make the end ragged.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raysm.bootstrap.log import remark
+from raysm.contract.names import LABEL_HOST
+from raysm.errors import InvalidRequest
+from raysm.workloads.similarity.engines import CUDA
+from raysm.workloads.similarity.work import Work
+
+__all__ = ["choose_engine", "why_not_here"]
+
+ASK_S = 300.0
+"""How long an instance may take to say whether its GPU can be used: it imports torch and starts CUDA."""
+
+
+def choose_engine(
+    work: Work,
+    forced: str | None,
+    nodes: Sequence[Mapping[str, Any]] | None = None,
+    ask: Callable[[Sequence[Mapping[str, Any]], int], list[str]] | None = None,
+) -> str | None:
+    """Return what ``Context.engine`` is to be; what is to be said of the choice is logged, and added to ``work.notes``.
+
+    Args:
+        work: What is done; all rows are prepared.
+        forced: A word of the engine's name; None uses GPUs where there are any that can be used.
+        nodes: Ray's; None asks it.
+        ask: Returns why the GPU of each node cannot be used for that many columns, or ""; None asks each.
+
+    Raises:
+        InvalidRequest: GPUs are asked for, and cannot be used.
+    """
+    wanted = forced is not None and forced.lower() == CUDA
+    if forced is not None and not wanted:
+        return forced
+    alive = [node for node in (ray.nodes() if nodes is None else nodes) if node["Alive"]]
+    able = [node for node in alive if node["Resources"].get("GPU", 0) >= 1]
+    if not able:
+        if wanted:
+            raise InvalidRequest(f"the engine {CUDA!r} is asked for, and no instance has a GPU")
+        return None
+    reason = _not_for(work) or _why_not(able, work.matrix.columns, ask or _ask)
+    if reason:
+        if wanted:
+            raise InvalidRequest(f"the engine {CUDA!r} is asked for, and cannot be used: {reason}")
+        _say(work, f"warning: the GPUs are not used, the CPUs compute instead: {reason}")
+        return None
+    idle = sorted(_host(node) for node in alive if node not in able and node["Resources"].get("CPU", 0) >= 1)
+    if idle:
+        _say(work, f"the GPUs alone compute, not the instances that have none: {', '.join(idle)}")
+    return CUDA
+
+
+def _not_for(work: Work) -> str:
+    """Return why GPUs do not compute what is asked for, or ""."""
+    if work.workload.full:
+        return "the full matrix is written as fast by CPUs"
+    if work.context.sparse:
+        return "sparse rows are compared by the columns that they share"
+    if work.context.source.sharded:
+        return "the rows of a sharded matrix are compared by CPUs, where they lie"
+    return ""
+
+
+def _why_not(able: Sequence[Mapping[str, Any]], columns: int, ask: Callable[..., list[str]]) -> str:
+    answers = ask(able, columns)
+    return "; ".join(f"on {_host(node)}, {answer}" for node, answer in zip(able, answers, strict=True) if answer)
+
+
+def _ask(nodes: Sequence[Mapping[str, Any]], columns: int) -> list[str]:
+    task = ray.remote(num_cpus=0, num_gpus=1, max_retries=1)(why_not_here)
+    asked = [
+        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(columns)
+        for node in nodes
+    ]
+    answers = []
+    for reference in asked:
+        try:
+            answers.append(ray.get(reference, timeout=ASK_S))
+        except RayError as error:
+            answers.append(f"nothing is heard of it ({type(error).__name__})")
+    return answers
+
+
+def why_not_here(columns: int) -> str:
+    """Return why this process's GPU cannot compare rows of that many columns, or ""."""
+    from raysm.workloads.similarity.engines.build import Unavailable
+
+    try:
+        from raysm.workloads.similarity.engines.cuda import cuda_engine
+
+        cuda_engine(columns)
+    except ImportError as error:
+        return f"{error.name or 'torch'} is missing"
+    except Unavailable as error:
+        return str(error)
+    return ""
+
+
+def _say(work: Work, text: str) -> None:
+    remark(text)
+    work.notes.append(text)
+
+
+def _host(node: Mapping[str, Any]) -> str:
+    return str(node["Labels"].get(LABEL_HOST, "an instance"))

@@ -1,0 +1,30 @@
+"""Answers as *keys*: unsigned integers whose order is the answers' order.
+
+The score, descending, in the high 32 bits, the neighbor's index in the low.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["NOBODY", "decode", "encode"]
+
+NOBODY = np.uint64(2**64 - 1)
+"""The key that comes after every other."""
+
+SIGN = np.uint32(1 << 31)
+
+
+def encode(scores: NDArray[np.float32], indices: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return keys that rise as scores fall, then as indices rise; without NaN or negative zero, indices below 2**32."""
+    bits = scores.view(np.uint32)
+    # Positive floats rise with their bits, negative ones fall: turn both round at once.
+    falling = np.where(bits & SIGN, bits, ~bits & ~SIGN)
+    return (falling.astype(np.uint64) << np.uint64(32)) | indices.astype(np.uint64)
+
+
+def decode(keys: NDArray[np.uint64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return scores and indices of keys; ``NOBODY`` has no score: -inf."""
+    falling = (keys >> np.uint64(32)).astype(np.uint32)
+    bits = np.where(falling & SIGN, falling, ~falling & ~SIGN)
+    scores = np.where(keys == NOBODY, np.float32(-np.inf), bits.view(np.float32))
+    return scores, (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)

@@ -1,0 +1,254 @@
+"""What is computed and gathered for top-k, for a threshold, and for the full matrix, once all rows are prepared."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import raysm
+from raysm.contract.events import State
+from raysm.contract.result import ResultFile
+from raysm.request.codec import to_json
+from raysm.workloads.announce import Pace
+from raysm.workloads.blocks import RowBlock, TileBlock, map_blocks
+from raysm.workloads.gather import ArrayFile, PrefixDigest, check_room, move
+from raysm.workloads.record import BlockRecord
+from raysm.workloads.similarity import dealing, full, output, sizes, threshold, topk
+from raysm.workloads.similarity.context import Context
+from raysm.workloads.similarity.npy import header
+from raysm.workloads.similarity.parts import Part, decode_part, encode_part, measured
+from raysm.workloads.similarity.standing import Standing, zero_row_keys
+from raysm.workloads.similarity.work import Work
+
+__all__ = ["compute", "digests_of", "full_file", "gathering", "record_of"]
+
+
+def compute(work: Work) -> tuple[ResultFile, ...]:
+    """Compute what the workload asks for, and write it; return its files.
+
+    Raises:
+        NoRoom: The head's disk became full.
+        BlockFailed: A tile failed on every attempt.
+    """
+    workload = work.workload
+    if workload.top_k is not None:
+        return (_top_k(work, workload.top_k),)
+    if workload.threshold is not None:
+        return (_threshold(work, np.float32(workload.threshold)),)
+    return (_full(work),)
+
+
+def _depends_on(work: Work, kind: str) -> dict[str, Any]:
+    # Of the block size, what was asked for: where nothing was, the record itself keeps the size that was chosen.
+    depends_on = {"format": 3, "kind": kind, "workload": to_json(work.workload), "inputs": work.digests}
+    return depends_on | {"rows": work.seekers.rows, "columns": work.matrix.columns, "raysm": raysm.__version__}
+
+
+def record_of(work: Work, kind: str) -> BlockRecord[Part]:
+    """Return the record of parts of that kind."""
+    return BlockRecord(work.folders.records, _depends_on(work, kind), encode=encode_part, decode=decode_part)
+
+
+def digests_of(work: Work, kind: str) -> BlockRecord[str]:
+    """Return the record of the digests of tiles that are in their file already."""
+    return BlockRecord(
+        work.folders.records,
+        _depends_on(work, kind),
+        encode=lambda digest: [digest.encode()],
+        decode=lambda data: bytes(data).decode(),
+    )
+
+
+def _tiles(work: Work, record: BlockRecord[Any]) -> list[TileBlock]:
+    if work.queries is None:
+        size = sizes.block_rows(
+            work.workload, work.matrix, record, sparse=work.context.sparse, gpus=work.context.on_gpus
+        )
+        return list(dealing.triangle(work.matrix.rows, size))
+    sparse = work.context.sparse
+    rows, columns = sizes.rectangle_rows(
+        work.workload, work.queries, work.matrix, record, sparse=sparse, gpus=work.context.on_gpus
+    )
+    return list(dealing.rectangle(work.queries.rows, work.matrix.rows, rows, columns))
+
+
+def _map(
+    work: Work,
+    function: Callable[[Context, Any], Any],
+    tiles: Sequence[TileBlock],
+    done: float = 0.0,
+    deal: Callable[[TileBlock], Any] = lambda tile: tile,
+    record: BlockRecord[Part] | None = None,
+) -> Iterator[tuple[TileBlock, Part]]:
+    """Map over the tiles and announce the progress, in rows: a tile counts by its pairs.
+
+    Args:
+        work: What is done.
+        function: Given the context and a block, it returns arrays.
+        tiles: All that are left to do.
+        done: Share of the whole that was done before.
+        deal: Makes of a tile, when it is dispatched, the block that its task is given.
+        record: Where parts are kept.
+    """
+    rows = work.seekers.rows
+    pace = Pace("similarity", rows, "rows", work.announce)
+    area = sum(map(dealing.area, tiles))
+    reached = 0.0
+    work.blocks += len(tiles)
+    work.blocks_found += 0 if record is None else sum(tile in record for tile in tiles)
+    with work.phase("similarity"):
+        for block, part in map_blocks(
+            partial(measured, function, work.context),
+            map(deal, tiles),
+            num_gpus=int(work.context.on_gpus),
+            lasting=work.context.on_gpus,
+            record=record,
+        ):
+            work.took_part(part)
+            tile = block if isinstance(block, TileBlock) else block.tile
+            yield tile, part
+            reached += dealing.area(tile)
+            # The last tile ends it: a sum of shares might fall short by a rounding.
+            share = done + (1 - done) * reached / area
+            pace.reach(rows if reached == area else math.floor(rows * share))
+
+
+@contextmanager
+def gathering(work: Work) -> Iterator[Pace]:
+    """Announce and measure the last phase."""
+    work.announce(State(name="gathering"))
+    work.folders.result.mkdir(parents=True, exist_ok=True)
+    with work.phase("gathering"):
+        yield Pace("gather", work.seekers.rows, "rows", work.announce)
+
+
+def _top_k(work: Work, k: int) -> ResultFile:
+    record = record_of(work, "topk")
+    norms, same = work.context.seekers.norms, work.context.same
+    standing = Standing(work.scratch, work.seekers.rows, k)
+
+    def deal(tile: TileBlock) -> topk.Deal:
+        floors = standing.floors
+        columns = floors[tile.columns.start : tile.columns.stop] if same and tile.rows != tile.columns else floors[:0]
+        return topk.Deal(tile, floors[tile.rows.start : tile.rows.stop].copy(), columns.copy())
+
+    def keys(start: int, stop: int) -> NDArray[np.uint64]:
+        found = standing.read(start, stop)
+        zero = np.flatnonzero(norms[start:stop] == 0)
+        found[zero] = zero_row_keys(zero + start, k, same=same)
+        return found
+
+    try:
+        for tile, part in _map(work, partial(_topk_arrays, k), _tiles(work, record), deal=deal, record=record):
+            standing.merge(tile.rows, part.arrays["counts"], part.arrays["keys"])
+            if "column_counts" in part.arrays:
+                standing.merge(tile.columns, part.arrays["column_counts"], part.arrays["column_keys"])
+        with gathering(work) as pace:
+            file = output.write_neighbors(work.folders.result, keys, k, work.seekers, pace.add)
+    finally:
+        standing.close()
+    record.remove()
+    return file
+
+
+def _topk_arrays(k: int, context: Context, deal: topk.Deal) -> dict[str, NDArray[Any]]:
+    return topk.topk_tile(context, k, deal)
+
+
+def _threshold(work: Work, least: np.float32) -> ResultFile:
+    record = record_of(work, "threshold")
+    function = partial(_threshold_arrays, least)
+    whole: list[TileBlock] = []
+    crowded: list[TileBlock] = []
+    tiles = _tiles(work, record)
+    for tile, part in _map(work, function, tiles, record=record):
+        (crowded if "crowded" in part.arrays else whole).append(tile)
+    if crowded:
+        again = [piece for tile in crowded for piece in threshold.pieces(tile)]
+        share = sum(map(dealing.area, whole)) / sum(map(dealing.area, tiles))
+        whole += [tile for tile, _ in _map(work, function, again, done=share, record=record)]
+    # A pair takes 8 bytes in a part and at most 20 in the table.
+    check_room([(work.folders.result, 5 * record.size_bytes() // 2)])
+    with gathering(work) as pace:
+        file = output.write_pairs(work.folders.result, record, _stripes(whole), pace.add)
+    record.remove()
+    return file
+
+
+def _threshold_arrays(least: np.float32, context: Context, tile: TileBlock) -> dict[str, NDArray[Any]]:
+    return threshold.threshold_tile(context, least, tile)
+
+
+def _stripes(tiles: Iterable[TileBlock]) -> list[list[TileBlock]]:
+    """Return the tiles of the same rows together, rows and columns rising."""
+    ordered = sorted(tiles, key=lambda tile: (tile.rows.start, tile.columns.start))
+    return [list(stripe) for _, stripe in groupby(ordered, key=lambda tile: tile.rows)]
+
+
+def _full(work: Work) -> ResultFile:
+    rows, columns, dtype = work.seekers.rows, work.matrix.rows, np.dtype(work.workload.dtype)
+    record = digests_of(work, "full")
+    tiles = sorted(_tiles(work, record), key=lambda tile: (tile.rows.start, tile.columns.start))
+    array = ArrayFile(record.folder / "array", header((rows, columns), dtype), rows, columns, dtype)
+    digest = PrefixDigest(array.path)
+    try:
+        missing = [tile for tile in tiles if tile not in record or not array.holds(tile, record.load(tile))]
+        work.blocks = work.blocks_found = len(tiles) - len(missing)
+        done = 1 - sum(map(dealing.area, missing)) / sum(map(dealing.area, tiles))
+        unfinished = Counter(tile.rows for tile in missing)
+        lines = sorted({tile.rows for tile in tiles}, key=lambda block: block.start)
+        finished = 0
+
+        def advance() -> None:
+            # Line by line, so that the disk is written in order: left of the diagonal a line is the mirror image of
+            # what the lines above hold.
+            nonlocal finished
+            while finished < len(lines) and not unfinished[lines[finished]]:
+                line, above = lines[finished], [] if work.queries else lines[:finished]
+                digest.reach(array.position(line.stop, 0), partial(_mirror, array, line, above))
+                finished += 1
+
+        advance()
+        for tile, part in _map(work, partial(_full_arrays, dtype.name), missing, done=done):
+            record.save(tile, array.write(tile, part.arrays["scores"]))
+            unfinished[tile.rows] -= 1
+            advance()
+        with gathering(work) as pace:
+            file = full_file(work, array, digest)
+            pace.reach(rows)
+    finally:
+        digest.close()
+        with suppress(OSError):
+            array.close()
+    record.remove()
+    return file
+
+
+def full_file(work: Work, array: ArrayFile, digest: PrefixDigest) -> ResultFile:
+    """Move the full matrix, all of whose scores are written, to the result; return its entry of the manifest."""
+    sha256 = digest.finish()
+    array.close()
+    target = work.folders.result / output.SIMILARITY
+    move(array.path, target)
+    return ResultFile(
+        name=target.name,
+        shape=(work.seekers.rows, work.matrix.rows),
+        bytes=target.stat().st_size,
+        sha256=sha256,
+        how_to_read=f'import numpy; scores = numpy.load("{target.name}", mmap_mode="r")',
+    )
+
+
+def _full_arrays(dtype: Any, context: Context, tile: TileBlock) -> dict[str, NDArray[Any]]:
+    return {"scores": full.full_tile(context, dtype, tile)}
+
+
+def _mirror(array: ArrayFile, line: RowBlock, above: Sequence[RowBlock]) -> None:
+    for rows in above:
+        array.mirror(TileBlock(rows, line))

@@ -1,0 +1,1 @@
+"""Training inside the formed cluster; its face for users is ``raysm.training``."""

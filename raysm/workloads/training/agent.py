@@ -1,0 +1,169 @@
+"""The workers of one instance: child processes with torchrun's variables, watched, and ended together.
+
+An actor on each instance, as torchrun has an agent on each node. What flows in is a ``Task``, what flows out are the
+``Exit`` of its workers, the first failing one first; their output goes straight to the head.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from raysm.bootstrap import environment, fate
+from raysm.contract import payload
+from raysm.contract.events import Event, line
+from raysm.workloads.training import working_folder
+from raysm.workloads.training.output import ERROR, OUT, Wire
+from raysm.workloads.training.placement import Place
+from raysm.workloads.training.priority import restore_priority
+from raysm.workloads.training.usage import Usage
+from raysm.workloads.training.variables import DEFAULTS, Group, filled, torchrun_variables
+
+__all__ = ["END_GRACE_S", "Agent", "Exit", "Task"]
+
+POLL_S = 0.1
+"""Of the agent's looks at its workers: on two cores that both compute, looking at them every 20 ms cost 1 % of one."""
+END_GRACE_S = 2.0
+"""Seconds that the others have after SIGTERM once a worker failed: most hang in a collective call that never ends."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """What the workers of one instance do."""
+
+    place: Place
+    """Their instance and ranks."""
+    script: str
+    """The script, relative to the source."""
+    args: tuple[str, ...]
+    """Its arguments."""
+    fill: bool
+    """True replaces ``{rank}`` and its like in them."""
+    group: Group
+    """What all workers share."""
+    wire: Wire
+    """Where their output goes."""
+    threads: int | None
+    """OMP_NUM_THREADS of each; None is an even share of the instance's CPUs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exit:
+    """How a worker ended."""
+
+    rank: int
+    """Which one."""
+    status: int
+    """Its exit code, or minus the signal that killed it."""
+    at_s: float
+    """When that was seen, seconds since the epoch."""
+    was_ended: bool = False
+    """True where the agent ended it, because another one had failed or a stop was asked for."""
+
+
+class Agent:
+    """Runs the workers of one instance; an actor whose methods may be called while ``run`` runs."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._starting = threading.Lock()
+        self._attempt = self._stopped = -1
+
+    def free_port(self) -> int:
+        """Return a port that nothing listens on here."""
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            port: int = probe.getsockname()[1]
+            return port
+
+    def run(self, task: Task) -> tuple[Exit, ...]:
+        """Start the workers, and wait until all have ended; once one fails, the others are ended."""
+        here = environment.read()
+        source = here.payload / payload.SOURCE
+        folder = working_folder.made(here, source)
+        with self._starting:
+            if self._stopped >= task.group.attempt:  # asked for before this call came
+                return ()
+            self._attempt = task.group.attempt
+            for local_rank, rank in enumerate(task.place.ranks):
+                self._running[rank] = _start(task, local_rank, source, folder)
+        # Like a worker's output: so it is on the head's, whole, before the job ends.
+        with task.wire.connect(task.place.first_rank, OUT) as out, Usage(here.current_host, partial(_send, out)):
+            return self._watch()
+
+    def stop(self, attempt: int, grace_s: float) -> None:
+        """Send SIGTERM to all workers of an attempt, and SIGKILL to what is left of them after ``grace_s``."""
+        with self._starting:
+            self._stopped = max(self._stopped, attempt)
+            if attempt == self._attempt:
+                self._end(grace_s)
+
+    @property
+    def _is_stopped(self) -> bool:
+        return self._stopped >= self._attempt
+
+    def _watch(self) -> tuple[Exit, ...]:
+        exits: list[Exit] = []
+        while self._running:
+            ended = [(rank, popen.returncode) for rank, popen in self._running.items() if popen.poll() is not None]
+            for rank, status in ended:
+                popen = self._running.pop(rank)
+                _signal_group(popen, signal.SIGKILL)  # what it left behind holds its output open
+                exits.append(Exit(rank=rank, status=status, at_s=time.time(), was_ended=self._is_stopped))
+            if any(status for _, status in ended) and not self._is_stopped:
+                self.stop(self._attempt, END_GRACE_S)
+            if self._running:
+                time.sleep(POLL_S)
+        return tuple(exits)
+
+    def _end(self, grace_s: float) -> None:
+        for popen in self._running.values():
+            with contextlib.suppress(ProcessLookupError):
+                popen.send_signal(signal.SIGTERM)
+        killing = threading.Timer(grace_s, self._kill, args=[list(self._running.values())])
+        killing.daemon = True
+        killing.start()
+
+    @staticmethod
+    def _kill(workers: list["subprocess.Popen[bytes]"]) -> None:
+        for popen in workers:
+            if popen.returncode is None:
+                _signal_group(popen, signal.SIGKILL)
+
+
+def _start(task: Task, local_rank: int, source: Path, folder: Path) -> "subprocess.Popen[bytes]":
+    """Start one worker in a session of its own; it dies with this process."""
+    rank = task.place.first_rank + local_rank
+    shim = [sys.executable, "-I", "-S", str(fate.__file__), str(os.getpid())] if sys.platform == "linux" else []
+    variables = torchrun_variables(task.place, local_rank, task.group, task.threads)
+    args = filled(task.args, variables) if task.fill else task.args
+    with task.wire.connect(rank, OUT) as out, task.wire.connect(rank, ERROR) as error:
+        popen = subprocess.Popen(
+            [*shim, sys.executable, str(source / task.script), *args],
+            env={**DEFAULTS, **environment.child_environment(variables)},
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=out.fileno(),
+            stderr=error.fileno(),
+            start_new_session=True,
+        )
+    restore_priority(popen.pid)
+    return popen
+
+
+def _send(to: socket.socket, event: Event) -> None:
+    with contextlib.suppress(OSError):  # a head that is gone needs no figures
+        to.sendall(f"{line(event)}\n".encode())
+
+
+def _signal_group(popen: "subprocess.Popen[bytes]", number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(popen.pid, number)

@@ -1,0 +1,166 @@
+"""What a run waited for most, in one sentence with its number and what to try.
+
+Pure: what flows in are shares of the step and the use of the instances, what flows out is text. The order of the rules
+is the order in which it pays to act: a step that waits for data gains nothing from a faster network.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["Picture", "RankTimes", "bottleneck"]
+
+WORTH_TELLING = 0.10
+"""Below this share of the step nothing is gained by acting on it."""
+
+CHECKPOINT_SHARE = 0.05
+"""A checkpoint costs more than this: too often."""
+
+CHECKPOINT_GOAL = 0.02
+"""What the advice brings it to."""
+
+IMBALANCE = 1.25
+"""A rank that computes so much longer than the median holds the others up."""
+
+FULL_PERCENT = 85.0
+"""Of a resource that can give no more."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankTimes:
+    """What one rank computes of a step."""
+
+    rank: int
+    """The rank."""
+    host: str
+    """Its instance."""
+    computing_s: float
+    """Of one step, without communication."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Picture:
+    """What a run looked like from rank 0."""
+
+    steps: int
+    """Steps that were measured."""
+    step_s: float
+    """Mean seconds of one."""
+    data: float
+    """Share of the time that waits for data, 0 to 1."""
+    checkpoint: float
+    """Share that saving delays the loop by."""
+    communication: float | None
+    """Share in which ranks wait for each other and compute nothing; None where no step was looked at."""
+    computing: float
+    """Share of forward, backward and optimizer, without communication where that is known."""
+    other: float
+    """Share of the user's own code between the steps."""
+    device: str = "cpu"
+    """``cpu`` or ``cuda``."""
+    precision: str = "fp32"
+    """Of the computing."""
+    pipeline: int = 1
+    """Stages of the pipeline."""
+    loader_workers: int | None = None
+    """Processes that load data; None where raysm does not know."""
+    usage: Mapping[str, float] = field(default_factory=dict)
+    """Means of rank 0's instance by the names of ``usage``."""
+    ranks: tuple[RankTimes, ...] = ()
+    """Of every rank, in one and the same step."""
+
+
+def bottleneck(picture: Picture) -> str:
+    """Return the sentence."""
+    if picture.steps < 1:
+        return "too few steps to say where the time went"
+    slow = _slowest(picture)
+    parts = [
+        (picture.data, _data),
+        # Saving has a remedy that costs nothing, so less of it is worth telling.
+        (picture.checkpoint if picture.checkpoint >= CHECKPOINT_SHARE else 0.0, _checkpoint),
+        (picture.communication or 0.0, _communication if slow is None else _imbalance),
+        (picture.other, _other),
+    ]
+    share, say = max(parts, key=lambda part: part[0])
+    least = CHECKPOINT_SHARE if say is _checkpoint else WORTH_TELLING
+    return say(picture) if share >= least else _computing(picture)
+
+
+def _data(picture: Picture) -> str:
+    cpu = picture.usage.get("cpu_percent", 0.0)
+    if cpu >= FULL_PERCENT:
+        remedy = f"the CPUs are {cpu:.0f} % busy: prepare the data once and store it ready, or take more CPUs per GPU"
+    elif picture.loader_workers:
+        remedy = f"more loader workers (loader_workers={2 * picture.loader_workers}), or fewer, larger files"
+    else:
+        remedy = "more loader workers (loader_workers=2 in training.batches), or data that is ready to use"
+    return f"{_percent(picture.data)} of the step waits for data: {remedy}"
+
+
+def _checkpoint(picture: Picture) -> str:
+    factor = max(2, round(picture.checkpoint / CHECKPOINT_GOAL))
+    return (
+        f"{_percent(picture.checkpoint)} of the time goes into checkpoints: save {factor} times more rarely "
+        "(Checkpoints(every_steps=…))"
+    )
+
+
+def _communication(picture: Picture) -> str:
+    share = f"{_percent(picture.communication or 0.0)} of the step waits for communication"
+    if picture.pipeline > 1:
+        return f"{share} and the pipeline's bubble: more micro-batches, or the schedule 'interleaved'"
+    remedies = ["a larger batch per worker"]
+    if picture.device == "cuda" and picture.precision == "fp32":
+        remedies.append("precision='bf16'")
+    remedies.append("instances with a faster network, or fewer of them")
+    sent = picture.usage.get("network_sent_bytes_per_s", 0.0)
+    rate = f" ({sent / 1e6:,.0f} MB/s sent per instance)" if sent >= 1e6 else ""
+    return f"{share}{rate}: {', or '.join(remedies)}"
+
+
+def _imbalance(picture: Picture) -> str:
+    slow = _slowest(picture)
+    assert slow is not None
+    ratio = slow.computing_s / _median([rank.computing_s for rank in picture.ranks]) - 1
+    remedy = "split the stages by blocks='…' elsewhere" if picture.pipeline > 1 else "give it the same work and CPUs"
+    return (
+        f"{_percent(picture.communication or 0.0)} of the step waits for rank {slow.rank} on {slow.host}, which "
+        f"computes {_percent(ratio)} longer than the median: {remedy}, or look at what else runs there"
+    )
+
+
+def _other(picture: Picture) -> str:
+    return (
+        f"{_percent(picture.other)} of the time goes into the loop's own code between the steps: compute metrics and "
+        "print more rarely"
+    )
+
+
+def _computing(picture: Picture) -> str:
+    share = f"{_percent(picture.computing)} of the step computes"
+    gpu, cpu = picture.usage.get("gpu_percent"), picture.usage.get("cpu_percent", 0.0)
+    if picture.device == "cuda":
+        if gpu is not None and gpu < 100 - FULL_PERCENT * 0.5:
+            return f"{share}, and yet the GPU is {gpu:.0f} % busy: a larger batch, or torch.compile"
+        precision = "precision='bf16', or " if picture.precision == "fp32" else ""
+        return f"{share}, and nothing else holds it up: {precision}more or faster GPUs"
+    if 0 < cpu < 100 - FULL_PERCENT * 0.5:
+        return f"{share}, and yet the CPUs are {cpu:.0f} % busy: a larger batch, or more workers per instance"
+    return f"{share}, and nothing else holds it up: more or faster instances, or GPUs"
+
+
+def _slowest(picture: Picture) -> RankTimes | None:
+    """Return the rank that holds the others up; None where they are alike."""
+    if len(picture.ranks) < 2:
+        return None
+    slow = max(picture.ranks, key=lambda rank: rank.computing_s)
+    return slow if slow.computing_s > IMBALANCE * _median([rank.computing_s for rank in picture.ranks]) else None
+
+
+def _median(values: list[float]) -> float:
+    # The lower one of two: of two ranks the slower one is measured against the faster one.
+    return max(1e-12, sorted(values)[(len(values) - 1) // 2])
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

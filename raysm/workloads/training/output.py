@@ -1,0 +1,236 @@
+"""The lines of all workers on the head's own output, each with its rank, as they are written.
+
+The output of a worker is a connection to the head: no thread copies it there, its end says that nothing more comes,
+and a worker that is killed loses no line. What flows in are bytes, what flows out are whole lines; the last of each
+worker's stderr is kept, for it says why the worker failed.
+"""
+
+import contextlib
+import hmac
+import os
+import secrets
+import selectors
+import socket
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from raysm.contract.events import parse
+
+__all__ = ["ERROR", "OUT", "Relay", "Wire"]
+
+OUT, ERROR = 1, 2
+"""The two streams, by their file descriptors."""
+
+TAKEN = b"+"
+"""What the head answers to a worker that it knows."""
+
+STOP = b"T"
+"""What the head sends to workers that shall stop."""
+
+CHUNK = 65536
+TAIL_BYTES = 16384
+MAX_LINE = 65536
+"""A longer line is cut into several: a progress bar without newlines must not fill the memory."""
+CONNECT_S = 20.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wire:
+    """Where workers send what they write; it pickles."""
+
+    address: str
+    """IP address of the head."""
+    port: int
+    """Where it listens."""
+    key: str
+    """Says that the sender belongs to the job."""
+
+    def connect(self, rank: int, stream: int) -> socket.socket:
+        """Return the connection that carries one stream of one worker.
+
+        Raises:
+            OSError: The head cannot be reached.
+        """
+        connection = socket.create_connection((self.address, self.port), timeout=CONNECT_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(f"{self.key} {rank} {stream}\n".encode())
+        # Only once the head has said so does it wait for this connection's end before the job's.
+        if connection.recv(1) != TAKEN:
+            raise ConnectionError(f"the head's relay at {self.address}, port {self.port}, does not take this worker")
+        connection.settimeout(None)
+        return connection
+
+    @contextlib.contextmanager
+    def instead_of_output(self, rank: int, on_stop: Callable[[], None]) -> Iterator[None]:
+        """Send what this very process writes to the head, libraries' output too; ``on_stop`` is called on ``stop``."""
+        with self.connect(rank, OUT) as out, self.connect(rank, ERROR) as error:
+            listening = threading.Thread(target=_listen, args=[out, on_stop], daemon=True, name="relay-stop")
+            listening.start()
+            before = {stream: os.dup(stream) for stream in (OUT, ERROR)}
+            os.dup2(out.fileno(), OUT)
+            os.dup2(error.fileno(), ERROR)
+            try:
+                # Ray's workers have files of their own there.
+                with open(OUT, "w", 1, closefd=False) as lines, open(ERROR, "w", 1, closefd=False) as errors:
+                    with contextlib.redirect_stdout(lines), contextlib.redirect_stderr(errors):
+                        yield
+            finally:
+                for stream, own in before.items():
+                    os.dup2(own, stream)
+                    os.close(own)
+                with contextlib.suppress(OSError):
+                    out.shutdown(socket.SHUT_RDWR)
+                listening.join()
+
+
+def _listen(connection: socket.socket, on_stop: Callable[[], None]) -> None:
+    with contextlib.suppress(OSError):
+        while told := connection.recv(1):
+            if told == STOP:
+                on_stop()
+
+
+class _Source:
+    """One stream of one worker, or a connection that has not said yet whose it is."""
+
+    def __init__(self) -> None:
+        self.rank: int | None = None
+        self.stream = OUT
+        self.rest = b""
+
+
+class Relay:
+    """Listens on the head, and writes what comes; one thread for all workers."""
+
+    def __init__(self, address: str, write: Callable[[int, bytes], object] | None = None) -> None:
+        """Begin to listen.
+
+        Args:
+            address: IP address of this instance, at which the others reach it.
+            write: Takes a stream and whole lines; None is this process's own stdout and stderr.
+        """
+        self._server = socket.create_server((address, 0), backlog=1024)
+        self._server.setblocking(False)
+        self.wire = Wire(address=address, port=self._server.getsockname()[1], key=secrets.token_hex(16))
+        self._write = write or _write
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._server, selectors.EVENT_READ)
+        self._tails: dict[int, bytes] = defaultdict(bytes)
+        self._heard: dict[socket.socket, int] = {}
+        """Connections of workers, from the answer to their end, with their streams."""
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, daemon=True, name="relay")
+        self._thread.start()
+
+    def tail(self, rank: int) -> str:
+        """Return the last of what a worker wrote to its stderr."""
+        return self._tails[rank].decode(errors="replace")
+
+    def stop(self) -> None:
+        """Tell every worker that listens to stop."""
+        with self._changed:  # the other thread closes none of them meanwhile
+            for connection, stream in self._heard.items():
+                if stream == OUT:
+                    with contextlib.suppress(OSError):
+                        connection.send(STOP)
+
+    def forget(self) -> None:
+        """Drop what is kept of stderr: other workers begin."""
+        self._tails.clear()
+
+    def drain(self, timeout_s: float = 2.0) -> None:
+        """Wait until every worker's connection has ended: all lines of workers that ended are out.
+
+        A process that a worker left behind may hold its output open for ever; then this gives up at ``timeout_s``.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            self._changed.wait_for(lambda: not self._heard, max(0.0, deadline - time.monotonic()))
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._closing = True
+        with contextlib.suppress(OSError):  # wakes the thread up
+            socket.create_connection(self._server.getsockname(), timeout=1).close()
+        self._thread.join(2)
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._selector.close()
+
+    def _serve(self) -> None:
+        while not self._closing:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._server:
+                    self._accept()
+                else:
+                    self._read(key.fileobj, key.data)  # type: ignore[arg-type]
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = self._server.accept()
+            connection.setblocking(False)
+            self._selector.register(connection, selectors.EVENT_READ, _Source())
+
+    def _read(self, connection: socket.socket, source: _Source) -> None:
+        try:
+            data = connection.recv(CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:  # a worker that was killed may reset it
+            data = b""
+        if data and self._take(connection, source, data):
+            return
+        if source.rank is not None and source.rest:
+            self._say(source, [source.rest])
+        self._selector.unregister(connection)
+        with self._changed:
+            self._heard.pop(connection, None)
+            connection.close()
+            self._changed.notify_all()
+
+    def _take(self, connection: socket.socket, source: _Source, data: bytes) -> bool:
+        """Write the whole lines of ``data``; False for a connection that is none of ours."""
+        *lines, source.rest = (source.rest + data).split(b"\n")
+        if source.rank is None:
+            if not lines:
+                return len(source.rest) < 200
+            key, _, named = lines.pop(0).partition(b" ")
+            if not hmac.compare_digest(key, self.wire.key.encode()):
+                return False
+            source.rank, source.stream = map(int, named.split())
+            with self._changed:
+                self._heard[connection] = source.stream
+            with contextlib.suppress(OSError):  # it was killed before it could hear: its end comes next
+                connection.send(TAKEN)
+        if len(source.rest) > MAX_LINE:
+            lines.append(source.rest)
+            source.rest = b""
+        self._say(source, lines)
+        return True
+
+    def _say(self, source: _Source, lines: list[bytes]) -> None:
+        if not lines or source.rank is None:
+            return
+        own = f"[rank{source.rank}]: ".encode()  # torch puts it before the lines of a traceback
+        lines = [line.removeprefix(own) for line in lines]
+        if source.stream == ERROR:
+            joined = b"\n".join(lines) + b"\n"
+            self._tails[source.rank] = (self._tails[source.rank] + joined)[-TAIL_BYTES:]
+        label = f"[rank {source.rank}] ".encode()
+        said = [line if _is_event(line) else label + line for line in lines]
+        self._write(source.stream, b"\n".join(said) + b"\n")
+
+
+def _is_event(line: bytes) -> bool:
+    return line.startswith(b'{"raysm"') and parse(line.decode(errors="replace")) is not None
+
+
+def _write(stream: int, data: bytes) -> None:
+    # Not through sys.stdout: its lock would be held by this thread when the interpreter ends.
+    with contextlib.suppress(OSError):  # nobody reads the log any more
+        while data:
+            data = data[os.write(stream, data) :]

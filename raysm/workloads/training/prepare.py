@@ -1,0 +1,152 @@
+"""Make a plain model and its optimizer train together over all workers.
+
+What flows in are the user's objects, the same on every rank; what flows out are the model to call and the optimizer,
+and the session's ``Prepared``, with which ``step`` works.
+"""
+
+import random
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from raysm.errors import InvalidRequest
+from raysm.workloads.training import scale
+from raysm.workloads.training.checkpoints import Checkpoints, attach
+from raysm.workloads.training.measuring import measure
+from raysm.workloads.training.model_blocks import Blocks
+from raysm.workloads.training.parallel import Parallel, Precision
+from raysm.workloads.training.prepared import Prepared
+from raysm.workloads.training.rebinding import names_of_groups, rebind
+from raysm.workloads.training.session import current
+from raysm.workloads.training.split import Split
+from raysm.workloads.training.tensor_plan import Plan
+from raysm.workloads.training.whole import Loss
+
+__all__ = ["prepare", "step"]
+
+
+def prepare(
+    model: nn.Module,
+    optimizer: Optimizer,
+    parallel: Parallel | None = None,
+    *,
+    loss: Loss,
+    scheduler: Any = None,
+    blocks: Blocks = None,
+    example: Any = None,
+    plan: Plan | None = None,
+    precision: Precision | None = None,
+    max_norm: float | None = None,
+    checkpoints: Checkpoints | None = None,
+    seed: int = 0,
+) -> tuple[nn.Module, Optimizer]:
+    """Make model and optimizer train together over all workers.
+
+    The weights of rank 0 become those of all; where there is a whole checkpoint, its weights do. Call it once, before
+    the first step.
+
+    Args:
+        model: On the CPU or on this worker's device; the same architecture on every rank.
+        optimizer: Over the model's parameters; it has not been stepped.
+        parallel: How to cut the training over the workers; None replicates the model on each (DDP).
+        loss: (output, target) -> mean over the rows.
+        scheduler: Of the optimizer's rate, stepped after every step.
+        blocks: Name of the Sequential or ModuleList whose children are the units in which the model is cut into
+            stages, sharded, and computed again; or the names of the modules at which the second, third … stage begins.
+            None finds it: the model itself, if it is a Sequential, else the largest.
+        example: A batch like those of ``step``: stages are balanced by the blocks' time on it. None balances them by
+            parameters.
+        plan: Which modules are cut over the workers of ``tensor``: name -> 'colwise', 'rowwise' or a ParallelStyle of
+            torch. None finds pairs of linear layers; the log says which.
+        precision: ``bf16`` computes in bfloat16 and keeps weights and gradients' sums in float32; None is that of the
+            DataParallel, elsewhere ``fp32``.
+        max_norm: Gradients whose 2-norm over the whole model is larger are scaled down to it, whatever the mode; None
+            leaves them as they are.
+        checkpoints: When to save, and what to keep; None is the default ``Checkpoints`` in a job that keeps them, and
+            else no checkpoints.
+        seed: Of the random numbers drawn from here on (dropout); ranks with different data or layers draw different
+            ones.
+
+    Returns:
+        The model as it is wrapped, and the optimizer.
+
+    Raises:
+        InvalidRequest: The parts do not fit together; nothing has been changed.
+    """
+    session = current()
+    if session.prepared is not None:
+        raise InvalidRequest("training.prepare was called already; one process trains one model")
+    precision = precision or session.precision
+    if precision not in ("fp32", "bf16"):
+        raise InvalidRequest(f"precision is {precision!r}; it must be 'fp32' or 'bf16'")
+    if max_norm is not None and not max_norm > 0:
+        raise InvalidRequest(f"max_norm is {max_norm!r}; it must be above 0, or None to leave gradients as they are")
+    if optimizer.state:
+        raise InvalidRequest("training.prepare: the optimizer has been stepped; call prepare before the first step")
+    parallel = parallel or Parallel()
+    layout = parallel.layout(session.world_size)
+    layout.check_hosts(session.hosts, parallel.workers_per_instance)
+    names, groups = tuple(model.state_dict()), names_of_groups(optimizer, model)
+    split = Split(
+        session=session,
+        parallel=parallel,
+        layout=layout,
+        loss=loss,
+        blocks=blocks,
+        example=example,
+        precision=torch.bfloat16 if precision == "bf16" else None,
+        plan=plan,
+    )
+    cut = split.apply(model)
+    if not split.is_plain:
+        rebind(optimizer, groups, cut.parts, mixed=layout.tensor > 1)
+    session.prepared = Prepared(
+        session=session,
+        parallel=parallel,
+        layout=layout,
+        model=cut.wrapped,
+        parts=cut.parts,
+        names=names,
+        optimizer=optimizer,
+        scheduler=scheduler,
+        engine=cut.engine,
+        max_norm=max_norm,
+        stages=cut.stages,
+    )
+    measure(session, precision)
+    workers = "1 worker" if session.world_size == 1 else f"{session.world_size} workers"
+    session.say(f"training on {workers}\n{layout.map(session.hosts)}")
+    # Ranks of one tensor group compute the same values, dropout's among them.
+    _seed(seed + layout.data_rank(session.rank) * layout.pipeline + layout.coordinates(session.rank).pipeline)
+    scale.attach(session, optimizer)
+    attach(session, session.prepared, checkpoints)
+    return cut.wrapped, optimizer
+
+
+def step(batch: Any) -> float:
+    """Train on this worker's slice of a batch: forward, backward, optimizer, scheduler.
+
+    Args:
+        batch: (input, …, target); what ``training.batches`` yields.
+
+    Returns:
+        The mean loss of the whole batch, the same on every rank in every mode.
+
+    Raises:
+        InvalidRequest: ``prepare`` has not been called.
+        InvalidInput: The batch is no tuple of inputs and target, or does not divide into micro-batches.
+    """
+    prepared = current().prepared
+    if prepared is None:
+        raise InvalidRequest("training.step was called before training.prepare")
+    return prepared.step(batch)
+
+
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)

@@ -1,0 +1,76 @@
+"""The random generators of one worker: taken and put back for a checkpoint, or seeded for the length of a block."""
+
+import contextlib
+import hashlib
+import pickle
+import random
+import sys
+from collections.abc import Iterator
+
+import torch
+
+__all__ = ["put_back", "seed_all", "seed_of", "seeded", "taken"]
+
+
+def seed_of(*parts: int) -> int:
+    """Return a seed of 32 bits that mixes all parts: neighbouring ones give generators that have nothing in common."""
+    text = ":".join(str(int(part)) for part in parts)
+    # torch's CPU generator takes 32 bits of its seed, and numpy's no more.
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+
+def seed_all(seed: int) -> None:
+    """Seed the generators of Python, numpy and torch, on the CPU and on the GPUs."""
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)
+    torch.manual_seed(seed)
+
+
+@contextlib.contextmanager
+def seeded(seeds: Iterator[int]) -> Iterator[Iterator[None]]:
+    """Yield an iterator at each step of which the CPU's generators get the next seed; at the end they are as before."""
+    before = _cpu_state()
+
+    def steps() -> Iterator[None]:
+        for seed in seeds:
+            random.seed(seed)
+            if "numpy" in sys.modules:
+                sys.modules["numpy"].random.seed(seed)
+            torch.default_generator.manual_seed(seed)
+            yield
+
+    try:
+        yield steps()
+    finally:
+        _put_cpu_state(before)
+
+
+def taken() -> bytes:
+    """Return the state of all generators of this process, for ``put_back``."""
+    cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+    return pickle.dumps((_cpu_state(), cuda))
+
+
+def put_back(state: bytes) -> None:
+    """Put back what ``taken`` returned; of the GPU where both that worker had, and this one has, one."""
+    cpu, cuda = pickle.loads(state)
+    _put_cpu_state(cpu)
+    if cuda is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(cuda)
+
+
+def _cpu_state() -> tuple[object, object, torch.Tensor]:
+    # A numpy that nobody has imported has drawn nothing; importing it takes a tenth of a second.
+    drawn = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
+    return random.getstate(), drawn, torch.get_rng_state()
+
+
+def _put_cpu_state(state: tuple[object, object, torch.Tensor]) -> None:
+    own, drawn, tensor = state
+    random.setstate(own)  # type: ignore[arg-type]
+    if drawn is not None:
+        import numpy as np
+
+        np.random.set_state(drawn)  # type: ignore[arg-type]
+    torch.set_rng_state(tensor)

@@ -1,0 +1,68 @@
+"""Forward and backward of a model that a rank sees as a whole: alone, replicated, sharded, or with tensors cut."""
+
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from raysm.errors import InvalidInput
+
+__all__ = ["Loss", "WholeModel", "autocast", "inputs_and_target", "on_device"]
+
+Loss = Callable[[Any, Any], torch.Tensor]
+"""(output, target) -> the mean over the rows, a scalar."""
+
+
+@dataclass(kw_only=True, slots=True)
+class WholeModel:
+    """The engine of every mode but pipelines."""
+
+    model: nn.Module
+    """As wrapped."""
+    loss: Loss
+    """Of an output and a target."""
+    device: torch.device
+    """Where the model is."""
+    precision: torch.dtype | None = None
+    """Type of the matrix products in the forward pass; None is the parameters' own."""
+    counts: bool = True
+    """Whether this rank accounts for its slice's loss: one of those that share a slice does."""
+
+    def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
+        """Add the gradients of ``factor`` x the loss; return the loss, 0 where another rank accounts for it."""
+        inputs, target = inputs_and_target(on_device(batch, self.device))
+        with autocast(self.device, self.precision):
+            loss = self.loss(self.model(*inputs), target)
+        (loss if factor == 1.0 else loss * factor).backward()  # type: ignore[no-untyped-call]
+        return loss.detach() if self.counts else torch.zeros_like(loss)
+
+
+def autocast(device: torch.device, precision: torch.dtype | None) -> AbstractContextManager[Any]:
+    """Return the context in which matrix products are computed in ``precision``; None leaves them as they are."""
+    return contextlib.nullcontext() if precision is None else torch.autocast(device.type, precision)
+
+
+def inputs_and_target(batch: Any) -> tuple[tuple[Any, ...], Any]:
+    """Split a batch: its last item is the target, those before are the model's arguments.
+
+    Raises:
+        InvalidInput: It is no tuple or list of at least two items.
+    """
+    if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+        raise InvalidInput(
+            f"training.step takes (input, …, target), got a {type(batch).__name__}; give a tuple of tensors whose "
+            "last is what the loss compares with"
+        )
+    return tuple(batch[:-1]), batch[-1]
+
+
+def on_device(batch: Any, device: torch.device) -> Any:
+    """Return the batch with all its tensors on ``device``."""
+    if device.type == "cpu":
+        return batch
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device, non_blocking=True), batch)

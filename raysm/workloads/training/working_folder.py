@@ -1,0 +1,51 @@
+"""Where workers run: a folder of each instance that shows the user's source and the job's channels by their names.
+
+Scripts as one finds them read ``data/`` and write ``checkpoint.pt`` relative to where they are started. The source
+itself was verified and is not written to. What flows in are the source and the channels, what flows out is what the
+workers left: the job's result, where it is rank 0's.
+"""
+
+import contextlib
+import shutil
+from pathlib import Path
+
+from raysm.bootstrap.environment import Environment
+
+__all__ = ["keep", "made"]
+
+NOT_KEPT = ("__pycache__",)
+
+
+def made(here: Environment, source: Path) -> Path:
+    """Return this instance's folder, made if it is not there; of source and channels, the first of a name is shown.
+
+    What an earlier attempt of the same job left in it stays: a restarted script may go on with it.
+    """
+    folder = _of(here)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in [*sorted(source.iterdir()), *(here.paths.channel(name) for name in here.channels)]:
+        link = folder / path.name
+        # What is there stays; the other workers of this instance make the same links at the same moment.
+        with contextlib.suppress(FileExistsError):
+            link.symlink_to(path, target_is_directory=path.is_dir())
+    return folder
+
+
+def keep(here: Environment) -> list[str]:
+    """Move what the workers left in the folder to this instance's model folder, and return the names.
+
+    Nothing that is in the model folder is overwritten.
+    """
+    folder, model = _of(here), here.paths.model
+    kept: list[str] = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.is_symlink() or path.name in NOT_KEPT or (model / path.name).exists():
+            continue
+        model.mkdir(parents=True, exist_ok=True)
+        shutil.move(path, model / path.name)
+        kept.append(path.name)
+    return kept
+
+
+def _of(here: Environment) -> Path:
+    return here.paths.scratch / "training"

@@ -1,0 +1,343 @@
+"""Who is compared in ``similarity.py``, each in a process of its own that stays warm from one run to the next."""
+
+import contextlib
+import io
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+ROOT = Path(__file__).parents[2]
+THREADS = 2
+BLOCK_ROWS = 1024
+SAMPLE_S = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One problem."""
+
+    kind: str
+    """topk, threshold or full."""
+    path: Path
+    """The matrix."""
+    small: Path
+    """The first rows of it, to get warm."""
+    other: Path | None = None
+    """Another matrix, that contenders with a ' *' in their name compute instead."""
+    k: int = 10
+    threshold: float = 0.0
+    some: tuple[int, ...] = ()
+    """Rows whose answers are compared with float64."""
+
+
+def loaded(path):
+    if path.suffix == ".npz":
+        import scipy.sparse
+
+        return scipy.sparse.load_npz(path)
+    return np.load(path, mmap_mode="r")
+
+
+def normalised(rows):
+    rows = np.asarray(rows, dtype=np.float32)
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+    return rows / np.maximum(norms, 1e-30)[:, None].astype(np.float32)
+
+
+def without_self(found, k, first=0):
+    kept = found != np.arange(first, first + len(found))[:, None]
+    kept[kept.all(axis=1), -1] = False
+    return found[kept].reshape(len(found), k)
+
+
+def faiss_topk(matrix, job):
+    import faiss
+
+    faiss.omp_set_num_threads(THREADS)
+    unit = normalised(matrix)
+    index = faiss.IndexFlatIP(unit.shape[1])
+    index.add(unit)
+    return without_self(index.search(unit, job.k + 1)[1], job.k)
+
+
+def sklearn_topk(matrix, job):
+    from sklearn.neighbors import NearestNeighbors
+
+    rows = np.asarray(matrix, dtype=np.float32)
+    nearest = NearestNeighbors(n_neighbors=job.k, metric="cosine", algorithm="brute", n_jobs=THREADS).fit(rows)
+    return nearest.kneighbors(return_distance=False)
+
+
+def numpy_rows(unit, k, start, stop):
+    found = np.empty((stop - start, k), dtype=np.int64)
+    for at in range(start, stop, BLOCK_ROWS):
+        end = min(at + BLOCK_ROWS, stop)
+        scores = unit[at:end] @ unit.T
+        scores[np.arange(end - at), np.arange(at, end)] = -np.inf
+        best = np.argpartition(scores, -k, axis=1)[:, -k:]
+        order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
+        found[at - start : end - start] = np.take_along_axis(best, order, axis=1)
+    return found
+
+
+def numpy_topk(matrix, job):
+    return numpy_rows(normalised(matrix), job.k, 0, len(matrix))
+
+
+def torch_topk(matrix, job):
+    import torch
+
+    torch.set_num_threads(THREADS)
+    unit = torch.from_numpy(normalised(matrix))
+    found = torch.empty((len(unit), job.k + 1), dtype=torch.int64)
+    for at in range(0, len(unit), BLOCK_ROWS):
+        found[at : at + BLOCK_ROWS] = torch.topk(unit[at : at + BLOCK_ROWS] @ unit.T, job.k + 1, dim=1).indices
+    return without_self(found.numpy(), job.k)
+
+
+def numpy_threshold(matrix, job):
+    """Blocked products of the upper triangle, with a filter; return how many pairs there are."""
+    unit, pairs = normalised(matrix), []
+    for at in range(0, len(unit), BLOCK_ROWS):
+        scores = unit[at : at + BLOCK_ROWS] @ unit[at:].T
+        row, column = np.nonzero(scores >= job.threshold)
+        upper = row < column
+        pairs.append((row[upper] + at, column[upper] + at, scores[row[upper], column[upper]]))
+    return sum(len(row) for row, _, _ in pairs)
+
+
+def disk_full(matrix, job):
+    """Write what the full matrix is, N * N float32, in strips."""
+    path = job.path.with_name("disk")
+    strip = memoryview(np.random.default_rng(0).bytes(256 * 4 * len(matrix)))
+    try:
+        with path.open("wb", buffering=0) as file:
+            for start in range(0, len(matrix), 256):
+                file.write(strip[: 4 * len(matrix) * min(256, len(matrix) - start)])
+            os.fsync(file.fileno())
+    finally:
+        path.unlink()
+
+
+def _unit_csr(matrix):
+    import scipy.sparse
+
+    norms = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1), dtype=np.float64)).ravel()
+    return scipy.sparse.csr_matrix(scipy.sparse.diags((1 / np.maximum(norms, 1e-30)).astype(np.float32)) @ matrix)
+
+
+def sparse_dot_topn_topk(matrix, job):
+    from sparse_dot_topn import sp_matmul_topn
+
+    unit = _unit_csr(matrix)
+    best = sp_matmul_topn(unit, unit.T.tocsr(), top_n=job.k + 1, n_threads=THREADS, sort=True)
+    found = np.full((matrix.shape[0], job.k + 1), -1)
+    counts = np.diff(best.indptr)
+    found[np.arange(job.k + 1) < counts[:, None]] = best.indices
+    return without_self(found, job.k)
+
+
+def scipy_topk(matrix, job):
+    unit = _unit_csr(matrix)
+    turned, found = unit.T.tocsr(), np.full((matrix.shape[0], job.k), -1)
+    for at in range(0, matrix.shape[0], BLOCK_ROWS):
+        scores = (unit[at : at + BLOCK_ROWS] @ turned).tocsr()
+        for i in range(scores.shape[0]):
+            begin, end = scores.indptr[i], scores.indptr[i + 1]
+            values, columns = scores.data[begin:end].copy(), scores.indices[begin:end]
+            values[columns == at + i] = -np.inf
+            best = np.argpartition(values, -job.k)[-job.k :] if len(values) > job.k else np.arange(len(values))
+            found[at + i, : len(best)] = columns[best[np.argsort(-values[best], kind="stable")]]
+    return found
+
+
+PEERS = {
+    ("topk", "faiss"): faiss_topk,
+    ("topk", "sklearn"): sklearn_topk,
+    ("topk", "numpy"): numpy_topk,
+    ("topk", "torch"): torch_topk,
+    ("topk", "sparse_dot_topn"): sparse_dot_topn_topk,
+    ("topk", "scipy"): scipy_topk,
+    ("threshold", "numpy"): numpy_threshold,
+    ("full", "disk"): disk_full,
+}
+
+
+def connect(folder):
+    """Start a Ray of two CPUs, which has this checkout at hand."""
+    os.environ.update(HOME=str(folder), PYTHONPATH=str(ROOT), RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
+    import ray
+
+    from raysm.contract.names import LABEL_HOST
+
+    ray.init(
+        address="local",
+        num_cpus=THREADS,
+        include_dashboard=False,
+        object_store_memory=512 << 20,
+        labels={LABEL_HOST: "algo-1"},
+        log_to_driver=False,
+        _temp_dir=str(folder / "r"),
+    )
+    return ray
+
+
+def plain_ray(folder):
+    """Two tasks over halves of the rows, as most would write it."""
+    ray = connect(folder)
+    task = ray.remote(num_cpus=1)(_half)
+
+    def go(path, job):
+        rows = len(loaded(path))
+        halves = ray.get([task.remote(str(path), job.k, at, at + -(-rows // 2)) for at in (0, -(-rows // 2))])
+        return {"answer": np.concatenate(halves)}
+
+    return go
+
+
+def _half(path, k, start, stop):
+    unit = normalised(np.load(path, mmap_mode="r"))
+    return numpy_rows(unit, k, start, min(stop, len(unit)))
+
+
+def raysm_run(folder, engine):
+    """The whole workload on a formed cluster: the computing time of its tasks, and the times of its phases beside."""
+    connect(folder)
+    import pyarrow.parquet as pq
+
+    from raysm.request import Similarity
+    from raysm.workloads.similarity.context import Place, Source
+    from raysm.workloads.similarity.run import Folders, run
+
+    def go(path, job):
+        work = Path(tempfile.mkdtemp(dir=path.parent))
+        asked = {"topk": {"top_k": job.k}, "threshold": {"threshold": job.threshold}, "full": {"full": True}}
+        begin = time.perf_counter()
+        try:
+            manifest = run(
+                Similarity(**asked[job.kind]),
+                job="benchmark",
+                source=Source(channel="matrix", place=Place(path, work / "scratch", "algo-1")),
+                folders=Folders(result=work / "result", records=work / "records"),
+                announce=lambda event: None,
+                engine=engine,
+            )
+            whole_s = time.perf_counter() - begin
+            phases = manifest.phases_s
+            computing_s = phases["prepare"] + phases["similarity"]
+            found = {
+                "seconds": manifest.measures["task_seconds"] / THREADS,
+                "beside": {"phases": phases, "whole_s": whole_s, "share": computing_s / whole_s},
+                "engines": manifest.engines,
+            }
+            if job.kind == "topk":
+                column = pq.read_table(work / "result" / "neighbors.parquet")["neighbors"].combine_chunks()
+                return found | {"answer": column.flatten().to_numpy().reshape(-1, job.k)}
+            if job.kind == "threshold":
+                return found | {"answer": manifest.files[0].shape[0]}
+            # The file is the work: what counts is when it is there.
+            return found | {"seconds": phases["similarity"] + phases["gathering"]}
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    return go
+
+
+def _prepare(name, job, folder):
+    if name.startswith("raysm"):
+        return raysm_run(folder, "float32" if "float32" in name else None)
+    if name == "ray":
+        return plain_ray(folder)
+    function = PEERS[job.kind, name]
+    matrices = {path: loaded(path) for path in (job.small, job.path)}
+    return lambda path, job: {"answer": function(matrices[path], job)}
+
+
+def _child(pipe, name, job):
+    sys.path.insert(0, str(ROOT))
+    # Short: Ray keeps sockets below it.
+    folder = Path(tempfile.mkdtemp(prefix="rb", dir="/tmp"))
+    path = job.other if name.endswith(" *") and job.other is not None else job.path
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            go = _prepare(name, job, folder)
+            go(job.small, job)
+        pipe.send("warm")
+        while pipe.recv() == "go":
+            begin = time.perf_counter()
+            found = go(path, job)
+            found = {"seconds": time.perf_counter() - begin} | found
+            if isinstance(found.get("answer"), np.ndarray):
+                found["answer"] = found["answer"][list(job.some)]
+            pipe.send(found)
+    finally:
+        if name.split()[0] in ("raysm", "ray"):
+            import ray
+
+            ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Contender:
+    """A warm process."""
+
+    def __init__(self, name, job):
+        # Ray gives its tasks the threads that they have; the others take both cores.
+        threads = {} if name.split()[0] in ("raysm", "ray") else {"OMP_NUM_THREADS": str(THREADS)}
+        before = dict(os.environ)
+        os.environ.update(threads)
+        try:
+            context = multiprocessing.get_context("spawn")
+            self._pipe, theirs = context.Pipe()
+            self._process = context.Process(target=_child, args=(theirs, name, job))
+            self._process.start()
+            theirs.close()
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        self.name = name
+        self.runs = []
+        self.peak_bytes = 0
+        assert self._pipe.recv() == "warm"
+        self._before = self._anonymous()
+
+    def go(self):
+        """Run once; keep what it says, and the most memory beside mapped files that its processes held."""
+        self._pipe.send("go")
+        over = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(over,))
+        watcher.start()
+        try:
+            self.runs.append(self._pipe.recv())
+        finally:
+            over.set()
+            watcher.join()
+        return self.runs[-1]
+
+    def _watch(self, over):
+        while not over.wait(SAMPLE_S):
+            self.peak_bytes = max(self.peak_bytes, self._anonymous() - self._before)
+
+    def _anonymous(self):
+        process = psutil.Process(self._process.pid)
+        total = 0
+        for one in [process, *process.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error, OSError, IndexError):
+                status = Path(f"/proc/{one.pid}/status").read_text()
+                total += int(status.split("RssAnon:")[1].split()[0]) << 10
+        return total
+
+    def end(self):
+        """End the process."""
+        with contextlib.suppress(OSError):
+            self._pipe.send("end")
+        self._process.join(60)

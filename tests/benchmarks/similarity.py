@@ -1,0 +1,305 @@
+"""The all-rows similarity beside its peers: in turn, in one run, warm, medians; with what float64 says.
+
+    pip install 'raysm[bench]'
+    python3 tests/benchmarks/similarity.py 50k-768 50k-128 --runs 3 --against faiss
+    python3 tests/benchmarks/similarity.py --list
+
+For raysm the seconds are the computing time of the tasks (the sum of their times over the two that run at once); the
+phases and the whole run, on a formed cluster, stand beside it. Of the full matrix they are the time until the file is
+there. For the peers they are the whole call, with what it does to the rows first. GFLOP/s counts 2 * N * N * d for
+everybody, whoever computes fewer. Memory is what the processes held beside mapped files, over what they held before.
+Agreement: of some rows, how many have float64's neighbors, index for index.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import numpy as np
+
+from tests.benchmarks.contenders import THREADS, Contender, Job, loaded
+
+REAL = Path(__file__).parents[3] / "shared" / "data" / "packages-minilm.npy"
+"""The default place of the real embeddings; --real names another."""
+
+SMALL_ROWS = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One row of the table of goals."""
+
+    make: object
+    """Function of a folder that makes the matrix there and returns its path."""
+    goals: dict = field(default_factory=dict)
+    """How many times a contender's seconds are to be those of ours."""
+    beside: tuple = ()
+    """Contenders without a goal."""
+    ours: str = "raysm"
+    kind: str = "topk"
+    threshold: float = 0.0
+    memory: dict = field(default_factory=dict)
+    """How many times the memory of a contender ours may be at most."""
+    other: object = None
+    """Makes another matrix: contenders with a ' *' in their name compute it."""
+
+
+def gaussian(rows, columns, seed=0):
+    def make(folder):
+        return kept(folder, np.random.default_rng(seed).standard_normal((rows, columns), dtype=np.float32))
+
+    return make
+
+
+def clustered(rows, columns, size=250):
+    def make(folder):
+        rng = np.random.default_rng(1)
+        centres = rng.standard_normal((rows // size, columns), dtype=np.float32)
+        noise = rng.uniform(0.2, 1.0, (rows, 1)).astype(np.float32)
+        return kept(
+            folder,
+            centres[rng.permutation(rows) % len(centres)]
+            + noise * rng.standard_normal((rows, columns), dtype=np.float32),
+        )
+
+    return make
+
+
+def nearly_alike(rows, columns):
+    def make(folder):
+        noise = np.random.default_rng(2).standard_normal((rows, columns), dtype=np.float32)
+        return kept(folder, np.float32(1) + np.float32(0.01) * noise)
+
+    return make
+
+
+def real(folder):
+    if not REAL.exists():
+        return None
+    return kept(folder, np.load(REAL))
+
+
+def sparse(rows, columns, density):
+    def make(folder):
+        import scipy.sparse
+
+        rng = np.random.default_rng(3)
+        matrix = scipy.sparse.random(rows, columns, density=density, format="csr", random_state=rng, dtype=np.float32)
+        matrix.data = rng.standard_normal(matrix.nnz, dtype=np.float32)
+        for name, part in (("matrix", matrix), ("small", matrix[:SMALL_ROWS])):
+            scipy.sparse.save_npz(folder / f"{name}.npz", part, compressed=False)
+        return folder / "matrix.npz"
+
+    return make
+
+
+def kept(folder, matrix):
+    np.save(folder / "matrix.npy", matrix)
+    np.save(folder / "small.npy", matrix[:SMALL_ROWS])
+    return folder / "matrix.npy"
+
+
+PEERS = ("numpy", "torch")
+LARGE = {"faiss": 1.5}
+FORCED = "raysm float32"
+
+CASES = {
+    "50k-768": Case(
+        make=gaussian(50_000, 768),
+        goals={"faiss": 3.2, "sklearn": 8, "ray": 5},
+        beside=PEERS,
+        memory={"faiss": 1.2},
+    ),
+    "50k-128": Case(make=gaussian(50_000, 128), goals={"faiss": 2.2}, beside=("sklearn", *PEERS)),
+    "20k-768": Case(make=gaussian(20_000, 768), goals={"faiss": 2.2}, beside=("sklearn", *PEERS)),
+    "20k-128": Case(make=gaussian(20_000, 128), goals={"faiss": 1.3}, beside=("sklearn", *PEERS)),
+    "clustered": Case(make=clustered(50_000, 768), goals={"faiss": 2.6}, beside=PEERS),
+    "real": Case(make=real, goals={"faiss": 5}, beside=PEERS),
+    "float32-50k-768": Case(make=gaussian(50_000, 768), goals=LARGE, ours=FORCED),
+    "float32-50k-128": Case(make=gaussian(50_000, 128), goals=LARGE, ours=FORCED),
+    "float32-20k-768": Case(make=gaussian(20_000, 768), ours=FORCED, beside=("faiss",)),
+    "float32-20k-128": Case(make=gaussian(20_000, 128), ours=FORCED, beside=("faiss",)),
+    "float32-clustered": Case(make=clustered(50_000, 768), goals=LARGE, ours=FORCED),
+    "alike": Case(
+        make=nearly_alike(10_000, 768),
+        goals={"raysm *": 1 / 3},
+        other=gaussian(10_000, 768),
+        beside=("faiss",),
+    ),
+    "threshold": Case(make=gaussian(50_000, 768), kind="threshold", threshold=0.11388, goals={"numpy": 3}),
+    "full": Case(make=gaussian(50_000, 128), kind="full", goals={"disk": 0.85}),
+    "sparse": Case(make=sparse(100_000, 50_000, 0.001), goals={"sparse_dot_topn": 1, "scipy": 1}),
+    "tiny": Case(make=gaussian(4_000, 64), goals={"faiss": 0.0}, beside=("ray", "sklearn", *PEERS)),
+}
+"""By name; ``tiny`` only shows that everything runs."""
+
+
+def ceilings():
+    """Measure the products that this machine can do, in GFLOP/s on the cores that the contenders have."""
+    import torch
+
+    torch.set_num_threads(THREADS)
+    rng = np.random.default_rng(0)
+    rows = torch.from_numpy(rng.standard_normal((2048, 1024), dtype=np.float32))
+    small = (rows * 20).clamp(-127, 127).to(torch.int8)
+    halves = rows.to(torch.bfloat16)
+    products = {
+        "float32": lambda: torch.mm(rows, rows.T),
+        "bfloat16": lambda: torch.mm(halves, halves.T),
+        "int8": lambda: torch._int_mm(small, small.T.contiguous()),
+    }
+    found = {}
+    for name, product in products.items():
+        product()
+        took = []
+        for _ in range(5):
+            begin = time.perf_counter()
+            product()
+            took.append(time.perf_counter() - begin)
+        found[name] = 2 * 2048 * 2048 * 1024 / statistics.median(took) / 1e9
+    return found
+
+
+def expected(matrix, job):
+    """Return float64's neighbors of some rows, by the definition."""
+    from tests.support.reference import neighbors
+
+    return neighbors(np.asarray(matrix), job.k, list(job.some))[0]
+
+
+def expected_sparse(matrix, job):
+    """Do the same where a dense matrix would be too large: score, by dense rows, who comes near to being among them."""
+    norms = np.maximum(np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1), dtype=np.float64)).ravel(), 1e-30)
+    found = []
+    for row in job.some:
+        shared = (matrix[[row]].astype(np.float64) @ matrix.T.astype(np.float64)).toarray()[0] / norms / norms[row]
+        near = np.argsort(-shared, kind="stable")[: 3 * job.k]
+        # Whoever shares no column has the score 0: of those, the lowest numbers count.
+        those = np.unique(np.concatenate([near, np.arange(3 * job.k), [row]]))
+        mine = int(np.searchsorted(those, row))
+        best = expected(matrix[those].toarray(), Job(**{**vars(job), "some": (mine,)}))[0]
+        found.append(those[best])
+    return np.array(found)
+
+
+def measured(name, case, arguments, folder):
+    path = case.make(folder)
+    if path is None:
+        print(f"\n{name}: skipped: {REAL} is not there; --real names the embeddings")
+        return True
+    other = None
+    if case.other is not None:
+        (folder / "other").mkdir()
+        other = case.other(folder / "other")
+    matrix = loaded(path)
+    rows, columns = matrix.shape
+    some = tuple(np.linspace(0, rows - 1, arguments.sample).astype(int).tolist())
+    small = path.with_stem("small")
+    job = Job(kind=case.kind, path=path, small=small, other=other, threshold=case.threshold, some=some)
+    names = [case.ours, *(peer for peer in (*case.goals, *case.beside) if wanted(peer, arguments))]
+    contenders = [Contender(one, job) for one in dict.fromkeys(names)]
+    try:
+        for _ in range(arguments.runs):
+            for contender in contenders:
+                contender.go()
+    finally:
+        for contender in contenders:
+            contender.end()
+    return report(name, case, contenders, (rows, columns), agreement(matrix, job, contenders))
+
+
+def wanted(peer, arguments):
+    return not arguments.against or peer in arguments.against or peer.endswith(" *")
+
+
+def agreement(matrix, job, contenders):
+    """Return for each contender what its answer has to do with float64's."""
+    if job.kind == "full":
+        return {}
+    if job.kind == "threshold":
+        return {contender.name: f"{contender.runs[-1]['answer']} pairs" for contender in contenders}
+    truth = expected_sparse(matrix, job) if hasattr(matrix, "tocsr") else expected(matrix, job)
+    return {
+        contender.name: f"{int((contender.runs[-1]['answer'] == truth).all(axis=1).sum())}/{len(truth)}"
+        for contender in contenders
+        if not contender.name.endswith(" *")
+    }
+
+
+def report(name, case, contenders, shape, agrees):
+    rows, columns = shape
+    seconds = {one.name: statistics.median(run["seconds"] for run in one.runs) for one in contenders}
+    memory = {one.name: one.peak_bytes for one in contenders}
+    ours = case.ours
+    print(f"\n{name}: {case.kind} of {rows} x {columns}, medians of {len(contenders[0].runs)} runs in turn")
+    print(f"{'':18}{'seconds':>9}{'least':>8}{'most':>8}{'ratio':>8}{'GFLOP/s':>10}{'MB':>8}  as float64")
+    for one in contenders:
+        took = [run["seconds"] for run in one.runs]
+        speed = 2 * rows**2 * columns / seconds[one.name] / 1e9
+        print(
+            f"{one.name:18}{seconds[one.name]:9.2f}{min(took):8.2f}{max(took):8.2f}"
+            f"{seconds[one.name] / seconds[ours]:8.2f}{speed:10.0f}{memory[one.name] / 1e6:8.0f}"
+            f"  {agrees.get(one.name, '')}"
+        )
+    last = contenders[0].runs[-1]
+    middle = sorted(contenders[0].runs, key=lambda run: run["beside"]["whole_s"])[len(contenders[0].runs) // 2]
+    beside = middle["beside"]
+    phases = ", ".join(f"{phase} {took:.2f}" for phase, took in beside["phases"].items())
+    print(
+        f"{ours} on a formed cluster: {beside['whole_s']:.2f} s ({phases}), {beside['share']:.0%} of it in computing;"
+    )
+    print(f"computed with {', '.join(last['engines'])}")
+    holds = True
+    for peer, goal in case.goals.items():
+        if peer in seconds:
+            ratio = seconds[peer] / seconds[ours]
+            holds &= ratio >= goal
+            print(f"{peer} / {ours}: {ratio:.2f} (goal: at least {goal:.2f}) {'holds' if ratio >= goal else 'MISSED'}")
+    for peer, goal in case.memory.items():
+        if peer in memory:
+            ratio = memory[ours] / memory[peer]
+            holds &= ratio <= goal
+            verdict = "holds" if ratio <= goal else "MISSED"
+            print(f"memory of {ours} / {peer}: {ratio:.2f} (goal: at most {goal:.2f}) {verdict}")
+    return holds
+
+
+def main():
+    global REAL
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", metavar="case", help="which rows of the table; --list names them")
+    parser.add_argument("--list", action="store_true", help="name the cases and their goals")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--against", nargs="+", help="these contenders only, beside ours")
+    parser.add_argument("--sample", type=int, default=40, help="rows that are compared with float64")
+    parser.add_argument("--real", type=Path, default=REAL, help="the real embeddings, .npy")
+    parser.add_argument("--folder", type=Path, help="where matrices and results lie; the full matrix needs 20 GB")
+    arguments = parser.parse_args()
+    REAL = arguments.real
+    if arguments.list:
+        for name, case in CASES.items():
+            print(f"{name:20}{case.kind:10}{', '.join(f'{peer} {goal:.2f}' for peer, goal in case.goals.items())}")
+        return
+    unknown = [name for name in arguments.cases if name not in CASES]
+    if unknown:
+        parser.error(f"no such case: {', '.join(unknown)}; --list names them")
+    found = ", ".join(f"{name} {speed:.0f}" for name, speed in ceilings().items())
+    print(f"products of this machine, {THREADS} threads of {os.cpu_count()}, GFLOP/s: {found}", flush=True)
+    missed = []
+    for name in arguments.cases or [name for name in CASES if name != "tiny"]:
+        with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+            if not measured(name, CASES[name], arguments, Path(folder)):
+                missed.append(name)
+        sys.stdout.flush()
+    print(f"\nmissed: {', '.join(missed)}" if missed else "\nall goals hold")
+
+
+if __name__ == "__main__":
+    main()

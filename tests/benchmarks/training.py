@@ -1,0 +1,167 @@
+"""What training by raysm costs beside bare `torchrun`: the same script, two workers on this machine, in turn, one run.
+
+    python3 tests/benchmarks/training.py [--runs 3] [--steps 150]
+
+- steps/s: of a plain DDP script, between its 10th step and its last one, as rank 0 sees it.
+- submit -> first step, last step -> exit: from the call of `raysm.submit` and to the moment at which the job is
+  Completed, beside the start of the command `torchrun` and its end. raysm forms a cluster in between.
+- measuring: seconds per step of a training by `training.step`, alone in one process, with and without the observer that
+  measures, step by step in turn; and what each look through torch's profiler takes, at its frequency.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import raysm
+from raysm.contract.home import VARIABLE
+from tests.support.homes import serving
+
+GOALS = {"steps/s, raysm / torchrun": (0.98, "at least"), "measuring, % of a step": (1.0, "at most")}
+
+SCRIPT = """
+import sys, time, torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+steps = int(sys.argv[1])
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DistributedDataParallel(nn.Sequential(*[nn.Linear(768, 768) for _ in range(8)], nn.Linear(768, 10)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+images, labels = torch.randn(128, 768), torch.randint(0, 10, (128,))
+for step in range(1, steps + 1):
+    loss = nn.functional.cross_entropy(model(images), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step in (1, 10, steps) and dist.get_rank() == 0:
+        print("step", step, time.time(), flush=True)
+dist.destroy_process_group()
+"""
+
+MEASURED = """
+import statistics, sys, time, torch
+from torch import nn
+from raysm.workloads.training import communication, session
+from raysm.workloads.training.measuring import Measuring
+from raysm.workloads.training.prepare import prepare, step
+torch.set_num_threads(1)
+model = nn.Sequential(*[nn.Linear(768, 768) for _ in range(8)], nn.Linear(768, 10))
+prepare(model, torch.optim.SGD(model.parameters(), lr=0.01), loss=nn.functional.cross_entropy)
+current = session.current()
+measuring = next(found for found in current.observers if isinstance(found, Measuring))
+timer = current.timer
+others = [found for found in current.observers if found is not measuring]
+batch = torch.randn(128, 768), torch.randint(0, 10, (128,))
+
+def timed(count):
+    begin = time.perf_counter()
+    for _ in range(count):
+        with current.span("data"):
+            pass
+        step(batch)
+    return (time.perf_counter() - begin) / count
+
+timed(30)
+seconds = {True: [], False: []}
+looks = []
+for number in range(int(sys.argv[1])):
+    for on in ((True, False) if number % 2 else (False, True)):
+        current.timer = timer if on else None
+        current.observers = [*others, measuring] if on else others
+        seconds[on].append(timed(1))
+    if number % 10 == 0:
+        current.timer, current.observers = timer, [*others, measuring]
+        measuring._steps = communication.FIRST_STEP - 1  # the next step is looked at
+        looks.append(timed(1))
+        measuring._steps = communication.FIRST_STEP + 1
+off_s = statistics.median(seconds[False])
+each_s = statistics.median(seconds[True]) - off_s
+print("figures", off_s, each_s, statistics.median(looks) - off_s)
+"""
+
+
+def marks(lines):
+    return {int(text.split()[1]): float(text.split()[2]) for text in lines if text.startswith("step ")}
+
+
+def figures(begin_s, seen, end_s, steps):
+    return {
+        "steps/s": (steps - 10) / (seen[steps] - seen[10]),
+        "start -> first step": seen[1] - begin_s,
+        "last step -> end": end_s - seen[steps],
+    }
+
+
+def by_torchrun(script, steps):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    begin_s = time.time()
+    ended = subprocess.run([*command, str(script), str(steps)], capture_output=True, text=True, check=True)
+    return figures(begin_s, marks(ended.stdout.splitlines()), time.time(), steps)
+
+
+def by_raysm(script, steps):
+    begin_s = time.time()
+    job = raysm.submit(raysm.TorchScript(str(script), args=[str(steps)], workers_per_instance=2))
+    job.wait(timeout=120)
+    end_s = time.time()
+    assert job.exception() is None, job.exception()
+    return figures(begin_s, marks(line.text.removeprefix("[rank 0] ") for line in job.lines()), end_s, steps)
+
+
+def measuring_costs(pairs, steps):
+    """Return the percentage of a step that measuring takes, over a run of so many steps."""
+    out = subprocess.run([sys.executable, "-c", MEASURED, str(pairs)], capture_output=True, text=True, check=True)
+    said = next(line for line in out.stdout.splitlines() if line.startswith("figures "))
+    step_s, each_s, look_s = map(float, said.split()[1:])
+    from raysm.workloads.training.communication import is_due
+
+    looks = sum(is_due(step) for step in range(1, steps + 1))
+    print(
+        f"measuring: a step of {1000 * step_s:.2f} ms takes {1e6 * each_s:.0f} µs longer; each of the {looks} looks in "
+        f"{steps} steps takes {1000 * look_s:.1f} ms"
+    )
+    return 100 * (max(0.0, each_s) + look_s * looks / steps) / step_s
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=150)
+    arguments = parser.parse_args()
+    runs = {"torchrun": [], "raysm": []}
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder) / "home") as home:
+        os.environ[VARIABLE] = str(home)
+        os.environ["OMP_NUM_THREADS"] = "1"
+        script = Path(folder) / "script.py"
+        script.write_text(SCRIPT)
+        for number in range(arguments.runs):
+            for name, measured in (("torchrun", by_torchrun), ("raysm", by_raysm)):
+                runs[name].append(measured(script, arguments.steps))
+                print(f"run {number + 1}, {name}: { ({key: round(v, 2) for key, v in runs[name][-1].items()}) }")
+    report(runs, measuring_costs(200, 1000))
+
+
+def report(runs, measuring_percent):
+    print(f"\nmedians of {len(runs['raysm'])} runs in turn\n{'':28}{'raysm':>10}{'torchrun':>10}")
+    for key in runs["raysm"][0]:
+        medians = [statistics.median(run[key] for run in runs[name]) for name in ("raysm", "torchrun")]
+        print(f"{key:28}{medians[0]:10.2f}{medians[1]:10.2f}")
+    ratios = [r["steps/s"] / t["steps/s"] for r, t in zip(runs["raysm"], runs["torchrun"], strict=True)]
+    found = {"steps/s, raysm / torchrun": statistics.median(ratios), "measuring, % of a step": measuring_percent}
+    for name, (goal, bound) in GOALS.items():
+        holds = found[name] >= goal if bound == "at least" else found[name] <= goal
+        print(f"{name}: {found[name]:.3f} (goal: {bound} {goal}) {'holds' if holds else 'MISSED'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""Rows that are spread over three instances give the result of rows that lie whole on each, and travel as counted."""
+
+import hashlib
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse
+
+from raysm.contract.result import Manifest
+from raysm.request import Cluster, Input
+from raysm.workloads.similarity.bench import KEPT_BYTES
+from raysm.workloads.similarity.sharded.feed import LEAVING, WINDOW
+from raysm.workloads.similarity.sharded.shards import PARCEL_BYTES
+from tests.support.jobs import completed, script_request
+
+ROWS, COLUMNS = 6000, 8192
+"""Few rows of many columns: much memory, little to compute."""
+
+SCRIPT = """
+import json, os, signal, sys
+from pathlib import Path
+import ray
+from raysm.contract.events import Progress
+from raysm.contract.names import LABEL_HOST
+from raysm.request import Similarity
+from raysm.workloads.announce import announce
+from raysm.workloads.similarity.context import Source
+from raysm.workloads.similarity.run import Folders, run
+
+ray.init(address="auto", log_to_driver=False)
+HOSTS = ["algo-1", "algo-2", "algo-3"]
+model, scratch = Path("/opt/ml/model"), Path("/opt/ml/scratch/records")
+
+
+@ray.remote(num_cpus=0)
+def probe():
+    lines = [line.split() for line in Path("/proc/net/dev").read_text().splitlines()[2:]]
+    shared = os.statvfs("/dev/shm")
+    return {
+        "sent": sum(int(line[9]) for line in lines if line[0] != "lo:"),
+        "received": sum(int(line[1]) for line in lines if line[0] != "lo:"),
+        "shared": (shared.f_blocks - shared.f_bfree) * shared.f_frsize,
+    }
+
+
+@ray.remote(num_cpus=0, max_retries=0)
+def end_raylet():
+    os.kill(os.getppid(), signal.SIGKILL)
+
+
+def on(host, task):
+    return task.options(label_selector={LABEL_HOST: host}).remote()
+
+
+def probes():
+    return dict(zip(HOSTS, ray.get([on(host, probe) for host in HOSTS])))
+
+
+class Killing:
+    def __init__(self):
+        self.done = False
+
+    def __call__(self, event):
+        announce(event)
+        if not self.done and isinstance(event, Progress) and event.phase == "similarity" and 0 < event.done:
+            self.done = True
+            on("algo-2", end_raylet)
+
+
+found = {}
+for name, channel, fields, told in json.loads(sys.argv[1]):
+    for sharded in (True, False):  # in this order: a process keeps its largest peak
+        if told == "only sharded" and not sharded:
+            continue
+        before = probes()
+        run(
+            Similarity(**fields),
+            job=name,
+            source=Source(
+                channel=channel + "-shards" * sharded, id_column=fields.get("id_column"), sharded=sharded
+            ),
+            folders=Folders(result=model / name / ("shards" if sharded else "whole"), records=scratch / name),
+            announce=Killing() if told == "only sharded" else announce,
+        )
+        found[f"{name} {sharded}"] = {} if told else {"before": before, "after": probes()}
+(model / "probes.json").write_text(json.dumps(found))
+"""
+
+
+def files(folder, suffix, shares):
+    folder.mkdir()
+    edges = np.cumsum([0, *(len(share) for share in shares)])
+    for at, share in enumerate(shares):
+        path = folder / f"part-{at + 8}{suffix}"
+        if suffix == ".npy":
+            np.save(path, share)
+        elif suffix == ".npz":
+            scipy.sparse.save_npz(path, scipy.sparse.csr_matrix(share))
+        elif suffix == ".parquet":
+            names = pa.array([f"row {row}" for row in range(edges[at], edges[at + 1])])
+            pq.write_table(pa.table({"name": names, **{f"c{i}": share[:, i] for i in range(share.shape[1])}}), path)
+        else:
+            np.savetxt(path, share, delimiter=",", header=",".join("abcdef"), comments="")
+
+
+CASES = [
+    ("big", "big", {"top_k": 5}, ""),
+    ("pairs", "small", {"threshold": 0.35}, ""),
+    ("all", "small", {"full": True, "dtype": "float16"}, ""),
+    ("ids", "table", {"top_k": 3, "id_column": "name"}, ""),
+    ("named pairs", "table", {"threshold": 0.9, "id_column": "name"}, ""),
+    ("csv", "csv", {"top_k": 4}, ""),
+    ("sparse", "sparse", {"top_k": 7}, ""),
+    ("killed", "big", {"top_k": 5, "block_rows": 500}, "only sharded"),
+]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sharded")
+    rng = np.random.default_rng(3)
+    big = rng.random((ROWS, COLUMNS), dtype=np.float32) - np.float32(0.5)
+    files(folder / "big", ".npy", np.split(big, [300, 600, 2000, 2300, 4000, 4300]))
+    del big
+    small = rng.standard_normal((1500, 48)).astype(np.float32)
+    small[::97] = 0
+    small[700:720] = small[20:40]
+    files(folder / "small", ".npy", np.split(small, [100, 130, 600, 601, 1200]))
+    # Two files for three instances: one has none.
+    files(folder / "table", ".parquet", np.split(small[:600, :6].astype(np.float64), [350]))
+    files(folder / "csv", ".csv", np.split(np.round(small[:300, :6], 3).astype(np.float64), [50, 120, 121]))
+    files(folder / "sparse", ".npz", np.split(small * (rng.random(small.shape) < 0.05), [400, 800, 900]))
+    inputs = {}
+    for name in ("big", "small", "table", "csv", "sparse"):
+        inputs[name] = Input(str(folder / name))
+        inputs[f"{name}-shards"] = Input(str(folder / name), distribution="ShardedByS3Key")
+    request = script_request(folder, SCRIPT, args=(json.dumps(CASES),), cluster=Cluster(count=3), inputs=inputs)
+    outcome, log, model = completed(request, folder / "job", "namespace", 280.0)
+    assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
+    return model
+
+
+def digests(folder):
+    return {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(folder.iterdir())
+        if file.name != "manifest.json"
+    }
+
+
+@pytest.mark.namespace
+@pytest.mark.parametrize("case", [name for name, _, _, told in CASES if not told])
+def test_the_result_of_shards_is_that_of_the_whole_matrix_byte_for_byte(job, case):
+    found = digests(job / case / "shards")
+    assert found
+    assert found == digests(job / case / "whole")
+    whole, shards = Manifest.read(job / case / "whole"), Manifest.read(job / case / "shards")
+    assert list(shards.inputs.values()) == list(whole.inputs.values())
+
+
+@pytest.mark.namespace
+def test_an_instance_whose_ray_node_dies_on_the_way_leaves_no_trace_in_the_result(job):
+    assert digests(job / "killed" / "shards") == digests(job / "big" / "whole")
+
+
+@pytest.mark.namespace
+def test_each_instance_sends_the_bytes_of_the_half_ring_and_no_more(job):
+    # The files are dealt so that each instance has a third of the rows; each visits one of the others.
+    model = dict.fromkeys(("algo-1", "algo-2", "algo-3"), ROWS // 3 * COLUMNS * 4)
+    measures = Manifest.read(job / "big" / "shards").measures
+    assert {host: measures[f"sent_bytes_{host}"] for host in model} == model
+    seen = json.loads((job / "probes.json").read_text())["big True"]
+    for host, expected in model.items():
+        sent = seen["after"][host]["sent"] - seen["before"][host]["sent"]
+        # Beside the rows: TCP's own bytes, the results, and what Ray's processes say to each other.
+        print(host, "model", expected, "sent", sent, "shared", seen["after"][host]["shared"])
+        assert expected <= sent <= 1.1 * expected + 8e6
+
+
+@pytest.mark.namespace
+def test_an_instance_holds_its_share_and_a_few_parcels(job):
+    matrix = ROWS * COLUMNS * 4
+    whole, shards = (Manifest.read(job / "big" / name).measures["peak_memory_bytes"] for name in ("whole", "shards"))
+    print(f"a task's peak: {whole / 1e6:.0f} MB of a matrix of {matrix / 1e6:.0f} MB, {shards / 1e6:.0f} MB of shards")
+    # A Ray worker with NumPy and Arrow takes about 150 MB by itself.
+    assert shards <= 170e6 + matrix / 3 + WINDOW * PARCEL_BYTES + KEPT_BYTES
+    seen = json.loads((job / "probes.json").read_text())["big True"]
+    for host in ("algo-1", "algo-2", "algo-3"):
+        assert seen["after"][host]["shared"] - seen["before"][host]["shared"] <= (WINDOW + LEAVING) * PARCEL_BYTES

@@ -1,0 +1,199 @@
+"""Training on real instances: scripts written for torchrun, and loops on Ray Train."""
+
+import json
+
+import pytest
+
+import raysm
+from raysm.contract.events import Metric
+from raysm.request import Cluster, Input, JobRequest
+from tests.support.jobs import completed, started, training_request
+
+VARIABLES = """
+import json, os, sys, time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "GROUP_WORLD_SIZE",
+         "TORCHELASTIC_RESTART_COUNT", "SM_CURRENT_HOST"]
+seen = [None] * dist.get_world_size()
+mine = {name: os.environ[name] for name in names}
+mine |= {"args": sys.argv[1:], "main": __name__, "cwd": sorted(os.listdir("."))}
+dist.all_gather_object(seen, mine)
+print("hello", flush=True)
+if dist.get_rank() == 0:
+    with open("seen.json", "w") as file:
+        json.dump(seen, file)
+    with open(os.environ["SM_MODEL_DIR"] + "/model.bin", "wb") as file:
+        file.write(b"weights " * 2_000_000)  # several pieces, where it has to travel
+dist.destroy_process_group()
+"""
+
+KILLED_THEN_WRONG = """
+import os, signal
+import torch.distributed as dist
+dist.init_process_group("gloo")
+dist.barrier()
+print("attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
+if dist.get_rank() == 1:
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise ValueError("no such layer: conv9")
+dist.barrier()
+"""
+
+UNTIL_ALONE = """
+import os, time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+print("attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], "of", dist.get_world_size(), flush=True)
+while dist.get_world_size() > 1:
+    dist.barrier()
+    time.sleep(0.05)
+with open("weights.pt", "w") as file:
+    file.write("of " + os.environ["SM_CURRENT_HOST"])
+"""
+
+SAVES_ON_SIGTERM = """
+import os, signal, sys, time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+def save(signum, frame):
+    if dist.get_rank() == 0:
+        open("weights.pt", "w").write("in time")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+dist.barrier()
+print("steps begin", flush=True)
+time.sleep(300)
+"""
+
+
+@pytest.mark.namespace
+def test_a_torchrun_script_sees_on_two_instances_what_torchrun_sets(tmp_path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "one.txt").write_text("1")
+    request = training_request(
+        tmp_path,
+        VARIABLES,
+        cluster=Cluster(count=2),
+        workers_per_instance=2,
+        args=["-a", "resnet 18", "--epochs=10", "images/"],
+        inputs={"images": Input(str(tmp_path / "images"))},
+    )
+    outcome, log, model = completed(request, tmp_path / "job")
+    assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
+    seen = json.loads((model / "seen.json").read_text())  # written where the script ran
+    assert (model / "model.bin").stat().st_size == 16_000_000
+    assert [rank["RANK"] for rank in seen] == ["0", "1", "2", "3"]
+    assert [rank["LOCAL_RANK"] for rank in seen] == ["0", "1", "0", "1"]
+    assert [rank["GROUP_RANK"] for rank in seen] == [rank["NODE_RANK"] for rank in seen] == ["0", "0", "1", "1"]
+    assert [rank["SM_CURRENT_HOST"] for rank in seen] == ["algo-1", "algo-1", "algo-2", "algo-2"]
+    for rank in seen:
+        sizes = (rank["WORLD_SIZE"], rank["LOCAL_WORLD_SIZE"], rank["GROUP_WORLD_SIZE"])
+        assert sizes == ("4", "2", "2")
+        assert rank["TORCHELASTIC_RESTART_COUNT"] == "0"
+        assert rank["main"] == "__main__"
+        assert rank["args"] == ["-a", "resnet 18", "--epochs=10", "images/"]
+        assert {"main.py", "images"} <= set(rank["cwd"])
+    lines = [(host, line) for _, host, line in log.lines]
+    assert all(("algo-1", f"[rank {rank}] hello") in lines for rank in range(4))
+    assert {event.host for event in log.events(Metric) if event.name == "cpu_percent"} == {"algo-1", "algo-2"}
+
+
+def test_after_a_killed_worker_all_start_anew_and_the_first_to_raise_is_the_reason(tmp_path):
+    request = training_request(
+        tmp_path, KILLED_THEN_WRONG, cluster=Cluster(count=1), workers_per_instance=2, max_restarts=1
+    )
+    outcome, log, _ = completed(request, tmp_path / "job", kind="process")
+    assert outcome.status == "Failed"
+    assert "rank 1 on algo-1: killed by SIGKILL" in log.text()
+    assert all(f"[rank {rank}] attempt {attempt}" in log.text() for rank in range(2) for attempt in range(2))
+    first, *rest = outcome.failure_reason.splitlines()
+    assert first == "rank 1 on algo-1: ValueError: no such layer: conv9"
+    assert rest[0] == "Traceback (most recent call last):"
+    assert 'raise ValueError("no such layer: conv9")' in "".join(rest)
+
+
+@pytest.mark.namespace
+def test_of_a_lost_instance_the_others_go_on_and_the_model_comes_to_a_head_that_only_coordinates(tmp_path):
+    cluster = Cluster(count=3, coordinator_only=True, on_instance_loss="continue")
+    with started(training_request(tmp_path, UNTIL_ALONE, cluster=cluster), tmp_path / "job") as (job, log):
+        log.wait_for_text("[rank 1] attempt 0 of 2")
+        job.kill("algo-3")
+        outcome = job.wait(timeout_s=90)
+        assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
+        assert "training: 2 workers on CPUs: algo-2 (rank 0), algo-3 (rank 1)" in log.text()
+        assert "algo-3 lost" in log.text()
+        assert "[rank 0] attempt 1 of 1" in log.text()
+        assert (job.model_dir / "weights.pt").read_text() == "of algo-2"
+
+
+def test_a_stop_reaches_every_worker_and_what_they_save_is_kept(tmp_path):
+    request = training_request(tmp_path, SAVES_ON_SIGTERM, cluster=Cluster(count=2), workers_per_instance=2)
+    with started(request, tmp_path / "job", kind="process") as (job, log):
+        for rank in range(4):
+            log.wait_for_text(f"[rank {rank}] steps begin")
+        job.stop()
+        outcome = job.wait(timeout_s=30)
+        assert outcome.status == "Stopped"
+        assert outcome.exit_codes == {"algo-1": 0, "algo-2": 0}
+        assert (job.model_dir / "weights.pt").read_text() == "in time"
+
+
+def loop(config):
+    """Train a linear model; rank 1 of the first attempt kills itself at ``kill_at``; wait for a stop at ``hold_at``."""
+    import os
+    import signal
+    import time
+
+    import torch
+    import torch.nn.functional as functional
+
+    from raysm import training
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rows = torch.utils.data.TensorDataset(torch.randn(64, 4), torch.randint(0, 2, (64,)))
+    checkpoints = training.Checkpoints(every_steps=2)
+    model, optimizer = training.prepare(model, optimizer, loss=functional.cross_entropy, checkpoints=checkpoints)
+    attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    print("attempt", attempt, "local rank", os.environ["LOCAL_RANK"], "cuts", type(model).__name__)
+    for number, batch in enumerate(training.batches(rows, batch_size=16, epochs=4, shuffle=True, seed=0)):
+        if number == config.get("kill_at") and training.rank() == 1 and attempt == "0":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number == config.get("hold_at"):
+            print("holding")
+            time.sleep(0.5)
+        training.report(loss=training.step(batch))
+
+
+def loop_request(config, cluster, **fields):
+    workload = raysm.DataParallel(loop, config=config, workers_per_instance=2, **fields)
+    return JobRequest(name="test-job", workload=workload.workload(), cluster=cluster), workload.pickled()
+
+
+@pytest.mark.namespace
+def test_a_loop_goes_on_after_a_killed_worker_from_its_checkpoint_and_leaves_one_model(tmp_path):
+    request, pickled = loop_request({"kill_at": 5}, Cluster(count=2), max_restarts=1)
+    outcome, log, model = completed(request, tmp_path / "job", function=pickled, timeout_s=170)
+    text = log.text()
+    assert outcome.status == "Completed", f"{outcome.failure_reason}\n{text}"
+    assert "training: 4 workers on CPUs: algo-1 (ranks 0 to 1), algo-2 (ranks 2 to 3)" in text
+    assert "rank 1 on algo-1: its process was killed" in text
+    for rank in range(4):
+        assert f"[rank {rank}] attempt 1 local rank {rank % 2} cuts DistributedDataParallel" in text
+    assert "goes on from the checkpoint of step" in text
+    assert [event.step for event in log.events(Metric) if event.name == "loss"][-1] == 16
+    assert {"model.safetensors", "manifest.json"} <= {path.name for path in model.iterdir()}
+    assert "registerClient" not in text
+
+
+def test_a_loop_that_is_told_to_stop_saves_and_leaves(tmp_path):
+    request, pickled = loop_request({"hold_at": 2}, Cluster(count=1))
+    with started(request, tmp_path / "job", kind="process", function=pickled) as (job, log):
+        log.wait_for_text("[rank 1] holding", timeout_s=120)
+        job.stop()
+        outcome = job.wait(timeout_s=60)
+        assert outcome.status == "Stopped"
+        assert "told to stop: stopped after step" in log.text()

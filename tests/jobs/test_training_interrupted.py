@@ -1,0 +1,89 @@
+"""One training over three jobs: stopped, a worker killed, an instance killed; its weights are the undisturbed ones."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+
+from raysm import Cluster, DataParallel, TorchScript
+from raysm.local.checkpoints import FolderStore
+from raysm.local.job_spec import Checkpoints
+from raysm.request import JobRequest
+from raysm.workloads.training.manifest import found
+from raysm.workloads.training.model_file import MODEL_FILE
+from tests.support import interrupted_loop, jobs
+from tests.support.leftovers import leaving_nothing
+
+SCRIPT = interrupted_loop.__file__
+
+GOES_ON = re.compile(r"goes on from the checkpoint of step (\d+) .*; (\d+|no) steps? (?:is|are) done again")
+
+
+def undisturbed(folder):
+    """The model of two processes that torchrun might have started."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "SM_MODEL_DIR": str(folder)}
+    running = [
+        subprocess.Popen(
+            [sys.executable, SCRIPT, "{}"],
+            env=os.environ | common | {"RANK": rank, "LOCAL_RANK": rank, "PYTHONPATH": os.getcwd()},
+            stdout=subprocess.DEVNULL,
+        )
+        for rank in "01"
+    ]
+    assert [process.wait(60) for process in running] == [0, 0]
+    return (folder / MODEL_FILE).read_bytes()
+
+
+def started(workload, root, store):
+    function = workload.pickled() if isinstance(workload, DataParallel) else None
+    asked = workload.workload() if isinstance(workload, DataParallel) else workload
+    request = JobRequest(name="test-job", workload=asked, cluster=Cluster(count=2))
+    checkpoints = Checkpoints(store=FolderStore(store), uri="s3://bucket/checkpoints")
+    return jobs.started(request, root, "process", function=function, checkpoints=checkpoints)
+
+
+def wait_until_kept(store, step):
+    deadline_s = time.monotonic() + 60
+    while step not in [manifest.step for manifest in found(store / "raysm" / "training").values()]:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def test_stopped_and_killed_three_times_it_ends_with_the_weights_of_an_undisturbed_training(tmp_path):
+    store = tmp_path / "store"
+    with leaving_nothing(tmp_path):
+        stopped = DataParallel(interrupted_loop.loop, config={"keeps": True, "hold": 4})
+        with started(stopped, tmp_path / "1", store) as (job, log):
+            log.wait_for_text("holding after step 4")
+            job.stop()
+            assert job.wait(60).status == "Stopped", log.text()
+            assert "stopped after step 5, the newest whole checkpoint is that of step 5" in log.text()
+
+        killed = json.dumps({"keeps": True, "die": 8, "hold": 11})
+        with started(TorchScript(SCRIPT, args=[killed], max_restarts=1), tmp_path / "2", store) as (job, log):
+            log.wait_for_text(
+                "goes on from the checkpoint of step 5 (epoch 0, 40 of 60 samples); no step is done again"
+            )
+            _, _, again = log.wait_for(lambda host, line: GOES_ON.search(line) and "no step" not in line)
+            # Written in the background, that of step 6 may just not have been whole when the worker was killed.
+            step, repeated = map(int, GOES_ON.search(again).groups())
+            assert step in (5, 6)
+            assert step + repeated == 8
+            log.wait_for_text("holding after step 11")
+            wait_until_kept(store, 9)
+            job.kill("algo-2")
+            assert job.wait(60).status == "Failed", log.text()
+
+        last = TorchScript(SCRIPT, args=[json.dumps({"keeps": True})])
+        with started(last, tmp_path / "3", store) as (job, log):
+            assert job.wait(120).status == "Completed", log.text()
+            assert (
+                "goes on from the checkpoint of step 9 (epoch 1, 8 of 60 samples); 2 steps are done again" in log.text()
+            )
+            assert (job.model_dir / MODEL_FILE).read_bytes() == undisturbed(tmp_path / "undisturbed")

@@ -1,0 +1,225 @@
+"""Trains the same small model in every mode, one after the other, on four workers.
+
+``python -m tests.support.parallel_modes FOLDER PORT`` forks the four; each leaves the losses of each mode in FOLDER,
+and rank 0 the weights too. As a script of a job, it is one of the four.
+"""
+
+import multiprocessing
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed.checkpoint as dcp
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from raysm import training
+from raysm.training import Parallel
+from raysm.workloads.training import session as sessions
+
+WORKERS = 4
+
+ROWS, BATCH, EPOCHS = 88, 32, 2
+"""The third batch of each epoch is smaller, and does not divide into micro-batches."""
+
+MODES = {
+    "ddp": Parallel(),
+    "shard": Parallel(shard=4),
+    "hybrid shard": Parallel(data=2, shard=2),
+    "gpipe": Parallel(pipeline=4, schedule="gpipe", microbatches=4),
+    "1f1b": Parallel(pipeline=4, schedule="1f1b", microbatches=8),
+    "interleaved": Parallel(pipeline=2, schedule="interleaved", microbatches=4),
+    "tensor": Parallel(tensor=4),
+    "data x pipeline": Parallel(data=2, pipeline=2, microbatches=4),
+    "data x pipeline, spread": Parallel(data=2, pipeline=2, microbatches=4, placement="spread"),
+    "data x tensor": Parallel(data=2, tensor=2),
+    "shard x pipeline": Parallel(shard=2, pipeline=2, microbatches=4),
+    "shard x tensor": Parallel(shard=2, tensor=2),
+    "pipeline x tensor": Parallel(pipeline=2, tensor=2, microbatches=4),
+    "memory": Parallel(shard=2, pipeline=2, microbatches=4, optimize="memory", offload=True),
+}
+
+ACROSS = {name: parallel for name, parallel in MODES.items() if name not in ("tensor", "memory")}
+"""Modes for workers on several instances: a tensor never lies over two."""
+
+MAX_NORM = 0.5
+"""Of the gradients, where they are clipped: about half of what most of them have."""
+
+CLIPPED = ["ddp", "shard", "hybrid shard", "interleaved", "tensor", "data x pipeline", "shard x tensor", "memory"]
+"""Modes whose gradients lie over the ranks each in another way."""
+
+RELAY = ["ddp", "shard", "interleaved", "shard x tensor", "data x pipeline", "tensor", "memory"]
+"""Modes that hand their state on to each other: whole, in shards, by stages, by strided parts of tensors."""
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.num_heads, self.head_dim = heads, width // heads
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x):
+        q, k, v = (
+            layer(x).unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+            for layer in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        return self.out_proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.norm1, self.attention, self.norm2 = nn.LayerNorm(width), Attention(width, heads), nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class Transformer(nn.Module):
+    """What makes cutting hard: parameters of the root, a value that skips all blocks, a buffer, an optional input."""
+
+    def __init__(self, width=16, heads=4, depth=4):
+        super().__init__()
+        self.embed = nn.Linear(8, width)
+        self.token = nn.Parameter(torch.randn(1, 1, width) * 0.02)
+        self.register_buffer("scale", torch.tensor(0.5))
+        self.layers = nn.ModuleList(Block(width, heads) for _ in range(depth))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 10)
+
+    def forward(self, x, scale=None):
+        x = self.embed(x)
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1)
+        first = x
+        for layer in self.layers:
+            x = layer(x)
+        if scale is not None:
+            x = x * scale
+        return self.head(self.norm(x[:, 0] + first[:, -1] * self.scale))
+
+
+def data():
+    generator = torch.Generator().manual_seed(7)
+    rows = torch.randn(ROWS, 5, 8, generator=generator)
+    return TensorDataset(rows, torch.randint(10, (ROWS,), generator=generator))
+
+
+def prepared(parallel, optimizer=None, **options):
+    """A model of seed 0, whatever was drawn before; other ranks than 0 begin with other weights."""
+    torch.manual_seed(sessions.current().rank)
+    model = Transformer()
+    made = (optimizer or sgd)(model)
+    return training.prepare(model, made, parallel, loss=F.cross_entropy, **{"blocks": "layers"} | options)
+
+
+def sgd(model):
+    decayed = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    others = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
+    return torch.optim.SGD([{"params": decayed, "weight_decay": 0.01}, {"params": others}], lr=0.1, momentum=0.9)
+
+
+def adam(model):
+    # The gradients of the keys' biases are rounding errors: Adam would make steps of them but for a large epsilon.
+    # Most stages have no part of the second group.
+    head = list(model.head.parameters())
+    others = [parameter for name, parameter in model.named_parameters() if not name.startswith("head.")]
+    return torch.optim.AdamW([{"params": others}, {"params": head, "lr": 0.02}], lr=0.01, eps=0.01)
+
+
+def train(parallel, **options):
+    """Train from the beginning; return the losses of the steps and, on rank 0, the final weights."""
+    prepared(parallel, **options)
+    losses = [training.step(batch) for batch in training.batches(data(), batch_size=BATCH, epochs=EPOCHS, seed=3)]
+    weights = sessions.current().prepared.full_state_dict()
+    sessions.end()
+    return losses, weights
+
+
+def normed(parallel, precision="fp32"):
+    """Train a model with batch norms in two batches; return its weights and running averages."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(2) for layer in (nn.Linear(8, 8), nn.BatchNorm1d(8))]
+    model = nn.Sequential(*layers, nn.Linear(8, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training.prepare(model, optimizer, parallel, loss=F.cross_entropy, precision=precision)
+    inputs, target = data().tensors
+    for batch in training.batches(TensorDataset(inputs[:, 0], target), batch_size=ROWS // 2, epochs=1, seed=3):
+        training.step(batch)
+    weights = sessions.current().prepared.full_state_dict()
+    sessions.end()
+    return weights
+
+
+def relay(modes, folder):
+    """Train an epoch in each mode, each going on from what the one before has saved; return as ``train`` does."""
+    losses = []
+    for epoch, mode in enumerate(modes):
+        prepared(MODES[mode], adam)
+        session = sessions.current()
+        if epoch:
+            state = session.prepared.state()
+            dcp.load(state, checkpoint_id=folder / f"epoch-{epoch - 1}")
+            session.prepared.load(state)
+        session.epoch = epoch
+        losses += [training.step(batch) for batch in training.batches(data(), batch_size=BATCH, epochs=epoch + 1)]
+        dcp.save(session.prepared.state(), checkpoint_id=folder / f"epoch-{epoch}")
+        weights = session.prepared.full_state_dict()
+        sessions.end()
+    return losses, weights
+
+
+def work(folder, modes=ACROSS, others=False):
+    """Be one rank of a launch; leave what was found in the folder."""
+    torch.set_num_threads(1)
+    results = {name: train(parallel) for name, parallel in modes.items()}
+    if others:
+        results["bf16"] = train(Parallel(shard=2, pipeline=2, microbatches=4), precision="bf16")
+        results["measured"] = train(Parallel(pipeline=4, microbatches=4), example=data()[:8])
+        results["named"] = train(Parallel(pipeline=2, data=2, microbatches=4), blocks=["layers.3"])
+        results |= {f"{name}, clipped": train(MODES[name], max_norm=MAX_NORM) for name in CLIPPED}
+        results["normed"] = normed(Parallel(shard=4))
+        results["normed, memory"] = normed(Parallel(shard=4, optimize="memory"))
+        results["normed, bf16"] = normed(Parallel(shard=4), "bf16")
+        results["normed, pipeline"] = normed(Parallel(data=2, pipeline=2, microbatches=2))
+        results["relay"] = relay(RELAY, folder)
+    torch.save(results, folder / f"rank-{training.rank()}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def launched(rank, folder, port):
+    variables = {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "GROUP_RANK": 0,
+        "WORLD_SIZE": WORKERS,
+        "LOCAL_WORLD_SIZE": WORKERS,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    os.environ.update({name: str(value) for name, value in variables.items()})
+    work(folder, MODES, others=True)
+
+
+def main(folder, port):
+    # Forked: importing torch takes seconds, once is enough.
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=launched, args=(rank, folder, port)) for rank in range(WORKERS)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+        if worker.exitcode:
+            for other in workers:
+                other.kill()
+            sys.exit(1)
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        work(Path(os.environ["SM_MODEL_DIR"]))
+    else:
+        main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,81 @@
+"""Each example is short, and does what it says, on small settings."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from raysm.contract.result import MODEL_FILE, Manifest
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+TIMEOUT_S = 170
+
+ALONE = """
+import os, sys, torch
+sys.path.insert(0, "examples")
+os.environ["SM_CHANNEL_DIGITS"] = os.path.abspath("examples/data")
+from train_vit import train
+os.chdir({folder!r})
+torch.set_num_threads(1)
+train(dict(lr=1e-3, batch_size=600, epochs=1, parallel=dict()))
+"""
+
+
+def run(*command):
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-4000:]
+    return ended.stdout
+
+
+def losses(text):
+    return [float(found) for found in re.findall(r"loss(?:[ =]+|\s)([0-9.e-]+)", text)]
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_has_less_than_100_lines(path):
+    assert len(path.read_text().splitlines()) < 100
+
+
+def test_a_script_for_torchrun_runs_by_torchrun_and_needs_no_raysm(tmp_path):
+    script = EXAMPLES / "torchrun_digits.py"
+    assert "import raysm" not in script.read_text()
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    said = run(*torchrun, str(script), str(EXAMPLES / "data"), "--epochs", "2", "--model-dir", str(tmp_path))
+    assert losses(said)[1] < losses(said)[0]
+    assert (tmp_path / "digits.pt").exists()
+
+
+@pytest.mark.usefixtures("home")
+def test_the_same_script_trains_on_a_cluster_by_one_command(tmp_path):
+    asked = "train examples/torchrun_digits.py --instances 2 --input data=examples/data".split()
+    raysm = (sys.executable, "-c", "from raysm.cli.main import main; import sys; sys.exit(main())")
+    said = run(*raysm, *asked, "--output", str(tmp_path / "out"), "--", "data", "--epochs", "2")
+    assert losses(said)[1] < losses(said)[0]
+    assert (tmp_path / "out" / "digits.pt").exists()
+
+
+@pytest.mark.usefixtures("home")
+def test_digits_are_learned_data_parallel_and_the_model_comes_back(tmp_path):
+    said = run(
+        sys.executable, "examples/digits_cnn.py", "--instances", "2", "--epochs", "2", "--output", str(tmp_path / "out")
+    )
+    assert float(re.search(r"digits never seen: ([0-9.]+)%", said)[1]) > 80
+    manifest = Manifest.read(tmp_path / "out")
+    assert [file.name for file in manifest.files] == [MODEL_FILE]
+    assert manifest.instances == ("algo-1", "algo-2")
+    assert manifest.measures["steps_per_s"] > 0
+    assert "% of the" in manifest.summary
+    assert manifest.summary in said
+
+
+@pytest.mark.usefixtures("home")
+def test_a_vision_transformer_trains_as_a_hybrid_of_pipelines_and_replicas_as_it_does_alone(tmp_path):
+    asked = "examples/train_vit.py --parallel hybrid --epochs 1 --batch-size 600 --output".split()
+    hybrid = run(sys.executable, *asked, str(tmp_path / "out"))
+    assert "replica 2 of 2, pipeline rank 2 of 2" in hybrid
+    alone = run(sys.executable, "-c", ALONE.format(folder=str(tmp_path)))
+    assert losses(hybrid) == pytest.approx(losses(alone), abs=1e-4)
+    assert len(losses(alone)) == 3

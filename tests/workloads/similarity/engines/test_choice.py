@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+
+from raysm.errors import InvalidRequest
+from raysm.workloads.similarity.engines import Frame, choose, unit_sum
+from raysm.workloads.similarity.engines.build import InstructionSet, Unavailable, compiled
+from raysm.workloads.similarity.engines.compiled import CompiledEngine
+from raysm.workloads.similarity.products import Tile
+
+
+def sample(rows):
+    rows = rows.astype(np.float32)
+    return Tile(start=0, rows=rows, norms=np.linalg.norm(rows.astype(np.float64), axis=1))
+
+
+def chosen(rows, forced=None):
+    tile = sample(rows)
+    return choose(tile, Frame(centre=unit_sum(tile) / len(rows)), forced)
+
+
+def normal(rows=300, columns=64):
+    return np.random.default_rng(0).standard_normal((rows, columns))
+
+
+def test_the_engine_that_is_asked_for_is_taken():
+    assert chosen(normal(), "NumPy").name == "float32 NumPy"
+    assert chosen(normal(), "float32").name.startswith("float32")
+
+
+def test_an_engine_that_is_not_there_is_refused_by_name():
+    with pytest.raises(InvalidRequest, match="'abacus'; it has 'float32 NumPy"):
+        chosen(normal(), "abacus")
+
+
+def test_few_rows_are_no_reason_to_probe():
+    assert chosen(normal(2)).name == chosen(normal(3)).name
+
+
+def test_rows_with_large_elements_are_mixed():
+    if "int8" not in chosen(normal(2)).name:
+        pytest.skip("this processor multiplies no int8")
+    rows = normal(100)
+    assert "mixed" not in chosen(rows).name
+    rows[np.arange(100), np.arange(100) % 64] = 30
+    assert "mixed" in chosen(rows).name
+
+
+def test_rows_too_long_for_integers_are_multiplied_as_floats():
+    assert "int8" not in chosen(normal(2, 100_000)).name
+
+
+def test_a_processor_that_lacks_an_instruction_is_named_with_it():
+    lacking = InstructionSet("none", ("no_such_flag",))
+    with pytest.raises(Unavailable, match="the processor lacks no_such_flag"):
+        CompiledEngine(32, lacking, 8, mixed=False)
+
+
+def test_what_cannot_be_compiled_says_so_and_leaves_nothing(tmp_path):
+    source = tmp_path / "wrong.c"
+    source.write_text("this is no C")
+    with pytest.raises(Unavailable, match="cannot compile the kernels"):
+        compiled(source, InstructionSet("any", ()), folder=tmp_path)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_a_folder_that_others_can_write_is_not_used(tmp_path):
+    source = tmp_path / "right.c"
+    source.write_text('__attribute__((visibility("default"))) int one(void) { return 1; }')
+    tmp_path.chmod(0o777)
+    with pytest.raises(Unavailable, match="not this user's alone"):
+        compiled(source, InstructionSet("any", ()), folder=tmp_path)
+    tmp_path.chmod(0o700)
+    assert compiled(source, InstructionSet("any", ()), folder=tmp_path).one() == 1

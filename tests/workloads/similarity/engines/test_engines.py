@@ -1,0 +1,196 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from raysm.workloads.similarity.engines import Best, Frame
+from raysm.workloads.similarity.engines.build import AVX2, AVX512, VNNI, Unavailable
+from raysm.workloads.similarity.engines.compiled import CompiledEngine
+from raysm.workloads.similarity.engines.plain import PlainEngine
+from raysm.workloads.similarity.keys import NOBODY, decode, encode
+from raysm.workloads.similarity.score import prepare
+from tests.support.reference import pairs, score_rows
+from tests.support.similarity import best_of, centred, expected_keys, kinds_of_rows, tiles
+
+KINDS = kinds_of_rows(rows=170, columns=25)
+
+MADE = {
+    f"{bits} {instructions.name}{' mixed' * mixed}": (bits, instructions, mixed)
+    for bits, instructions in [(8, VNNI), (16, AVX512), (16, AVX2), (32, AVX512), (32, AVX2)]
+    for mixed in (False, True)
+}
+ENGINES = ["NumPy", *MADE]
+
+
+def engine_of(name, columns):
+    if name == "NumPy":
+        return PlainEngine()
+    bits, instructions, mixed = MADE[name]
+    try:
+        return CompiledEngine(bits, instructions, columns, mixed=mixed)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+def frames(rows):
+    return [Frame.plain(rows.shape[1]), centred(rows)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ENGINES)
+def test_tiles_and_their_mirror_images_give_the_neighbors_of_float64(name, kind):
+    rows = KINDS[kind]
+    engine = engine_of(name, rows.shape[1])
+    some = prepare(rows).norms > 0
+    for frame, k in zip(frames(rows), (3, 12), strict=True):
+        expected = expected_keys(rows, k)
+        for cuts in ([0, 170], [0, 40, 90, 170]):
+            assert np.array_equal(best_of(engine, frame, rows, k, cuts)[some], expected[some])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ENGINES)
+def test_pairs_and_scores_are_those_of_float64(name, kind):
+    rows = KINDS[kind]
+    engine = engine_of(name, rows.shape[1])
+    parts = tiles(rows, [0, 50, 170])
+    for frame, threshold in zip(frames(rows), (0.3, 0.9), strict=True):
+        sides = [engine.side(part, frame) for part in parts]
+        found = []
+        for i, j in [(0, 0), (0, 1), (1, 1)]:
+            some = engine.pairs(sides[i], sides[j], np.float32(threshold), same=True)
+            row = np.repeat(np.arange(len(parts[i])) + parts[i].start, np.diff(some.offsets))
+            found += zip(row.tolist(), some.neighbors.tolist(), some.similarities, strict=True)
+        assert sorted(found) == pairs(rows, threshold)
+    expected = score_rows(rows, range(170))
+    for dtype in (np.float32, np.float16):
+        out = np.empty((120, 50), dtype=dtype)
+        engine.scores(parts[1], parts[0], out)
+        assert np.array_equal(out, expected[50:, :50].astype(dtype))
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_queries_find_their_neighbors_in_another_matrix(name):
+    rng = np.random.default_rng(5)
+    queries, corpus = rng.standard_normal((37, 19)).astype(np.float32), rng.standard_normal((203, 19))
+    corpus[100] = queries[3]
+    corpus = corpus.astype(np.float32)
+    engine = engine_of(name, 19)
+    # The rows of both begin at 0: numbers that are equal name different rows.
+    scores = score_rows(np.concatenate([queries, corpus]), range(37))[:, 37:]
+    expected = encode(scores, np.broadcast_to(np.arange(203), scores.shape))
+    expected.sort(axis=1)
+    for frame in frames(corpus):
+        left = engine.side(tiles(queries)[0], frame)
+        best = Best.empty(left.tile.norms, 9)
+        for tile in tiles(corpus, [0, 64, 203]):
+            engine.topk(left, engine.side(tile, frame), best, None, same=False)
+        assert np.array_equal(best.keys, expected[:, :9])
+        some = engine.pairs(left, engine.side(tiles(corpus)[0], frame), np.float32(0.4), same=False)
+        i, j = np.nonzero(scores >= np.float32(0.4))
+        assert np.array_equal(np.repeat(np.arange(37), np.diff(some.offsets)), i)
+        assert np.array_equal(some.neighbors, j)
+        assert np.array_equal(some.similarities, scores[i, j])
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_floors_drop_only_who_is_below_them(name):
+    rows = KINDS["float32"]
+    engine = engine_of(name, rows.shape[1])
+    expected = expected_keys(rows, 8)
+    floors = decode(expected[:, -1])[0]
+    floors[::5] = np.inf
+    found = best_of(engine, centred(rows), rows, 8, [0, 60, 170], floors)
+    served = floors < np.inf
+    assert np.array_equal(found[served], expected[served])
+    assert (found[~served] == NOBODY).all()
+
+
+def adversarial(count):
+    return arrays.arrays(
+        np.float64,
+        st.tuples(st.integers(2, count), st.sampled_from([1, 2, 5, 17, 48])),
+        elements=st.one_of(
+            st.floats(-1, 1),
+            st.sampled_from([0.0, 1.0, -1.0, 1e18, -1e18, 1e-30, 2.0**-149, 1 + 2.0**-23, 1 - 2.0**-24, 0.5, 127.49]),
+        ),
+    )
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@given(rows=adversarial(9), data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_no_adversarial_row_breaks_the_bound(name, rows, data):
+    rows = rows.astype(data.draw(st.sampled_from([np.float32, np.float64])))
+    engine = engine_of(name, rows.shape[1])
+    scores = score_rows(rows, range(len(rows)))
+    centre = data.draw(st.sampled_from(frames(rows)))
+    side = engine.side(tiles(rows)[0], centre)
+    # Each score is a threshold in turn: a bound that is too small by a hair loses the pair that it belongs to.
+    for threshold in np.unique(scores):
+        found = engine.pairs(side, side, threshold, same=True)
+        assert len(found.neighbors) == np.count_nonzero(np.triu(scores >= threshold, 1))
+    k = data.draw(st.integers(1, len(rows) - 1))
+    expected = expected_keys(rows, k)
+    some = side.tile.norms > 0
+    floors = decode(expected[:, -1])[0]
+    for known in (None, floors):
+        best = Best.empty(side.tile.norms, k, known)
+        engine.topk(side, side, best, best, same=True)
+        assert np.array_equal(best.keys[some], expected[some])
+
+
+@pytest.mark.parametrize("name", [name for name in MADE if "mixed" not in name])
+def test_what_products_lose_stays_below_what_was_measured(name):
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((60, 200)) * np.exp(rng.standard_normal(200))
+    engine = engine_of(name, 200)
+    for mixed in (engine, engine_of(f"{name} mixed", 200)):
+        lost = mixed.lost(mixed.side(tiles(rows)[0], centred(rows)))
+        assert 0 < lost.max() < (1e-4 if name.startswith("32") else 0.05)
+
+
+def scored(engine, rows, frame, k=10):
+    cuts = [len(rows) * at // 3 for at in range(4)]
+    before = engine.scored
+    best_of(engine, frame, rows, k, cuts)
+    return (engine.scored - before) / len(rows)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_only_few_pairs_are_scored_whatever_the_rows_are(name):
+    rng = np.random.default_rng(2)
+    engine = engine_of(name, 64)
+    normal = rng.standard_normal((3000, 64))
+    two = normal[rng.integers(0, 2, 3000)] * rng.uniform(0.5, 2, (3000, 1))
+    for rows, most in [
+        (normal, 45),
+        (1 + 0.01 * normal, 45),
+        (np.ones((3000, 64)), 200),
+        (normal[rng.integers(0, 30, 3000)], 200),
+        (two, 200),
+    ]:
+        # All other rows are 2,999: what is nearly all alike, or all equal, must not come near that.
+        assert scored(engine, rows.astype(np.float32), centred(rows)) < most
+
+
+def test_two_tiles_share_a_best_only_if_they_are_the_same():
+    engine = engine_of("32 AVX2", 25)
+    left, right = (engine.side(tile, Frame.plain(25)) for tile in tiles(KINDS["float32"], [0, 85, 170]))
+    best = Best.empty(left.tile.norms, 3)
+    with pytest.raises(ValueError, match="not the same rows"):
+        engine.topk(left, right, best, best, same=True)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("columns", [1, 7, 8, 9, 127, 128, 129, 136, 768, 1021, 5000])
+def test_scores_of_every_length_are_numpys_to_the_last_bit(columns, dtype):
+    rng = np.random.default_rng(columns)
+    engine = engine_of("32 AVX2", columns)
+    rows = rng.standard_normal((7, columns)).astype(dtype)
+    rows[1::2, : columns // 2] = -rows[::2, : columns // 2][: len(rows[1::2])]
+    out = np.empty((7, 7), dtype=np.float32)
+    tile = tiles(rows)[0]
+    engine.scores(tile, tile, out)
+    assert np.array_equal(out, score_rows(rows, range(7)))

@@ -1,0 +1,86 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from raysm.workloads.blocks import RowBlock
+from raysm.workloads.similarity import bench
+from raysm.workloads.similarity.bench import Bench, bench_of, engine_name, most_rows
+from tests.support.similarity import context_of, saved, two_matrices
+
+MEASURE = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+import numpy as np
+from raysm.workloads.blocks import RowBlock
+from raysm.workloads.similarity.bench import bench_of
+from raysm.workloads.similarity.context import Place, Source, peak_memory_bytes
+from raysm.workloads.similarity.dealing import triangle
+from raysm.workloads.similarity.topk import Deal, topk_tile
+from tests.support.similarity import context_of
+source = Source(channel="matrix", place=Place(Path(sys.argv[1]), Path("unused"), "algo-1"))
+context = replace(context_of(source), engine=sys.argv[2] or None)
+def run(tile):
+    floors = np.full(context.rows, -np.inf, dtype=np.float32)
+    rows, columns = tile.rows, tile.columns
+    topk_tile(context, 10, Deal(tile, floors[rows.start : rows.stop], floors[columns.start : columns.stop]))
+for tile in triangle(40, 20):
+    run(tile)
+before = peak_memory_bytes()
+for tile in triangle(context.rows, 8000):
+    run(tile)
+print(peak_memory_bytes() - before, bench_of(context).held_bytes)
+"""
+
+ROWS, COLUMNS = 24_000, 512
+
+
+@pytest.fixture(scope="module")
+def normal():
+    return np.random.default_rng(0).standard_normal((ROWS, COLUMNS), dtype=np.float32)
+
+
+@pytest.mark.parametrize(("engine", "kind"), [("", "normal"), ("NumPy", "normal"), ("", "nearly all equal")])
+def test_a_task_takes_the_memory_that_the_model_says(engine, kind, normal, tmp_path):
+    matrix = normal if kind == "normal" else 1 + np.float32(0.01) * normal
+    np.save(tmp_path / "m.npy", matrix)
+    command = [sys.executable, "-c", MEASURE, str(tmp_path / "m.npy"), engine]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=150)
+    taken, held = map(int, done.stdout.split())
+    one_side = 8000 * COLUMNS * 8
+    assert held <= max(2 * one_side, bench.KEPT_BYTES)
+    # All rows are read in the end, and stay mapped while there is room.
+    model = matrix.nbytes + held + 2 * 8000 * (3 * 8 * 10 + 8) + (bench.ENGINE_BYTES if engine else 0)
+    assert taken <= 1.2 * model
+
+
+def test_sides_are_made_once(tmp_path):
+    made = Bench(context_of(saved(np.random.default_rng(0).standard_normal((300, 8)), tmp_path)))
+    cuts = [RowBlock(0, 100), RowBlock(100, 200), RowBlock(200, 300)]
+    sides = [made.side(cut) for cut in cuts]
+    assert all(made.side(cut) is side for cut, side in zip(cuts, sides, strict=True))
+    assert made.held_bytes >= sum(side.nbytes for side in sides)
+
+
+def test_rows_of_two_matrices_are_not_taken_for_each_other(tmp_path):
+    made = Bench(two_matrices(np.eye(4), np.ones((4, 4)), tmp_path))
+    cut = RowBlock(0, 4)
+    assert made.side(cut).tile.rows.sum() == 16
+    assert made.side(cut, seekers=True).tile.rows.sum() == 4
+
+
+def test_a_process_has_the_bench_of_its_last_context_alone(tmp_path):
+    first = context_of(saved(np.eye(4), tmp_path / "first"))
+    second = context_of(saved(np.eye(5), tmp_path / "second"))
+    assert engine_name(first) == ""
+    assert bench_of(first) is bench_of(first)
+    assert engine_name(first) == bench_of(first).engine.name
+    bench_of(second)
+    assert engine_name(first) == ""
+
+
+def test_long_rows_make_small_sides():
+    assert most_rows(768, 4) * 768 * 12 <= bench.SIDE_BYTES
+    assert most_rows(1 << 30, 8) == 1

@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+
+from raysm.errors import RaysmError
+from raysm.request import Similarity
+from raysm.workloads.similarity.estimate import estimate, predict
+from raysm.workloads.similarity.probe import Costs
+from tests.support.similarity import saved
+
+COSTS = Costs(engine="a", prepare=0.1, side=0.0, diagonal=0.5, tile=1.0, merge=0.0)
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory):
+    return saved(np.ones((16_000, 1), dtype=np.int8), tmp_path_factory.mktemp("m")).open()
+
+
+def test_half_the_square_is_computed_by_all_slots(matrix):
+    found = predict(Similarity(top_k=1, block_rows=1000), matrix, 4, COSTS, 1000, 0.25)
+    # 16 diagonal tiles of 0.5 s, 120 of 1 s, and 3 ms for each task; 32 rounds of 4 slots leave nobody idle.
+    assert found.phases_s["similarity"] == pytest.approx((16 * 0.5 + 120 + 136 * 0.003) / 4)
+    assert found.phases_s["prepare"] == pytest.approx(16 * 0.1 / 4)
+    assert found.total_s == pytest.approx(sum(found.phases_s.values()) + 1)
+
+
+def test_tiles_of_another_size_cost_by_their_area(matrix):
+    small = predict(Similarity(top_k=1, block_rows=1000), matrix, 1, COSTS, 500, 0.0)
+    large = predict(Similarity(top_k=1, block_rows=1000), matrix, 1, COSTS, 1000, 0.0)
+    assert small.phases_s["similarity"] - 136 * 0.003 == pytest.approx(4 * (large.phases_s["similarity"] - 136 * 0.003))
+
+
+def test_where_many_cores_compute_the_merging_on_the_head_counts(matrix):
+    slow = Costs(engine="a", prepare=0.1, side=0.0, diagonal=0.5, tile=1.0, merge=0.5)
+    found = predict(Similarity(top_k=1, block_rows=1000), matrix, 1000, slow, 1000, 0.0)
+    assert found.phases_s["similarity"] == pytest.approx(136 * 0.5)
+
+
+@pytest.mark.parametrize("workload", [{"top_k": 3}, {"threshold": 0.5}, {"full": True}])
+def test_a_few_tiles_of_the_matrix_itself_are_measured(workload, tmp_path):
+    source = saved(np.random.default_rng(0).standard_normal((900, 16)), tmp_path)
+    found = estimate(source.place.channel, Similarity(**workload), 2, processes=1)
+    assert found.engine
+    assert list(found.phases_s) == ["prepare", "similarity", "gathering"]
+    assert 0 < found.phases_s["similarity"] < 10
+
+
+def test_a_matrix_that_cannot_be_measured_says_why(tmp_path):
+    rows = np.ones((900, 16))
+    rows[3, 3] = np.nan
+    source = saved(rows, tmp_path)
+    with pytest.raises(RaysmError, match=r"tiles of matrix.npy could not be measured: .*row 3 of the matrix"):
+        estimate(source.place.channel, Similarity(top_k=3), 2, processes=1)

@@ -1,0 +1,177 @@
+"""Checkpoints of one process; ``test_interrupted`` has those of several."""
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import TensorDataset
+
+from raysm import training
+from raysm.errors import InvalidRequest
+from raysm.workloads.training import session as sessions
+from raysm.workloads.training.checkpoints import Checkpoints
+from raysm.workloads.training.manifest import found
+
+
+@contextlib.contextmanager
+def prepared(checkpoints, seed=0, lr=0.1, scheduler=None):
+    """A training of this process that is about to begin; its session."""
+    torch.manual_seed(seed)
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    session = sessions.begin()
+    try:
+        training.prepare(
+            model,
+            optimizer,
+            loss=functional.cross_entropy,
+            scheduler=scheduler(optimizer) if scheduler else None,
+            checkpoints=checkpoints,
+        )
+        yield session
+    finally:
+        sessions.end()
+
+
+def train(session, steps, batch_size=4):
+    generator = torch.Generator().manual_seed(1)
+    data = TensorDataset(torch.randn(40, 3, generator=generator), torch.arange(40) % 2)
+    batches = iter(training.batches(data, batch_size=batch_size, epochs=9))
+    return [training.step(next(batches)) for _ in range(steps - session.steps)]
+
+
+def kept_steps(folder):
+    return sorted(manifest.step for manifest in found(folder).values())
+
+
+def wait_until_kept(folder, step):
+    """Checkpoints are written in the background."""
+    deadline_s = time.monotonic() + 30
+    while step not in kept_steps(folder):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"every_steps": 0}, "every_steps must be a whole number of at least 1, got 0"),
+        ({"keep": 0}, "keep must be a whole number of at least 1, got 0"),
+        ({"best": ("loss", "low")}, r"best is a metric and 'min' or 'max', \('loss', 'min'\)"),
+        ({"best": "loss"}, "got 'loss'"),
+    ],
+)
+def test_a_config_that_cannot_be_is_refused_by_name(wrong, named):
+    with pytest.raises(InvalidRequest, match=named):
+        Checkpoints(**wrong)
+
+
+def test_the_last_ones_are_kept_and_the_older_ones_removed(tmp_path):
+    with prepared(Checkpoints(every_steps=2, keep=2, folder=tmp_path)) as session:
+        train(session, 9)
+    assert kept_steps(tmp_path) == [6, 8]
+    assert len(list(tmp_path.glob("step-*"))) == 2
+
+
+def test_the_best_by_a_reported_metric_is_kept_as_well(tmp_path):
+    with prepared(Checkpoints(every_steps=1, keep=1, best=("accuracy", "max"), folder=tmp_path)) as session:
+        for step, accuracy in enumerate([0.5, 0.9, float("nan"), 0.7, 0.6], 1):
+            training.report(accuracy=accuracy)
+            train(session, step)
+    assert {manifest.step: manifest.value for manifest in found(tmp_path).values()} == {2: 0.9, 5: 0.6}
+
+
+def test_of_loss_the_best_is_by_the_loss_of_its_step(tmp_path):
+    with prepared(Checkpoints(every_steps=1, keep=1, best=("loss", "min"), folder=tmp_path)) as session:
+        losses = train(session, 5)
+    assert kept_steps(tmp_path) == sorted({losses.index(min(losses)) + 1, 5})
+
+
+def test_one_that_cannot_be_written_is_said_and_the_training_goes_on(tmp_path, capsys):
+    with prepared(Checkpoints(every_steps=2, folder=tmp_path)) as session:
+        train(session, 2)
+        wait_until_kept(tmp_path, 2)
+        shutil.rmtree(tmp_path)
+        tmp_path.touch()  # where the folder was nothing can be written
+        train(session, 6)  # before it saves again, it has waited for that of step 4
+        tmp_path.unlink()
+        tmp_path.mkdir()
+        train(session, 9)
+    assert (
+        "the checkpoint of step 4 could not be written; the newest whole one is that of step 2:"
+        in capsys.readouterr().out
+    )
+    assert 4 not in kept_steps(tmp_path)
+    assert kept_steps(tmp_path)[-1] == 8
+
+
+def test_gone_on_with_it_is_the_training_that_went_through(tmp_path, capsys):
+    with prepared(None) as session:
+        expected = train(session, 8)
+    with prepared(Checkpoints(every_steps=3, folder=tmp_path)) as session:
+        train(session, 4)
+    with prepared(Checkpoints(every_steps=3, folder=tmp_path), seed=9) as session:
+        assert (session.steps, session.epoch, session.offset) == (3, 0, 12)
+        assert train(session, 8) == expected[3:]
+    assert (
+        "goes on from the checkpoint of step 3 (epoch 0, 12 of 40 samples); 1 step is done again"
+        in capsys.readouterr().out
+    )
+
+
+def test_going_on_says_from_which_folder_and_how_to_start_afresh(tmp_path, capsys):
+    with prepared(Checkpoints(every_steps=2, folder=tmp_path)) as session:
+        train(session, 2)
+    with prepared(Checkpoints(folder=tmp_path)):
+        assert f"done again; it is in {tmp_path}: remove that folder to start afresh\n" in capsys.readouterr().out
+
+
+def test_another_rate_than_the_checkpoint_s_is_warned_of(tmp_path, capsys):
+    with prepared(Checkpoints(every_steps=2, folder=tmp_path), lr=0.01) as session:
+        train(session, 2)
+    with prepared(Checkpoints(folder=tmp_path), lr=0.5) as session:
+        assert session.prepared.optimizer.param_groups[0]["lr"] == 0.01
+    assert "warning: rate 0.5 was asked for, the checkpoint's 0.01 goes on\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("lr", "warned"), [(0.1, False), (0.2, True)])
+def test_under_a_scheduler_the_rate_that_it_begins_with_counts(tmp_path, capsys, lr, warned):
+    def halving(optimizer):
+        return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    with prepared(Checkpoints(every_steps=2, folder=tmp_path), scheduler=halving) as session:
+        train(session, 2)
+    with prepared(Checkpoints(folder=tmp_path), lr=lr, scheduler=halving) as session:
+        assert session.prepared.optimizer.param_groups[0]["lr"] == pytest.approx(0.025)
+    assert ("rate 0.2 was asked for, the checkpoint's 0.1 goes on" in capsys.readouterr().out) is warned
+
+
+def test_a_smaller_batch_than_the_checkpoint_s_is_warned_of(tmp_path, capsys):
+    with prepared(Checkpoints(every_steps=2, folder=tmp_path)) as session:
+        train(session, 2)
+    with prepared(Checkpoints(folder=tmp_path)) as session:
+        train(session, 3, batch_size=2)
+    assert "warning: the global batch is 2, that of the checkpoint was 4\n" in capsys.readouterr().out
+
+
+def test_one_worker_is_one_worker(capsys):
+    with prepared(None):
+        assert "raysm: training on 1 worker\n" in capsys.readouterr().out
+
+
+def test_sigterm_saves_the_step_and_leaves_as_a_process_that_it_ends(tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    with prepared(Checkpoints(every_steps=100, folder=tmp_path)) as session:
+        train(session, 2)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(SystemExit) as left:
+            train(session, 5)
+    assert left.value.code == 128 + signal.SIGTERM
+    assert kept_steps(tmp_path) == [3]
+    assert signal.getsignal(signal.SIGTERM) is before

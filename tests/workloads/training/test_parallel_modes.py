@@ -1,0 +1,166 @@
+"""Every mode follows the training of one process: losses and final weights to 1e-5 in float32."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional
+
+from raysm import training
+from raysm.errors import InvalidRequest
+from raysm.workloads.training import session as sessions
+from tests.support import parallel_modes
+from tests.support.parallel_modes import (
+    BATCH,
+    CLIPPED,
+    EPOCHS,
+    MAX_NORM,
+    MODES,
+    RELAY,
+    WORKERS,
+    Transformer,
+    adam,
+    data,
+    prepared,
+    sgd,
+    train,
+)
+
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory):
+    """What each of four workers found in each mode, the log, and the folder of the checkpoints."""
+    folder = tmp_path_factory.mktemp("modes")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    done = subprocess.run(
+        [sys.executable, "-m", parallel_modes.__name__, str(folder), str(port)],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [torch.load(folder / f"rank-{rank}.pt") for rank in range(WORKERS)], done.stdout, folder
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """The losses and the weights of one process."""
+    return train(None)
+
+
+@pytest.fixture(autouse=True)
+def _no_session_left():
+    yield
+    sessions.end()
+
+
+def worst(weights, others):
+    assert list(weights) == list(others)
+    return max(float((weights[name] - others[name]).abs().max()) for name in others)
+
+
+@pytest.mark.parametrize("mode", [*MODES, "measured", "named"])
+def test_a_mode_follows_one_process_in_losses_and_weights(mode, launched, alone):
+    ranks, _, _ = launched
+    assert ranks[0][mode][0] == pytest.approx(alone[0], abs=TOLERANCE)
+    assert worst(ranks[0][mode][1], alone[1]) < TOLERANCE
+
+
+@pytest.fixture(scope="module")
+def clipped():
+    """Losses, weights and the norms before clipping of a loop in plain torch that clips."""
+    torch.manual_seed(0)
+    model = Transformer()
+    optimizer = sgd(model)
+    losses, norms = [], []
+    for inputs, target in training.batches(data(), batch_size=BATCH, epochs=EPOCHS, seed=3):
+        loss = functional.cross_entropy(model(inputs), target)
+        loss.backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)))
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses, model.state_dict(), norms
+
+
+@pytest.mark.parametrize("mode", CLIPPED)
+def test_gradients_are_clipped_by_the_norm_of_the_whole_model_in_every_mode(mode, launched, clipped):
+    ranks, _, _ = launched
+    losses, weights, norms = clipped
+    assert min(norms) > 1.2 * MAX_NORM
+    assert ranks[0][f"{mode}, clipped"][0] == pytest.approx(losses, abs=TOLERANCE)
+    assert worst(ranks[0][f"{mode}, clipped"][1], weights) < TOLERANCE
+
+
+def test_a_norm_that_nothing_has_is_refused():
+    with pytest.raises(InvalidRequest, match="max_norm is 0; it must be above 0"):
+        prepared(None, max_norm=0)
+
+
+def test_every_rank_is_told_the_same_loss_in_every_mode(launched):
+    ranks, _, _ = launched
+    for mode in MODES:
+        assert all(rank[mode][0] == ranks[0][mode][0] for rank in ranks), mode
+
+
+def test_bf16_follows_float32_as_far_as_its_eight_bits_go(launched, alone):
+    ranks, _, _ = launched
+    losses, weights = ranks[0]["bf16"]
+    assert losses == pytest.approx(alone[0], abs=0.05)
+    assert losses != pytest.approx(alone[0], abs=TOLERANCE)
+    assert all(tensor.dtype == torch.float32 for tensor in weights.values())
+
+
+def test_a_batch_that_is_computed_again_counts_once_in_running_averages(launched):
+    ranks, _, _ = launched
+    assert worst(ranks[0]["normed, memory"], ranks[0]["normed"]) < TOLERANCE
+    assert ranks[0]["normed, memory"]["1.num_batches_tracked"] == 2
+
+
+def test_running_averages_of_a_pipeline_know_its_micro_batches_alone(launched):
+    ranks, _, _ = launched
+    weights = ranks[0]["normed, pipeline"]
+    assert [int(weights[f"{layer}.num_batches_tracked"]) for layer in (1, 3)] == [4, 4]
+    assert all(bool(tensor.isfinite().all()) for tensor in weights.values())
+
+
+def test_batch_norms_are_sharded_in_bf16(launched):
+    ranks, _, _ = launched
+    assert 0 < worst(ranks[0]["normed, bf16"], ranks[0]["normed"]) < 0.05
+    assert ranks[0]["normed, bf16"]["1.running_mean"].dtype == torch.float32
+
+
+def test_each_mode_goes_on_from_what_any_other_has_saved(launched):
+    ranks, _, _ = launched
+    prepared(None, adam)
+    losses = [training.step(batch) for batch in training.batches(data(), batch_size=BATCH, epochs=len(RELAY))]
+    assert ranks[0]["relay"][0] == pytest.approx(losses, abs=TOLERANCE)
+    assert worst(ranks[0]["relay"][1], sessions.current().prepared.full_state_dict()) < TOLERANCE
+
+
+def test_a_model_of_any_mode_loads_into_plain_torch(launched, alone):
+    ranks, _, _ = launched
+    inputs, targets = data().tensors
+    for mode in MODES:
+        model = Transformer()
+        model.load_state_dict(ranks[0][mode][1])
+        reference = Transformer()
+        reference.load_state_dict(alone[1])
+        with torch.no_grad():
+            loss, wanted = (functional.cross_entropy(each(inputs), targets).item() for each in (model, reference))
+        assert loss == pytest.approx(wanted, abs=TOLERANCE)
+
+
+def test_the_log_prints_the_map_of_ranks_the_stages_and_the_cut_tensors(launched):
+    _, log, _ = launched
+    assert "rank 3 on node-0: replica 2 of 2, pipeline rank 2 of 2" in log
+    assert "stage 3 of 4, on pipeline rank 1: from layers.2, 24% of the cost" in log
+    assert "layers.*.mlp.0, layers.*.mlp.2; linear layers whole on every worker: embed, head" in log
