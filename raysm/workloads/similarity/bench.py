@@ -26,7 +26,7 @@ __all__ = ["Bench", "bench_of", "engine_name", "most_rows", "most_sparse_rows"]
 SIDE_BYTES = 64 << 20
 """Largest side of a tile, with the copy of its rows that a matrix that cannot be mapped needs."""
 
-KEPT_BYTES = 128 << 20
+KEPT_BYTES = 64 << 20
 """Sides are kept up to this; never fewer than the two of one tile."""
 
 PART_BYTES = 32 << 20
@@ -74,11 +74,16 @@ class Bench:
         key = seekers and not self.context.same, cut
         side = self._sides.pop(key, None)
         if side is None:
+            self._make_room(cut.rows)
             side = self.engine.side(self.tile(cut, seekers=seekers), self._frame)
         self._sides[key] = side
-        while len(self._sides) > 2 and self.held_bytes > KEPT_BYTES:
-            del self._sides[next(iter(self._sides))]
         return side
+
+    def _make_room(self, rows: int) -> None:
+        """Let go of the oldest sides before there is one more; the latest stays, which is of the same tile."""
+        most = max((_held_bytes(side) / len(side) for side in self._sides.values()), default=0.0)
+        while len(self._sides) > 1 and self.held_bytes + rows * most > KEPT_BYTES:
+            del self._sides[next(iter(self._sides))]
 
     @property
     def held_bytes(self) -> int:

@@ -7,6 +7,7 @@ import pytest
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity import bench
 from raysm.workloads.similarity.bench import Bench, bench_of, engine_name, most_rows
+from raysm.workloads.similarity.engines.protocol import Side
 from tests.support.similarity import context_of, saved, two_matrices
 
 MEASURE = """
@@ -62,6 +63,39 @@ def test_sides_are_made_once(tmp_path):
     sides = [made.side(cut) for cut in cuts]
     assert all(made.side(cut) is side for cut, side in zip(cuts, sides, strict=True))
     assert made.held_bytes >= sum(side.nbytes for side in sides)
+
+
+class Measuring:
+    """An engine whose sides say that they are large, and which looks at what is held when it makes one."""
+
+    def __init__(self, made, nbytes):
+        self.made, self.nbytes, self.held = made, nbytes, []
+
+    def side(self, tile, frame):
+        self.held.append(self.made.held_bytes)
+        return Side(tile=tile, prepared=None, nbytes=self.nbytes)
+
+
+def test_room_is_made_before_there_is_one_more_side(tmp_path):
+    made = Bench(context_of(saved(np.eye(60), tmp_path)))
+    made.engine = Measuring(made, bench.KEPT_BYTES // 4)
+    cuts = [RowBlock(start, start + 10) for start in range(0, 60, 10)]
+    for cut in cuts:
+        made.side(cut)
+    assert max(made.engine.held) + made.engine.nbytes <= bench.KEPT_BYTES
+    again = len(made.engine.held)
+    made.side(cuts[-1])
+    made.side(cuts[-2])
+    assert len(made.engine.held) == again
+
+
+def test_the_two_sides_of_a_tile_are_kept_however_large(tmp_path):
+    made = Bench(context_of(saved(np.eye(60), tmp_path)))
+    made.engine = Measuring(made, 2 * bench.KEPT_BYTES)
+    left, right = RowBlock(0, 30), RowBlock(30, 60)
+    assert made.side(left) is not made.side(right)
+    assert made.side(left) is made.side(left)
+    assert len(made.engine.held) == 2
 
 
 def test_rows_of_two_matrices_are_not_taken_for_each_other(tmp_path):
