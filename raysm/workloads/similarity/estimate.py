@@ -3,17 +3,18 @@
 With N rows in B blocks of n rows, on ``slots`` cores, and the costs measured on blocks of m rows:
 
     prepare    = N / m * prepare / slots
-    similarity = rounds * ( B diagonal + B (B - 1) / 2 tile ) (n / m)**2 / slots + sides * side * (n / m) / slots
-                 + tasks * TASK_S / slots
+    similarity = when the last slot ends, if each takes the next tile of the deal as soon as it is free; a tile costs
+                 TASK_S + (diagonal or tile) (n / m)**2 + side (n / m) for each side that its process does not keep
     gathering  = rows written / their rate, for top-k; for the full matrix, bytes / the disk's rate - similarity
     overhead   = START_S, from the formed cluster to the first task and from the last file to the end
 
-``rounds`` >= 1 is what ``dealing`` loses at the end, ``sides`` how often a block is made ready: once in each process
-where all of them fit into ``KEPT_BYTES``, else once for each tile and block. The head's merging runs beside the tasks;
-where it is the slower one (many cores), it counts instead. A tile's cost falls a little as floors rise, and rises a
-little where all cores share their caches; the measurement, on all cores at once, has the second.
+The deal is played through: it has about 2 * 8 * slots tiles, or as many as the memory of a task asks for. The head's
+merging runs beside the tasks; where it is the slower one (many cores), it counts instead. A tile's cost falls a little
+as floors rise, and rises a little where all cores share their caches; the measurement, on all cores at once, has the
+second.
 """
 
+import heapq
 import json
 import math
 import os
@@ -32,7 +33,7 @@ from raysm.bootstrap import environment
 from raysm.errors import RaysmError
 from raysm.request.codec import from_json, to_json
 from raysm.request.workload import Similarity
-from raysm.workloads.similarity import bench, dealing, output, sizes
+from raysm.workloads.similarity import bench, dealing, output, preparing, sizes
 from raysm.workloads.similarity.keys import encode
 from raysm.workloads.similarity.matrix import Matrix, open_matrix
 from raysm.workloads.similarity.probe import Costs, Question
@@ -93,6 +94,7 @@ def estimate(path: Path, workload: Similarity, slots: int, processes: int | None
             engine=found[0].engine,
             **{name: mean(getattr(one, name) for one in found) for name in ("prepare", "side", "diagonal")},
             **{name: mean(getattr(one, name) for one in found) for name in ("tile", "merge")},
+            side_bytes=found[0].side_bytes,
         )
         gathering = _gathering_seconds(workload, matrix, Path(scratch))
     return predict(workload, matrix, slots, costs, rows, gathering)
@@ -102,17 +104,12 @@ def predict(
     workload: Similarity, matrix: Matrix, slots: int, costs: Costs, measured_rows: int, gathering_s: float
 ) -> Estimate:
     """Return what the model says; see above."""
-    size = _block_rows(workload, matrix, slots)
-    blocks = math.ceil(matrix.rows / size)
-    tiles = blocks * (blocks + 1) // 2
+    blocks = math.ceil(matrix.rows / _block_rows(workload, matrix, slots))
     # The last block is smaller; the model takes all as N / B rows.
     scale = matrix.rows / blocks / measured_rows
-    rounds = dealing.rounds_in_halves(blocks, slots) * slots / blocks**2
-    work = (blocks * costs.diagonal + blocks * (blocks - 1) / 2 * costs.tile) * scale**2
-    kept = blocks * size * matrix.columns * 4 <= bench.KEPT_BYTES
-    sides = min(blocks * slots, blocks + tiles) if kept else blocks + tiles
-    computing = (rounds * work + sides * costs.side * scale + tiles * TASK_S) / slots
-    merging = tiles * costs.merge * scale
+    kept = max(2, int(bench.KEPT_BYTES / max(1, costs.side_bytes * scale)))
+    computing = _last_slot_ends(blocks, slots, costs, scale, kept)
+    merging = blocks * (blocks + 1) // 2 * costs.merge * scale
     if workload.full:
         # It is written beside the computing: what the disk has not taken by then remains.
         gathering_s = max(0.0, gathering_s - computing)
@@ -127,8 +124,28 @@ def predict(
     )
 
 
+def _last_slot_ends(blocks: int, slots: int, costs: Costs, scale: float, kept: int) -> float:
+    """Return the seconds until all tiles are computed by slots that each keep so many sides."""
+    free = [(0.0, slot) for slot in range(min(slots, blocks * (blocks + 1) // 2))]
+    held: list[dict[int, None]] = [{} for _ in free]
+    side, diagonal, tile = costs.side * scale, costs.diagonal * scale**2, costs.tile * scale**2
+    for cut in dealing.triangle(blocks, 1):
+        at, slot = free[0]
+        sides = held[slot]
+        for block in {cut.rows.start: None, cut.columns.start: None}:
+            if block in sides:
+                del sides[block]
+            else:
+                at += side
+            sides[block] = None
+        while len(sides) > kept:
+            del sides[next(iter(sides))]
+        heapq.heapreplace(free, (at + TASK_S + (diagonal if cut.rows == cut.columns else tile), slot))
+    return max(free)[0]
+
+
 def _block_rows(workload: Similarity, matrix: Matrix, slots: int) -> int:
-    most = sizes.most_rows(workload, matrix)
+    most = sizes.most_rows(workload, matrix, sparse=preparing.compares_elements(matrix))
     if workload.block_rows:
         return min(workload.block_rows, most, matrix.rows)
     blocks = dealing.blocks_for(slots, matrix.rows, sizes.LEAST_ROWS, most)

@@ -23,7 +23,7 @@ from raysm.workloads.similarity.products import Tile
 from raysm.workloads.similarity.score import Norms, prepare, scaled
 from raysm.workloads.similarity.sparse_rows import SAMPLED, sparse_pays
 
-__all__ = ["by_elements", "prepare_block", "prepare_blocks", "prepared"]
+__all__ = ["by_elements", "compares_elements", "prepare_block", "prepare_blocks", "prepared"]
 
 BLOCK_ROWS = 1 << 20
 """Most rows of one task."""
@@ -33,6 +33,11 @@ SPARSE_ELEMENTS = 1 << 22
 
 CENTRE_ROWS = 1 << 14
 """About so many rows, spread evenly, make the centre: more would not move it by what quantising could notice."""
+
+
+def compares_elements(matrix: Matrix) -> bool:
+    """Return whether the rows of this matrix are compared by the columns that they share, and not by dense products."""
+    return matrix.sparse and by_elements(matrix, matrix.rows)
 
 
 def by_elements(matrix: Matrix, rows: int) -> bool:

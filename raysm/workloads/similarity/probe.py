@@ -23,7 +23,7 @@ from raysm.workloads.similarity.bench import Bench, bench_of
 from raysm.workloads.similarity.context import Context, Place, Source
 from raysm.workloads.similarity.full import full_tile
 from raysm.workloads.similarity.parts import measured
-from raysm.workloads.similarity.preparing import prepare_block, prepared
+from raysm.workloads.similarity.preparing import compares_elements, prepare_block, prepared
 from raysm.workloads.similarity.standing import Standing
 from raysm.workloads.similarity.threshold import threshold_tile
 from raysm.workloads.similarity.topk import Deal, topk_tile
@@ -58,6 +58,8 @@ class Costs:
     """Preparing one block's rows."""
     side: float
     """Making one side ready."""
+    side_bytes: int
+    """Memory of that side; not seconds."""
     diagonal: float
     """A tile of a block with itself, its sides at hand."""
     tile: float
@@ -74,7 +76,14 @@ def measure(question: Question) -> Costs:
     # The two blocks are the whole matrix here: nobody reads the other rows.
     rows = 2 * question.rows
     nothing = np.empty(0, dtype=np.int16)
-    begun = Context(source=source, rows=matrix.rows, columns=matrix.columns, norms=np.empty(0), exponents=nothing)
+    begun = Context(
+        source=source,
+        rows=matrix.rows,
+        columns=matrix.columns,
+        norms=np.empty(0),
+        exponents=nothing,
+        sparse=compares_elements(matrix),
+    )
     block = RowBlock(0, rows)
     prepare_s = _seconds(lambda: prepare_block(begun, block)) / 2
     part = measured(prepare_block, begun, block)
@@ -89,6 +98,7 @@ def measure(question: Question) -> Costs:
         engine=bench.engine.name,
         prepare=prepare_s,
         side=0.0 if question.workload.full else _side_seconds(bench, cuts[0]),
+        side_bytes=bench.held_bytes // 2,
         diagonal=diagonal,
         tile=tile,
         merge=merge,

@@ -161,10 +161,7 @@ def _begun(source: Source, matrix: Described, *, sparse: bool) -> Context:
 
 def _by_elements(matrices: list[Matrix]) -> bool:
     """Return whether all matrices are sparse, and rows are compared by the columns that they share."""
-    matrix = matrices[0]
-    if not all(one.sparse for one in matrices):
-        return False
-    return preparing.by_elements(matrix, matrix.rows)
+    return all(one.sparse for one in matrices) and preparing.compares_elements(matrices[0])
 
 
 def _check(work: Work) -> None:

@@ -1,13 +1,17 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import scipy.sparse
 
 from raysm.errors import RaysmError
 from raysm.request import Similarity
+from raysm.workloads.similarity.bench import KEPT_BYTES
 from raysm.workloads.similarity.estimate import estimate, predict
 from raysm.workloads.similarity.probe import Costs
 from tests.support.similarity import saved
 
-COSTS = Costs(engine="a", prepare=0.1, side=0.0, diagonal=0.5, tile=1.0, merge=0.0)
+COSTS = Costs(engine="a", prepare=0.1, side=0.0, side_bytes=1000, diagonal=0.5, tile=1.0, merge=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +33,18 @@ def test_tiles_of_another_size_cost_by_their_area(matrix):
     assert small.phases_s["similarity"] - 136 * 0.003 == pytest.approx(4 * (large.phases_s["similarity"] - 136 * 0.003))
 
 
+def test_sides_that_a_process_does_not_keep_are_made_again(matrix):
+    few = replace(COSTS, side=0.1, side_bytes=KEPT_BYTES // 16)
+    many = replace(few, side_bytes=KEPT_BYTES // 3)
+    kept, made = (predict(Similarity(top_k=1, block_rows=1000), matrix, 1, one, 1000, 0.0) for one in (few, many))
+    bare = predict(Similarity(top_k=1, block_rows=1000), matrix, 1, COSTS, 1000, 0.0)
+    assert kept.phases_s["similarity"] - bare.phases_s["similarity"] == pytest.approx(16 * 0.1)
+    # 120 tiles beside the diagonal have about one new side each; what the diagonal ends with is at hand.
+    assert 120 * 0.1 < made.phases_s["similarity"] - bare.phases_s["similarity"] < (16 + 120 + 16) * 0.1
+
+
 def test_where_many_cores_compute_the_merging_on_the_head_counts(matrix):
-    slow = Costs(engine="a", prepare=0.1, side=0.0, diagonal=0.5, tile=1.0, merge=0.5)
+    slow = replace(COSTS, merge=0.5)
     found = predict(Similarity(top_k=1, block_rows=1000), matrix, 1000, slow, 1000, 0.0)
     assert found.phases_s["similarity"] == pytest.approx(136 * 0.5)
 
@@ -42,6 +56,12 @@ def test_a_few_tiles_of_the_matrix_itself_are_measured(workload, tmp_path):
     assert found.engine
     assert list(found.phases_s) == ["prepare", "similarity", "gathering"]
     assert 0 < found.phases_s["similarity"] < 10
+
+
+def test_sparse_rows_are_measured_by_their_elements(tmp_path):
+    path = tmp_path / "m.npz"
+    scipy.sparse.save_npz(path, scipy.sparse.random(4000, 3000, 0.002, format="csr", random_state=0))
+    assert "sparse" in estimate(path, Similarity(top_k=3), 2, processes=1).engine
 
 
 def test_a_matrix_that_cannot_be_measured_says_why(tmp_path):
