@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         packed = payload.load(found.payload)
         address = "auto"
         if WAIT in arguments:
-            _make_ready()
+            _make_ready(packed.request)
             address = sys.stdin.readline().strip()
             if not address:
                 return 0
@@ -152,12 +152,24 @@ def _run_training(workload: TorchScript | TrainLoop, packed: Payload, found: Env
         ) from error
 
 
-def _make_ready() -> None:
-    """Import, and compile, what the similarity needs: it takes seconds, and none of them needs the cluster."""
+def _make_ready(request: JobRequest) -> None:
+    """Import, compile and begin to digest what the similarity needs: it takes seconds, and none needs the cluster."""
     _import_similarity()
+    from raysm.workloads.similarity import digests
+    from raysm.workloads.similarity.context import Source
     from raysm.workloads.similarity.engines import compile_ahead
 
+    for name in _whole(request):
+        digests.begin(Source(channel=name).here().channel)
     compile_ahead()
+
+
+def _whole(request: JobRequest) -> set[str]:
+    """Return the channels that lie whole on every instance."""
+    return {name for name, given in request.inputs.items() if given.distribution == "FullyReplicated"} & {
+        MATRIX,
+        QUERIES,
+    }
 
 
 def _import_similarity() -> None:

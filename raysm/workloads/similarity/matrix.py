@@ -13,7 +13,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,9 +32,6 @@ from raysm.workloads.similarity.sparse_rows import SparseRows
 __all__ = [
     "Described",
     "Matrix",
-    "digest",
-    "file_digests",
-    "joined_digest",
     "matrix_files",
     "natural",
     "open_matrix",
@@ -132,34 +129,6 @@ def _peek_file(file: Path, id_column: str | None) -> tuple[int | None, int | Non
 def _no_ids(file: Path, id_column: str | None) -> None:
     if id_column is not None:
         raise InvalidInput(f"{file.name} has no columns with names; id_column={id_column!r} needs CSV or Parquet")
-
-
-def digest(path: Path) -> str:
-    """Return the SHA-256 of a file; of a folder, that of the lines ``<sha256>  <name>`` of its files in their order."""
-    return joined_digest(file_digests(path))
-
-
-def file_digests(path: Path) -> list[tuple[str, str]]:
-    """Return (name, SHA-256) of each of a channel's files, in their order."""
-    sums = []
-    for name, file in matrix_files(path):
-        with file.open("rb") as stream:
-            sums.append((name, _sha256(stream)))
-    return sums
-
-
-def joined_digest(sums: Sequence[tuple[str, str]]) -> str:
-    """Return the digest of a matrix from those of all its files, in their order, wherever each of them lies."""
-    if len(sums) == 1:
-        return sums[0][1]
-    return hashlib.sha256("".join(f"{value}  {name}\n" for name, value in sums).encode()).hexdigest()
-
-
-def _sha256(stream: Any) -> str:
-    found = hashlib.sha256()
-    while chunk := stream.read(CHUNK_BYTES):
-        found.update(chunk)
-    return found.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import platform
 import resource
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -28,10 +28,10 @@ from raysm.request.codec import to_json
 from raysm.request.workload import Similarity
 from raysm.workloads.announce import Announce
 from raysm.workloads.blocks import RowBlock, map_blocks, task_slots
-from raysm.workloads.similarity import gpus, modes, output, preparing, sizes
+from raysm.workloads.similarity import digests, gpus, modes, output, preparing, sizes
 from raysm.workloads.similarity.context import Context, Source, peak_memory_bytes
 from raysm.workloads.similarity.engines import compile_ahead
-from raysm.workloads.similarity.matrix import Described, Matrix, digest
+from raysm.workloads.similarity.matrix import Described, Matrix
 from raysm.workloads.similarity.parts import Part, measured
 from raysm.workloads.similarity.sharded import modes as sharded_modes
 from raysm.workloads.similarity.sharded.shards import Shards
@@ -185,18 +185,17 @@ def _check(work: Work) -> None:
 
 def _prepare(work: Work, sources: list[Source]) -> None:
     """Learn what has to be known of all rows, and the digests of what they are read from."""
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        # It reads the same files as the tasks do, beside them: one pass of the disk.
-        digesting: list[Future[str]] = [pool.submit(digest, source.here().channel) for source in sources]
-        context = work.context
-        known = preparing.prepared(context, _prepare_parts(work, context))
-        queries = None
-        if work.queries is not None:
-            begun = _begun(sources[1], work.queries, sparse=context.sparse)
-            fields = preparing.prepared(begun, _prepare_parts(work, begun), name="the queries")
-            queries = replace(begun, **fields)
-        work.context = replace(context, **known, queries=queries)
-        work.digests = {source.channel: found.result() for source, found in zip(sources, digesting, strict=True)}
+    # It reads the same files as the tasks do, beside them: one pass of the disk.
+    digesting = [digests.digest(source.here().channel) for source in sources]
+    context = work.context
+    known = preparing.prepared(context, _prepare_parts(work, context))
+    queries = None
+    if work.queries is not None:
+        begun = _begun(sources[1], work.queries, sparse=context.sparse)
+        fields = preparing.prepared(begun, _prepare_parts(work, begun), name="the queries")
+        queries = replace(begun, **fields)
+    work.context = replace(context, **known, queries=queries)
+    work.digests = {source.channel: found.result() for source, found in zip(sources, digesting, strict=True)}
 
 
 def _prepare_shards(work: Work, shards: Shards) -> None:

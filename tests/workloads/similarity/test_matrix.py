@@ -1,5 +1,4 @@
 import gzip
-import hashlib
 import threading
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 import scipy.sparse
 
 from raysm.errors import InvalidInput
-from raysm.workloads.similarity.matrix import digest, matrix_files, open_matrix, peek, read_ids
+from raysm.workloads.similarity.matrix import matrix_files, open_matrix, peek, read_ids
 
 ROWS = np.random.default_rng(0).standard_normal((30, 4)).astype(np.float32)
 
@@ -190,21 +189,6 @@ def test_dictionary_ids_come_as_their_values(tmp_path):
     pq.write_table(pa.table({"x": [1.0, 2.0, 3.0], "id": ids}), tmp_path / "m.parquet")
     matrix = opened(tmp_path / "m.parquet", tmp_path, "id")
     assert [part.to_pylist() for part in read_ids(matrix, 2)] == [["a", "b"], ["a"]]
-
-
-def test_the_digest_of_one_file_is_that_of_its_bytes(tmp_path):
-    path = as_npy(tmp_path / "rows")
-    assert digest(path) == hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def test_the_digest_of_a_folder_depends_on_names_and_bytes(tmp_path):
-    folder = tmp_path / "matrix"
-    folder.mkdir()
-    np.save(folder / "a.npy", ROWS)
-    np.save(folder / "b.npy", ROWS)
-    first = digest(folder)
-    (folder / "b.npy").rename(folder / "c.npy")
-    assert digest(folder) != first
 
 
 def refused(path, tmp_path, pattern, id_column=None):

@@ -11,7 +11,7 @@ from raysm.contract.result import Manifest
 from raysm.errors import InvalidInput
 from raysm.request import Similarity
 from raysm.workloads.similarity.context import Place, Source
-from raysm.workloads.similarity.matrix import digest
+from raysm.workloads.similarity.digests import digest_of
 from raysm.workloads.similarity.run import Folders, run
 from tests.support.reference import neighbors, pairs, score_rows
 from tests.support.similarity import kinds_of_rows, queries_of, saved
@@ -50,7 +50,7 @@ def test_top_k_leaves_a_table_and_a_manifest(ray_here, tmp_path):
     assert np.array_equal(np.array(table["similarities"].to_pylist(), dtype=np.float32), expected[1])
     assert Manifest.read(tmp_path / "result") == manifest
     assert manifest.instances == ("algo-1",)
-    assert manifest.inputs["matrix"]["sha256"] == digest(source.place.channel)
+    assert manifest.inputs["matrix"]["sha256"] == digest_of(source.place.channel)
     assert manifest.versions["raysm"] == raysm.__version__
     assert list(manifest.phases_s) == ["load", "prepare", "similarity", "gathering"]
     assert manifest.files[0].shape == (600, 4)

@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.context import Source
-from raysm.workloads.similarity.matrix import file_digests, joined_digest
+from raysm.workloads.similarity.digests import file_digests, joined
 from raysm.workloads.similarity.sharded.at_hand import portion
 from raysm.workloads.similarity.sharded.index import ShardIndex
 from raysm.workloads.similarity.sharded.schedule import Parcel
@@ -76,7 +76,7 @@ def sender(source: Source, dtype: np.dtype[Any]) -> Callable[[Parcel], Any]:
 def digest_of(index: ShardIndex, waiting: list[Any]) -> str:
     """Return the matrix's digest, that of the same files in one folder, from the answers to ``digests``."""
     sums = dict(pair for answer in answers(waiting) for pair in answer)
-    return joined_digest([(name, sums[name]) for name in index.names])
+    return joined([(name, sums[name]) for name in index.names])
 
 
 def digests(source: Source) -> list[tuple[str, str]]:
