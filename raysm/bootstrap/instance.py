@@ -17,11 +17,12 @@ from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.private import private_token
 from raysm.bootstrap.programs import Programs
 from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_arguments
+from raysm.bootstrap.ray_start import WORKERS
 from raysm.contract import names, payload
 from raysm.contract.paths import SDK_DRIVERS
 from raysm.contract.payload import Payload
 from raysm.errors import InvalidConfig
-from raysm.request import Cluster, JobRequest, Ports
+from raysm.request import Cluster, JobRequest, PickledFunction, Ports, Script, TorchScript
 
 __all__ = ["Instance", "prepare"]
 
@@ -67,6 +68,7 @@ class Instance:
 
     def ray_command(self, head_address: str | None, node_address: str | None) -> list[str]:
         """Return the command of this instance's Ray node; see ``start_arguments``."""
+        workload = self.request.workload
         arguments = start_arguments(
             environment=self.environment,
             cluster=self.cluster,
@@ -74,8 +76,12 @@ class Instance:
             capacity=self.capacity,
             head_address=head_address,
             node_address=node_address,
+            # raysm's own drivers do not listen: what workers say comes otherwise.
+            log_monitor=isinstance(workload, (Script, PickledFunction)),
         )
-        return [*self.programs.ray, *arguments]
+        # An agent on each instance is all that such a script needs of Ray.
+        ahead = [f"{WORKERS}1"] if isinstance(workload, TorchScript) else []
+        return [*self.programs.ray, *ahead, *arguments]
 
     def ray_environment(self) -> dict[str, str]:
         """Return the environment of a Ray process, which its workers inherit."""
@@ -87,6 +93,7 @@ class Instance:
             told = {name: value for name, value in told.items() if name not in self.inherited}
         told |= variables.network_variables(self.environment, resources.has_efa(), self.inherited)
         told |= variables.ray_variables(self.payload.token_file)
+        told |= variables.workload_variables(self.request.workload)
         return environments.child_environment(told, variables.DROPPED, self.inherited)
 
     def driver_environment(self, ray_address: str | None, failure_record: str) -> dict[str, str]:

@@ -88,6 +88,7 @@ def start_arguments(
     capacity: Capacity,
     head_address: str | None,
     node_address: str | None,
+    log_monitor: bool = True,
 ) -> list[str]:
     """Return the arguments of the ``ray`` command that starts this instance's node.
 
@@ -98,6 +99,7 @@ def start_arguments(
         capacity: What to offer; nothing of it on a head that only coordinates.
         head_address: ``IP:port`` of the GCS to join; None makes this node the head.
         node_address: This node's IP address; None lets Ray find it.
+        log_monitor: Whether drivers are sent what workers write.
     """
     host = environment.current
     rank = environment.ranked(cluster).index(host)
@@ -115,6 +117,7 @@ def start_arguments(
         "node-ip-address": node_address,
         "log-style": "record",
         "log-color": "false",
+        "include-log-monitor": None if log_monitor else "false",
     }
     if head_address is None:
         # Without an address of its own the instance is reached on loopback alone, and so is its dashboard.

@@ -13,9 +13,9 @@ from typing import Any
 
 from raysm.bootstrap.environment import Environment
 from raysm.contract import names
-from raysm.request import JobRequest, Script, TorchScript
+from raysm.request import JobRequest, Script, Similarity, TorchScript, TrainLoop, Workload
 
-__all__ = ["DROPPED", "network_variables", "ray_variables", "user_variables"]
+__all__ = ["DROPPED", "network_variables", "ray_variables", "user_variables", "workload_variables"]
 
 MAX_VARIABLE = 128 * 1024 - 1
 """Bytes of one ``NAME=value`` that Linux takes (MAX_ARG_STRLEN, with its NUL); a longer one fails the whole exec."""
@@ -40,11 +40,25 @@ def ray_variables(token_file: Path) -> dict[str, str]:
         "RAY_enable_metrics_collection": "0",
         "AUTOSCALER_METRIC_PORT": "-1",
         "DASHBOARD_METRIC_PORT": "-1",
+        # Seconds; the dashboard gathers them all the same, by reading the page tables of nine processes.
+        "METRICS_RECORD_INTERVAL_S": "86400",
         # The job is over when the bootstrap ends Ray: there is nothing to drain for.
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
         # Elsewhere than on Linux, Ray refuses several nodes unless it is told that they are wanted.
         **({} if sys.platform == "linux" else {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}),
     }
+
+
+def workload_variables(workload: Workload) -> dict[str, str]:
+    """Return what Ray is told for one workload."""
+    found: dict[str, str] = {}
+    if isinstance(workload, (TorchScript, TrainLoop)):
+        # Ray's 15 lets every daemon go before the training, and unprivileged nobody can take it back.
+        found["RAY_worker_niceness"] = "0"
+    if isinstance(workload, (TorchScript, Similarity)):
+        # On each instance as soon as it has joined; else on the head alone, once the driver is there.
+        found["RAY_enable_worker_prestart"] = "1"
+    return found
 
 
 def network_variables(environment: Environment, efa: bool, inherited: Mapping[str, str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from raysm.contract.events import Event, line
 from raysm.workloads.training import working_folder
 from raysm.workloads.training.output import ERROR, OUT, Wire
 from raysm.workloads.training.placement import Place
-from raysm.workloads.training.priority import restore_priority
+from raysm.workloads.training.priority import let_others_first
 from raysm.workloads.training.usage import Usage
 from raysm.workloads.training.variables import DEFAULTS, Group, filled, torchrun_variables
 
@@ -89,6 +89,7 @@ class Agent:
         here = environment.read()
         source = here.payload / payload.SOURCE
         folder = working_folder.made(here, source)
+        let_others_first()  # each worker is a session of its own
         with self._starting:
             if self._stopped >= task.group.attempt:  # asked for before this call came
                 return ()
@@ -146,7 +147,7 @@ def _start(task: Task, local_rank: int, source: Path, folder: Path) -> "subproce
     variables = torchrun_variables(task.place, local_rank, task.group, task.threads)
     args = filled(task.args, variables) if task.fill else task.args
     with task.wire.connect(rank, OUT) as out, task.wire.connect(rank, ERROR) as error:
-        popen = subprocess.Popen(
+        return subprocess.Popen(
             [*shim, sys.executable, str(source / task.script), *args],
             env={**DEFAULTS, **environment.child_environment(variables)},
             cwd=folder,
@@ -155,8 +156,6 @@ def _start(task: Task, local_rank: int, source: Path, folder: Path) -> "subproce
             stderr=error.fileno(),
             start_new_session=True,
         )
-    restore_priority(popen.pid)
-    return popen
 
 
 def _send(to: socket.socket, event: Event) -> None:

@@ -17,6 +17,7 @@ from raysm.workloads.training.group import Attempt, Policy, Stopped, say, train
 from raysm.workloads.training.model_folder import bring_model
 from raysm.workloads.training.output import Relay
 from raysm.workloads.training.placement import Node, Place, nodes_of
+from raysm.workloads.training.priority import let_others_first
 from raysm.workloads.training.result import write_manifest
 from raysm.workloads.training.stopping import Stop
 from raysm.workloads.training.variables import Group
@@ -80,6 +81,7 @@ def launch(
     """
     # Before Ray sets it for this process.
     threads = environment.inherited().get("OMP_NUM_THREADS", "")
+    let_others_first()
     with Stop() as stop:
         # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
         ray.init(address="auto", log_to_driver=False, configure_logging=False)

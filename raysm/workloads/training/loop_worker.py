@@ -25,7 +25,7 @@ from raysm.workloads.training import session, working_folder
 from raysm.workloads.training.model_file import save_model
 from raysm.workloads.training.output import Wire
 from raysm.workloads.training.placement import Place
-from raysm.workloads.training.priority import restore_priority
+from raysm.workloads.training.priority import go_first
 from raysm.workloads.training.usage import Usage
 from raysm.workloads.training.variables import Group, torchrun_variables
 
@@ -77,7 +77,7 @@ def run_loop(told: dict[str, Told]) -> None:
     Raises:
         LoopFailed: It ended otherwise than well.
     """
-    restore_priority()
+    go_first()
     _Worker(told["told"]).run()
 
 
