@@ -58,6 +58,9 @@ def workload_variables(workload: Workload) -> dict[str, str]:
     if isinstance(workload, (TorchScript, Similarity)):
         # On each instance as soon as it has joined; else on the head alone, once the driver is there.
         found["RAY_enable_worker_prestart"] = "1"
+    if isinstance(workload, Similarity):
+        # What its tasks import, before there is the first one.
+        found["RAY_preload_python_modules"] = "raysm.workloads.similarity.modes"
     return found
 
 

@@ -1,10 +1,12 @@
 """What child processes are told."""
 
+import importlib
 import json
 from pathlib import Path
 
 from raysm.bootstrap import environment
-from raysm.bootstrap.variables import network_variables, ray_variables, user_variables
+from raysm.bootstrap.variables import network_variables, ray_variables, user_variables, workload_variables
+from raysm.request import Script, Similarity
 from tests.support.bootstraps import request, write_training
 
 GROUPS = [
@@ -84,3 +86,14 @@ def test_ray_is_told_the_path_of_the_token_never_the_token():
     found = ray_variables(Path("/payload/token"))
     assert (found["RAY_AUTH_MODE"], found["RAY_AUTH_TOKEN_PATH"]) == ("token", "/payload/token")
     assert "RAY_AUTH_TOKEN" not in found
+
+
+def test_what_the_tasks_of_the_similarity_import_is_there():
+    told = workload_variables(Similarity(top_k=1))
+    assert told["RAY_enable_worker_prestart"] == "1"
+    for module in told["RAY_preload_python_modules"].split(","):
+        importlib.import_module(module)
+
+
+def test_a_script_is_left_to_what_ray_itself_does():
+    assert workload_variables(Script("main.py")) == {}
