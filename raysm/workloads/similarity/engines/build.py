@@ -13,10 +13,11 @@ import shutil
 import stat
 import subprocess
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["AVX2", "AVX512", "BASELINE", "VNNI", "InstructionSet", "Unavailable", "compiled", "cpu_flags", "load"]
+__all__ = ["AMX", "AVX2", "AVX512", "BASELINE", "VNNI", "InstructionSet", "Unavailable", "compiled", "cpu_flags", "load"]
 
 SOURCE = Path(__file__).with_name("kernels.c")
 
@@ -35,23 +36,44 @@ class Unavailable(Exception):
     """This machine cannot run it; the message says why, in one phrase."""
 
 
+ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
+"""Numbers of Linux on x86-64: a call, what it is to do, and the part of a thread's state that tiles are."""
+
+
+def _nothing_to_ask() -> bool:
+    return True
+
+
+@functools.cache
+def _tiles_allowed() -> bool:
+    """Ask Linux, once for all threads of this process, to let them use tiles; return what it says.
+
+    It makes their state, of 8 KiB, room in each thread that uses them, and refuses where a thread has a stack for
+    signals that could not hold it.
+    """
+    return ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0
+
+
 @dataclass(frozen=True, slots=True)
 class InstructionSet:
     """What a processor must have, by Linux's names, and the compiler's options for it."""
 
     name: str
     flags: tuple[str, ...]
+    allowed: Callable[[], bool] = _nothing_to_ask
+    """Asks the kernel, which must let a process use some; only where the processor has them."""
 
     @property
     def options(self) -> tuple[str, ...]:
         """The compiler's options."""
-        return tuple(f"-m{flag.replace('_', '') if flag != 'avx512_vnni' else 'avx512vnni'}" for flag in self.flags)
+        return tuple(f"-m{flag.replace('_', '-' if flag.startswith('amx') else '')}" for flag in self.flags)
 
 
 BASELINE = InstructionSet("any", ())
 AVX2 = InstructionSet("AVX2", ("avx2", "fma", "f16c"))
 AVX512 = InstructionSet("AVX-512", (*AVX2.flags, "avx512f", "avx512bw", "avx512dq", "avx512vl"))
 VNNI = InstructionSet("AVX-512 VNNI", (*AVX512.flags, "avx512_vnni"))
+AMX = InstructionSet("AMX", (*VNNI.flags, "amx_tile", "amx_int8"), _tiles_allowed)
 
 
 @functools.cache
@@ -85,12 +107,15 @@ def compiled(source: Path, instructions: InstructionSet, *options: str, folder: 
     missing = [flag for flag in instructions.flags if flag not in cpu_flags()]
     if missing:
         raise Unavailable(f"the processor lacks {missing[0]}")
+    if not instructions.allowed():
+        raise Unavailable(f"the kernel does not let this process use {instructions.name}")
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise Unavailable("no C compiler")
     command = [compiler, *OPTIONS, *EXACT, *instructions.options, *options]
     identity = hashlib.sha256("\0".join([*command, platform.machine(), _version(compiler)]).encode())
-    identity.update(source.read_bytes())
+    for part in (source, *sorted(source.parent.glob("*.h"))):
+        identity.update(part.read_bytes())
     try:
         path = _checked(folder or KEPT) / f"{identity.hexdigest()[:32]}.so"
         if not path.exists():

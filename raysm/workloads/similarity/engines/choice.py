@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.similarity.engines.build import AVX2, AVX512, VNNI, InstructionSet, Unavailable, load
+from raysm.workloads.similarity.engines.build import AMX, AVX2, AVX512, VNNI, InstructionSet, Unavailable, load
 from raysm.workloads.similarity.engines.compiled import CompiledEngine, kind_name
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Engine, Frame
@@ -19,7 +19,7 @@ __all__ = ["CUDA", "choose", "compile_ahead"]
 CUDA = "cuda"
 """Asks for the engine of GPUs: torch is imported for no other."""
 
-INTEGERS = ((8, VNNI), (16, AVX512), (16, AVX2))
+INTEGERS = ((8, AMX), (8, VNNI), (16, AVX512), (16, AVX2))
 """Low precision, the fastest first."""
 
 FLOATS = ((32, AVX512), (32, AVX2))
