@@ -1,4 +1,4 @@
-"""The compiled kernels: ``kernels.c``, compiled where it runs, on first use, by the machine's own C compiler.
+"""The compiled kernels: C files, compiled where it runs, on first use, by the machine's own C compiler.
 
 What flows out is a loaded library, or ``Unavailable`` with the reason, one phrase for the manifest. A library is kept
 in a folder of the user's own under the temporary folder, named by a digest of all that it depends on.
@@ -17,7 +17,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["AMX", "AVX2", "AVX512", "BASELINE", "VNNI", "InstructionSet", "Unavailable", "compiled", "cpu_flags", "load"]
+__all__ = [
+    "AMX",
+    "AVX2",
+    "AVX512",
+    "BASELINE",
+    "VNNI",
+    "InstructionSet",
+    "Unavailable",
+    "compiled",
+    "cpu_flags",
+    "load",
+]
 
 SOURCE = Path(__file__).with_name("kernels.c")
 
@@ -37,7 +48,7 @@ class Unavailable(Exception):
 
 
 ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
-"""Numbers of Linux on x86-64: a call, what it is to do, and the part of a thread's state that tiles are."""
+"""Linux's numbers on x86-64: of the call, of the request, and of the part of a thread's state that tiles are."""
 
 
 def _nothing_to_ask() -> bool:
@@ -46,10 +57,9 @@ def _nothing_to_ask() -> bool:
 
 @functools.cache
 def _tiles_allowed() -> bool:
-    """Ask Linux, once for all threads of this process, to let them use tiles; return what it says.
+    """Ask Linux, once for all threads of this process, whether they may use tiles.
 
-    It makes their state, of 8 KiB, room in each thread that uses them, and refuses where a thread has a stack for
-    signals that could not hold it.
+    It refuses if it is too old, and where some thread's stack for signals could not hold the tiles' 8 KiB.
     """
     return ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0
 
@@ -61,7 +71,9 @@ class InstructionSet:
     name: str
     flags: tuple[str, ...]
     allowed: Callable[[], bool] = _nothing_to_ask
-    """Asks the kernel, which must let a process use some; only where the processor has them."""
+    """Asks the kernel for what a process may use only with its leave; called where the processor has the flags."""
+    least_columns: int = 1
+    """They do not pay for shorter rows."""
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -73,7 +85,8 @@ BASELINE = InstructionSet("any", ())
 AVX2 = InstructionSet("AVX2", ("avx2", "fma", "f16c"))
 AVX512 = InstructionSet("AVX-512", (*AVX2.flags, "avx512f", "avx512bw", "avx512dq", "avx512vl"))
 VNNI = InstructionSet("AVX-512 VNNI", (*AVX512.flags, "avx512_vnni"))
-AMX = InstructionSet("AMX", (*VNNI.flags, "amx_tile", "amx_int8"), _tiles_allowed)
+AMX = InstructionSet("AMX", (*VNNI.flags, "amx_tile", "amx_int8"), _tiles_allowed, least_columns=32)
+"""Rows are padded to 64 bytes: shorter ones would be mostly zeros, and take more memory than tasks reckon with."""
 
 
 @functools.cache
@@ -99,10 +112,13 @@ def load(kind: int, instructions: InstructionSet) -> ctypes.CDLL:
 
 @functools.cache
 def compiled(source: Path, instructions: InstructionSet, *options: str, folder: Path | None = None) -> ctypes.CDLL:
-    """Return the library made of one C file, kept in ``folder``; None is one of this user in the temporary folder.
+    """Return the library made of one C file, with the headers beside it.
+
+    It is kept in ``folder``; None is one of this user in the temporary folder.
 
     Raises:
-        Unavailable: The processor lacks the instructions, or there is no compiler that knows them.
+        Unavailable: The processor lacks the instructions, the kernel does not let this process use them, or there is no
+            compiler that knows them.
     """
     missing = [flag for flag in instructions.flags if flag not in cpu_flags()]
     if missing:

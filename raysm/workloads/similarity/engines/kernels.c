@@ -1,7 +1,7 @@
 /* Cosine similarity of two tiles of rows: cheap products with a proven bound, and scores as numpy computes them.
  *
  * Compiled by build.py on the machine that runs it, once for each pair of an instruction set (the compiler's flags)
- * and a kind of product: KIND 8 (int8, VNNI), 16 (int16) or 32 (float32). Every kind handles the columns in groups of
+ * and a kind of product: KIND 8 (int8; VNNI or AMX), 16 (int16) or 32 (float32). Every kind handles the columns in groups of
  * 4 bytes, so all share one loop. The bounds are proven in bounds.py; the words are those of that docstring.
  */
 #include <immintrin.h>
