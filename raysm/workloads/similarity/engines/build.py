@@ -61,7 +61,8 @@ def _tiles_allowed() -> bool:
 
     It refuses if it is too old, and where some thread's stack for signals could not hold the tiles' 8 KiB.
     """
-    return ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0
+    refused: int = ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
+    return refused == 0
 
 
 @dataclass(frozen=True, slots=True)
