@@ -152,7 +152,7 @@ class Manifest:
     phases_s: Mapping[str, float]
     """Seconds of each phase, in order."""
     engines: tuple[str, ...] = ()
-    """What the similarity was computed with, on any instance: ``int8 AVX-512 VNNI``; all give the same result."""
+    """What the similarity was computed with, on any instance: ``int8 AMX``; all give the same result."""
     notes: tuple[str, ...] = ()
     """What to know of how it was computed: why GPUs were not used, which instances were not."""
     measures: Mapping[str, float] = field(default_factory=dict)

@@ -3,7 +3,8 @@
 Whatever the machine has, the answers are the same, bit for bit; ``Engine.name`` says in the manifest what computed:
 
 ========================  ====================================================================================
-int8 AVX-512 VNNI         Intel from Cascade Lake, AMD from Zen 4 on (m5, c5 in part; m6i, m7i, m7a and later)
+int8 AMX                  Intel from Sapphire Rapids on (m7i, c7i, r7i and later), rows of at least 32 elements
+int8 AVX-512 VNNI         Intel from Cascade Lake, AMD from Zen 4 on (m5, c5 in part; m6i, m7a and later)
 int16 AVX-512             Intel Skylake servers
 int16 AVX2                every other x86-64 of the last ten years
 float32 AVX-512, AVX2     where a probe finds it faster than integers, or ``float32`` is asked for

@@ -70,6 +70,7 @@ def largest_integer(columns: int, bits: int) -> int:
     """Return the largest absolute value of elements of so many bits whose products can be summed in 32 bits.
 
     With 8 bits, one side holds q + 128, up to 255; the sums begin with its correction, -128 times the sum of a row.
+    AMX needs neither: its sums are smaller.
     """
     if bits == 8:
         return 127 if columns * 127 * 2 * (255 + 128) < 2**31 else 0

@@ -1,4 +1,4 @@
-"""The compiled kernels: ``kernels.c``, compiled where it runs, on first use, by the machine's own C compiler.
+"""The compiled kernels: C files, compiled where it runs, on first use, by the machine's own C compiler.
 
 What flows out is a loaded library, or ``Unavailable`` with the reason, one phrase for the manifest. A library is kept
 in a folder of the user's own under the temporary folder, named by a digest of all that it depends on.
@@ -13,10 +13,22 @@ import shutil
 import stat
 import subprocess
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["AVX2", "AVX512", "BASELINE", "VNNI", "InstructionSet", "Unavailable", "compiled", "cpu_flags", "load"]
+__all__ = [
+    "AMX",
+    "AVX2",
+    "AVX512",
+    "BASELINE",
+    "VNNI",
+    "InstructionSet",
+    "Unavailable",
+    "compiled",
+    "cpu_flags",
+    "load",
+]
 
 SOURCE = Path(__file__).with_name("kernels.c")
 
@@ -35,23 +47,47 @@ class Unavailable(Exception):
     """This machine cannot run it; the message says why, in one phrase."""
 
 
+ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
+"""Linux's numbers on x86-64: of the call, of the request, and of the part of a thread's state that tiles are."""
+
+
+def _nothing_to_ask() -> bool:
+    return True
+
+
+@functools.cache
+def _tiles_allowed() -> bool:
+    """Ask Linux, once for all threads of this process, whether they may use tiles.
+
+    It refuses if it is too old, and where some thread's stack for signals could not hold the tiles' 8 KiB.
+    """
+    refused: int = ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
+    return refused == 0
+
+
 @dataclass(frozen=True, slots=True)
 class InstructionSet:
     """What a processor must have, by Linux's names, and the compiler's options for it."""
 
     name: str
     flags: tuple[str, ...]
+    allowed: Callable[[], bool] = _nothing_to_ask
+    """Asks the kernel for what a process may use only with its leave; called where the processor has the flags."""
+    least_columns: int = 1
+    """They do not pay for shorter rows."""
 
     @property
     def options(self) -> tuple[str, ...]:
         """The compiler's options."""
-        return tuple(f"-m{flag.replace('_', '') if flag != 'avx512_vnni' else 'avx512vnni'}" for flag in self.flags)
+        return tuple(f"-m{flag.replace('_', '-' if flag.startswith('amx') else '')}" for flag in self.flags)
 
 
 BASELINE = InstructionSet("any", ())
 AVX2 = InstructionSet("AVX2", ("avx2", "fma", "f16c"))
 AVX512 = InstructionSet("AVX-512", (*AVX2.flags, "avx512f", "avx512bw", "avx512dq", "avx512vl"))
 VNNI = InstructionSet("AVX-512 VNNI", (*AVX512.flags, "avx512_vnni"))
+AMX = InstructionSet("AMX", (*VNNI.flags, "amx_tile", "amx_int8"), _tiles_allowed, least_columns=32)
+"""Rows are padded to 64 bytes: shorter ones would be mostly zeros, and take more memory than tasks reckon with."""
 
 
 @functools.cache
@@ -77,20 +113,26 @@ def load(kind: int, instructions: InstructionSet) -> ctypes.CDLL:
 
 @functools.cache
 def compiled(source: Path, instructions: InstructionSet, *options: str, folder: Path | None = None) -> ctypes.CDLL:
-    """Return the library made of one C file, kept in ``folder``; None is one of this user in the temporary folder.
+    """Return the library made of one C file, with the headers beside it.
+
+    It is kept in ``folder``; None is one of this user in the temporary folder.
 
     Raises:
-        Unavailable: The processor lacks the instructions, or there is no compiler that knows them.
+        Unavailable: The processor lacks the instructions, the kernel does not let this process use them, or there is no
+            compiler that knows them.
     """
     missing = [flag for flag in instructions.flags if flag not in cpu_flags()]
     if missing:
         raise Unavailable(f"the processor lacks {missing[0]}")
+    if not instructions.allowed():
+        raise Unavailable(f"the kernel does not let this process use {instructions.name}")
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise Unavailable("no C compiler")
     command = [compiler, *OPTIONS, *EXACT, *instructions.options, *options]
     identity = hashlib.sha256("\0".join([*command, platform.machine(), _version(compiler)]).encode())
-    identity.update(source.read_bytes())
+    for part in (source, *sorted(source.parent.glob("*.h"))):
+        identity.update(part.read_bytes())
     try:
         path = _checked(folder or KEPT) / f"{identity.hexdigest()[:32]}.so"
         if not path.exists():

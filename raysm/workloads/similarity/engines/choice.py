@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.similarity.engines.build import AVX2, AVX512, VNNI, InstructionSet, Unavailable, load
+from raysm.workloads.similarity.engines.build import AMX, AVX2, AVX512, VNNI, InstructionSet, Unavailable, load
 from raysm.workloads.similarity.engines.compiled import CompiledEngine, kind_name
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Engine, Frame
@@ -19,7 +19,7 @@ __all__ = ["CUDA", "choose", "compile_ahead"]
 CUDA = "cuda"
 """Asks for the engine of GPUs: torch is imported for no other."""
 
-INTEGERS = ((8, VNNI), (16, AVX512), (16, AVX2))
+INTEGERS = ((8, AMX), (8, VNNI), (16, AVX512), (16, AVX2))
 """Low precision, the fastest first."""
 
 FLOATS = ((32, AVX512), (32, AVX2))
@@ -33,7 +33,9 @@ MIX_PAYS = 0.9
 """Rows are mixed where that makes what integers lose smaller by this factor."""
 
 
-def choose(sample: Tile, frame: Frame, forced: str | None = None) -> Engine:
+def choose(
+    sample: Tile, frame: Frame, forced: str | None = None, integers: tuple[tuple[int, InstructionSet], ...] = INTEGERS
+) -> Engine:
     """Return the engine for a matrix, by a short probe on some of its rows.
 
     Args:
@@ -41,6 +43,8 @@ def choose(sample: Tile, frame: Frame, forced: str | None = None) -> Engine:
         frame: The matrix's.
         forced: A word of its name, as ``float32`` (no low precision) or ``NumPy``, or ``cuda`` for this process's GPU;
             None lets the probe decide between those of the CPU.
+        integers: Bits of the elements and instructions to multiply them, the fastest first: the first that this
+            machine has is probed beside float32.
 
     Raises:
         InvalidRequest: No engine of this machine has that word in its name.
@@ -58,13 +62,15 @@ def choose(sample: Tile, frame: Frame, forced: str | None = None) -> Engine:
         for element, instructions in candidates:
             if forced is not None and forced.lower() not in kind_name(element, instructions).lower():
                 continue
+            if columns < instructions.least_columns:
+                continue
             try:
                 return make(element, instructions)
             except Unavailable as error:
                 reasons.append(str(error))
         return None
 
-    integer = first(INTEGERS, lambda bits, flags: _integers(bits, flags, tile, frame))
+    integer = first(integers, lambda bits, flags: _integers(bits, flags, tile, frame))
     floating = first(FLOATS, lambda bits, flags: CompiledEngine(bits, flags, columns, mixed=False))
     found = [engine for engine in (integer, floating) if engine is not None]
     if not found:

@@ -1,8 +1,8 @@
 """The engines made of ``kernels.c``: cheap products with a filter in the same loop, and scores as NumPy computes them.
 
 **Memory** of a side of n rows, beside the rows: 2 n D' bytes times the element's size (rows are laid out once as left
-and once as right side; D' is D rounded up to whole 4 bytes, n to whole panels of 48 rows), n D' more for int8 (what it
-leaves of a row, for a closer look), and 32 n. A call of ``topk`` takes
+and once as right side; D' is D rounded up to whole 4 bytes, with AMX to whole 64, n to whole panels of up to 48 rows),
+n D' more for int8 (what it leaves of a row, for a closer look), and 32 n. A call of ``topk`` takes
 36 + 4 k + 8 min(64, max(16, 4 k)) bytes a row of both sides, and no more.
 """
 
@@ -27,6 +27,9 @@ ELEMENTS = {8: "int8", 16: "int16", 32: "float32"}
 LENGTHS = (*range(1, 33), *range(33, 301, 13), 1000, 1023, 4097)
 """Of rows whose scores must be NumPy's before the kernels are used."""
 
+
+LINE = 16
+"""Integers of 32 bits in a cache line."""
 
 ARRAYS = ("cheap", "finer", "panels", "first", "scale", "error", "length", "shift", "finer_error", "middle")
 
@@ -74,7 +77,7 @@ def _library(element: int, instructions: InstructionSet) -> ctypes.CDLL:
     library = load(element, instructions)
     side, best, number, real = ctypes.POINTER(_Side), ctypes.POINTER(_Best), ctypes.c_int64, ctypes.c_double
     pointer = ctypes.c_void_p
-    library.pack_rows.restype = library.panel_columns.restype = number
+    library.pack_rows.restype = library.panel_columns.restype = library.group_step.restype = number
     library.pair_scores.argtypes = [side, side, pointer, pointer, number, pointer]
     library.pair_scores.restype = None
     library.all_scores.argtypes = [side, side, pointer, number]
@@ -93,7 +96,7 @@ def kind_name(element: int, instructions: InstructionSet) -> str:
 
 
 class CompiledEngine:
-    """int8, int16 or float32 products of AVX-512 or AVX2, decided by ``bounds``."""
+    """int8, int16 or float32 products of AMX, AVX-512 or AVX2, decided by ``bounds``."""
 
     def __init__(self, element: int, instructions: InstructionSet, columns: int, *, mixed: bool) -> None:
         """Compile and load the kernels, and compare their scores with NumPy's.
@@ -122,11 +125,11 @@ class CompiledEngine:
     def side(self, tile: Tile, frame: Frame) -> Side:
         """Make the tile's rows cheap, and measure what that loses."""
         structure, rows, norms = _structure(tile)
-        n, size = len(tile), -(-tile.rows.shape[1] * self._element // 32)
-        group, panel = self._library.pack_rows(), self._library.panel_columns()
-        cheap = np.zeros((-(-n // group) * group, size), dtype=np.int32)
-        finer = np.zeros((n, size) if self._element == 8 else 0, dtype=np.int32)
-        panels = np.zeros((-(-n // panel), size, panel), dtype=np.int32)
+        n, pack, panel = len(tile), self._library.pack_rows(), self._library.panel_columns()
+        size = _whole(-(-tile.rows.shape[1] * self._element // 32), self._library.group_step())
+        cheap = _aligned(_whole(n, pack), size)
+        finer = _aligned(n, size) if self._element == 8 else np.empty(0, dtype=np.int32)
+        panels = _aligned(_whole(n, panel), size)
         arrays = (cheap, finer, panels, np.empty(n, np.int32), *np.empty((5, n), np.float32), np.empty(n))
         for name, array in zip(ARRAYS, arrays, strict=True):
             setattr(structure, name, array.ctypes.data)
@@ -204,6 +207,17 @@ class CompiledEngine:
         del keep, keep_too
         if not direct:
             out[...] = target
+
+
+def _whole(n: int, step: int) -> int:
+    return -(-n // step) * step
+
+
+def _aligned(rows: int, columns: int) -> NDArray[np.int32]:
+    """Return zeros[rows, columns] that begin a cache line: loads of 64 bytes that cross two take twice the time."""
+    room = np.zeros(rows * columns + LINE, dtype=np.int32)
+    start = -room.ctypes.data // room.itemsize % LINE
+    return room[start : start + rows * columns].reshape(rows, columns)
 
 
 def _structure(tile: Tile) -> tuple[_Side, Rows, NDArray[np.float64]]:

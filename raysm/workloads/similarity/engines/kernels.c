@@ -1,7 +1,7 @@
 /* Cosine similarity of two tiles of rows: cheap products with a proven bound, and scores as numpy computes them.
  *
  * Compiled by build.py on the machine that runs it, once for each pair of an instruction set (the compiler's flags)
- * and a kind of product: KIND 8 (int8, VNNI), 16 (int16) or 32 (float32). Every kind handles the columns in groups of
+ * and a kind of product: KIND 8 (int8; VNNI or AMX), 16 (int16) or 32 (float32). Every kind handles the columns in groups of
  * 4 bytes, so all share one loop. The bounds are proven in bounds.py; the words are those of that docstring.
  */
 #include <immintrin.h>
@@ -15,8 +15,13 @@
 
 #if defined(__AVX512F__)
 #define LANES 16
+#if defined(__AMX_INT8__)
+#define ROWS 32 /* of one product in registers: 2 x 2 accumulators of the 8 tiles */
+#define VECTORS 2
+#else
 #define ROWS 8 /* of one product in registers: 8 x 3 accumulators of the 32 registers */
 #define VECTORS 3
+#endif
 typedef __m512 vf;
 typedef __m512i vi;
 #define vf_load _mm512_loadu_ps
@@ -25,6 +30,7 @@ typedef __m512i vi;
 #define vf_mul _mm512_mul_ps
 #define vf_sub _mm512_sub_ps
 #define vf_min _mm512_min_ps
+#define vf_max _mm512_max_ps
 #define vf_reaches(a, b) ((uint64_t)_mm512_cmp_ps_mask(a, b, _CMP_GE_OQ))
 #define vf_of_int _mm512_cvtepi32_ps
 #define vi_load(p) _mm512_loadu_si512((const void *)(p))
@@ -70,6 +76,13 @@ typedef float element;
 #define accumulate(sum, panel, row) vf_fma(panel, row, sum)
 #endif
 #define UNSIGNED ((int32_t)0x80808080)
+#if defined(__AMX_INT8__)
+#define PANEL_FLIP 0
+#define GROUP_STEP 16 /* what a tile takes of a row: 64 bytes */
+#else
+#define PANEL_FLIP (KIND == 8 ? UNSIGNED : 0)
+#define GROUP_STEP 1
+#endif
 #define FINER 254 /* s / s': what q leaves is at most s / 2, and q' at most 127 */
 
 typedef struct {
@@ -78,7 +91,7 @@ typedef struct {
     int64_t kind;        /* 2, 4 or 8: float16, float32 or float64 */
     int64_t n, d, start; /* shape, and the number of the first row in the matrix */
     const double *norms;
-    int64_t groups;      /* of 4 bytes in a row */
+    int64_t groups;      /* of 4 bytes in a row, a multiple of GROUP_STEP */
     int32_t *cheap;      /* [n][groups], q, with rows of zeros up to a multiple of ROWS */
     int32_t *finer;      /* [n][groups], q' */
     int32_t *panels;     /* [n / COLUMNS][groups][COLUMNS], q */
@@ -361,8 +374,8 @@ EXPORT int prepare(side *s, const double *centre, double squared, const double *
         s->first[i] = KIND == 8 ? (int32_t)(-128 * sum) : 0;
         const int32_t *groups = s->cheap + i * s->groups;
         int32_t *panel = s->panels + i / COLUMNS * s->groups * COLUMNS + i % COLUMNS;
-        /* The instruction wants unsigned numbers on one side: q + 128, corrected by `first`. */
-        for (int64_t g = 0; g < s->groups; g++) panel[g * COLUMNS] = KIND == 8 ? groups[g] ^ UNSIGNED : groups[g];
+        /* VNNI wants unsigned numbers on one side: q + 128, corrected by `first`. */
+        for (int64_t g = 0; g < s->groups; g++) panel[g * COLUMNS] = groups[g] ^ PANEL_FLIP;
     }
     free(x);
     return 0;
@@ -370,6 +383,7 @@ EXPORT int prepare(side *s, const double *centre, double squared, const double *
 
 EXPORT int64_t pack_rows(void) { return ROWS; }
 EXPORT int64_t panel_columns(void) { return COLUMNS; }
+EXPORT int64_t group_step(void) { return GROUP_STEP; }
 
 /* ---------------------------------------------------------------- products, and who reaches the limits */
 
@@ -382,15 +396,6 @@ typedef struct {
 typedef struct {
     const float *scale, *error, *length, *shift, *limit; /* of COLUMNS columns */
 } column_part;
-
-/* Compilers keep sums in registers that have names, but not the elements of an array: hence these lists. */
-#if defined(__AVX512F__)
-#define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
-#define EACH_VECTOR(X, r) X(r, 0) X(r, 1) X(r, 2)
-#else
-#define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5)
-#define EACH_VECTOR(X, r) X(r, 0) X(r, 1)
-#endif
 
 #if KIND == 32
 typedef float lane;
@@ -408,7 +413,35 @@ typedef int32_t lane;
 #define PRODUCT(sum, v) vf_mul(vf_of_int(sum), vf_load(column.scale + v * LANES))
 #endif
 
-/* Set bit c of reached[r] where s_r s_c P + r_r X_c + X_r r_c + b_c >= min(limit_r, limit_c - b_r). */
+/* Return the bits, as bits of a whole row, of s_r s_c P + r_r X_c + X_r r_c + b_c >= min(limit_r, limit_c - b_r).
+ *
+ * product: s_c P of vector v. */
+static inline __attribute__((always_inline)) uint64_t reaching(vf product, row_part row, int r, column_part column,
+                                                               int v) {
+    vf most = vf_load(column.shift + v * LANES);
+    most = vf_fma(vf_set1(row.length[r]), vf_load(column.error + v * LANES), most);
+    most = vf_fma(vf_set1(row.error[r]), vf_load(column.length + v * LANES), most);
+    most = vf_fma(vf_set1(row.scale[r]), product, most);
+    vf other = vf_sub(vf_load(column.limit + v * LANES), vf_set1(row.shift[r]));
+    return vf_reaches(most, vf_min(vf_set1(row.limit[r]), other)) << (v * LANES);
+}
+
+#if defined(__AMX_INT8__)
+#include "amx.h"
+#else
+#define begin_products()
+#define end_products()
+
+/* Compilers keep sums in registers that have names, but not the elements of an array: hence these lists. */
+#if defined(__AVX512F__)
+#define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define EACH_VECTOR(X, r) X(r, 0) X(r, 1) X(r, 2)
+#else
+#define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5)
+#define EACH_VECTOR(X, r) X(r, 0) X(r, 1)
+#endif
+
+/* Set the bits of `reaching` of ROWS rows with one panel; return those of any row. */
 static inline uint64_t compare(const int32_t *lines, const int32_t *panel, int64_t groups, row_part row,
                                column_part column, uint64_t *reached) {
 #define DECLARE(r, v) sum_t sum_##r##_##v = BEGIN(r);
@@ -426,15 +459,7 @@ static inline uint64_t compare(const int32_t *lines, const int32_t *panel, int64
         EACH_ROW(ADD_ROW)
     }
     uint64_t any = 0;
-#define REACH(r, v)                                                                                  \
-    {                                                                                                \
-        vf most = vf_load(column.shift + v * LANES);                                                 \
-        most = vf_fma(vf_set1(row.length[r]), vf_load(column.error + v * LANES), most);              \
-        most = vf_fma(vf_set1(row.error[r]), vf_load(column.length + v * LANES), most);              \
-        most = vf_fma(vf_set1(row.scale[r]), PRODUCT(sum_##r##_##v, v), most);                       \
-        vf other = vf_sub(vf_load(column.limit + v * LANES), vf_set1(row.shift[r]));                 \
-        bits |= vf_reaches(most, vf_min(vf_set1(row.limit[r]), other)) << (v * LANES);               \
-    }
+#define REACH(r, v) bits |= reaching(PRODUCT(sum_##r##_##v, v), row, r, column, v);
 #define REACH_ROW(r)             \
     {                            \
         uint64_t bits = 0;       \
@@ -445,6 +470,7 @@ static inline uint64_t compare(const int32_t *lines, const int32_t *panel, int64
     EACH_ROW(REACH_ROW)
     return any;
 }
+#endif
 
 /* Copies of a side's numbers, padded, and what its rows' products are compared with. */
 typedef struct {
@@ -771,12 +797,14 @@ EXPORT int64_t topk(const side *l, const side *r, best *bl, best *br, double squ
     f.rows = &rows, f.columns = diagonal ? &rows : &columns, f.squared = squared, f.same = same;
     f.diagonal = diagonal, f.scored = f.count = 0;
     int64_t step = chunk_rows(l);
+    begin_products();
     for (int64_t i0 = 0; i0 < l->n && !failed; i0 += step) {
         int64_t i1 = i0 + step < l->n ? i0 + step : l->n;
         int64_t first = diagonal ? i0 / COLUMNS * COLUMNS : 0;
         for (int64_t i = i0; i < i1; i++) limit_row(&f, i, r->start + first);
         for (int64_t j = first; j < r->n; j += COLUMNS) search_panel(&f, i0, i1, j);
     }
+    end_products();
     for (int64_t i = 0; i < l->n && !failed; i++) score_waiting(&f, &rows, r, i);
     for (int64_t j = 0; br && !diagonal && j < r->n && !failed; j++) score_waiting(&f, &columns, l, j);
     end_search(&rows);
@@ -849,11 +877,13 @@ EXPORT int pairs(const side *l, const side *r, double squared, float threshold, 
     for (int64_t i = 0; i < l->n; i++) rows.limit[i] = down(limit - rows.shift[i]);
     int64_t step = chunk_rows(l);
     int failed = 0;
+    begin_products();
     for (int64_t i0 = 0; i0 < l->n && !failed; i0 += step) {
         int64_t i1 = i0 + step < l->n ? i0 + step : l->n;
         for (int64_t j = 0; j < r->n && !failed; j += COLUMNS)
             failed = pairs_of_panel(p, l, r, &rows, &columns, i0, i1, j, threshold, same);
     }
+    end_products();
     free(rows.memory);
     free(columns.memory);
     return failed;

@@ -3,7 +3,7 @@ import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.engines import Frame, choose, unit_sum
-from raysm.workloads.similarity.engines.build import InstructionSet, Unavailable, compiled
+from raysm.workloads.similarity.engines.build import AVX2, InstructionSet, Unavailable, compiled, cpu_flags
 from raysm.workloads.similarity.engines.compiled import CompiledEngine
 from raysm.workloads.similarity.products import Tile
 
@@ -13,13 +13,21 @@ def sample(rows):
     return Tile(start=0, rows=rows, norms=np.linalg.norm(rows.astype(np.float64), axis=1))
 
 
-def chosen(rows, forced=None):
+def chosen(rows, forced=None, **options):
     tile = sample(rows)
-    return choose(tile, Frame(centre=unit_sum(tile) / len(rows)), forced)
+    return choose(tile, Frame(centre=unit_sum(tile) / len(rows)), forced, **options)
 
 
 def normal(rows=300, columns=64):
     return np.random.default_rng(0).standard_normal((rows, columns))
+
+
+def next_best():
+    """Skip where nothing compiled is to be had at all."""
+    try:
+        return CompiledEngine(16, AVX2, 64, mixed=False).name
+    except Unavailable as reason:
+        pytest.skip(str(reason))
 
 
 def test_the_engine_that_is_asked_for_is_taken():
@@ -53,6 +61,28 @@ def test_a_processor_that_lacks_an_instruction_is_named_with_it():
     lacking = InstructionSet("none", ("no_such_flag",))
     with pytest.raises(Unavailable, match="the processor lacks no_such_flag"):
         CompiledEngine(32, lacking, 8, mixed=False)
+
+
+def test_instructions_that_the_kernel_refuses_are_left_for_the_next():
+    refused = InstructionSet("refused", (), allowed=lambda: False)
+    with pytest.raises(Unavailable, match="does not let this process use refused"):
+        CompiledEngine(8, refused, 8, mixed=False)
+    assert chosen(normal(), "int", integers=((8, refused), (16, AVX2))).name == next_best()
+
+
+def test_instructions_that_the_compiler_does_not_know_are_left_for_the_next():
+    if "lm" not in cpu_flags():
+        pytest.skip("no x86")
+    unknown = InstructionSet("unknown", ("lm",))
+    with pytest.raises(Unavailable, match="cannot compile the kernels"):
+        CompiledEngine(8, unknown, 8, mixed=False)
+    assert chosen(normal(), "int", integers=((8, unknown), (16, AVX2))).name == next_best()
+
+
+def test_instructions_that_do_not_pay_for_short_rows_are_left_for_the_next():
+    long = InstructionSet("for long rows", AVX2.flags, least_columns=65)
+    assert chosen(normal(), "int", integers=((16, long), (16, AVX2))).name == next_best()
+    assert chosen(normal(columns=65), "int", integers=((16, long), (16, AVX2))).name == "int16 for long rows"
 
 
 def test_what_cannot_be_compiled_says_so_and_leaves_nothing(tmp_path):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from raysm.workloads.similarity.engines import Best, Frame
-from raysm.workloads.similarity.engines.build import AVX2, AVX512, VNNI, Unavailable
+from raysm.workloads.similarity.engines.build import AMX, AVX2, AVX512, VNNI, Unavailable
 from raysm.workloads.similarity.engines.compiled import CompiledEngine
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.keys import NOBODY, decode, encode
@@ -17,7 +17,7 @@ KINDS = kinds_of_rows(rows=170, columns=25)
 
 MADE = {
     f"{bits} {instructions.name}{' mixed' * mixed}": (bits, instructions, mixed)
-    for bits, instructions in [(8, VNNI), (16, AVX512), (16, AVX2), (32, AVX512), (32, AVX2)]
+    for bits, instructions in [(8, AMX), (8, VNNI), (16, AVX512), (16, AVX2), (32, AVX512), (32, AVX2)]
     for mixed in (False, True)
 }
 ENGINES = ["NumPy", *MADE]
