@@ -103,6 +103,20 @@ def test_an_instance_on_loopback_keeps_its_dashboard_there(tmp_path):
     assert not [text for text in found if text.startswith("--node-ip-address")]
 
 
+def test_a_log_monitor_is_left_out_where_no_driver_listens(tmp_path):
+    quiet = start_arguments(
+        environment=told(tmp_path, "algo-1"),
+        cluster=Cluster(count=3),
+        ports=Ports(),
+        capacity=CAPACITY,
+        head_address=None,
+        node_address=None,
+        log_monitor=False,
+    )
+    assert "--include-log-monitor=false" in quiet
+    assert not [text for text in arguments(tmp_path) if text.startswith("--include-log-monitor")]
+
+
 def test_an_object_store_on_a_disk_is_said_to_ray(tmp_path):
     store = Capacity(cpus=1, gpus=0, memory_bytes=9, object_store=ObjectStore(bytes=3, folder=Path("/disk")))
     assert "--plasma-directory=/disk" in arguments(tmp_path, capacity=store)

@@ -3,8 +3,9 @@
 import json
 from pathlib import Path
 
+from raysm import Script, Similarity, TorchScript
 from raysm.bootstrap import environment
-from raysm.bootstrap.variables import network_variables, ray_variables, user_variables
+from raysm.bootstrap.variables import network_variables, ray_variables, user_variables, workload_variables
 from tests.support.bootstraps import request, write_training
 
 GROUPS = [
@@ -84,3 +85,13 @@ def test_ray_is_told_the_path_of_the_token_never_the_token():
     found = ray_variables(Path("/payload/token"))
     assert (found["RAY_AUTH_MODE"], found["RAY_AUTH_TOKEN_PATH"]) == ("token", "/payload/token")
     assert "RAY_AUTH_TOKEN" not in found
+
+
+def test_only_a_training_s_workers_are_as_quick_as_ray_s_daemons():
+    assert workload_variables(TorchScript("train.py"))["RAY_worker_niceness"] == "0"
+    assert "RAY_worker_niceness" not in workload_variables(Similarity(top_k=1))
+
+
+def test_workers_are_started_ahead_where_raysm_knows_that_they_are_wanted():
+    assert workload_variables(TorchScript("train.py"))["RAY_enable_worker_prestart"] == "1"
+    assert workload_variables(Script("main.py")) == {}
