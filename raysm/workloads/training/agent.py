@@ -20,10 +20,10 @@ from pathlib import Path
 from raysm.bootstrap import environment, fate
 from raysm.contract import payload
 from raysm.contract.events import Event, line
+from raysm.contract.priority import let_others_first
 from raysm.workloads.training import working_folder
 from raysm.workloads.training.output import ERROR, OUT, Wire
 from raysm.workloads.training.placement import Place
-from raysm.workloads.training.priority import let_others_first
 from raysm.workloads.training.usage import Usage
 from raysm.workloads.training.variables import DEFAULTS, Group, filled, torchrun_variables
 
