@@ -114,7 +114,8 @@ def serve(options: Options) -> None:
     with _locked(options.home):
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         _close_to_others(options.home)
-        let_others_first()  # its instances are sessions of their own
+        if os.getsid(0) == os.getpid():  # not the terminal of one who looks on; instances are sessions of their own
+            let_others_first()
         ServerRecord.remove(options.home)
         ending = threading.Event()
         started_s = time.time()
