@@ -22,6 +22,8 @@ from raysm.bootstrap import fate
 __all__ = ["Child", "Children", "descendants", "signal_name"]
 
 PR_SET_CHILD_SUBREAPER = 36
+STAT_BYTES = 4096
+"""More than a line of ``/proc/PID/stat`` has: it is read by one call, of hundreds of processes each second."""
 Stream = int | IO[Any] | None
 
 
@@ -179,9 +181,9 @@ def _read_parents() -> dict[int, int]:
         return {}
     for process in processes:
         try:
-            with open(f"/proc/{process}/stat", "rb") as file:
+            with open(f"/proc/{process}/stat", "rb", buffering=0) as file:
                 # The name, in parentheses, may hold anything: the fields follow its last parenthesis.
-                state, parent = file.read().rpartition(b")")[2].split()[:2]
+                state, parent = file.read(STAT_BYTES).rpartition(b")")[2].split(None, 2)[:2]
         except (OSError, ValueError):
             continue
         if state not in (b"Z", b"X"):

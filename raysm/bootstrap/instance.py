@@ -16,13 +16,13 @@ from raysm.bootstrap.control import Identity
 from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.private import private_token
 from raysm.bootstrap.programs import Programs
-from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_arguments
+from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_arguments, workers_ahead
 from raysm.bootstrap.ray_start import WORKERS
 from raysm.contract import names, payload
 from raysm.contract.paths import SDK_DRIVERS
 from raysm.contract.payload import Payload
 from raysm.errors import InvalidConfig
-from raysm.request import Cluster, JobRequest, PickledFunction, Ports, Script, TorchScript
+from raysm.request import Cluster, JobRequest, PickledFunction, Ports, Script
 
 __all__ = ["Instance", "prepare"]
 
@@ -79,9 +79,8 @@ class Instance:
             # raysm's own drivers do not listen: what workers say comes otherwise.
             log_monitor=isinstance(workload, (Script, PickledFunction)),
         )
-        # An agent on each instance is all that such a script needs of Ray.
-        ahead = [f"{WORKERS}1"] if isinstance(workload, TorchScript) else []
-        return [*self.programs.ray, *ahead, *arguments]
+        ahead = workers_ahead(workload, self.capacity.gpus)
+        return [*self.programs.ray, *([] if ahead is None else [f"{WORKERS}{ahead}"]), *arguments]
 
     def ray_environment(self) -> dict[str, str]:
         """Return the environment of a Ray process, which its workers inherit."""

@@ -11,6 +11,8 @@ from raysm.bootstrap.children import descendants
 __all__ = ["PeakMemory", "used_bytes"]
 
 INTERVAL_S = 1.0
+STATUS_BYTES = 8192
+"""More than ``/proc/PID/status`` has."""
 
 
 class PeakMemory:
@@ -46,15 +48,16 @@ def used_bytes(processes: Iterable[int], root: Path = Path("/")) -> int:
     shared = 0
     for process in processes:
         try:
-            # The kernel cuts a process's name at 15 bytes, in the middle of a letter too.
-            text = (root / "proc" / str(process) / "status").read_text(encoding="utf-8", errors="replace")
+            # As bytes: the kernel cuts a process's name at 15 of them, in the middle of a letter too.
+            with open(f"{root}/proc/{process}/status", "rb", buffering=0) as file:
+                status = file.read(STATUS_BYTES)
         except OSError:
             continue  # it has ended meanwhile
-        values = dict(line.split(":", 1) for line in text.split("\n") if line.startswith("Rss"))
-        private += _kib(values.get("RssAnon")) * 1024
-        shared = max(shared, _kib(values.get("RssShmem")) * 1024)
+        private += _kib(status, b"\nRssAnon:") * 1024
+        shared = max(shared, _kib(status, b"\nRssShmem:") * 1024)
     return private + shared
 
 
-def _kib(value: str | None) -> int:
-    return int(value.split()[0]) if value else 0
+def _kib(status: bytes, name: bytes) -> int:
+    value = status.partition(name)[2].split(None, 1)[:1]
+    return int(value[0]) if value else 0

@@ -53,7 +53,7 @@ def adapted(start: Callable[..., Any], workers: int | None) -> Callable[..., Any
         started = start(command, process_type, *args, **named)
         if process_type in SPECTATORS:
             with contextlib.suppress(OSError, AttributeError):
-                os.setpriority(os.PRIO_PROCESS, started.process.pid, NICE)
+                os.setpriority(os.PRIO_PROCESS, started.process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
         return started
 
     return start_adapted

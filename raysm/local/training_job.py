@@ -85,6 +85,7 @@ class TrainingJob:
         kind: InstanceKind = "process",
         image: str | None = None,
         on_line: Callable[[str, str], None] = lambda host, line: None,
+        on_end: Callable[[], None] = lambda: None,
         stop_grace_s: float = 120.0,
         settle_s: float = 15.0,
         absent: Collection[str] = (),
@@ -97,6 +98,7 @@ class TrainingJob:
             kind: Of instances.
             image: What instances of kind docker run.
             on_line: Called with host and line for each line that an instance writes, in one thread.
+            on_end: Called when ``wait`` would return at once.
             stop_grace_s: Seconds from SIGTERM to SIGKILL.
             settle_s: Seconds that the others have, once an instance has failed, to end by themselves.
             absent: Hosts that are announced and never come: a fault.
@@ -117,6 +119,7 @@ class TrainingJob:
         self._stop_grace_s = stop_grace_s
         self._settle_s = settle_s
         self._on_line = on_line
+        self._on_end = on_end
 
         self._site: Site | None = None
         self._logs: LogPump | None = None
@@ -269,6 +272,7 @@ class TrainingJob:
             self._error = error
         finally:
             self._ended.set()
+            self._on_end()
 
     def _follow(self) -> Outcome:
         exited_s: dict[str, float] = {}

@@ -9,10 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from raysm import Cluster, InstanceGroup, Ports
+from raysm import Cluster, InstanceGroup, Ports, Script, Similarity, TorchScript
 from raysm.bootstrap import environment
 from raysm.bootstrap.children import Children
-from raysm.bootstrap.ray_node import Capacity, RayNode, detect_capacity, ray_version, start_arguments
+from raysm.bootstrap.ray_node import (
+    Capacity,
+    RayNode,
+    detect_capacity,
+    ray_version,
+    start_arguments,
+    workers_ahead,
+)
 from raysm.bootstrap.resources import ObjectStore
 from tests.support.bootstraps import NODE_PORTS, write_training
 
@@ -101,6 +108,27 @@ def test_an_instance_on_loopback_keeps_its_dashboard_there(tmp_path):
     found = arguments(tmp_path, address=None)
     assert "--dashboard-host=127.0.0.1" in found
     assert not [text for text in found if text.startswith("--node-ip-address")]
+
+
+def test_as_many_workers_are_started_ahead_as_will_have_work():
+    assert workers_ahead(TorchScript("train.py"), gpus=8) == 1
+    assert workers_ahead(Similarity(top_k=1), gpus=8) == 8
+    assert workers_ahead(Similarity(top_k=1), gpus=0) is None
+    assert workers_ahead(Script("main.py"), gpus=8) is None
+
+
+def test_a_log_monitor_is_left_out_where_no_driver_listens(tmp_path):
+    quiet = start_arguments(
+        environment=told(tmp_path, "algo-1"),
+        cluster=Cluster(count=3),
+        ports=Ports(),
+        capacity=CAPACITY,
+        head_address=None,
+        node_address=None,
+        log_monitor=False,
+    )
+    assert "--include-log-monitor=false" in quiet
+    assert not [text for text in arguments(tmp_path) if text.startswith("--include-log-monitor")]
 
 
 def test_an_object_store_on_a_disk_is_said_to_ray(tmp_path):

@@ -4,9 +4,9 @@ import importlib
 import json
 from pathlib import Path
 
+from raysm import Script, Similarity, TorchScript
 from raysm.bootstrap import environment
 from raysm.bootstrap.variables import network_variables, ray_variables, user_variables, workload_variables
-from raysm.request import Script, Similarity
 from tests.support.bootstraps import request, write_training
 
 GROUPS = [
@@ -95,5 +95,11 @@ def test_what_the_tasks_of_the_similarity_import_is_there():
         importlib.import_module(module)
 
 
-def test_a_script_is_left_to_what_ray_itself_does():
+def test_only_a_training_s_workers_are_as_quick_as_ray_s_daemons():
+    assert workload_variables(TorchScript("train.py"))["RAY_worker_niceness"] == "0"
+    assert "RAY_worker_niceness" not in workload_variables(Similarity(top_k=1))
+
+
+def test_workers_are_started_ahead_where_raysm_knows_that_they_are_wanted():
+    assert workload_variables(TorchScript("train.py"))["RAY_enable_worker_prestart"] == "1"
     assert workload_variables(Script("main.py")) == {}

@@ -37,7 +37,7 @@ from raysm.local.training_job import Outcome, TrainingJob
 __all__ = ["JobRun", "Services"]
 
 TICK_S = 0.1
-"""How often the limits of time are looked at."""
+"""How often a job that waits for its turn looks at the limits of time."""
 METRICS_S = 2.0
 """How often metrics are passed on."""
 
@@ -91,6 +91,8 @@ class JobRun:
         self._folder = services.records.folder(record.kind, record.name)
         self._scanner = MetricScanner(services.moto, record.name, record.region, self._definition.metrics)
         self._wish: Wish | None = None
+        self._changed = threading.Event()
+        """Set when there is a wish, or the instances have ended."""
         self._training_s = 0.0
         self._thread = threading.Thread(target=self._run, name=f"job {record.name}", daemon=True)
 
@@ -139,19 +141,23 @@ class JobRun:
                     f"the job {self._name} cannot be interrupted now: it is in status {record.secondary}, not Training",
                     409,
                 )
-            self._wish = "interrupt"
+            self._want("interrupt")
 
     def shut_down(self) -> None:
         """End it at once, since the server ends; it is Failed."""
         with self._records.held():
-            self._wish = "shutdown"
+            self._want("shutdown")
         self._thread.join()
+
+    def _want(self, wish: Wish) -> None:
+        self._wish = wish
+        self._changed.set()
 
     def _end_early(self, wish: Wish) -> None:
         with self._records.held():
             if self._wish in ("stop", "shutdown"):
                 return
-            self._wish = wish
+            self._want(wish)
             if self._records.get(self._kind, self._name).status == "InProgress":
                 message = f"Stopping the {self._kind} job"
                 self._records.advance(self._kind, self._name, "Stopping", message, status="Stopping")
@@ -258,7 +264,13 @@ class JobRun:
         with (
             contextlib.closing(logs),
             TrainingJob(
-                spec, root=root, kind=self._instance_kind, image=image, on_line=on_line, stop_grace_s=grace_s
+                spec,
+                root=root,
+                kind=self._instance_kind,
+                image=image,
+                on_line=on_line,
+                on_end=self._changed.set,
+                stop_grace_s=grace_s,
             ) as job,
         ):
             for host in job.hosts:
@@ -308,8 +320,10 @@ class JobRun:
         began = sent = time.monotonic()
         stopping = False
         while True:
+            self._changed.wait(self._pause_s(time.monotonic() - began))
+            self._changed.clear()
             with contextlib.suppress(TimeoutError):
-                outcome = job.wait(TICK_S)
+                outcome = job.wait(0)
                 self._scanner.send()
                 return outcome
             now = time.monotonic()
@@ -320,9 +334,19 @@ class JobRun:
             if self._wish is not None and not stopping:
                 stopping = True
                 job.stop()
-            if now - sent > METRICS_S:
+            if now - sent >= METRICS_S:
                 sent = now
                 self._scanner.send()
+
+    def _pause_s(self, running_s: float) -> float:
+        """Return the seconds until there is something to do though nothing happens."""
+        limits = self._definition
+        left_s = [METRICS_S]
+        if self._wish is None:  # else no limit counts any more
+            left_s.append(limits.max_runtime_s - self._training_s - running_s)
+            if limits.max_wait_s is not None:
+                left_s.append(limits.max_wait_s - (time.time() - self._created_s))
+        return max(0.001, min(left_s))
 
     def _conclude(self, job: TrainingJob, outcome: Outcome) -> None:
         self._enter("Uploading", f"Uploading generated {self._kind} model")

@@ -19,6 +19,7 @@ from werkzeug.serving import BaseWSGIServer, make_server
 
 from raysm import __version__
 from raysm.contract.home import ServerRecord, lock_file, sdk_config_file
+from raysm.contract.priority import let_others_first
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.local.instances import InstanceKind
@@ -113,6 +114,8 @@ def serve(options: Options) -> None:
     with _locked(options.home):
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         _close_to_others(options.home)
+        if os.getsid(0) == os.getpid():  # not the terminal of one who looks on; instances are sessions of their own
+            let_others_first()
         ServerRecord.remove(options.home)
         ending = threading.Event()
         started_s = time.time()

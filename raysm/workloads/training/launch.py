@@ -13,11 +13,11 @@ import ray
 from raysm.bootstrap import environment
 from raysm.bootstrap.environment import Environment
 from raysm.contract.payload import Payload
+from raysm.contract.priority import let_others_first
 from raysm.workloads.training.group import Attempt, Policy, Stopped, say, train
 from raysm.workloads.training.model_folder import bring_model
 from raysm.workloads.training.output import Relay
 from raysm.workloads.training.placement import Node, Place, nodes_of
-from raysm.workloads.training.priority import let_others_first
 from raysm.workloads.training.result import write_manifest
 from raysm.workloads.training.stopping import Stop
 from raysm.workloads.training.variables import Group

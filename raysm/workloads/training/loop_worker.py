@@ -17,6 +17,7 @@ from ray.train.torch import get_device, prepare_model
 
 from raysm.bootstrap import environment
 from raysm.contract import payload
+from raysm.contract.priority import go_first
 from raysm.errors import WorkerFailed
 from raysm.request.training import Precision
 from raysm.workloads.announce import announce
@@ -25,7 +26,6 @@ from raysm.workloads.training import session, working_folder
 from raysm.workloads.training.model_file import save_model
 from raysm.workloads.training.output import Wire
 from raysm.workloads.training.placement import Place
-from raysm.workloads.training.priority import go_first
 from raysm.workloads.training.usage import Usage
 from raysm.workloads.training.variables import Group, torchrun_variables
 

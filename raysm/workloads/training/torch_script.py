@@ -25,7 +25,8 @@ from raysm.workloads.training.stopping import grace_of_workers
 
 __all__ = ["run_torch_script"]
 
-WAIT_S = 0.2
+WAIT_S = 0.5
+"""How late a stop may be heard; the end of the workers is heard at once."""
 
 
 def run_torch_script(workload: TorchScript, packed: Payload, found: Environment) -> None:

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from raysm.contract.home import ServerRecord
-from raysm.local.server.peers import user_of
+from raysm.local.server.peers import is_ours, user_of
 from tests.support.leftovers import assert_nothing_left
 from tests.support.sagemaker_server import BUCKET, Server, channel, instances_of, statuses, wait_until
 
@@ -149,7 +149,7 @@ def test_what_a_killed_server_left_of_a_job_that_had_ended_is_removed(start, tmp
     first.ended("done")
     first.kill()
     work = tmp_path / "home/jobs/training/done/work"
-    (work / "1").mkdir(parents=True)
+    (work / "1").mkdir(parents=True, exist_ok=True)  # or the first server was killed before it came to that
     second = start()
     assert not work.exists()
     second.end()
@@ -236,6 +236,23 @@ def test_the_user_of_a_connection_that_is_being_closed_is_unknown(server):
         assert user_of(port, server.record.port) == os.getuid()
         connection.shutdown(socket.SHUT_WR)
         assert user_of(port, server.record.port) is None
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's table of connections")
+def test_a_connection_whose_user_was_told_is_looked_up_once_and_no_other_one_instead():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        here = listening.getsockname()
+        with socket.create_connection(here) as theirs, socket.create_connection(here) as others:
+            ours, (_, port) = listening.accept()
+            stranger, _ = listening.accept()
+            told = {"REMOTE_ADDR": "127.0.0.1", "REMOTE_PORT": port, "SERVER_PORT": here[1]}
+            with ours, stranger:
+                assert is_ours({**told, "werkzeug.socket": ours})
+                theirs.shutdown(socket.SHUT_WR)  # from now on the kernel does not tell
+                assert is_ours({**told, "werkzeug.socket": ours})
+                assert not is_ours({**told, "werkzeug.socket": stranger})
+                assert not is_ours(told)
+                others.shutdown(socket.SHUT_WR)
 
 
 def test_a_client_of_this_user_is_found_on_each_of_many_connections(server):

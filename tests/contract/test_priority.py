@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from raysm.workloads.training.priority import let_others_first
+from raysm.contract.priority import let_others_first
 
 AUTOGROUP = Path("/proc/self/autogroup")
 
 GO_FIRST = """
 import os, subprocess, sys
-from raysm.workloads.training.priority import go_first
+from raysm.contract.priority import go_first
 def nice(): return open("/proc/self/autogroup").read().split()[-1]
 if sys.argv[1:]:
     go_first()

@@ -1,4 +1,4 @@
-"""The workers of a training go first: Ray's daemons, the driver and the agents get the time that is left.
+"""The workers of a training go first: Ray's daemons, drivers, agents and the embedded SageMaker get what is left.
 
 Where all workers wait for each other, what holds one of them up is paid by all. A desktop's or a server's Linux shares
 the CPU among sessions (autogroups, sched(7)), and in each among its processes, by their niceness; in a container only
@@ -25,5 +25,6 @@ def let_others_first(autogroup: Path = AUTOGROUP) -> None:
 def go_first() -> None:
     """Take this process, one of Ray's workers, out of Ray's session, which gives way."""
     let_others_first()
-    with contextlib.suppress(OSError, AttributeError):  # one that leads a process group cannot leave
-        os.setsid()
+    if AUTOGROUP.exists():  # elsewhere a session more would only be harder to end
+        with contextlib.suppress(OSError):  # one that leads a process group cannot leave
+            os.setsid()
