@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -128,6 +129,27 @@ def disk_full(matrix, job):
         path.unlink()
 
 
+def pieces_full(matrix, job):
+    """Write the same as raysm does: in pieces that are brought to the disk, and leave the page cache, at once."""
+    path, piece = job.path.with_name("pieces"), np.random.default_rng(0).bytes(32 << 20)
+    size = 4 * len(matrix) ** 2
+
+    def write(at):
+        data = memoryview(piece)[: size - at]
+        while data:
+            count = os.pwrite(file.fileno(), data, at)
+            data, at = data[count:], at + count
+        os.fdatasync(file.fileno())
+        os.posix_fadvise(file.fileno(), at - len(piece), len(piece), os.POSIX_FADV_DONTNEED)
+
+    try:
+        with path.open("wb", buffering=0) as file, ThreadPoolExecutor(2) as pool:
+            list(pool.map(write, range(0, size, len(piece))))
+            os.fsync(file.fileno())
+    finally:
+        path.unlink()
+
+
 def _unit_csr(matrix):
     import scipy.sparse
 
@@ -169,6 +191,7 @@ PEERS = {
     ("topk", "scipy"): scipy_topk,
     ("threshold", "numpy"): numpy_threshold,
     ("full", "disk"): disk_full,
+    ("full", "disk, pieces"): pieces_full,
 }
 
 

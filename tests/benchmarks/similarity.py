@@ -134,7 +134,7 @@ CASES = {
         beside=("faiss",),
     ),
     "threshold": Case(make=gaussian(50_000, 768), kind="threshold", threshold=0.11388, goals={"numpy": 3}),
-    "full": Case(make=gaussian(50_000, 128), kind="full", goals={"disk": 0.85}),
+    "full": Case(make=gaussian(50_000, 128), kind="full", goals={"disk": 0.85}, beside=("disk, pieces",)),
     "sparse": Case(make=sparse(100_000, 50_000, 0.001), goals={"sparse_dot_topn": 1, "scipy": 1}),
     "tiny": Case(make=gaussian(4_000, 64), goals={"faiss": 0.0}, beside=("ray", "sklearn", *PEERS)),
 }
@@ -290,6 +290,8 @@ def main():
     unknown = [name for name in arguments.cases if name not in CASES]
     if unknown:
         parser.error(f"no such case: {', '.join(unknown)}; --list names them")
+    if arguments.folder is not None:
+        arguments.folder.mkdir(parents=True, exist_ok=True)
     found = ", ".join(f"{name} {speed:.0f}" for name, speed in ceilings().items())
     print(f"products of this machine, {THREADS} threads of {os.cpu_count()}, GFLOP/s: {found}", flush=True)
     missed = []

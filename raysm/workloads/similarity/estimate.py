@@ -8,6 +8,10 @@ With N rows in B blocks of n rows, on ``slots`` cores, and the costs measured on
     gathering  = rows written / their rate, for top-k; for the full matrix, bytes / the disk's rate - similarity
     overhead   = START_S, from the formed cluster to the first task and from the last file to the end
 
+The whole square of the full matrix is computed, and leaves through the head:
+
+    similarity = ( (N / m)**2 tile + bytes BYTE_S + tasks TASK_S ) / slots
+
 ``rounds`` >= 1 is what ``dealing`` loses at the end, ``sides`` how often a block is made ready: once in each process
 where all of them fit into ``KEPT_BYTES``, else once for each tile and block. The head's merging runs beside the tasks;
 where it is the slower one (many cores), it counts instead. A tile's cost falls a little as floors rise, and rises a
@@ -47,6 +51,9 @@ START_S = 1.0
 
 TASK_S = 0.003
 """What a task costs beside its work."""
+
+BYTE_S = 2e-9
+"""What a byte of the full matrix costs beside its computing: to be handed over, written and digested."""
 
 DISK_BYTES = 256 << 20
 """Written to learn the disk's rate."""
@@ -114,6 +121,10 @@ def predict(
     computing = (rounds * work + sides * costs.side * scale + tiles * TASK_S) / slots
     merging = tiles * costs.merge * scale
     if workload.full:
+        size = matrix.rows**2 * np.dtype(workload.dtype).itemsize
+        strips = math.ceil(size / bench.PART_BYTES)
+        work = (matrix.rows / measured_rows) ** 2 * costs.tile + size * BYTE_S
+        computing = (work + strips * TASK_S) / slots
         # It is written beside the computing: what the disk has not taken by then remains.
         gathering_s = max(0.0, gathering_s - computing)
     return Estimate(

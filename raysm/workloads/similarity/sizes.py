@@ -20,10 +20,10 @@ from raysm.workloads.record import BlockRecord, occupied_bytes
 from raysm.workloads.similarity import bench, dealing
 from raysm.workloads.similarity.matrix import Described
 
-__all__ = ["block_rows", "check_result_room", "most_rows", "rectangle_rows"]
+__all__ = ["block_rows", "check_result_room", "most_rows", "rectangle_rows", "strip_rows"]
 
 TILE_SIDE = 2048
-"""Most rows and columns of a tile of the full matrix: 4 bytes for each of its entries travel."""
+"""Most rows and columns of a tile of the full matrix of shards: 4 bytes for each of its entries travel."""
 
 LEAST_ROWS = 256
 """Smaller blocks are not chosen: what a task costs by itself would show."""
@@ -79,6 +79,24 @@ def rectangle_rows(
     columns = min(most, max(math.ceil(matrix.rows / beside), least))
     chosen = _kept(record, (rows, columns), most)
     return chosen[0], chosen[1]
+
+
+def strip_rows(
+    workload: Similarity,
+    seekers: Described,
+    matrix: Described,
+    record: BlockRecord[Any],
+    slots: Callable[..., int] = task_slots,
+    *,
+    sparse: bool = False,
+) -> int:
+    """Return how many rows one strip of the full matrix has, all of whose columns are one task's."""
+    row_bytes = matrix.rows * np.dtype(workload.dtype).itemsize
+    most = min(most_rows(workload, seekers, sparse=sparse), max(1, bench.PART_BYTES // row_bytes))
+    if workload.block_rows:
+        return min(workload.block_rows, most)
+    wanted = math.ceil(seekers.rows / (dealing.TILES_A_SLOT * slots()))
+    return _kept(record, (min(most, max(wanted, LEAST_ROWS)),), most)[0]
 
 
 def _at_once(slots: Callable[..., int], gpus: bool) -> int:

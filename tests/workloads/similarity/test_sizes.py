@@ -5,7 +5,7 @@ from raysm.errors import NoRoom
 from raysm.request import Similarity
 from raysm.workloads.gather import SPARE_BYTES
 from raysm.workloads.record import BlockRecord, occupied_bytes
-from raysm.workloads.similarity.sizes import block_rows, check_result_room, rectangle_rows
+from raysm.workloads.similarity.sizes import block_rows, check_result_room, rectangle_rows, strip_rows
 from tests.support.similarity import saved
 
 ROWS = 20_000
@@ -34,6 +34,17 @@ def test_few_queries_keep_all_slots_busy(matrix, tmp_path):
     queries = saved(np.ones((300, 1), dtype=np.int8), tmp_path / "queries").open()
     record = BlockRecord(tmp_path / "two", {})
     assert rectangle_rows(Similarity(top_k=1), queries, matrix, record, lambda: 4) == (256, 1250)
+
+
+def test_a_strip_of_the_full_matrix_is_whole_rows_of_at_most_32_mib(matrix, tmp_path):
+    record = BlockRecord(tmp_path / "full", {})
+    asked = Similarity(full=True)
+    assert strip_rows(asked, matrix, matrix, record, lambda: 1) == (32 << 20) // (4 * ROWS)
+    # A restarted job cuts alike, on however many cores.
+    assert strip_rows(asked, matrix, matrix, record, lambda: 1000) == (32 << 20) // (4 * ROWS)
+    few = saved(np.ones((300, 1), dtype=np.int8), tmp_path / "few").open()
+    assert strip_rows(asked, few, few, BlockRecord(tmp_path / "two", {}), lambda: 64) == 256
+    assert strip_rows(Similarity(full=True, block_rows=7), few, few, record, lambda: 64) == 7
 
 
 def test_a_block_size_that_is_torn_is_chosen_anew(matrix, tmp_path):
