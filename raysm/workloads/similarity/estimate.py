@@ -142,7 +142,8 @@ def _block_rows(workload: Similarity, matrix: Matrix, slots: int) -> int:
     most = sizes.most_rows(workload, matrix)
     if workload.block_rows:
         return min(workload.block_rows, most, matrix.rows)
-    blocks = dealing.blocks_for(slots, matrix.rows, sizes.LEAST_ROWS, most)
+    joined = sizes.joined_rows(workload, most, matrix.columns, slots)
+    blocks = dealing.blocks_for(slots, matrix.rows, sizes.LEAST_ROWS, joined)
     return math.ceil(matrix.rows / blocks)
 
 

@@ -133,11 +133,15 @@ def _top_k(work: Work, k: int) -> ResultFile:
     record = record_of(work, "topk")
     norms, same = work.context.seekers.norms, work.context.same
     standing = Standing(work.scratch, work.seekers.rows, k)
+    gpus, sparse = work.context.on_gpus, work.context.sparse
+    side_rows = min(
+        sizes.most_rows(work.workload, one, sparse=sparse, gpus=gpus) for one in (work.seekers, work.matrix)
+    )
 
     def deal(tile: TileBlock) -> topk.Deal:
         floors = standing.floors
         columns = floors[tile.columns.start : tile.columns.stop] if same and tile.rows != tile.columns else floors[:0]
-        return topk.Deal(tile, floors[tile.rows.start : tile.rows.stop].copy(), columns.copy())
+        return topk.Deal(tile, floors[tile.rows.start : tile.rows.stop].copy(), columns.copy(), side_rows)
 
     def keys(start: int, stop: int) -> NDArray[np.uint64]:
         found = standing.read(start, stop)
