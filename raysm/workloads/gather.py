@@ -188,17 +188,6 @@ class ArrayFile:
         values = np.ascontiguousarray(found.T) if mirrored else found
         return hashlib.sha256(values.data.cast("B")).hexdigest() == digest
 
-    def mirror(self, block: TileBlock) -> None:
-        """Write the mirror image of a tile that is in the file already.
-
-        Raises:
-            NoRoom: The disk became full.
-        """
-        values = self._read(block)
-        if values is None:
-            raise OSError(errno.EIO, f"{self.path} ends before {block}")
-        self.write(block, values, mirrored=True)
-
     def _read(self, block: TileBlock) -> NDArray[Any] | None:
         """Return a tile; None where the file ends before."""
         found = np.empty((block.rows.rows, block.columns.rows), dtype=self._dtype)

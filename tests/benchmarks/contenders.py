@@ -9,8 +9,10 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -18,6 +20,7 @@ import psutil
 ROOT = Path(__file__).parents[2]
 THREADS = 2
 BLOCK_ROWS = 1024
+PART_ROWS = 1 << 17
 SAMPLE_S = 0.02
 
 
@@ -26,7 +29,7 @@ class Job:
     """One problem."""
 
     kind: str
-    """topk, threshold or full."""
+    """topk, threshold, full or gather."""
     path: Path
     """The matrix."""
     small: Path
@@ -128,6 +131,40 @@ def disk_full(matrix, job):
         path.unlink()
 
 
+def disk_gather(matrix, job):
+    """Write as many bytes as the gathered result has, in order, and bring them to the disk."""
+    size = job.path.with_name("gathered").joinpath("neighbors.parquet").stat().st_size
+    path, piece = job.path.with_name("disk"), np.random.default_rng(0).bytes(32 << 20)
+    try:
+        with path.open("wb", buffering=0) as file:
+            for at in range(0, size, len(piece)):
+                file.write(memoryview(piece)[: size - at])
+            os.fsync(file.fileno())
+    finally:
+        path.unlink()
+
+
+def pieces_full(matrix, job):
+    """Write the same as raysm does: in pieces that are brought to the disk, and leave the page cache, at once."""
+    path, piece = job.path.with_name("pieces"), np.random.default_rng(0).bytes(32 << 20)
+    size = 4 * len(matrix) ** 2
+
+    def write(at):
+        data = memoryview(piece)[: size - at]
+        while data:
+            count = os.pwrite(file.fileno(), data, at)
+            data, at = data[count:], at + count
+        os.fdatasync(file.fileno())
+        os.posix_fadvise(file.fileno(), at - len(piece), len(piece), os.POSIX_FADV_DONTNEED)
+
+    try:
+        with path.open("wb", buffering=0) as file, ThreadPoolExecutor(2) as pool:
+            list(pool.map(write, range(0, size, len(piece))))
+            os.fsync(file.fileno())
+    finally:
+        path.unlink()
+
+
 def _unit_csr(matrix):
     import scipy.sparse
 
@@ -168,7 +205,9 @@ PEERS = {
     ("topk", "sparse_dot_topn"): sparse_dot_topn_topk,
     ("topk", "scipy"): scipy_topk,
     ("threshold", "numpy"): numpy_threshold,
+    ("gather", "disk"): disk_gather,
     ("full", "disk"): disk_full,
+    ("full", "disk, pieces"): pieces_full,
 }
 
 
@@ -252,7 +291,32 @@ def raysm_run(folder, engine):
     return go
 
 
+def gathering_run(path, job):
+    """Merge simulated parts of top-k, and write the result: what the head does, without tasks."""
+    from raysm.workloads.blocks import row_blocks
+    from raysm.workloads.similarity.output import write_neighbors
+    from raysm.workloads.similarity.standing import Standing
+
+    keys, target = np.load(path, mmap_mode="r"), path.with_name("gathered")
+    rows, k = keys.shape
+    target.mkdir(exist_ok=True)
+    standing = Standing(path.parent, rows, k)
+    try:
+        begin = time.perf_counter()
+        for block in row_blocks(rows, PART_ROWS):
+            part = np.array(keys[block.start : block.stop])
+            standing.merge(block, np.full(len(part), k, dtype=np.uint32), part.ravel())
+        merged = time.perf_counter()
+        write_neighbors(target, standing.read, k, SimpleNamespace(rows=rows, id_files=()), lambda done: None)
+        written = time.perf_counter()
+    finally:
+        standing.close()
+    return {"seconds": written - merged, "merge_s": merged - begin}
+
+
 def _prepare(name, job, folder):
+    if name == "gathering":
+        return gathering_run
     if name.startswith("raysm"):
         return raysm_run(folder, "float32" if "float32" in name else None)
     if name == "ray":

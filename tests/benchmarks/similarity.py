@@ -6,8 +6,10 @@
 
 For raysm the seconds are the computing time of the tasks (the sum of their times over the two that run at once); the
 phases and the whole run, on a formed cluster, stand beside it. Of the full matrix they are the time until the file is
-there. For the peers they are the whole call, with what it does to the rows first. GFLOP/s counts 2 * N * N * d for
-everybody, whoever computes fewer. Memory is what the processes held beside mapped files, over what they held before.
+there, of gathering those from merged parts to the file. For the peers they are the whole call, with what it does to the
+rows first. GFLOP/s counts 2 * N * N * d for everybody, whoever computes fewer. Memory is what the processes held beside
+mapped files, over what they held before. ``disk`` writes as many bytes as the result has, as any program would, and
+synchronises them at the end; ``disk, pieces`` as raysm writes the full matrix.
 Agreement: of some rows, how many have float64's neighbors, index for index.
 """
 
@@ -100,6 +102,24 @@ def sparse(rows, columns, density):
     return make
 
 
+def keys(rows, k):
+    """Make what the parts of top-k hold: scores and neighbors of each row, the best first."""
+
+    def make(folder):
+        from raysm.workloads.similarity.keys import encode
+
+        rng, step = np.random.default_rng(4), 1 << 20
+        found = np.lib.format.open_memmap(folder / "matrix.npy", "w+", np.uint64, (rows, k))
+        for start in range(0, rows, step):
+            shape = min(step, rows - start), k
+            scores = np.sort(rng.random(shape, dtype=np.float32), axis=1)[:, ::-1].copy()
+            found[start : start + step] = encode(scores, rng.integers(0, rows, shape))
+        np.save(folder / "small.npy", found[:SMALL_ROWS])
+        return folder / "matrix.npy"
+
+    return make
+
+
 def kept(folder, matrix):
     np.save(folder / "matrix.npy", matrix)
     np.save(folder / "small.npy", matrix[:SMALL_ROWS])
@@ -134,7 +154,8 @@ CASES = {
         beside=("faiss",),
     ),
     "threshold": Case(make=gaussian(50_000, 768), kind="threshold", threshold=0.11388, goals={"numpy": 3}),
-    "full": Case(make=gaussian(50_000, 128), kind="full", goals={"disk": 0.85}),
+    "full": Case(make=gaussian(50_000, 128), kind="full", goals={"disk": 0.85}, beside=("disk, pieces",)),
+    "gather": Case(make=keys(10**7, 10), kind="gather", ours="gathering", goals={"disk": 1 / 1.5}),
     "sparse": Case(make=sparse(100_000, 50_000, 0.001), goals={"sparse_dot_topn": 1, "scipy": 1}),
     "tiny": Case(make=gaussian(4_000, 64), goals={"faiss": 0.0}, beside=("ray", "sklearn", *PEERS)),
 }
@@ -221,7 +242,7 @@ def wanted(peer, arguments):
 
 def agreement(matrix, job, contenders):
     """Return for each contender what its answer has to do with float64's."""
-    if job.kind == "full":
+    if job.kind in ("full", "gather"):
         return {}
     if job.kind == "threshold":
         return {contender.name: f"{contender.runs[-1]['answer']} pairs" for contender in contenders}
@@ -248,14 +269,11 @@ def report(name, case, contenders, shape, agrees):
             f"{seconds[one.name] / seconds[ours]:8.2f}{speed:10.0f}{memory[one.name] / 1e6:8.0f}"
             f"  {agrees.get(one.name, '')}"
         )
-    last = contenders[0].runs[-1]
-    middle = sorted(contenders[0].runs, key=lambda run: run["beside"]["whole_s"])[len(contenders[0].runs) // 2]
-    beside = middle["beside"]
-    phases = ", ".join(f"{phase} {took:.2f}" for phase, took in beside["phases"].items())
-    print(
-        f"{ours} on a formed cluster: {beside['whole_s']:.2f} s ({phases}), {beside['share']:.0%} of it in computing;"
-    )
-    print(f"computed with {', '.join(last['engines'])}")
+    if case.kind == "gather":
+        merge_s = statistics.median(run["merge_s"] for run in contenders[0].runs)
+        print(f"the merge before, beside the tasks where there are any: {merge_s:.2f} s")
+    else:
+        tell_phases(ours, contenders[0].runs)
     holds = True
     for peer, goal in case.goals.items():
         if peer in seconds:
@@ -269,6 +287,17 @@ def report(name, case, contenders, shape, agrees):
             verdict = "holds" if ratio <= goal else "MISSED"
             print(f"memory of {ours} / {peer}: {ratio:.2f} (goal: at most {goal:.2f}) {verdict}")
     return holds
+
+
+def tell_phases(ours, runs):
+    last = runs[-1]
+    middle = sorted(runs, key=lambda run: run["beside"]["whole_s"])[len(runs) // 2]
+    beside = middle["beside"]
+    phases = ", ".join(f"{phase} {took:.2f}" for phase, took in beside["phases"].items())
+    print(
+        f"{ours} on a formed cluster: {beside['whole_s']:.2f} s ({phases}), {beside['share']:.0%} of it in computing;"
+    )
+    print(f"computed with {', '.join(last['engines'])}")
 
 
 def main():
@@ -290,6 +319,8 @@ def main():
     unknown = [name for name in arguments.cases if name not in CASES]
     if unknown:
         parser.error(f"no such case: {', '.join(unknown)}; --list names them")
+    if arguments.folder is not None:
+        arguments.folder.mkdir(parents=True, exist_ok=True)
     found = ", ".join(f"{name} {speed:.0f}" for name, speed in ceilings().items())
     print(f"products of this machine, {THREADS} threads of {os.cpu_count()}, GFLOP/s: {found}", flush=True)
     missed = []

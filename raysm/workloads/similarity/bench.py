@@ -8,9 +8,11 @@
   + the best of its rows and columns, and what is handed back    (n + m) (3 * 8 k + 8)
   + what the engine takes for products                           ENGINE_BYTES, and nothing if it is compiled
 
-A side is at most ``SIDE_BYTES``, which bounds n and m, and a result at most ``PART_BYTES``, whatever N is. Top-k holds
-no pair that is not among the best so far; a threshold holds at most twice ``PART_BYTES`` of pairs. Where a GPU
-compares, a side is the mapped rows alone, at most ``GPU_SIDE_BYTES``; ``engines/cuda`` says what the GPU holds.
+A side is at most ``SIDE_BYTES``, which bounds n and m, and a result at most ``PART_BYTES``, whatever N is. Where many
+tasks run at once, one of top-k does several tiles: its result alone bounds n and m then, its sides are as large as
+before, and as many are kept as fit into ``KEPT_BYTES``. Top-k holds no pair that is not among the best so far; a
+threshold holds at most twice ``PART_BYTES`` of pairs. Where a GPU compares, a side is the mapped rows alone, at most
+``GPU_SIDE_BYTES``; ``engines/cuda`` says what the GPU holds.
 """
 
 from collections.abc import Callable

@@ -8,10 +8,13 @@ With N rows in B blocks of n rows, on ``slots`` cores, and the costs measured on
     gathering  = rows written / their rate, for top-k; for the full matrix, bytes / the disk's rate - similarity
     overhead   = START_S, from the formed cluster to the first task and from the last file to the end
 
-The deal is played through: it has about 2 * 8 * slots tiles, or as many as the memory of a task asks for. The head's
-merging runs beside the tasks; where it is the slower one (many cores), it counts instead. A tile's cost falls a little
-as floors rise, and rises a little where all cores share their caches; the measurement, on all cores at once, has the
-second.
+The whole square of the full matrix is computed, and leaves through the head:
+
+    similarity = ( (N / m)**2 tile + bytes BYTE_S + tasks TASK_S ) / slots
+
+Otherwise the deal is played through. The head's merging runs beside the tasks; where it is the slower one (many cores),
+it counts instead. A tile's cost falls a little as floors rise, and rises a little where all cores share their caches;
+the measurement, on all cores at once, has the second.
 """
 
 import heapq
@@ -48,6 +51,9 @@ START_S = 1.0
 
 TASK_S = 0.003
 """What a task costs beside its work."""
+
+BYTE_S = 2e-9
+"""What a byte of the full matrix costs beside its computing: to be handed over, written and digested."""
 
 DISK_BYTES = 256 << 20
 """Written to learn the disk's rate."""
@@ -107,12 +113,17 @@ def predict(
     blocks = math.ceil(matrix.rows / _block_rows(workload, matrix, slots))
     # The last block is smaller; the model takes all as N / B rows.
     scale = matrix.rows / blocks / measured_rows
-    kept = max(2, int(bench.KEPT_BYTES / max(1, costs.side_bytes * scale)))
-    computing = _last_slot_ends(blocks, slots, costs, scale, kept)
     merging = blocks * (blocks + 1) // 2 * costs.merge * scale
     if workload.full:
+        size = matrix.rows**2 * np.dtype(workload.dtype).itemsize
+        strips = math.ceil(size / bench.PART_BYTES)
+        work = (matrix.rows / measured_rows) ** 2 * costs.tile + size * BYTE_S
+        computing = (work + strips * TASK_S) / slots
         # It is written beside the computing: what the disk has not taken by then remains.
         gathering_s = max(0.0, gathering_s - computing)
+    else:
+        kept = max(2, int(bench.KEPT_BYTES / max(1, costs.side_bytes * scale)))
+        computing = _last_slot_ends(blocks, slots, costs, scale, kept)
     return Estimate(
         engine=costs.engine,
         slots=slots,
@@ -148,7 +159,8 @@ def _block_rows(workload: Similarity, matrix: Matrix, slots: int) -> int:
     most = sizes.most_rows(workload, matrix, sparse=preparing.compares_elements(matrix))
     if workload.block_rows:
         return min(workload.block_rows, most, matrix.rows)
-    blocks = dealing.blocks_for(slots, matrix.rows, sizes.LEAST_ROWS, most)
+    joined = sizes.joined_rows(workload, most, matrix.columns, slots)
+    blocks = dealing.blocks_for(slots, matrix.rows, sizes.LEAST_ROWS, joined)
     return math.ceil(matrix.rows / blocks)
 
 

@@ -2,6 +2,9 @@
 
 The head holds four bytes of each row, the floor that the next tiles are told, and at any moment the keys of one block
 of rows. A key is stored inverted, so that a hole of the sparse file reads as ``NOBODY``.
+
+Parts are merged twice: those of neighboring tiles in the task that makes them (``sizes.joined_rows`` says from which
+size of the cluster on), and then here.
 """
 
 import tempfile

@@ -4,14 +4,16 @@ What flows in, with the tile, are floors: scores that the k-th best of a row is 
 computed before. What flows out are the keys (``keys``) of those who reach them: after a few tiles, few.
 """
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysm.workloads.blocks import TileBlock
-from raysm.workloads.similarity.bench import bench_of
+from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
+from raysm.workloads.similarity.bench import Bench, bench_of
 from raysm.workloads.similarity.context import Context
 from raysm.workloads.similarity.engines import Best
 from raysm.workloads.similarity.keys import NOBODY, encode
@@ -29,6 +31,8 @@ class Deal:
     """floors[rows]."""
     column_floors: NDArray[np.float32]
     """floors[columns]; empty where the columns are not served."""
+    side_rows: int | None = None
+    """Most rows that are made ready at once: a larger tile is done in several, and their best leave as one part."""
 
     def __str__(self) -> str:
         """Return the tile's name: records and messages know it by that."""
@@ -42,16 +46,42 @@ def topk_tile(context: Context, k: int, deal: Deal) -> dict[str, NDArray[Any]]:
     """
     bench = bench_of(context)
     tile, same = deal.tile, context.same
-    left, right = bench.side(tile.rows, seekers=True), bench.side(tile.columns)
-    best = Best.empty(left.tile.norms, k, deal.row_floors)
-    if not same or tile.rows == tile.columns:
-        bench.engine.topk(left, right, best, best if same else None, same=same)
-        counts, keys = _kept(best)
+    once = same and tile.rows == tile.columns
+    best = Best.empty(_norms(bench, deal, tile.rows, seekers=True), k, deal.row_floors)
+    other = best if once or not same else Best.empty(_norms(bench, deal, tile.columns), k, deal.column_floors)
+    mine = list(_pieces(deal, tile.rows, best))
+    theirs = mine if once else list(_pieces(deal, tile.columns, other)) if same else _unserved(deal)
+    for at, (rows, first) in enumerate(mine):
+        # Of a tile on the diagonal, each pair once.
+        for columns, second in theirs[at:] if once else theirs:
+            left, right = bench.side(rows, seekers=True), bench.side(columns)
+            bench.engine.topk(left, right, first, second, same=same)
+    counts, keys = _kept(best)
+    if other is best:
         return {"counts": counts, "keys": keys}
-    other = Best.empty(right.tile.norms, k, deal.column_floors)
-    bench.engine.topk(left, right, best, other, same=True)
-    (counts, keys), (column_counts, column_keys) = _kept(best), _kept(other)
+    column_counts, column_keys = _kept(other)
     return {"counts": counts, "keys": keys, "column_counts": column_counts, "column_keys": column_keys}
+
+
+def _cuts(deal: Deal, block: RowBlock) -> list[RowBlock]:
+    """Cut a block into equal ones that can be made ready."""
+    count = math.ceil(block.rows / (deal.side_rows or max(1, block.rows)))
+    cuts = row_blocks(block.rows, math.ceil(block.rows / max(1, count)))
+    return [RowBlock(block.start + cut.start, block.start + cut.stop) for cut in cuts]
+
+
+def _pieces(deal: Deal, block: RowBlock, best: Best) -> Iterator[tuple[RowBlock, Best]]:
+    for cut in _cuts(deal, block):
+        own = slice(cut.start - block.start, cut.stop - block.start)
+        yield cut, Best(best.keys[own], best.floors[own])
+
+
+def _unserved(deal: Deal) -> list[tuple[RowBlock, None]]:
+    return [(cut, None) for cut in _cuts(deal, deal.tile.columns)]
+
+
+def _norms(bench: Bench, deal: Deal, block: RowBlock, *, seekers: bool = False) -> NDArray[np.float64]:
+    return np.concatenate([bench.tile(cut, seekers=seekers).norms for cut in _cuts(deal, block)])
 
 
 def _kept(best: Best) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:

@@ -49,6 +49,13 @@ def test_where_many_cores_compute_the_merging_on_the_head_counts(matrix):
     assert found.phases_s["similarity"] == pytest.approx(136 * 0.5)
 
 
+def test_of_the_full_matrix_the_whole_square_is_computed_while_it_is_written(matrix):
+    found = predict(Similarity(full=True), matrix, 4, COSTS, 1000, 80.0)
+    computing = (256 + 16_000**2 * 4 * 2e-9 + 31 * 0.003) / 4
+    assert found.phases_s["similarity"] == pytest.approx(computing)
+    assert found.phases_s["gathering"] == pytest.approx(80 - computing)
+
+
 @pytest.mark.parametrize("workload", [{"top_k": 3}, {"threshold": 0.5}, {"full": True}])
 def test_a_few_tiles_of_the_matrix_itself_are_measured(workload, tmp_path):
     source = saved(np.random.default_rng(0).standard_normal((900, 16)), tmp_path)

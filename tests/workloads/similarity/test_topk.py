@@ -15,16 +15,17 @@ KINDS = kinds_of_rows()
 NOTHING = np.full(1 << 16, -np.inf, dtype=np.float32)
 
 
-def deal_of(tile, floors=NOTHING):
-    return Deal(tile, floors[tile.rows.start : tile.rows.stop], floors[tile.columns.start : tile.columns.stop])
+def deal_of(tile, floors=NOTHING, side_rows=None):
+    columns = floors[tile.columns.start : tile.columns.stop]
+    return Deal(tile, floors[tile.rows.start : tile.rows.stop], columns, side_rows)
 
 
-def merged(context, k, tiles, folder, told=True):
+def merged(context, k, tiles, folder, told=True, side_rows=None):
     """Return (indices, scores) of all rows, by all tiles, each told the floors that are known by then."""
     seekers = context.seekers
     standing = Standing(folder, seekers.rows, k)
     for tile in tiles:
-        part = topk_tile(context, k, deal_of(tile, standing.floors if told and context.same else NOTHING))
+        part = topk_tile(context, k, deal_of(tile, standing.floors if told and context.same else NOTHING, side_rows))
         standing.merge(tile.rows, part["counts"], part["keys"])
         if "column_keys" in part:
             standing.merge(tile.columns, part["column_counts"], part["column_keys"])
@@ -62,6 +63,26 @@ def test_neighbors_are_those_of_float64(name, k, tmp_path):
         found = merged(context, k, triangle(len(rows), block_rows), tmp_path)
         assert np.array_equal(found[0], expected[0])
         assert np.array_equal(found[1], expected[1])
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("side_rows", [1, 7, 40])
+def test_a_task_that_does_several_tiles_finds_the_same(name, side_rows, tmp_path):
+    rows = KINDS[name]
+    context = context_of(saved(rows, tmp_path))
+    expected = neighbors(rows, 5)
+    for block_rows in (33, 1000):
+        found = merged(context, 5, triangle(len(rows), block_rows), tmp_path, side_rows=side_rows)
+        assert np.array_equal(found[0], expected[0])
+        assert np.array_equal(found[1], expected[1])
+
+
+def test_queries_of_several_tiles_find_the_same(tmp_path):
+    context = two_matrices(KINDS["near ties"], KINDS["near ties"][::-1].copy(), tmp_path)
+    tiles = list(rectangle(context.seekers.rows, context.rows, 50, 70))
+    whole, cut = (merged(context, 3, tiles, tmp_path, side_rows=side_rows) for side_rows in (None, 9))
+    assert np.array_equal(whole[0], cut[0])
+    assert np.array_equal(whole[1], cut[1])
 
 
 @pytest.mark.parametrize("name", ["float32", "all equal", "zero rows", "near ties", "extreme magnitudes"])

@@ -253,7 +253,9 @@ def _full(work: Work, deal: Deal) -> ResultFile:
                 digest.reach(array.position(run.start + run.rows, 0))
         digest.reach(array.position(rows, 0))
         with modes.gathering(work) as pace:
-            file = modes.full_file(work, array, digest)
+            sha256 = digest.finish()
+            array.close()
+            file = modes.full_file(work, array.path, sha256)
             pace.reach(rows)
     finally:
         digest.close()
