@@ -18,11 +18,11 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @functools.lru_cache(maxsize=1)
 def library() -> bytes:
-    """Return a zip of raysm's own modules, and of the C files that some of them compile where they run."""
+    """Return a zip of raysm's own modules, and of the C files and headers that some of them compile where they run."""
     package = Path(raysm.__file__).parent
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
-        for path in sorted([*package.rglob("*.py"), *package.rglob("*.c"), package / "py.typed"]):
+        for path in sorted([*package.rglob("*.py"), *package.rglob("*.[ch]"), package / "py.typed"]):
             entry = zipfile.ZipInfo(path.relative_to(package.parent).as_posix(), EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
