@@ -29,7 +29,7 @@ PRODUCT_S = 5.5e-12
 """What one element of a pair costs a slot, about."""
 
 PART_S = 3e-3
-"""What a part costs the head, about, however small: Ray, the record, the next tile."""
+"""What a part is taken to cost the head, however small: Ray, the record, the next tile. Not measured."""
 
 ROW_S = 0.15e-6
 """What a row of a part costs it, about: 0.05 to 0.25 us with k = 10, measured; with k = 100, some 1 us."""
