@@ -101,7 +101,7 @@ def test_one_that_cannot_be_written_is_said_and_the_training_goes_on(tmp_path, c
         tmp_path.touch()  # where the folder was nothing can be written
         train(session, 6)  # before it saves again, it has waited for that of step 4
         tmp_path.unlink()
-        tmp_path.mkdir()
+        tmp_path.mkdir(exist_ok=True)  # that of step 6 may have begun
         train(session, 9)
     assert (
         "the checkpoint of step 4 could not be written; the newest whole one is that of step 2:"
