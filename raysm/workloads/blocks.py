@@ -189,8 +189,7 @@ def _finish(
                 elif record is not None and block in record:
                     yield block, record.load(block)
                 else:
-                    _wait_for_process(task, block, presence)
-                    running[_submit(task, shipped, block)] = _Running(block, 1)
+                    running[_submit(task, shipped, block, presence)] = _Running(block, 1)
             if not running:
                 assert exhausted, "there are blocks, later, but none is running after which they could come"
                 return
@@ -209,8 +208,7 @@ def _finish(
                 _judge(error, entry, attempts)
                 if isinstance(task, Processes) and isinstance(error, RayActorError):
                     task.ended(reference)
-                _wait_for_process(task, entry.block, presence)
-                running[_submit(task, shipped, entry.block)] = _Running(entry.block, entry.attempt + 1)
+                running[_submit(task, shipped, entry.block, presence)] = _Running(entry.block, entry.attempt + 1)
                 continue
             finally:
                 del ready, reference
@@ -250,14 +248,11 @@ def _judge(error: RayError, entry: _Running, attempts: int) -> None:
         raise BlockFailed(str(entry.block), entry.attempt, text.strip()) from None
 
 
-def _wait_for_process(task: Any, block: Any, presence: "_Presence") -> None:
-    """Wait for one of the lasting processes; while none of them is there, nothing else can be done."""
-    while isinstance(task, Processes) and not task.wait(CHECK_S):
-        presence.check([block], _alive(), time.monotonic())
-
-
-def _submit(task: Any, shipped: Any, block: Any) -> Any:
+def _submit(task: Any, shipped: Any, block: Any, presence: "_Presence") -> Any:
     if isinstance(task, Processes):
+        # While none of the lasting processes is there, nothing else can be done.
+        while not task.wait(CHECK_S):
+            presence.check([block], _alive(), time.monotonic())
         return task.submit(shipped, block)
     host = getattr(block, "host", None)
     where = {"scheduling_strategy": "SPREAD"} if host is None else {"label_selector": {LABEL_HOST: host}}

@@ -225,9 +225,9 @@ class PrefixDigest:
         self._pool = ThreadPoolExecutor(max_workers=1)
         self._last: Future[None] | None = None
 
-    def reach(self, position: int, complete: Callable[[], None] = lambda: None) -> None:
-        """Digest up to ``position``, in a thread: after ``complete()``, what lies before does not change any more."""
-        self._last = self._pool.submit(self._advance, position, complete, self._last)
+    def reach(self, position: int) -> None:
+        """Digest up to ``position``, in a thread: what lies before does not change any more."""
+        self._last = self._pool.submit(self._advance, position, self._last)
 
     def finish(self) -> str:
         """Return the digest of all up to the last position."""
@@ -240,10 +240,9 @@ class PrefixDigest:
         self._pool.shutdown(cancel_futures=True)
         self._file.close()
 
-    def _advance(self, position: int, complete: Callable[[], None], before: "Future[None] | None") -> None:
+    def _advance(self, position: int, before: "Future[None] | None") -> None:
         if before is not None:
             before.result()  # an error there is one of all that follow
-        complete()
         buffer = memoryview(bytearray(CHUNK_BYTES))
         while (left := position - self._file.tell()) > 0:
             count = self._file.readinto(buffer[: min(left, CHUNK_BYTES)])

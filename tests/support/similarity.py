@@ -4,6 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.context import Context, Place, Source
@@ -115,3 +117,15 @@ def expected_keys(rows, k):
     """Return the keys that float64 gives."""
     indices, scores = neighbors(rows, k)
     return encode(scores, indices)
+
+
+def adversarial(count):
+    """Return a strategy of matrices of at most ``count`` rows, with elements at which bounds may break."""
+    return arrays.arrays(
+        np.float64,
+        st.tuples(st.integers(2, count), st.sampled_from([1, 2, 5, 17, 48])),
+        elements=st.one_of(
+            st.floats(-1, 1),
+            st.sampled_from([0.0, 1.0, -1.0, 1e18, -1e18, 1e-30, 2.0**-149, 1 + 2.0**-23, 1 - 2.0**-24, 0.5, 127.49]),
+        ),
+    )

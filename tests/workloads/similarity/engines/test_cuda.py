@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 
 from raysm.workloads.similarity.engines import Best, Frame, cuda_panels, cuda_scores
 from raysm.workloads.similarity.engines import cuda as cuda_module
@@ -17,7 +16,7 @@ from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.keys import NOBODY, decode, encode
 from raysm.workloads.similarity.score import prepare
 from tests.support.reference import pairs, score_rows
-from tests.support.similarity import best_of, centred, expected_keys, kinds_of_rows, tiles
+from tests.support.similarity import adversarial, best_of, centred, expected_keys, kinds_of_rows, tiles
 
 KINDS = kinds_of_rows(rows=170, columns=25)
 
@@ -100,17 +99,6 @@ def test_floors_drop_only_who_is_below_them():
     served = floors < np.inf
     assert np.array_equal(found[served], expected[served])
     assert (found[~served] == NOBODY).all()
-
-
-def adversarial(count):
-    return arrays.arrays(
-        np.float64,
-        st.tuples(st.integers(2, count), st.sampled_from([1, 2, 5, 17, 48])),
-        elements=st.one_of(
-            st.floats(-1, 1),
-            st.sampled_from([0.0, 1.0, -1.0, 1e18, -1e18, 1e-30, 2.0**-149, 1 + 2.0**-23, 1 - 2.0**-24, 0.5, 127.49]),
-        ),
-    )
 
 
 @given(rows=adversarial(9), data=st.data())
