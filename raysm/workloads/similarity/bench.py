@@ -76,31 +76,31 @@ class Bench:
         key = seekers and not self.context.same, cut
         side = self._sides.pop(key, None)
         if side is None:
-            self._make_room(cut.rows)
-            side = self.engine.side(self.tile(cut, seekers=seekers), self._frame)
+            tile = self.tile(cut, seekers=seekers)
+            self._make_room(tile)
+            side = self.engine.side(tile, self._frame)
         self._sides[key] = side
         return side
 
-    def _make_room(self, rows: int) -> None:
+    def _make_room(self, tile: Tile) -> None:
         """Let go of the oldest sides before there is one more; the latest stays, which is of the same tile."""
-        most = max((_held_bytes(side) / len(side) for side in self._sides.values()), default=0.0)
-        while len(self._sides) > 1 and self.held_bytes + rows * most > KEPT_BYTES:
+        most = max((side.nbytes / len(side) for side in self._sides.values()), default=0.0)
+        while len(self._sides) > 1 and self.held_bytes + len(tile) * most + _copied_bytes(tile) > KEPT_BYTES:
             del self._sides[next(iter(self._sides))]
 
     @property
     def held_bytes(self) -> int:
         """Memory of all sides that are held now."""
-        return sum(map(_held_bytes, self._sides.values()))
+        return sum(side.nbytes + _copied_bytes(side.tile) for side in self._sides.values())
 
     def keep(self, wanted: Callable[[RowBlock], bool]) -> None:
         """Let go of the sides of all other rows."""
         self._sides = {key: side for key, side in self._sides.items() if wanted(key[1])}
 
 
-def _held_bytes(side: Side) -> int:
+def _copied_bytes(tile: Tile) -> int:
     # Rows that own their memory are a copy; the others are views of the mapped file.
-    rows = side.tile.rows
-    return side.nbytes + (rows.nbytes if isinstance(rows, SparseRows) or rows.base is None else 0)
+    return tile.rows.nbytes if isinstance(tile.rows, SparseRows) or tile.rows.base is None else 0
 
 
 _benches: dict[str, Bench] = {}

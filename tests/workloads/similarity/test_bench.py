@@ -89,6 +89,15 @@ def test_room_is_made_before_there_is_one_more_side(tmp_path):
     assert len(made.engine.held) == again
 
 
+def test_room_is_made_for_the_copy_of_rows_that_cannot_be_mapped_as_well(tmp_path):
+    # So small that they are scaled, which copies them: 16 MB a side.
+    made = Bench(context_of(saved(np.full((60, 200_000), 1e-200), tmp_path)))
+    made.engine = Measuring(made, 0)
+    for start in range(0, 60, 10):
+        copied = made.side(RowBlock(start, start + 10)).tile.rows.nbytes
+    assert max(made.engine.held) + copied <= bench.KEPT_BYTES < 6 * copied
+
+
 def test_the_two_sides_of_a_tile_are_kept_however_large(tmp_path):
     made = Bench(context_of(saved(np.eye(60), tmp_path)))
     made.engine = Measuring(made, 2 * bench.KEPT_BYTES)
