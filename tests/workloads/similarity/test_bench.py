@@ -7,6 +7,7 @@ import pytest
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity import bench
 from raysm.workloads.similarity.bench import Bench, bench_of, engine_name, most_rows
+from raysm.workloads.similarity.context import Place, Source
 from raysm.workloads.similarity.engines.protocol import Side
 from tests.support.similarity import context_of, saved, two_matrices
 
@@ -90,12 +91,15 @@ def test_room_is_made_before_there_is_one_more_side(tmp_path):
 
 
 def test_room_is_made_for_the_copy_of_rows_that_cannot_be_mapped_as_well(tmp_path):
-    # So small that they are scaled, which copies them: 16 MB a side.
-    made = Bench(context_of(saved(np.full((60, 200_000), 1e-200), tmp_path)))
-    made.engine = Measuring(made, 0)
-    for start in range(0, 60, 10):
-        copied = made.side(RowBlock(start, start + 10)).tile.rows.nbytes
-    assert max(made.engine.held) + copied <= bench.KEPT_BYTES < 6 * copied
+    for name in ("a", "b"):
+        np.save(tmp_path / name, np.ones((30, 200_000)))
+    made = Bench(context_of(Source(channel="matrix", place=Place(tmp_path, tmp_path / "scratch", "algo-1"))))
+    made.engine = Measuring(made, bench.KEPT_BYTES // 4)
+    for start in (0, 10, 20):
+        made.side(RowBlock(start, start + 10))
+    # Rows of two files are put together: 16 MB.
+    copied = made.side(RowBlock(25, 35)).tile.rows.nbytes
+    assert made.engine.held[-1] + made.engine.nbytes + copied <= bench.KEPT_BYTES
 
 
 def test_the_two_sides_of_a_tile_are_kept_however_large(tmp_path):
