@@ -55,6 +55,12 @@ def workload_variables(workload: Workload) -> dict[str, str]:
     if isinstance(workload, (TorchScript, TrainLoop)):
         # Ray's 15 lets every daemon go before the training, and unprivileged nobody can take it back.
         found["RAY_worker_niceness"] = "0"
+        # Each looks several times a second, which together takes half a percent of a core from the workers: for memory
+        # that runs out, for what an autoscaler would want to know, and for events of Ray itself.
+        found["RAY_memory_monitor_refresh_ms"] = "1000"
+        found["RAY_gcs_pull_resource_loads_period_milliseconds"] = "10000"
+        found["SCAN_EVENT_DIR_INTERVAL_SECONDS"] = "10"
+        found["EVENT_AGENT_REPORT_INTERVAL_SECONDS"] = "1"
     if isinstance(workload, (TorchScript, Similarity)):
         # On each instance as soon as it has joined; else on the head alone, once the driver is there.
         found["RAY_enable_worker_prestart"] = "1"

@@ -24,6 +24,7 @@ from raysm.request import TrainLoop
 from raysm.workloads.training.blame import refused
 from raysm.workloads.training.group import NodesLost, Stopped
 from raysm.workloads.training.launch import LOST_S, Launch, launch
+from raysm.workloads.training.output import OUT, STOP
 from raysm.workloads.training.placement import Node, Place, place
 from raysm.workloads.training.stopping import grace_of_workers
 
@@ -100,7 +101,7 @@ class _Loop:
         while fitting.is_alive() and (give_up is None or time.monotonic() < give_up):
             if self._stop.asked and not told:
                 told = True
-                self._relay.stop()
+                self._relay.tell(OUT, STOP)
                 give_up = time.monotonic() + grace_of_workers(self._given.packed.request.grace_s)
             fitting.join(POLL_S)
         if fitting.is_alive():

@@ -19,16 +19,21 @@ from dataclasses import dataclass
 
 from raysm.contract.events import parse
 
-__all__ = ["ERROR", "OUT", "Relay", "Wire"]
+__all__ = ["AGENT", "END", "ERROR", "OUT", "STOP", "Relay", "Wire"]
 
 OUT, ERROR = 1, 2
-"""The two streams, by their file descriptors."""
+"""The two streams of a worker, by their file descriptors."""
+
+AGENT = 3
+"""The stream of an agent: what it writes is like a worker's output, and unlike a worker's child it listens."""
 
 TAKEN = b"+"
 """What the head answers to a worker that it knows."""
 
 STOP = b"T"
-"""What the head sends to workers that shall stop."""
+"""What the head sends to those that shall stop, in the grace that they know."""
+END = b"E"
+"""What the head sends to agents whose workers shall end soon, because another one has failed."""
 
 CHUNK = 65536
 TAIL_BYTES = 16384
@@ -65,10 +70,8 @@ class Wire:
 
     @contextlib.contextmanager
     def instead_of_output(self, rank: int, on_stop: Callable[[], None]) -> Iterator[None]:
-        """Send what this very process writes to the head, libraries' output too; ``on_stop`` is called on ``stop``."""
-        with self.connect(rank, OUT) as out, self.connect(rank, ERROR) as error:
-            listening = threading.Thread(target=_listen, args=[out, on_stop], daemon=True, name="relay-stop")
-            listening.start()
+        """Send what this very process writes to the head, libraries' output too; ``on_stop`` is called on ``STOP``."""
+        with self.heeding(rank, OUT, lambda word: on_stop()) as out, self.connect(rank, ERROR) as error:
             before = {stream: os.dup(stream) for stream in (OUT, ERROR)}
             os.dup2(out.fileno(), OUT)
             os.dup2(error.fileno(), ERROR)
@@ -81,16 +84,25 @@ class Wire:
                 for stream, own in before.items():
                     os.dup2(own, stream)
                     os.close(own)
+
+    @contextlib.contextmanager
+    def heeding(self, rank: int, stream: int, on_word: Callable[[bytes], None]) -> Iterator[socket.socket]:
+        """Yield a connection like ``connect``'s; a thread calls ``on_word`` with each word that the head tells it."""
+        with self.connect(rank, stream) as connection:
+            listening = threading.Thread(target=_listen, args=[connection, on_word], daemon=True, name="relay-words")
+            listening.start()
+            try:
+                yield connection
+            finally:
                 with contextlib.suppress(OSError):
-                    out.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
                 listening.join()
 
 
-def _listen(connection: socket.socket, on_stop: Callable[[], None]) -> None:
+def _listen(connection: socket.socket, on_word: Callable[[bytes], None]) -> None:
     with contextlib.suppress(OSError):
-        while told := connection.recv(1):
-            if told == STOP:
-                on_stop()
+        while word := connection.recv(1):
+            on_word(word)
 
 
 class _Source:
@@ -121,6 +133,8 @@ class Relay:
         self._tails: dict[int, bytes] = defaultdict(bytes)
         self._heard: dict[socket.socket, int] = {}
         """Connections of workers, from the answer to their end, with their streams."""
+        self._told: dict[int, bytes] = defaultdict(bytes)
+        """What each stream was told, for those that connect later."""
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._serve, daemon=True, name="relay")
@@ -130,17 +144,22 @@ class Relay:
         """Return the last of what a worker wrote to its stderr."""
         return self._tails[rank].decode(errors="replace")
 
-    def stop(self) -> None:
-        """Tell every worker that listens to stop."""
+    def tell(self, stream: int, word: bytes) -> None:
+        """Tell a word to all whose ``stream`` it is, and to those that connect from now on; they have to listen.
+
+        Who does not would send a reset when it ends, and its last lines would be lost.
+        """
         with self._changed:  # the other thread closes none of them meanwhile
-            for connection, stream in self._heard.items():
-                if stream == OUT:
+            self._told[stream] += word
+            for connection, heard in self._heard.items():
+                if heard == stream:
                     with contextlib.suppress(OSError):
-                        connection.send(STOP)
+                        connection.send(word)
 
     def forget(self) -> None:
-        """Drop what is kept of stderr: other workers begin."""
+        """Drop what is kept of stderr, and what was told: other workers begin."""
         self._tails.clear()
+        self._told.clear()
 
     def drain(self, timeout_s: float = 2.0) -> None:
         """Wait until every worker's connection has ended: all lines of workers that ended are out.
@@ -204,8 +223,8 @@ class Relay:
             source.rank, source.stream = map(int, named.split())
             with self._changed:
                 self._heard[connection] = source.stream
-            with contextlib.suppress(OSError):  # it was killed before it could hear: its end comes next
-                connection.send(TAKEN)
+                with contextlib.suppress(OSError):  # it was killed before it could hear: its end comes next
+                    connection.send(TAKEN + self._told[source.stream])
         if len(source.rest) > MAX_LINE:
             lines.append(source.rest)
             source.rest = b""
@@ -222,7 +241,7 @@ class Relay:
             self._tails[source.rank] = (self._tails[source.rank] + joined)[-TAIL_BYTES:]
         label = f"[rank {source.rank}] ".encode()
         said = [line if _is_event(line) else label + line for line in lines]
-        self._write(source.stream, b"\n".join(said) + b"\n")
+        self._write(ERROR if source.stream == ERROR else OUT, b"\n".join(said) + b"\n")
 
 
 def _is_event(line: bytes) -> bool:

@@ -20,6 +20,7 @@ from raysm.workloads.training.agent import END_GRACE_S, Agent, Exit, Task
 from raysm.workloads.training.blame import blamed, refused
 from raysm.workloads.training.group import NodesLost, Stopped
 from raysm.workloads.training.launch import LOST_S, Launch, launch
+from raysm.workloads.training.output import AGENT, END, STOP
 from raysm.workloads.training.placement import Node, Place, place
 from raysm.workloads.training.stopping import grace_of_workers
 
@@ -46,6 +47,7 @@ class _Script:
     def __init__(self, workload: TorchScript, given: Launch) -> None:
         self._workload, self._given = workload, given
         self._relay, self._stop = given.relay, given.stop
+        self._grace_s = grace_of_workers(given.packed.request.grace_s)
         self._agents: dict[str, ActorHandle] = {}
 
     def attempt(self, places: tuple[Place, ...], number: int) -> None:
@@ -81,6 +83,7 @@ class _Script:
                 group=group,
                 wire=self._relay.wire,
                 threads=self._given.threads,
+                grace_s=self._grace_s,
             )
             for item in places
         ]
@@ -93,7 +96,6 @@ class _Script:
                 .options(
                     num_cpus=0,
                     num_gpus=gpus,
-                    max_concurrency=4,
                     scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
                 )
                 .remote()
@@ -110,9 +112,8 @@ class _Script:
         while running and (give_up is None or time.monotonic() < give_up):
             if self._stop.asked and not told_to_stop:
                 told_to_stop = True
-                grace_s = grace_of_workers(self._given.packed.request.grace_s)
-                self._end(running, grace_s)
-                give_up = time.monotonic() + grace_s + END_GRACE_S
+                self._relay.tell(AGENT, STOP)
+                give_up = time.monotonic() + self._grace_s + END_GRACE_S
             ready, _ = ray.wait(list(running), num_returns=1, timeout=WAIT_S)
             for reference in ready:
                 node = running.pop(reference).place.node
@@ -122,10 +123,6 @@ class _Script:
                     lost.append(node)
                     del self._agents[node.node_id]
             if give_up is None and (lost or any(item.status for item in exits)):
-                self._end(running, END_GRACE_S)
+                self._relay.tell(AGENT, END)
                 give_up = time.monotonic() + LOST_S
         return exits, lost + [task.place.node for task in running.values()]
-
-    def _end(self, running: dict[ray.ObjectRef, Task], grace_s: float) -> None:
-        for task in running.values():
-            self._agents[task.place.node.node_id].stop.remote(task.group.attempt, grace_s)

@@ -1,6 +1,7 @@
 """The workers' lines on the head."""
 
 import os
+import queue
 import socket
 import struct
 import subprocess
@@ -11,7 +12,7 @@ import time
 import pytest
 
 from raysm.contract.events import Metric, line, parse
-from raysm.workloads.training.output import ERROR, OUT, Relay
+from raysm.workloads.training.output import AGENT, END, ERROR, OUT, STOP, Relay
 
 
 @pytest.fixture
@@ -112,10 +113,29 @@ def test_a_process_sends_its_own_output_and_hears_of_a_stop(head, capfd):
             if "from a library" in text(head):
                 break
             until.wait(0.01)
-        head.stop()
+        head.tell(OUT, STOP)
         assert told.wait(5)
     head.drain()
     assert text(head) == "[rank 2] from Python\n[rank 2] from a library\n"
     assert text(head, ERROR) == "[rank 2] a warning\n"
     print("again here")
     assert capfd.readouterr().out == "again here\n"
+
+
+def test_a_word_reaches_those_that_listen_and_those_that_come_later_and_no_other_stream(head):
+    early, late = queue.Queue(), queue.Queue()
+    with head.wire.connect(0, OUT) as worker, head.wire.heeding(0, AGENT, early.put) as agent:
+        agent.sendall(b"an agent's line\n")
+        head.tell(AGENT, END)
+        assert early.get(timeout=5) == END
+        with head.wire.heeding(4, AGENT, late.put):
+            assert late.get(timeout=5) == END
+        head.forget()
+        with head.wire.heeding(8, AGENT, late.put):
+            head.tell(AGENT, STOP)
+            assert late.get(timeout=5) == STOP
+        worker.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            worker.recv(1)
+    head.drain()
+    assert text(head) == "[rank 0] an agent's line\n"
