@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.exceptions import RayActorError, RayError
@@ -110,7 +110,6 @@ class _Loop:
 
     def _trainer(self, places: tuple[Place, ...], number: int) -> "TorchTrainer":
         from ray.train import FailureConfig, RunConfig, ScalingConfig
-        from ray.train.torch import TorchTrainer
 
         from raysm.workloads.training.loop_worker import Told, run_loop
 
@@ -124,7 +123,7 @@ class _Loop:
             precision=self._workload.precision,
             threads=self._given.threads,
         )
-        return TorchTrainer(
+        return trainer_class()(
             run_loop,
             train_loop_config={"told": told},
             scaling_config=ScalingConfig(
@@ -140,6 +139,22 @@ class _Loop:
                 failure_config=FailureConfig(max_failures=0, controller_failure_limit=1, max_preemption_failures=0),
             ),
         )
+
+
+def trainer_class() -> "type[TorchTrainer]":
+    """Return Ray Train's trainer without what it prepares for Ray's datasets, which the request has no place for.
+
+    Their manager is an actor that imports Ray Data, for 2 s of a core, just when the workers start. Where a name of
+    Ray's goes away, it is merely started.
+    """
+    from ray.train.torch import TorchTrainer
+
+    class Trainer(TorchTrainer):  # type: ignore[misc]
+        def _create_default_callbacks(self) -> list[Any]:
+            found = super()._create_default_callbacks()
+            return [callback for callback in found if type(callback).__name__ != "DatasetsCallback"]
+
+    return Trainer
 
 
 def _unanswering(nodes: Sequence[Node]) -> list[Node]:
