@@ -16,6 +16,7 @@ from raysm.bootstrap import control, resources
 from raysm.bootstrap.address import interface_address, is_loopback, port_answers, resolve
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import HeadControl
+from raysm.bootstrap.dashboard import announce
 from raysm.bootstrap.driver_process import DriverProcess
 from raysm.bootstrap.ending import STOPPED, Ending, ending_of_driver
 from raysm.bootstrap.instance import Instance
@@ -191,9 +192,10 @@ class Head:
         self._without = frozenset(host for host in self._hosts if not self._is_in(host))
         if self._registry:
             self._registry.stop()
-        dashboard = await self._dashboard()
         count = sum(self._is_in(host) for host in self._hosts)
-        emit(State(name="formed", host=self._instance.name, count=count, total=len(self._hosts), address=dashboard))
+        emit(State(name="formed", host=self._instance.name, count=count, total=len(self._hosts)))
+        dashboard = announce(self._instance.name, self._dashboard_address(), self._instance.ports.dashboard)
+        self._tasks.append(asyncio.create_task(dashboard))
 
     def _is_in(self, host: str) -> bool:
         return host in self._nodes and (host == self._instance.name or host in self._control.joined)
@@ -215,13 +217,10 @@ class Head:
             raise ClusterNotFormed(said)
         remark(f"{said}; going on, as min_instances={cluster.min_instances} says")
 
-    async def _dashboard(self) -> str | None:
-        port = self._instance.ports.dashboard
-        if not await port_answers("127.0.0.1", port):
-            return None
+    def _dashboard_address(self) -> str:
         node = self._nodes[self._instance.name]
         named = self._instance.environment.addresses.get(self._instance.name, node.address)
-        return f"http://{'127.0.0.1' if is_loopback(named) else node.address}:{port}"
+        return "127.0.0.1" if is_loopback(named) else node.address
 
     # What happens
 
