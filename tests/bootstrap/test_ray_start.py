@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections import namedtuple
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,7 @@ NODE = """
 import subprocess, sys, threading, time
 from raysm.bootstrap.ray_start import later
 
-answers = threading.Event()
+begun, answers = threading.Event(), threading.Event()
 
 class Node:
     def __init__(self):
@@ -35,6 +36,7 @@ class Node:
     def start_api_server(self, *, include_dashboard, raise_on_failure):
         assert (include_dashboard, raise_on_failure) == (None, False)
         print("dashboard", flush=True)
+        begun.set()
         answers.wait()
         self.all_processes["dashboard"] = []
 
@@ -78,7 +80,7 @@ def test_what_only_shows_and_tells_lets_the_others_go_first(process_type, more):
 
 def test_the_node_is_registered_before_its_dashboard_is_started_and_does_not_wait_for_it():
     said, _ = run(
-        "while 'dashboard' not in [t.name for t in threading.enumerate()]: time.sleep(0.01)\n"
+        "begun.wait()\n"
         "print(sorted(node.all_processes))\n"
         "gone_through = iter(node.all_processes.items())\n"
         "answers.set()\n"
@@ -95,6 +97,7 @@ def test_at_the_end_what_only_shows_and_tells_is_gone_before_the_others_are_aske
     said, code = run(
         "from raysm.bootstrap.children import descendants\n"
         "below = descendants(spectator.pid)\n"
+        "begun.wait()\n"
         "import atexit; atexit.register(print, 'too late')\n"
         "print(len(below), *below, flush=True)\n"
         "node.kill_all_processes(check_alive=False, allow_graceful=True)"
@@ -150,4 +153,5 @@ def test_ray_starts_without_its_other_commands(tmp_path):
     assert "--dashboard-port" in ended.stdout
     assert ended.stdout.splitlines()[-1].split()[2:] == list(COMMANDS)
     # Else a new Ray has another name for it, and imports it again.
-    assert all(importlib.util.find_spec(name) for name in COMMANDS)
+    packages = Path(importlib.util.find_spec("ray").origin).parents[1]
+    assert all((packages / name.replace(".", "/")).with_suffix(".py").exists() for name in COMMANDS)
