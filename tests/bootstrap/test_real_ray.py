@@ -131,6 +131,19 @@ def test_two_instances_form_one_cluster_survive_a_raylet_and_leave_nothing(tmp_p
                 socket.create_server(("127.0.0.1", port)).close()
 
 
+def test_rays_own_clients_wait_for_the_dashboard(tmp_path):
+    driver = """
+from ray.job_submission import JobSubmissionClient
+from ray.util.state import list_nodes
+print("NODES", [node.state for node in list_nodes()], flush=True)
+print("JOBS", JobSubmissionClient().list_jobs(), flush=True)
+"""
+    with Cluster(tmp_path, request(1), driver=driver, fake=False) as cluster:
+        assert cluster.start().wait(90) == {"algo-1": 0}, cluster.log("algo-1")
+        assert printed(cluster, "NODES") == "['ALIVE']"
+        assert printed(cluster, "JOBS") == "[]"
+
+
 def test_a_job_that_ends_before_the_dashboard_is_up_leaves_nothing(tmp_path):
     with Cluster(tmp_path, request(1), driver="print('user code runs')", fake=False) as cluster:
         assert cluster.start().wait(90) == {"algo-1": 0}
