@@ -154,6 +154,9 @@ class Head:
         self._ray = RayNode(self._children, self._instance.ray_command(None, address), self._env)
         self._ray.ended.add_done_callback(lambda _: self._events.put_nowait(_RayEnded()))
         self._tasks.append(asyncio.create_task(self._probe_gcs()))
+        # Its imports take as long as the forming; no user's code runs before the cluster is formed.
+        if isinstance(self._instance.request.workload, Similarity):
+            self._waiting = self._start_driver(None)
 
     async def _own_address(self) -> str | None:
         """Return the address at which the others find this instance; None if only loopback is known."""
@@ -235,9 +238,6 @@ class Head:
             self._gcs_answers = True
             self._control.tell_all(self._ray_message())
             self._watch_registry()
-            # Its imports take as long as the rest of the forming; no user's code runs before the cluster is formed.
-            if isinstance(self._instance.request.workload, Similarity) and self._waiting is None:
-                self._waiting = self._start_driver(None)
         elif isinstance(event, _Registered):
             self._take_nodes(event.nodes)
         elif isinstance(event, control.Joined):
