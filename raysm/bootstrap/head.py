@@ -16,6 +16,7 @@ from raysm.bootstrap import control, resources
 from raysm.bootstrap.address import interface_address, is_loopback, port_answers, resolve
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import HeadControl
+from raysm.bootstrap.dashboard import announce
 from raysm.bootstrap.driver_process import DriverProcess
 from raysm.bootstrap.ending import STOPPED, Ending, ending_of_driver
 from raysm.bootstrap.instance import Instance
@@ -153,6 +154,9 @@ class Head:
         self._ray = RayNode(self._children, self._instance.ray_command(None, address), self._env)
         self._ray.ended.add_done_callback(lambda _: self._events.put_nowait(_RayEnded()))
         self._tasks.append(asyncio.create_task(self._probe_gcs()))
+        # Its imports take as long as the forming; no user's code runs before the cluster is formed.
+        if isinstance(self._instance.request.workload, Similarity):
+            self._waiting = self._start_driver(None)
 
     async def _own_address(self) -> str | None:
         """Return the address at which the others find this instance; None if only loopback is known."""
@@ -191,9 +195,10 @@ class Head:
         self._without = frozenset(host for host in self._hosts if not self._is_in(host))
         if self._registry:
             self._registry.stop()
-        dashboard = await self._dashboard()
         count = sum(self._is_in(host) for host in self._hosts)
-        emit(State(name="formed", host=self._instance.name, count=count, total=len(self._hosts), address=dashboard))
+        emit(State(name="formed", host=self._instance.name, count=count, total=len(self._hosts)))
+        dashboard = announce(self._instance.name, self._dashboard_address(), self._instance.ports.dashboard)
+        self._tasks.append(asyncio.create_task(dashboard))
 
     def _is_in(self, host: str) -> bool:
         return host in self._nodes and (host == self._instance.name or host in self._control.joined)
@@ -215,13 +220,10 @@ class Head:
             raise ClusterNotFormed(said)
         remark(f"{said}; going on, as min_instances={cluster.min_instances} says")
 
-    async def _dashboard(self) -> str | None:
-        port = self._instance.ports.dashboard
-        if not await port_answers("127.0.0.1", port):
-            return None
+    def _dashboard_address(self) -> str:
         node = self._nodes[self._instance.name]
         named = self._instance.environment.addresses.get(self._instance.name, node.address)
-        return f"http://{'127.0.0.1' if is_loopback(named) else node.address}:{port}"
+        return "127.0.0.1" if is_loopback(named) else node.address
 
     # What happens
 
@@ -236,9 +238,6 @@ class Head:
             self._gcs_answers = True
             self._control.tell_all(self._ray_message())
             self._watch_registry()
-            # Its imports take as long as the rest of the forming; no user's code runs before the cluster is formed.
-            if isinstance(self._instance.request.workload, Similarity) and self._waiting is None:
-                self._waiting = self._start_driver(None)
         elif isinstance(event, _Registered):
             self._take_nodes(event.nodes)
         elif isinstance(event, control.Joined):

@@ -21,9 +21,11 @@ from raysm.bootstrap.children import Child, Children
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import RaysmError
 
-__all__ = ["Node", "Registry", "main", "watch"]
+__all__ = ["Node", "Registry", "await_first", "main", "watch"]
 
 POLL_S = 0.05
+FIRST_POLL_S = 0.1
+"""A thousand nodes may wait for the first one."""
 RESTART_S = 0.2
 CALL_TIMEOUT_S = 5
 MAX_ANSWER = 2**24
@@ -115,6 +117,16 @@ def _list_nodes(client: Any) -> Mapping[str, Any]:
         if alive and host:
             found[host] = {"id": node_id.hex(), "address": info.node_manager_address}
     return found
+
+
+def await_first(address: str, limit_s: float) -> None:
+    """Return once a node is registered with the GCS at ``address``, after ``limit_s``, or if it cannot be asked."""
+    raylet: Any = importlib.import_module("ray._raylet")
+    until = time.monotonic() + limit_s
+    with contextlib.suppress(Exception):  # whoever waits asks for more next, and says then what is wrong
+        client = raylet.GcsClient(address=address)
+        while not client.get_all_node_info(timeout=CALL_TIMEOUT_S) and time.monotonic() < until:
+            time.sleep(FIRST_POLL_S)
 
 
 def main() -> None:

@@ -59,18 +59,15 @@ class Display:
             # The reason of a failure is told once, at the end, by whoever asks for the result.
             self._print(_sentence(event) if event.name != "failed" else f"{event.host} failed".strip())
             if event.name == "formed":
-                self._formed(event)
+                self.forming_s = time.monotonic() - self._started_s
+            elif event.name == "dashboard" and self.job:
+                self._print(f"the dashboard asks for the job's token: raysm token {self.job}")
         elif isinstance(event, events.Progress):
             self._progress(event)
 
     def say(self, text: str) -> None:
         """Print a line of raysm's own."""
         self._print(text)
-
-    def _formed(self, event: events.State) -> None:
-        self.forming_s = time.monotonic() - self._started_s
-        if event.address and self.job:
-            self._print(f"the dashboard asks for the job's token: raysm token {self.job}")
 
     def _print(self, text: str) -> None:
         # The log may hold anything: no markup, no highlighting, no wrapping of what others may want to grep.
@@ -124,7 +121,9 @@ def _sentence(event: events.State) -> str:
         case "joined":
             text = f"{event.host} joined: {counted}"
         case "formed":
-            text = f"cluster formed: {counted}; dashboard {event.address}" if event.address else "cluster formed"
+            text = f"cluster formed: {counted}" if counted else "cluster formed"
+        case "dashboard":
+            text = f"dashboard {event.address}"
         case "lost":
             text = f"{event.host} was lost"
         case "rejoined":

@@ -25,8 +25,8 @@ class State:
     kind: ClassVar[str] = "state"
 
     name: str
-    """``joined`` (one more instance), ``formed``, ``running``, ``gathering``, ``lost`` (an instance), ``rejoined``,
-    ``stopping``, ``done``, ``failed``; an unknown one is a state too."""
+    """``joined`` (one more instance), ``formed``, ``dashboard`` (it answers), ``running``, ``gathering``, ``lost`` (an
+    instance), ``rejoined``, ``stopping``, ``done``, ``failed``; an unknown one is a state too."""
     host: str = ""
     """The instance that it is about."""
     detail: str = ""
@@ -36,7 +36,7 @@ class State:
     total: int | None = None
     """Instances asked for, for ``joined`` and ``formed``."""
     address: str | None = None
-    """The dashboard's URL, for ``formed``."""
+    """The dashboard's URL, for ``dashboard``."""
     time_s: float = field(default_factory=time.time)
     """Seconds since the epoch."""
 

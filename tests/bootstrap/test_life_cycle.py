@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import time
 
 import pytest
@@ -9,6 +10,11 @@ import pytest
 from tests.support.bootstraps import Cluster, request
 
 SLEEPER = "import time\nprint('user code runs', flush=True)\ntime.sleep(60)\n"
+WAITER = """
+import pathlib, time
+print('user code runs', flush=True)
+while not pathlib.Path("go").exists(): time.sleep(0.02)
+"""
 RECORD = """
 import os
 from pathlib import Path
@@ -44,6 +50,17 @@ def test_a_job_that_succeeds_ends_everywhere_with_zero_and_within_two_seconds(tm
         assert names == ["joined", "joined", "joined", "formed", "done"]
         assert [state.count for state in cluster.states()][:4] == [1, 2, 3, 3]
         assert not any(cluster.failure(host) for host in cluster.hosts)
+
+
+def test_the_dashboard_is_announced_once_it_answers_and_the_workload_does_not_wait_for_it(tmp_path):
+    with Cluster(tmp_path, request(1), driver=WAITER) as cluster:
+        cluster.start().wait_for("user code runs")
+        assert [state.name for state in cluster.states()] == ["joined", "formed"]
+        with socket.create_server(("127.0.0.1", cluster.ports["dashboard"])):
+            cluster.wait_for('"dashboard"')
+        assert cluster.states()[-1].address == f"http://127.0.0.1:{cluster.ports['dashboard']}"
+        (cluster.base("algo-1") / "input/data/raysm/source/go").touch()
+        assert cluster.wait() == {"algo-1": 0}
 
 
 def test_every_instance_says_its_peak_memory(tmp_path):

@@ -1,22 +1,67 @@
 """``ray start`` with what Ray has no switch for."""
 
+import importlib.util
 import os
 import subprocess
 import sys
+import time
 from collections import namedtuple
+from pathlib import Path
 
 import pytest
 
-from raysm.bootstrap.ray_start import NICE, adapted
+from raysm.bootstrap.ray_start import COMMANDS, NICE, adapted
 
 Info = namedtuple("Info", ["process"])
 RAYLET = ["raylet", "--num_prestart_python_workers=96", "--port=1"]
 
+NODE = """
+import subprocess, sys, threading, time
+from raysm.bootstrap.ray_start import later
+
+begun, answers = threading.Event(), threading.Event()
+
+class Node:
+    def __init__(self):
+        self.all_processes = {}
+        self.start_monitor()
+        self.start_api_server(include_dashboard=None, raise_on_failure=False)
+        self.all_processes["raylet"] = []
+        print("registered", flush=True)
+
+    def start_monitor(self):
+        self.all_processes["monitor"] = []
+        print("monitor", flush=True)
+
+    def start_api_server(self, *, include_dashboard, raise_on_failure):
+        assert (include_dashboard, raise_on_failure) == (None, False)
+        print("dashboard", flush=True)
+        begun.set()
+        answers.wait()
+        self.all_processes["dashboard"] = []
+
+    def kill_all_processes(self, check_alive=True, allow_graceful=False):
+        print("the others end", check_alive, allow_graceful, flush=True)
+
+SPAWN = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'input()']); print('up', flush=True); input()"
+spectator = subprocess.Popen([sys.executable, "-c", SPAWN], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+spectator.stdout.readline()
+later(Node, [spectator])
+node = Node()
+"""
+
+
+def run(code):
+    """Return what a process that runs ``code`` with such a node writes, and its exit code."""
+    ended = subprocess.run([sys.executable, "-c", NODE + code], capture_output=True, text=True, timeout=60)
+    assert not ended.stderr
+    return ended.stdout.splitlines(), ended.returncode
+
 
 def test_as_many_workers_are_started_ahead_as_are_asked_for():
     seen = []
-    adapted(lambda command, process_type: seen.append(command), 1)(RAYLET, "raylet")
-    adapted(lambda command, process_type: seen.append(command), None)(RAYLET, "raylet")
+    adapted(lambda command, process_type: seen.append(command), 1, [])(RAYLET, "raylet")
+    adapted(lambda command, process_type: seen.append(command), None, [])(RAYLET, "raylet")
     assert seen == [["raylet", "--num_prestart_python_workers=1", "--port=1"], RAYLET]
 
 
@@ -26,19 +71,87 @@ def test_what_only_shows_and_tells_lets_the_others_go_first(process_type, more):
         return Info(subprocess.Popen(command, stdin=subprocess.PIPE))
 
     command = [sys.executable, "-c", "input()"]
-    with adapted(start, None)(command, process_type).process as process:
+    spectators = []
+    with adapted(start, None, spectators)(command, process_type).process as process:
         assert os.getpriority(os.PRIO_PROCESS, process.pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + more)
+        assert spectators == ([process] if more else [])
         process.communicate(b"\n")
+
+
+def test_the_node_is_registered_before_its_dashboard_is_started_and_does_not_wait_for_it():
+    said, _ = run(
+        "begun.wait()\n"
+        "print(sorted(node.all_processes))\n"
+        "gone_through = iter(node.all_processes.items())\n"
+        "answers.set()\n"
+        "while 'dashboard' not in node.all_processes: time.sleep(0.01)\n"
+        "print(len(list(gone_through)), sorted(node.all_processes))\n"
+        "node.kill_all_processes()"
+    )
+    assert said[0] == "registered"
+    assert sorted(said[1:3]) == ["dashboard", "monitor"]
+    assert said[3:5] == ["['monitor', 'raylet']", "2 ['dashboard', 'monitor', 'raylet']"]
+
+
+def test_at_the_end_what_only_shows_and_tells_is_gone_before_the_others_are_asked_to_go():
+    said, code = run(
+        "from raysm.bootstrap.children import descendants\n"
+        "below = descendants(spectator.pid)\n"
+        "begun.wait()\n"
+        "import atexit; atexit.register(print, 'too late')\n"
+        "print(len(below), *below, flush=True)\n"
+        "node.kill_all_processes(check_alive=False, allow_graceful=True)"
+    )
+    assert code == 1
+    assert said[-1] == "the others end False True"
+    count, *below = next(line for line in said if line[0].isdigit()).split()
+    assert count == "1"
+    until = time.monotonic() + 5
+    while alive(int(below[0])):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_ray_still_starts_its_processes_where_the_adaption_expects(tmp_path):
     # Each of these may go away with a new Ray: then its part would be left out without a word.
     code = (
         "import inspect, ray._private.services as services, ray._private.ray_constants as constants\n"
+        "from ray._private.node import Node\n"
         "assert list(inspect.signature(services.start_ray_process).parameters)[:2] == ['command', 'process_type']\n"
         "assert 'num_prestart_python_workers=' in inspect.getsource(services.start_raylet)\n"
+        "head = inspect.getsource(Node.start_head_processes)\n"
+        "assert 'self.start_monitor()' in head and 'self.start_api_server(' in head\n"
+        "assert list(inspect.signature(Node.start_monitor).parameters) == ['self']\n"
+        "shown = inspect.signature(Node.start_api_server).parameters\n"
+        "assert [each.kind.name for each in shown.values()] == ['POSITIONAL_OR_KEYWORD'] + 2 * ['KEYWORD_ONLY']\n"
+        "assert 'self.all_processes' in inspect.getsource(Node.dead_processes)\n"
+        "assert 'kill_all_processes' in inspect.getsource(Node._register_shutdown_hooks)\n"
         "names = constants.PROCESS_TYPE_DASHBOARD, constants.PROCESS_TYPE_LOG_MONITOR, constants.PROCESS_TYPE_MONITOR\n"
         "print(*names, services.ProcessInfo._fields[0])\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert ended.stdout.split() == ["dashboard", "log_monitor", "monitor", "process"]
+
+
+def test_ray_starts_without_its_other_commands(tmp_path):
+    code = (
+        "import atexit, sys\n"
+        "from raysm.bootstrap.ray_start import COMMANDS, main\n"
+        "sys.argv[1:] = ['start', '--help']\n"
+        "atexit.register(lambda: print('HELD BACK', *(name for name in COMMANDS if sys.modules[name] is None)))\n"
+        "main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert "--dashboard-port" in ended.stdout
+    assert ended.stdout.splitlines()[-1].split()[2:] == list(COMMANDS)
+    # Else a new Ray has another name for it, and imports it again.
+    packages = Path(importlib.util.find_spec("ray").origin).parents[1]
+    assert all((packages / name.replace(".", "/")).with_suffix(".py").exists() for name in COMMANDS)

@@ -93,6 +93,8 @@ def http_status(port):
 def test_two_instances_form_one_cluster_survive_a_raylet_and_leave_nothing(tmp_path):
     with Cluster(tmp_path, request(2), driver=DRIVER, fake=False) as cluster:
         cluster.start().wait_for("user code runs", 90)
+        cluster.wait_for('"dashboard"', 60)
+        assert http_status(cluster.ports["dashboard"]) == 401
         below = [process for each in cluster.processes.values() for process in descendants(each.pid)]
 
         assert printed(cluster, "NODES") == '[["algo-1", 1.0], ["algo-2", 1.0]]'
@@ -127,3 +129,33 @@ def test_two_instances_form_one_cluster_survive_a_raylet_and_leave_nothing(tmp_p
         for port in cluster.ports.values():
             if port:
                 socket.create_server(("127.0.0.1", port)).close()
+
+
+def test_rays_own_clients_wait_for_the_dashboard(tmp_path):
+    driver = """
+from ray.job_submission import JobSubmissionClient
+from ray.util.state import list_nodes
+print("NODES", [node.state for node in list_nodes()], flush=True)
+print("JOBS", JobSubmissionClient().list_jobs(), flush=True)
+"""
+    with Cluster(tmp_path, request(1), driver=driver, fake=False) as cluster:
+        assert cluster.start().wait(90) == {"algo-1": 0}, cluster.log("algo-1")
+        assert printed(cluster, "NODES") == "['ALIVE']"
+        assert printed(cluster, "JOBS") == "[]"
+
+
+def test_a_job_that_ends_before_the_dashboard_is_up_leaves_nothing(tmp_path):
+    with Cluster(tmp_path, request(1), driver="print('user code runs')", fake=False) as cluster:
+        assert cluster.start().wait(90) == {"algo-1": 0}
+        assert [state.name for state in cluster.states()] == ["joined", "formed", "done"]
+        session = cluster.ray_temp(0).encode()
+        left = [path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline") if session in read(path)]
+        assert left == []
+        socket.create_server(("127.0.0.1", cluster.ports["dashboard"])).close()
+
+
+def read(path):
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

@@ -3,11 +3,12 @@
 import asyncio
 import os
 import sys
+import time
 
 import pytest
 
 from raysm.bootstrap.children import Children
-from raysm.bootstrap.registered import Node, Registry, watch
+from raysm.bootstrap.registered import Node, Registry, await_first, watch
 
 NODES = '{"algo-1": {"id": "a", "address": "10.0.0.1"}}'
 
@@ -68,3 +69,9 @@ def test_a_child_that_cannot_be_started_at_first_is_started_again():
             return super().start(*command, **options)
 
     assert seen_twice(f"print({NODES!r}, flush=True)", Failing) == [{"algo-1": Node("a", "10.0.0.1")}] * 2
+
+
+def test_nobody_waits_for_the_first_node_of_a_cluster_that_cannot_be_asked():
+    begun = time.monotonic()
+    await_first("no address", 60)
+    assert time.monotonic() - begun < 30

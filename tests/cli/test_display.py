@@ -22,13 +22,15 @@ def test_a_line_of_the_log_is_shown_with_its_host_and_otherwise_as_it_is():
 def test_the_forming_of_the_cluster_is_told_as_a_person_would():
     text = shown(
         line(State(name="joined", host="algo-2", count=2, total=3)),
-        line(State(name="formed", count=3, total=3, address="http://10.0.0.1:8265")),
+        line(State(name="formed", count=3, total=3)),
+        line(State(name="dashboard", host="algo-1", address="http://10.0.0.1:8265")),
         line(State(name="lost", host="algo-3", detail="its connection closed")),
         line(State(name="teleported", host="algo-3")),
     )
     assert text.splitlines() == [
         "algo-2 joined: 2 of 3 instances",
-        "cluster formed: 3 of 3 instances; dashboard http://10.0.0.1:8265",
+        "cluster formed: 3 of 3 instances",
+        "dashboard http://10.0.0.1:8265",
         "algo-3 was lost: its connection closed",
         "algo-3 teleported",
     ]

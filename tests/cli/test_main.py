@@ -35,7 +35,6 @@ def test_the_readmes_first_command_leaves_the_result_and_says_how_to_read_it(tmp
     said = done.stdout
     assert "algo-2 joined: 2 of 2 instances" in said
     assert "cluster formed" in said
-    assert "dashboard http://" in said
     assert "similarity: 100% (1,797 of 1,797 rows" in said
     assert "result   out/neighbors.parquet: 1,797 x 10" in said
     assert "read it" in said

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from raysm.contract.events import Metric, Progress, State, line, parse
 
 EVENTS = [
-    State(name="formed", count=3, total=3, address="http://10.0.0.1:8265"),
+    State(name="dashboard", host="algo-1", address="http://10.0.0.1:8265"),
     Progress(phase="similarity", done=10, total=100, unit="rows"),
     Metric(name="loss", value=0.25, step=3, host="algo-1"),
 ]

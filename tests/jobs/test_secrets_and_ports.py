@@ -63,6 +63,7 @@ def running(tmp_path_factory):
     request = script_request(folder, AN_ACTOR_ON_EACH_NODE, cluster=Cluster(count=2))
     with started(request, folder / "job") as (job, log):
         log.wait_for_text("user code runs")
+        log.wait_for_text('"dashboard"')
         yield job, log
         # What was asked of the ports must not have hurt anybody: the job still ends well.
         (job.model_dir / "go").touch()
