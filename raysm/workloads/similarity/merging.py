@@ -1,9 +1,10 @@
 """Parts of many tiles, merged on the instances: the tree of top-k, where the head could not take in each of them.
 
-The head deals *groups*: squares of tiles, or the triangle of one on the diagonal. A group is one block of its, and so
-one entry of its record. A task that needs no CPU deals the group's tiles to whichever slots of the cluster are free,
-merges their parts as they come, and hands back one part. So a tile's part travels to the instance where its group is
-merged, and only the group's best leave that one. ``sizes.merged_tiles`` says from which cluster on, and how many.
+The head deals *groups*: squares of tiles, or the triangle of one on the diagonal. To the head a group is one block, and
+one entry of its record. A task that needs no CPU of its own deals the group's tiles to whichever slots of the cluster
+are free, merges their parts as they come, and hands back one part. So a tile's part travels to the instance where its
+group is merged, and only the group's best leave that one. ``sizes.merged_tiles`` says where it pays, and how large
+groups are.
 
 Floors come from two sides: what the head knew when it dealt the group, and what the group knows when it deals a tile.
 Neither changes the answer. An instance that is lost costs the groups that were merged there, and of those that were
@@ -120,7 +121,7 @@ def groups_of(work: Work, k: int, tiles: list[TileBlock], record: BlockRecord[An
     if merged == 1:
         return None
     blocks = list(dealing.triangle(work.matrix.rows, size * merged))
-    at_once = min(len(blocks), there)
+    at_once = min(len(blocks), sizes.mergers(slots, there))
     text = f"the parts of {len(tiles)} tiles are merged on the instances, in {len(blocks)} groups, {at_once} at a time"
     remark(text)
     work.notes.append(text)

@@ -26,6 +26,7 @@ __all__ = [
     "joined_rows",
     "kept_merged_tiles",
     "merged_tiles",
+    "mergers",
     "most_rows",
     "rectangle_rows",
     "strip_rows",
@@ -117,9 +118,10 @@ def merged_tiles(workload: Similarity, matrix: Described, block_rows: int, slots
         groups on the instances    MERGING_S + max(tasks, merging, head) + the head's of the groups that end last
 
     The tasks take half of rows**2 * columns * PRODUCT_S / slots; whoever merges, PART_S for each part, and ``_row_s``
-    for each of its rows and columns. As many groups are merged at once as there are instances. With 64 instances of 8
-    cores, 10**6 rows of 768 columns are 4200 tiles: 4 s of the tasks, 41 s of the head. As groups of 8 x 8 tiles they
-    are 78 parts, 10 s together. With 16 cores or less nothing is gained, nor where there is one instance.
+    for each of its rows and columns. With 64 instances of 8 cores, 10**6 rows of 768 columns are 9180 tiles: 4 s of the
+    tasks, and 66 s of the head. In groups of 27 x 27 tiles they are 15 parts, 2 s of the head, and all takes 9 s. With
+    8 such instances the tasks take 33 s and the head 24 s, beside them: nothing is merged before. Nor on one instance,
+    whose cores are those of the head.
     """
     if workload.top_k is None or instances < 2:
         return 1
@@ -135,12 +137,20 @@ def merged_tiles(workload: Similarity, matrix: Described, block_rows: int, slots
         head = groups * taking_in(on_a_side)
         if on_a_side == 1:
             return max(tasks, head)
-        at_once = min(groups, instances)
+        at_once = min(groups, mergers(slots, instances))
         merging = blocks * (blocks + 1) / 2 * taking_in(1) / at_once
         return MERGING_S + max(tasks, merging, head) + head * at_once / groups
 
+    # So many smaller groups would not keep all slots busy: each has two tiles for each of its slots, and two to come.
+    least = max(2, math.ceil(math.sqrt(4 * slots / mergers(slots, instances))))
     most = min(MOST_MERGED, blocks, _most_in_part(workload) // block_rows)
-    return min(range(1, max(1, most) + 1), key=seconds)
+    choices: list[int] = [1, *range(least, most + 1)]
+    return min(choices, key=seconds)
+
+
+def mergers(slots: int, instances: int) -> int:
+    """Return how many groups are merged at once: one on an instance, of large ones one for each eight slots."""
+    return max(instances, slots // 8)
 
 
 def kept_merged_tiles(record: BlockRecord[Any], chosen: int) -> int:

@@ -3,8 +3,8 @@
 The head holds four bytes of each row, the floor that the next tiles are told, and at any moment the keys of one block
 of rows. A key is stored inverted, so that a hole of the sparse file reads as ``NOBODY``.
 
-Parts are merged twice: those of neighboring tiles in the task that makes them (``sizes.joined_rows`` says from which
-size of the cluster on), and then here.
+Where there are many, parts are merged before they come here: those of neighboring tiles in the task that makes them
+(``sizes.joined_rows``), and those of many tasks on the instances (``merging``).
 """
 
 import tempfile
