@@ -87,7 +87,7 @@ def test_parts_of_many_tiles_are_merged_on_the_instances_and_the_bytes_are_the_s
     manifest = Manifest.read(model)
     assert manifest.notes[0].startswith("the parts of 2850 tiles are merged on the instances, in ")
     assert manifest.notes[0] in log.text()
-    assert manifest.measures["blocks"] < 100
+    assert manifest.measures["blocks"] < 1000
     assert manifest.instances == ("algo-1", "algo-2")
     assert digest(model / "neighbors.parquet") == digest(digits_by_process[1] / "neighbors.parquet")
 
