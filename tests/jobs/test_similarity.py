@@ -78,32 +78,19 @@ def test_the_bytes_of_the_result_do_not_depend_on_the_instances(tmp_path, digits
     assert digest(model / "neighbors.parquet") == digest(digits_by_process[1] / "neighbors.parquet")
 
 
-MANY_TILES = {"top_k": 10, "block_rows": 24}
-"""2850 tiles of the digits: more than the head could take in while they are computed."""
-
-
-def test_parts_of_many_tiles_are_merged_on_the_instances_and_the_bytes_are_the_same(tmp_path, digits_by_process):
-    log, model = similarity(tmp_path, DIGITS, Cluster(count=2), "process", **MANY_TILES)
-    manifest = Manifest.read(model)
-    assert manifest.notes[0].startswith("the parts of 2850 tiles are merged on the instances, in ")
-    assert manifest.notes[0] in log.text()
-    assert manifest.measures["blocks"] < 1000
-    assert manifest.instances == ("algo-1", "algo-2")
-    assert digest(model / "neighbors.parquet") == digest(digits_by_process[1] / "neighbors.parquet")
-
-
 @pytest.mark.namespace
-def test_groups_that_a_lost_instance_merged_are_merged_by_the_others(tmp_path, digits_by_process):
+def test_what_a_lost_instance_merged_of_many_tiles_is_merged_by_the_others(tmp_path, digits_by_process):
     cluster = Cluster(count=3, on_instance_loss="continue")
-    request = JobRequest(
-        name="lost", workload=Similarity(**MANY_TILES), cluster=cluster, inputs={"matrix": Input(str(DIGITS))}
-    )
+    workload = Similarity(top_k=10, block_rows=32)
+    request = JobRequest(name="lost", workload=workload, cluster=cluster, inputs={"matrix": Input(str(DIGITS))})
     with started(request, tmp_path / "job") as (job, log):
         log.wait_for(lambda host, line: is_under_way(line))
         job.kill("algo-3")
         outcome = job.wait(timeout_s=200)
         assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
-        assert "are merged on the instances" in log.text()
+        said = Manifest.read(job.model_dir).notes[0]
+        assert said.startswith("the parts of 1653 tiles are merged on the instances, in ")
+        assert said in log.text()
         assert digest(job.model_dir / "neighbors.parquet") == digest(digits_by_process[1] / "neighbors.parquet")
 
 
