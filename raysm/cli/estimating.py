@@ -36,7 +36,7 @@ def run(arguments: Arguments, console: Console) -> None:
         raise MissingDependency(f"--estimate needs {error.name or error}: pip install 'raysm[local]'") from error
     workload = similarity(arguments)
     slots, price = _cores(arguments), _price(arguments)
-    found = estimate(Path(path), workload, slots)
+    found = estimate(Path(path), workload, slots, instances=1 if arguments.on == "local" else arguments.instances)
     money = None if price is None else arguments.instances * price * (found.total_s + FORMING_S) / 3600
     if arguments.json:
         answer = {"engine": found.engine, "slots": slots, "phases_s": found.phases_s, "total_s": found.total_s}

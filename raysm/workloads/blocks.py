@@ -21,7 +21,17 @@ from raysm.workloads.files import FileBlock, file_blocks
 from raysm.workloads.processes import Processes
 from raysm.workloads.record import BlockRecord
 
-__all__ = ["LATER", "FileBlock", "RowBlock", "TileBlock", "file_blocks", "map_blocks", "row_blocks", "task_slots"]
+__all__ = [
+    "LATER",
+    "FileBlock",
+    "RowBlock",
+    "TileBlock",
+    "file_blocks",
+    "instances",
+    "map_blocks",
+    "row_blocks",
+    "task_slots",
+]
 
 B = TypeVar("B")
 V = TypeVar("V")
@@ -121,7 +131,8 @@ def map_blocks(
     values the function is given after the block: they travel while the block waits for its CPU.
 
     Args:
-        function: Pure: a block that is tried again, or a job that is restarted, has to return the same.
+        function: Pure: a block that is tried again, or a job that is restarted, has to return the same. Or an object of
+            Ray that it became, of which a task that itself maps blocks need not make one more.
         blocks: Values that pickle; ``str(block)`` names each in messages and in the record. An iterator may give
             ``LATER`` while any of its blocks is unfinished.
         num_cpus: CPUs of one task; NumPy uses as many threads where ``OMP_NUM_THREADS`` is not set.
@@ -149,7 +160,7 @@ def map_blocks(
     if limit < 1:
         raise InvalidRequest(f"map_blocks: in_flight must be at least 1, got {limit}")
     total = len(blocks) if isinstance(blocks, Sized) else None
-    shipped = ray.put(function)
+    shipped = function if isinstance(function, ray.ObjectRef) else ray.put(function)
     task: Any
     if lasting:
         task = Processes(task_slots(num_cpus, num_gpus), num_cpus, num_gpus)
@@ -240,7 +251,8 @@ def _cancel(unfinished: list[Any]) -> None:
 def _judge(error: RayError, entry: _Running, attempts: int) -> None:
     """Raise what ends the work; return if the block may be tried again."""
     cause = error.cause if isinstance(error, RayTaskError) else None
-    if isinstance(cause, InvalidRequest):
+    # The last two are of a task that itself mapped blocks: what it could not do was tried there.
+    if isinstance(cause, InvalidRequest | BlockFailed | InstanceLost):
         raise cause from None
     if entry.attempt >= attempts or isinstance(error, TaskUnschedulableError):
         text = str(error) if isinstance(error, RayTaskError) else f"{type(error).__name__}: {error}"
@@ -284,6 +296,11 @@ def task_slots(num_cpus: float = 1.0, num_gpus: float = 0) -> int:
             f"{most[0]:g} CPUs and {most[1]:g} GPUs"
         )
     return at_once
+
+
+def instances() -> int:
+    """Return how many instances with CPUs the cluster has."""
+    return sum(node["Resources"].get("CPU", 0) > 0 for node in _alive())
 
 
 def _at_once(nodes: Iterable[Mapping[str, float]], num_cpus: float, num_gpus: float) -> int:

@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from raysm.contract.events import Metric, Progress
+from raysm.contract.events import Metric, Progress, parse
 from raysm.contract.result import Manifest
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Similarity
 from raysm.workloads.similarity.bench import ENGINE_BYTES
 from tests.support import reference
-from tests.support.jobs import completed
+from tests.support.jobs import completed, started
 from tests.support.leftovers import leaving_nothing
 
 DIGITS = Path(__file__).parents[2] / "examples" / "data" / "digits.csv.gz"
@@ -76,6 +76,27 @@ def test_the_bytes_of_the_result_do_not_depend_on_the_instances(tmp_path, digits
     _, model = similarity(tmp_path, DIGITS, Cluster(count=count), kind, top_k=10, block_rows=100 * count)
     assert Manifest.read(model).instances == tuple(f"algo-{number + 1}" for number in range(count))
     assert digest(model / "neighbors.parquet") == digest(digits_by_process[1] / "neighbors.parquet")
+
+
+@pytest.mark.namespace
+def test_what_a_lost_instance_merged_of_many_tiles_is_merged_by_the_others(tmp_path, digits_by_process):
+    cluster = Cluster(count=3, on_instance_loss="continue")
+    workload = Similarity(top_k=10, block_rows=32)
+    request = JobRequest(name="lost", workload=workload, cluster=cluster, inputs={"matrix": Input(str(DIGITS))})
+    with started(request, tmp_path / "job") as (job, log):
+        log.wait_for(lambda host, line: is_under_way(line))
+        job.kill("algo-3")
+        outcome = job.wait(timeout_s=200)
+        assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
+        said = Manifest.read(job.model_dir).notes[0]
+        assert said.startswith("the parts of 1653 tiles are merged on the instances, in ")
+        assert said in log.text()
+        assert digest(job.model_dir / "neighbors.parquet") == digest(digits_by_process[1] / "neighbors.parquet")
+
+
+def is_under_way(line):
+    event = parse(line)
+    return isinstance(event, Progress) and event.phase == "similarity" and 0 < event.done < event.total
 
 
 @pytest.mark.namespace

@@ -109,11 +109,11 @@ def test_arrays_come_back_as_views_of_the_mapped_file(tmp_path):
         "half": np.ones((3, 1), dtype=np.float16),
         "flag": np.array(True),
     }
-    part = Part(arrays=arrays, host="algo-2", seconds=1.5, peak_memory_bytes=7)
+    part = Part(arrays=arrays, peaks={"algo-2": 7}, seconds=1.5, engines=("a",))
     record = BlockRecord(tmp_path / "r", {}, encode=encode_part, decode=decode_part)
     record.save(BLOCK, part)
     found = record.load(BLOCK, mapped_bytes=0)
-    assert (found.host, found.seconds, found.peak_memory_bytes) == ("algo-2", 1.5, 7)
+    assert (found.peaks, found.seconds, found.engines) == ({"algo-2": 7}, 1.5, ("a",))
     assert found.arrays.keys() == arrays.keys()
     for name, array in arrays.items():
         assert found.arrays[name].dtype == array.dtype

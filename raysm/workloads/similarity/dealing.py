@@ -13,9 +13,9 @@ takes, from those that give each slot ``TILES_A_SLOT`` or somewhat more, the num
 import math
 from collections.abc import Iterator
 
-from raysm.workloads.blocks import TileBlock, row_blocks
+from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
 
-__all__ = ["area", "blocks_for", "rectangle", "rounds_in_halves", "triangle"]
+__all__ = ["area", "blocks_for", "cut", "rectangle", "rounds_in_halves", "triangle"]
 
 TILES_A_SLOT = 8
 """Fewer whole tiles than this for each slot are not dealt, unless they would become too small."""
@@ -59,12 +59,22 @@ def triangle(rows: int, block_rows: int) -> Iterator[TileBlock]:
 
     Line by line, a process that takes one tile after the other finds the rows of its last one at hand.
     """
-    cuts = row_blocks(rows, block_rows)
-    for cut in cuts:
-        yield TileBlock(cut, cut)
-    for at, above in enumerate(cuts):
-        for beside in cuts[at + 1 :]:
-            yield TileBlock(above, beside)
+    yield from cut(TileBlock(RowBlock(0, rows), RowBlock(0, rows)), block_rows)
+
+
+def cut(tile: TileBlock, block_rows: int) -> Iterator[TileBlock]:
+    """Yield the tiles of at most ``block_rows`` rows and columns of a larger one of the triangle."""
+    above, beside = _cuts(tile.rows, block_rows), _cuts(tile.columns, block_rows)
+    if tile.rows != tile.columns:
+        yield from (TileBlock(rows, columns) for rows in above for columns in beside)
+        return
+    yield from map(TileBlock, above, above)
+    for at, rows in enumerate(above):
+        yield from (TileBlock(rows, columns) for columns in above[at + 1 :])
+
+
+def _cuts(block: RowBlock, rows: int) -> list[RowBlock]:
+    return [RowBlock(block.start + one.start, block.start + one.stop) for one in row_blocks(block.rows, rows)]
 
 
 def rectangle(rows: int, columns: int, block_rows: int, block_columns: int) -> Iterator[TileBlock]:
@@ -74,8 +84,8 @@ def rectangle(rows: int, columns: int, block_rows: int, block_columns: int) -> I
     """
     above = row_blocks(rows, block_rows)
     for beside in row_blocks(columns, block_columns):
-        for cut in above:
-            yield TileBlock(cut, beside)
+        for rows_above in above:
+            yield TileBlock(rows_above, beside)
 
 
 def area(tile: TileBlock) -> float:

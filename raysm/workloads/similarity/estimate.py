@@ -13,8 +13,9 @@ The whole square of the full matrix is computed, and leaves through the head:
     similarity = ( (N / m)**2 tile + bytes BYTE_S + tasks TASK_S ) / slots
 
 Otherwise the deal is played through. The head's merging runs beside the tasks; where it is the slower one (many cores),
-it counts instead. A tile's cost falls a little as floors rise, and rises a little where all cores share their caches;
-the measurement, on all cores at once, has the second.
+it counts instead: of the parts of tiles, or of groups of them where the instances merge those (``merging``). A tile's
+cost falls a little as floors rise, and rises a little where all cores share their caches; the measurement, on all cores
+at once, has the second.
 """
 
 import heapq
@@ -76,7 +77,9 @@ class Estimate:
         return sum(self.phases_s.values()) + START_S
 
 
-def estimate(path: Path, workload: Similarity, slots: int, processes: int | None = None) -> Estimate:
+def estimate(
+    path: Path, workload: Similarity, slots: int, processes: int | None = None, instances: int = 1
+) -> Estimate:
     """Measure a few tiles of the matrix at ``path`` on this machine, and predict the whole on ``slots`` cores.
 
     Args:
@@ -84,6 +87,7 @@ def estimate(path: Path, workload: Similarity, slots: int, processes: int | None
         workload: What is asked for.
         slots: Cores of all instances together; each is taken to be as fast as one of this machine.
         processes: Cores to measure on at once; None is all of this machine, at most ``slots``.
+        instances: How many there are.
 
     Raises:
         InvalidInput: The files are no matrix.
@@ -103,17 +107,26 @@ def estimate(path: Path, workload: Similarity, slots: int, processes: int | None
             side_bytes=found[0].side_bytes,
         )
         gathering = _gathering_seconds(workload, matrix, Path(scratch))
-    return predict(workload, matrix, slots, costs, rows, gathering)
+    return predict(workload, matrix, slots, costs, rows, gathering, instances)
 
 
 def predict(
-    workload: Similarity, matrix: Matrix, slots: int, costs: Costs, measured_rows: int, gathering_s: float
+    workload: Similarity,
+    matrix: Matrix,
+    slots: int,
+    costs: Costs,
+    measured_rows: int,
+    gathering_s: float,
+    instances: int = 1,
 ) -> Estimate:
     """Return what the model says; see above."""
-    blocks = math.ceil(matrix.rows / _block_rows(workload, matrix, slots))
+    block_rows = _block_rows(workload, matrix, slots)
+    blocks = math.ceil(matrix.rows / block_rows)
     # The last block is smaller; the model takes all as N / B rows.
     scale = matrix.rows / blocks / measured_rows
-    merging = blocks * (blocks + 1) // 2 * costs.merge * scale
+    joined = sizes.merged_tiles(workload, matrix, block_rows, slots, instances)
+    parts = math.ceil(blocks / joined)
+    merging = parts * (parts + 1) // 2 * costs.merge * scale * joined
     if workload.full:
         size = matrix.rows**2 * np.dtype(workload.dtype).itemsize
         strips = math.ceil(size / bench.PART_BYTES)

@@ -19,7 +19,7 @@ from raysm.workloads.announce import Pace
 from raysm.workloads.blocks import RowBlock, TileBlock, map_blocks, row_blocks
 from raysm.workloads.gather import check_room, move
 from raysm.workloads.record import BlockRecord
-from raysm.workloads.similarity import dealing, full, output, sizes, threshold, topk
+from raysm.workloads.similarity import dealing, full, merging, output, sizes, threshold, topk
 from raysm.workloads.similarity.context import Context
 from raysm.workloads.similarity.npy import header
 from raysm.workloads.similarity.parts import Part, decode_part, encode_part, measured
@@ -47,7 +47,7 @@ def compute(work: Work) -> tuple[ResultFile, ...]:
 
 def _depends_on(work: Work, kind: str) -> dict[str, Any]:
     # Of the block size, what was asked for: where nothing was, the record itself keeps the size that was chosen.
-    depends_on = {"format": 3, "kind": kind, "workload": to_json(work.workload), "inputs": work.digests}
+    depends_on = {"format": 4, "kind": kind, "workload": to_json(work.workload), "inputs": work.digests}
     return depends_on | {"rows": work.seekers.rows, "columns": work.matrix.columns, "raysm": raysm.__version__}
 
 
@@ -86,6 +86,7 @@ def _map(
     done: float = 0.0,
     deal: Callable[[TileBlock], Any] = lambda tile: tile,
     record: BlockRecord[Part] | None = None,
+    groups: merging.Groups | None = None,
 ) -> Iterator[tuple[TileBlock, Part]]:
     """Map over the tiles and announce the progress, in rows: a tile counts by its pairs.
 
@@ -96,7 +97,12 @@ def _map(
         done: Share of the whole that was done before.
         deal: Makes of a tile, when it is dispatched, the block that its task is given.
         record: Where parts are kept.
+        groups: The tiles are groups of smaller ones.
     """
+    task: Callable[[Any], Part] = partial(measured, function, work.context)
+    how: dict[str, Any] = {"num_gpus": int(work.context.on_gpus), "lasting": work.context.on_gpus}
+    if groups is not None:
+        task, how = groups.task(task), {"num_cpus": 0, "in_flight": groups.at_once}
     rows = work.seekers.rows
     pace = Pace("similarity", rows, "rows", work.announce)
     area = sum(map(dealing.area, tiles))
@@ -104,13 +110,7 @@ def _map(
     work.blocks += len(tiles)
     work.blocks_found += 0 if record is None else sum(tile in record for tile in tiles)
     with work.phase("similarity"):
-        for block, part in map_blocks(
-            partial(measured, function, work.context),
-            map(deal, tiles),
-            num_gpus=int(work.context.on_gpus),
-            lasting=work.context.on_gpus,
-            record=record,
-        ):
+        for block, part in map_blocks(task, map(deal, tiles), record=record, **how):
             work.took_part(part)
             tile = block if isinstance(block, TileBlock) else block.tile
             yield tile, part
@@ -132,6 +132,9 @@ def gathering(work: Work) -> Iterator[Pace]:
 def _top_k(work: Work, k: int) -> ResultFile:
     record = record_of(work, "topk")
     norms, same = work.context.seekers.norms, work.context.same
+    tiles = _tiles(work, record)
+    groups = merging.groups_of(work, k, tiles, record)
+    tiles = tiles if groups is None else groups.blocks
     standing = Standing(work.scratch, work.seekers.rows, k)
     gpus, sparse = work.context.on_gpus, work.context.sparse
     side_rows = min(
@@ -150,7 +153,7 @@ def _top_k(work: Work, k: int) -> ResultFile:
         return found
 
     try:
-        for tile, part in _map(work, partial(_topk_arrays, k), _tiles(work, record), deal=deal, record=record):
+        for tile, part in _map(work, partial(_topk_arrays, k), tiles, deal=deal, record=record, groups=groups):
             standing.merge(tile.rows, part.arrays["counts"], part.arrays["keys"])
             if "column_counts" in part.arrays:
                 standing.merge(tile.columns, part.arrays["column_counts"], part.arrays["column_keys"])

@@ -1,4 +1,4 @@
-"""What one task hands back: arrays, and who made them; as bytes that a record keeps and maps."""
+"""What is handed back to the head: arrays, and who made them; as bytes that a record keeps and maps."""
 
 import json
 import time
@@ -20,30 +20,28 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """The result of one block."""
+    """The result of one block: of one task, or of many that are merged."""
 
     arrays: Mapping[str, NDArray[Any]]
     """By name."""
-    host: str
-    """The instance that computed it."""
+    peaks: Mapping[str, int]
+    """By instance that computed it, the most memory that a task's process ever held, mapped pages among it."""
     seconds: float
-    """How long it took."""
-    peak_memory_bytes: int
-    """The most memory that the task's process ever held, mapped pages among it."""
-    engine: str = ""
-    """What it computed with; empty where no engine was needed."""
+    """How long it took, all tasks together."""
+    engines: tuple[str, ...] = ()
+    """What it was computed with; none where no engine was needed."""
 
 
 def measured(function: Callable[[Context, Any], Mapping[str, NDArray[Any]]], context: Context, block: Any) -> Part:
     """Run ``function(context, block)`` and say what it took."""
     begin = time.perf_counter()
     arrays = function(context, block)
+    name = engine_name(context)
     return Part(
         arrays=arrays,
-        host=context.source.here().host,
+        peaks={context.source.here().host: peak_memory_bytes()},
         seconds=time.perf_counter() - begin,
-        peak_memory_bytes=peak_memory_bytes(),
-        engine=engine_name(context),
+        engines=(name,) if name else (),
     )
 
 
@@ -53,10 +51,9 @@ def encode_part(part: Part) -> Buffers:
     line = json.dumps(
         {
             "arrays": [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()],
-            "host": part.host,
+            "peaks": part.peaks,
             "seconds": part.seconds,
-            "peak_memory_bytes": part.peak_memory_bytes,
-            "engine": part.engine,
+            "engines": part.engines,
         }
     ).encode()
     buffers: list[bytes | memoryview] = [line.ljust(-(len(line) + 1) % ALIGNMENT + len(line)) + b"\n"]
@@ -81,10 +78,4 @@ def decode_part(data: memoryview) -> Part:
         )
         end += count * dtype.itemsize
         end += -end % ALIGNMENT
-    return Part(
-        arrays=arrays,
-        host=fields["host"],
-        seconds=fields["seconds"],
-        peak_memory_bytes=fields["peak_memory_bytes"],
-        engine=fields["engine"],
-    )
+    return Part(arrays=arrays, peaks=fields["peaks"], seconds=fields["seconds"], engines=tuple(fields["engines"]))

@@ -52,6 +52,7 @@ def run(
     announce: Announce,
     queries: Source | None = None,
     engine: str | None = None,
+    merged_tiles: int | None = None,
 ) -> Manifest:
     """Compute the similarity on the connected Ray cluster and leave the result in ``folders.result``.
 
@@ -64,6 +65,8 @@ def run(
         queries: Rows that look for neighbors in the matrix; None: its own rows do.
         engine: A word of the name of the engine that is to compute, or ``cuda``; None takes the GPUs, where there are
             any that can be used for this, or else lets a probe choose.
+        merged_tiles: Tiles on a side of a group whose parts are merged on an instance, see ``merging``; 1 leaves all to
+            the head; None takes what costs least.
 
     Returns:
         The manifest, which is also written, as the last file.
@@ -87,6 +90,7 @@ def run(
         matrix=opened[0] if shards is None else shards.matrix,
         queries=opened[1] if queries else None,
         context=_begun(source, opened[0], sparse=_by_elements(opened)) if shards is None else shards.context(),
+        merged_tiles=merged_tiles,
     )
     work.phases_s["load"] = round(time.perf_counter() - begin, 4)
     _check(work)

@@ -20,7 +20,17 @@ from raysm.workloads.record import BlockRecord, occupied_bytes
 from raysm.workloads.similarity import bench, dealing
 from raysm.workloads.similarity.matrix import Described
 
-__all__ = ["block_rows", "check_result_room", "joined_rows", "most_rows", "rectangle_rows", "strip_rows"]
+__all__ = [
+    "block_rows",
+    "check_result_room",
+    "joined_rows",
+    "kept_merged_tiles",
+    "merged_tiles",
+    "mergers",
+    "most_rows",
+    "rectangle_rows",
+    "strip_rows",
+]
 
 TILE_SIDE = 2048
 """Most rows and columns of a tile of the full matrix of shards: 4 bytes for each of its entries travel."""
@@ -28,11 +38,26 @@ TILE_SIDE = 2048
 PRODUCT_S = 5.5e-12
 """What one element of a pair costs a slot, about."""
 
-PART_S = 3e-3
-"""What a part is taken to cost the head, however small: Ray, the record, the next tile. Not measured."""
+PART_S = 2e-3
+"""What a part costs whoever takes it in, however small.
 
-ROW_S = 0.15e-6
-"""What a row of a part costs it, about: 0.05 to 0.25 us with k = 10, measured; with k = 100, some 1 us."""
+Measured on two cores with AMX, with tasks that return parts at once: 0.5 to 0.7 ms of the thread that asks Ray, with 32
+parts unfinished, and 1.1 to 1.3 ms with 1024; and 0.6 ms for the record."""
+
+ROW_S, KEY_S = 0.15e-6, 0.02e-6
+"""What a row of a part costs besides, and each of its k keys.
+
+Measured there, merged and recorded: with k = 10, a row costs 0.13 us where 0.2 of its keys reach the floors, 0.25 us
+where 2 do, 0.57 us where all do, which is so until the first floors are known; with k = 100, 1.1, 1.9 and 3.8 us. A
+third to two thirds of it is the record, which is digested and synchronised to the disk."""
+
+MERGING_S = 2.0
+"""What it takes to begin to merge on the instances: the processes that do it are started, and import NumPy.
+
+Measured on two cores, which the tasks had at the same time: 1.2 s."""
+
+MOST_MERGED = 32
+"""Most tiles on a side of a group that is merged on an instance: a lost instance takes what was merged there along."""
 
 HEAD_SHARE = 0.5
 """Of the tasks' time, what the head may take for their parts."""
@@ -46,8 +71,8 @@ GPU_LEAST_ROWS = 1 << 13
 GPU_THRESHOLD_ROWS = 1 << 14
 """Most rows of a GPU's tile for a threshold: of a larger one, more tiles would be given up as crowded."""
 
-BLOCK_ROWS = "block-rows"
-"""Name of the file, in the record's folder, with the size that was chosen."""
+BLOCK_ROWS, MERGED_TILES = "block-rows", "merged-tiles"
+"""Names of the files, in the record's folder, with the sizes that were chosen."""
 
 
 def block_rows(
@@ -74,16 +99,69 @@ def joined_rows(workload: Similarity, most: int, columns: int, slots: int) -> in
     """Return the most rows of a block so that the head takes in the parts of ``slots`` slots in HEAD_SHARE of the time.
 
     A task then does several tiles of ``most`` rows, and hands back one part: parts are merged first where they are
-    made. It takes rows**2 * columns * PRODUCT_S; the head PART_S, and ROW_S for each row and column. With 64 instances
-    of 8 cores, 10**7 rows of 768 columns are 940,000 tiles of 7281 rows: 410 s of the tasks, and 4900 s of the head. In
-    blocks of 81,000 rows it merges 7600 parts, in 210 s. Few rows are cut for all slots to be busy, and no less: 10**6
-    are 4200 parts, 26 s of the head, and 4 s of the tasks.
+    made. It takes rows**2 * columns * PRODUCT_S; the head PART_S, and ``_row_s`` for each row and column. With 64
+    instances of 8 cores, 10**7 rows of 768 columns are 940,000 tiles of 7281 rows: 410 s of the tasks, and 6700 s of
+    the head. In blocks of 110,000 rows, eight for each slot, it merges 4200 parts, in 330 s. Few rows are cut for all
+    slots to be busy, and no less: ``merged_tiles``.
     """
     if workload.top_k is None:
         return most
-    product_s = HEAD_SHARE * columns * PRODUCT_S / slots
-    enough = (ROW_S + math.sqrt(ROW_S**2 + product_s * PART_S)) / product_s
+    product_s, row_s = HEAD_SHARE * columns * PRODUCT_S / slots, _row_s(workload)
+    enough = (row_s + math.sqrt(row_s**2 + product_s * PART_S)) / product_s
     return max(most, min(math.ceil(enough), _most_in_part(workload)))
+
+
+def merged_tiles(workload: Similarity, matrix: Described, block_rows: int, slots: int, instances: int) -> int:
+    """Return of how many tiles, on a side, the parts are merged on an instance; 1: the head takes in each tile's part.
+
+    That one is taken with which the seconds are fewest, by the costs above, and of equals the smallest:
+
+        tiles on the head          max(tasks, head)
+        groups on the instances    MERGING_S + max(tasks, merging, head) + the head's of the groups that end last
+
+    The tasks take half of rows**2 * columns * PRODUCT_S / slots; whoever merges, PART_S for each part, and ``_row_s``
+    for each of its rows and columns. With 64 instances of 8 cores, 10**6 rows of 768 columns are 9180 tiles: 4 s of the
+    tasks, and 66 s of the head. In groups of 27 x 27 tiles they are 15 parts, 2 s of the head, and all takes 9 s. With
+    8 such instances the tasks take 33 s and the head 24 s, beside them: nothing is merged before. Nor on one instance,
+    whose cores are those of the head.
+    """
+    if workload.top_k is None or instances < 2:
+        return 1
+    row_s, blocks = _row_s(workload), math.ceil(matrix.rows / block_rows)
+    tasks = matrix.rows**2 / 2 * matrix.columns * PRODUCT_S / slots
+
+    def taking_in(on_a_side: int) -> float:
+        return PART_S + 2 * on_a_side * block_rows * row_s
+
+    def seconds(on_a_side: int) -> float:
+        beside = math.ceil(blocks / on_a_side)
+        groups = beside * (beside + 1) // 2
+        head = groups * taking_in(on_a_side)
+        if on_a_side == 1:
+            return max(tasks, head)
+        at_once = min(groups, mergers(slots, instances))
+        merging = blocks * (blocks + 1) / 2 * taking_in(1) / at_once
+        return MERGING_S + max(tasks, merging, head) + head * at_once / groups
+
+    # So many smaller groups would not keep all slots busy: each has two tiles for each of its slots, and two to come.
+    least = max(2, math.ceil(math.sqrt(4 * slots / mergers(slots, instances))))
+    most = min(MOST_MERGED, blocks, _most_in_part(workload) // block_rows)
+    choices: list[int] = [1, *range(least, most + 1)]
+    return min(choices, key=seconds)
+
+
+def mergers(slots: int, instances: int) -> int:
+    """Return how many groups are merged at once: one on an instance, of large ones one for each eight slots."""
+    return max(instances, slots // 8)
+
+
+def kept_merged_tiles(record: BlockRecord[Any], chosen: int) -> int:
+    """Return the number of tiles that an earlier run of the job merged, or keep ``chosen`` for the next."""
+    return _kept(record, (chosen,), MOST_MERGED, MERGED_TILES)[0]
+
+
+def _row_s(workload: Similarity) -> float:
+    return ROW_S + KEY_S * (workload.top_k or 0)
 
 
 def _most_in_part(workload: Similarity) -> int:
@@ -153,9 +231,9 @@ def most_rows(workload: Similarity, matrix: Described, *, sparse: bool = False, 
     return most if workload.top_k is None else min(most, _most_in_part(workload))
 
 
-def _kept(record: BlockRecord[Any], chosen: tuple[int, ...], most: int) -> tuple[int, ...]:
+def _kept(record: BlockRecord[Any], chosen: tuple[int, ...], most: int, name: str = BLOCK_ROWS) -> tuple[int, ...]:
     """Return the sizes that an earlier run of the job chose, or keep ``chosen`` for the next."""
-    path = record.folder / BLOCK_ROWS
+    path = record.folder / name
     with suppress(OSError, ValueError):
         found = tuple(int(text) for text in path.read_text(encoding="ascii").split())
         if len(found) == len(chosen) and all(1 <= size <= most for size in found):

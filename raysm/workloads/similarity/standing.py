@@ -3,8 +3,8 @@
 The head holds four bytes of each row, the floor that the next tiles are told, and at any moment the keys of one block
 of rows. A key is stored inverted, so that a hole of the sparse file reads as ``NOBODY``.
 
-Parts are merged twice: those of neighboring tiles in the task that makes them (``sizes.joined_rows`` says from which
-size of the cluster on), and then here.
+Where there are many, parts are merged before they come here: those of neighboring tiles in the task that makes them
+(``sizes.joined_rows``), and those of many tasks on the instances (``merging``).
 """
 
 import tempfile
@@ -17,7 +17,7 @@ from raysm.workloads.blocks import RowBlock
 from raysm.workloads.gather import full_disk_is_no_room
 from raysm.workloads.similarity.keys import NOBODY, decode, encode
 
-__all__ = ["Standing", "zero_row_keys"]
+__all__ = ["Standing", "join", "zero_row_keys"]
 
 
 class Standing:
@@ -44,12 +44,7 @@ class Standing:
             return
         first, last = int(rows[0]), int(rows[-1]) + 1
         best = self.read(block.start + first, block.start + last)
-        most = int(counts.max())
-        new = np.full((len(rows), most), NOBODY, dtype=np.uint64)
-        new[np.arange(most) < counts[rows, None]] = keys
-        merged = np.concatenate([best[rows - first], new], axis=1)
-        merged.sort(axis=1)
-        best[rows - first] = merged[:, : self.k]
+        join(best, counts[first:last], keys)
         self.floors[block.start + first : block.start + last] = decode(best[:, -1])[0]
         with full_disk_is_no_room(self._folder / "standing"):
             self._write(block.start + first, ~best)
@@ -72,6 +67,17 @@ class Standing:
         self._file.seek(start * self.k * 8)
         while data:
             data = data[self._file.write(data) :]
+
+
+def join(best: NDArray[np.uint64], counts: NDArray[np.uint32], keys: NDArray[np.uint64]) -> None:
+    """Merge into ``best[n, k]`` the ``counts[n]`` keys of each row, given one row after the other, each row sorted."""
+    rows = np.flatnonzero(counts)
+    most = int(counts.max(initial=0))
+    new = np.full((len(rows), most), NOBODY, dtype=np.uint64)
+    new[np.arange(most) < counts[rows, None]] = keys
+    merged = np.concatenate([best[rows], new], axis=1)
+    merged.sort(axis=1)
+    best[rows] = merged[:, : best.shape[1]]
 
 
 def zero_row_keys(rows: NDArray[np.int64], k: int, *, same: bool) -> NDArray[np.uint64]:

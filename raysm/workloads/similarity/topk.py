@@ -18,7 +18,7 @@ from raysm.workloads.similarity.context import Context
 from raysm.workloads.similarity.engines import Best
 from raysm.workloads.similarity.keys import NOBODY, encode
 
-__all__ = ["Deal", "topk_tile"]
+__all__ = ["Deal", "kept", "topk_tile"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,10 +56,10 @@ def topk_tile(context: Context, k: int, deal: Deal) -> dict[str, NDArray[Any]]:
         for columns, second in theirs[at:] if once else theirs:
             left, right = bench.side(rows, seekers=True), bench.side(columns)
             bench.engine.topk(left, right, first, second, same=same)
-    counts, keys = _kept(best)
+    counts, keys = kept(best)
     if other is best:
         return {"counts": counts, "keys": keys}
-    column_counts, column_keys = _kept(other)
+    column_counts, column_keys = kept(other)
     return {"counts": counts, "keys": keys, "column_counts": column_counts, "column_keys": column_keys}
 
 
@@ -84,7 +84,7 @@ def _norms(bench: Bench, deal: Deal, block: RowBlock, *, seekers: bool = False) 
     return np.concatenate([bench.tile(cut, seekers=seekers).norms for cut in _cuts(deal, block)])
 
 
-def _kept(best: Best) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+def kept(best: Best) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
     """Return who reaches the floors: counts[n], and their keys."""
     # The last key of that score: whoever ties with the floor may still be among the k, by a lower index.
     last = encode(best.floors, np.full(len(best.floors), 0xFFFFFFFF))

@@ -44,6 +44,8 @@ class Work:
     """The rows that look for them, where those are another matrix's."""
     context: Context
     """What tasks are told."""
+    merged_tiles: int | None = None
+    """Tiles on a side of a group whose parts are merged on an instance; None: see ``sizes.merged_tiles``."""
     digests: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of each channel's files."""
     sent_bytes: dict[str, int] = field(default_factory=dict)
@@ -77,7 +79,7 @@ class Work:
 
     def took_part(self, part: Part) -> None:
         """Note who computed a part, and what it took."""
-        self.peaks[part.host] = max(self.peaks[part.host], part.peak_memory_bytes)
+        for host, peak in part.peaks.items():
+            self.peaks[host] = max(self.peaks[host], peak)
         self.task_seconds += part.seconds
-        if part.engine:
-            self.engines.add(part.engine)
+        self.engines.update(part.engines)

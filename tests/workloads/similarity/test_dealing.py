@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysm.workloads.similarity.dealing import area, blocks_for, rectangle, rounds_in_halves, triangle
+from raysm.workloads.similarity.dealing import area, blocks_for, cut, rectangle, rounds_in_halves, triangle
 
 
 def finished(blocks, slots):
@@ -30,6 +30,14 @@ def test_every_unordered_pair_is_in_exactly_one_tile(rows, block_rows):
             assert tile.rows.stop <= tile.columns.start
             met[tile.rows.start : tile.rows.stop, tile.columns.start : tile.columns.stop] += 1
     assert np.array_equal(met, np.triu(np.ones_like(met), 1))
+
+
+@given(rows=st.integers(1, 60), block_rows=st.integers(1, 30), on_a_side=st.integers(1, 8))
+@settings(deadline=None)
+def test_groups_of_tiles_hold_the_tiles_of_the_triangle(rows, block_rows, on_a_side):
+    groups = triangle(rows, block_rows * on_a_side)
+    found = [tile for group in groups for tile in cut(group, block_rows)]
+    assert sorted(map(str, found)) == sorted(map(str, triangle(rows, block_rows)))
 
 
 def test_the_diagonal_comes_first():

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from raysm.request import Similarity
 from raysm.workloads.similarity.bench import KEPT_BYTES
 from raysm.workloads.similarity.estimate import START_S, estimate, predict
 from raysm.workloads.similarity.probe import Costs
+from raysm.workloads.similarity.sizes import merged_tiles
 from tests.support.similarity import saved
 
 COSTS = Costs(engine="a", prepare=0.1, side=0.0, side_bytes=1000, diagonal=0.5, tile=1.0, merge=0.0)
@@ -47,6 +49,16 @@ def test_where_many_cores_compute_the_merging_on_the_head_counts(matrix):
     slow = replace(COSTS, merge=0.5)
     found = predict(Similarity(top_k=1, block_rows=1000), matrix, 1000, slow, 1000, 0.0)
     assert found.phases_s["similarity"] == pytest.approx(136 * 0.5)
+
+
+def test_where_the_instances_merge_the_head_merges_the_groups(matrix):
+    slow, asked = replace(COSTS, merge=0.5), Similarity(top_k=1, block_rows=100)
+    alone, many = (predict(asked, matrix, 1000, slow, 1000, 0.0, instances) for instances in (1, 100))
+    assert alone.phases_s["similarity"] == pytest.approx(160 * 161 / 2 * 0.05)
+    joined = merged_tiles(asked, matrix, 100, 1000, 100)
+    groups = math.ceil(160 / joined)
+    assert many.phases_s["similarity"] == pytest.approx(groups * (groups + 1) / 2 * 0.05 * joined)
+    assert many.phases_s["similarity"] < alone.phases_s["similarity"] / 5
 
 
 def test_of_the_full_matrix_the_whole_square_is_computed_while_it_is_written(matrix):

@@ -32,7 +32,7 @@ def few_open_files(more=32):
 
 
 def part(**arrays):
-    return Part(arrays=arrays, host="algo-1", seconds=0.0, peak_memory_bytes=0)
+    return Part(arrays=arrays, peaks={"algo-1": 0}, seconds=0.0)
 
 
 def test_there_may_be_more_tiles_beside_each_other_than_open_files(record, tmp_path):

@@ -16,6 +16,7 @@ from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity import dealing, full, threshold, topk
 from raysm.workloads.similarity.context import Context, Place, Source
 from raysm.workloads.similarity.keys import decode
+from raysm.workloads.similarity.merging import Group
 from raysm.workloads.similarity.parts import measured
 from raysm.workloads.similarity.preparing import prepare_block, prepared
 from raysm.workloads.similarity.sharded import schedule, tasks
@@ -46,6 +47,7 @@ class Problem:
     engine: str | None
     sparse: bool
     sharded: bool
+    merged_tiles: int
 
 
 def problem(seed):
@@ -73,6 +75,7 @@ def problem(seed):
         engine=[None, None, "float32", "NumPy"][rng.integers(4)],
         sparse=sparse,
         sharded=bool(layout == "sharded"),
+        merged_tiles=int(rng.integers(1, 5)),
     )
 
 
@@ -177,13 +180,25 @@ def solved(asked, folder):
             columns = standing.floors[tile.columns.start : tile.columns.stop] if both else standing.floors[:0]
             return topk.Deal(tile, standing.floors[tile.rows.start : tile.rows.stop].copy(), columns.copy())
 
+        def computed(dealt):
+            if not same or asked.merged_tiles == 1:
+                return topk.topk_tile(context, asked.k, dealt)
+            group = Group(asked.k, dealt)
+
+            def take_tile(tile, dealt):
+                group.take(tile, topk.topk_tile(context, asked.k, dealt))
+
+            in_turn(dealing.cut(dealt.tile, asked.block_rows), asked.at_once, group.deal, take_tile)
+            return group.arrays()
+
         def take(tile, dealt):
-            arrays = topk.topk_tile(context, asked.k, dealt)
+            arrays = computed(dealt)
             standing.merge(tile.rows, arrays["counts"], arrays["keys"])
             if "column_counts" in arrays:
                 standing.merge(tile.columns, arrays["column_counts"], arrays["column_keys"])
 
-        in_turn(tiles, asked.at_once, deal, take)
+        groups = dealing.triangle(context.rows, asked.block_rows * asked.merged_tiles) if same else tiles
+        in_turn(groups, asked.at_once, deal, take)
         keys = standing.read(0, seekers)
         standing.close()
         return with_zero_rows(keys, context.seekers.norms, asked.k, same)
@@ -339,4 +354,5 @@ def test_the_problems_are_of_every_kind():
     assert len(kinds) == 3 * 2 * 3
     assert {one.rows.dtype.name for one in asked} == set(DTYPES)
     assert {one.at_once for one in asked} == {1, 2, 3, 4}
+    assert {one.merged_tiles for one in asked} == {1, 2, 3, 4}
     assert sum((~one.rows.any(axis=1)).any() for one in asked) > 50

@@ -11,6 +11,9 @@ from raysm.workloads.similarity.sizes import (
     block_rows,
     check_result_room,
     joined_rows,
+    kept_merged_tiles,
+    merged_tiles,
+    mergers,
     most_rows,
     rectangle_rows,
     strip_rows,
@@ -49,8 +52,8 @@ def test_parts_of_many_tasks_are_as_large_as_the_head_needs_them():
     asked = Similarity(top_k=10)
     # Of a few cores, a tile of one side each; of 64 instances of 8, as many rows as a part may have.
     assert joined_rows(asked, 7281, 768, 2) == 7281
-    assert joined_rows(asked, 7281, 768, 16) == 7281
-    assert 70_000 < joined_rows(asked, 7281, 768, 512) < 90_000
+    assert joined_rows(asked, 7281, 768, 8) == 7281
+    assert 160_000 < joined_rows(asked, 7281, 768, 512) < 180_000
     assert joined_rows(asked, 7281, 16, 4096) == (32 << 20) // 160
     assert joined_rows(Similarity(threshold=0.5), 7281, 768, 512) == 7281
 
@@ -61,6 +64,54 @@ def test_a_run_on_few_cores_goes_on_with_the_blocks_of_one_on_many(tmp_path):
     many = block_rows(Similarity(top_k=10), million, record, lambda: 512)
     assert many > most_rows(Similarity(top_k=10), million)
     assert block_rows(Similarity(top_k=10), million, record, lambda: 2) == many
+
+
+def rows_of(rows, columns=768):
+    return SimpleNamespace(rows=rows, columns=columns, dtype=np.dtype(np.float32))
+
+
+def groups_of(rows, slots, instances, folder, k=10, columns=768):
+    """Return how many rows a tile has, and how many tiles a group on a side, as a job would choose them."""
+    asked, matrix = Similarity(top_k=k), rows_of(rows, columns)
+    size = block_rows(asked, matrix, BlockRecord(folder / f"{rows} {slots} {k} {columns}", {}), lambda: slots)
+    return size, merged_tiles(asked, matrix, size, slots, instances)
+
+
+@pytest.mark.parametrize(
+    ("rows", "slots", "instances"), [(50_000, 16, 4), (10**6, 16, 2), (10**6, 64, 8), (10**6, 512, 1), (10**5, 8, 4)]
+)
+def test_the_head_merges_all_parts_where_it_keeps_up_with_the_tasks(tmp_path, rows, slots, instances):
+    assert groups_of(rows, slots, instances, tmp_path)[1] == 1
+
+
+@pytest.mark.parametrize(("rows", "slots", "instances"), [(10**6, 512, 64), (10**6, 512, 512), (10**5, 512, 64)])
+def test_parts_of_many_slots_are_merged_on_the_instances(tmp_path, rows, slots, instances):
+    size, on_a_side = groups_of(rows, slots, instances, tmp_path)
+    tiles, groups = (blocks * (blocks + 1) // 2 for blocks in (-(-rows // size), -(-rows // (size * on_a_side))))
+    # The head takes in 2 ms and 0.35 us a row: it would need more than a minute, or 20 s, and needs some seconds.
+    assert tiles * (0.002 + 2 * size * 0.35e-6) > 20
+    assert groups * (0.002 + 2 * size * on_a_side * 0.35e-6) < 4
+
+
+@pytest.mark.parametrize(
+    ("rows", "slots", "instances", "k"), [(10**6, 512, 64, 100), (3 * 10**6, 2048, 64, 10), (10**6, 96 * 16, 16, 10)]
+)
+def test_a_group_is_no_larger_than_a_part_may_be_and_no_smaller_than_keeps_its_slots_busy(
+    tmp_path, rows, slots, instances, k
+):
+    size, on_a_side = groups_of(rows, slots, instances, tmp_path, k, columns=128)
+    assert 2 * size * on_a_side * 8 * k <= 32 << 20
+    assert on_a_side == 1 or on_a_side**2 * mergers(slots, instances) >= 4 * slots
+
+
+def test_only_of_top_k_parts_are_merged():
+    assert merged_tiles(Similarity(threshold=0.5), rows_of(10**6), 7000, 512, 64) == 1
+
+
+def test_a_restart_on_another_cluster_merges_the_groups_of_the_first(tmp_path):
+    record = BlockRecord(tmp_path / "top", {})
+    assert kept_merged_tiles(record, 27) == 27
+    assert kept_merged_tiles(BlockRecord(tmp_path / "top", {}), 1) == 27
 
 
 def test_a_strip_of_the_full_matrix_is_whole_rows_of_at_most_32_mib(matrix, tmp_path):
