@@ -30,6 +30,8 @@ def decode(keys: NDArray[np.uint64]) -> tuple[NDArray[np.float32], NDArray[np.in
     # All ones where the sign bit is clear, by which positive floats were turned round.
     positive = ~(falling.view(np.int32) >> 31).view(np.uint32)
     scores = (falling ^ (positive & ~SIGN)).view(np.float32)
-    # No score has these bits: they are a NaN's.
-    scores[falling == NO_SCORE] = -np.inf
+    # No score has these bits, which are a NaN's.
+    nobody = falling == NO_SCORE
+    if nobody.any():
+        scores[nobody] = -np.inf
     return scores, (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)

@@ -39,12 +39,13 @@ PAIRS = "pairs.parquet"
 SIMILARITY = "similarity.npy"
 IDS = "ids.parquet"
 
-GROUP_BYTES = 32 << 20
+GROUP_BYTES = 16 << 20
+"""Largest row group of ``neighbors.parquet``; as many are held as a ``Stream`` takes."""
 
 PAIRS_GROUP = 1 << 20
 """Pairs of one row group."""
 
-STEP_KEYS = 1 << 16
+STEP_KEYS = 1 << 15
 """Keys that are decoded at a time: they, and what is made of them, stay in a core's cache."""
 
 Parts = BlockRecord[Part]
@@ -147,9 +148,7 @@ def write_pair_chunks(folder: Path, chunks: Iterable[PairChunk]) -> ResultFile:
             pa.field("similarity", pa.float32(), nullable=False),
         ]
     )
-    groups = (
-        [_array(row), neighbor, similarity] for row, neighbor, similarity in regroup(chunks, PAIRS_GROUP)
-    )
+    groups = ([_array(row), neighbor, similarity] for row, neighbor, similarity in regroup(chunks, PAIRS_GROUP))
     return write_parquet(folder / PAIRS, schema, groups)
 
 
