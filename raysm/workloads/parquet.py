@@ -95,7 +95,9 @@ class RowGroups:
         self.position = len(MAGIC)
         """Where the next group begins."""
         self._schema = schema
-        self._footer = _footer(_written(schema.empty_table(), schema))
+        # ``empty_table`` would first import pandas where it is installed.
+        empty_table = pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+        self._footer = _footer(_written(empty_table))
         (empty,) = self._footer[FILE_GROUPS][1][1]
         self._chunks: list[Struct] = empty[GROUP_CHUNKS][1][1]
         self._groups: list[Struct] = []
@@ -140,7 +142,7 @@ class RowGroups:
         return footer + struct.pack("<I", len(footer)) + MAGIC
 
 
-def _written(table: pa.Table, schema: pa.Schema, compression: str = "none") -> memoryview:
+def _written(table: pa.Table, compression: str = "none") -> memoryview:
     sink = pa.BufferOutputStream()
     pq.write_table(
         table, sink, compression=compression, use_dictionary=False, write_statistics=False, row_group_size=1 << 62
@@ -156,7 +158,7 @@ def _footer(file: memoryview) -> Struct:
 def _compressed(column: pa.Array, field: pa.Field) -> tuple[Buffers, Struct]:
     """Return a chunk as Arrow writes it, and what the footer says of it."""
     schema = pa.schema([field])
-    file = _written(pa.Table.from_arrays([column], schema=schema), schema, "zstd")
+    file = _written(pa.Table.from_arrays([column], schema=schema), "zstd")
     (group,) = _footer(file)[FILE_GROUPS][1][1]
     meta: Struct = group[GROUP_CHUNKS][1][1][0][CHUNK_META][1]
     begin = meta[META_OFFSET][1]
