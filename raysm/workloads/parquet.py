@@ -4,8 +4,10 @@ What flows in are row groups, what flows out is a file, its size and its digest.
 in memory: pages of plain values, between headers that are made here. Anything else is written by Arrow, and so is what
 the headers say of schema and types.
 
-Arrow spends 24 ns of a core on each row's list of ten (it makes, and packs, two levels for each number), and zstd 25
-more. Where all lists have one length the levels of a page are known before: nothing is spent here.
+Numbers are not compressed. 10^7 rows of top-10 take 1.24 GB and 1.8 s so, the time of the disk and of the digest; by
+Arrow with zstd they took 0.69 GB and 7.7 s (similarities hardly shrink, neighbors are half zero bytes): that is sooner
+only where the file then travels below 90 MB/s. Arrow's levels, two for each number, cost 1.7 s of a core by themselves;
+where all lists have one length they are known before.
 """
 
 import functools
