@@ -24,7 +24,7 @@ from raysm.request.job import MATRIX, QUERIES, JobRequest
 from raysm.request.training import TorchScript, TrainLoop
 from raysm.request.workload import PickledFunction, Script, Similarity
 from raysm.workloads.script import run_script
-from raysm.workloads.termination import leave_on_sigterm
+from raysm.workloads.termination import leave, leave_on_sigterm
 
 __all__ = ["failure_of", "main"]
 
@@ -33,6 +33,8 @@ INTERNAL = ("raysm/workloads/driver.py", "raysm/workloads/script.py", "raysm/wor
 
 def main(arguments: Sequence[str] = ()) -> int:
     """Run the workload; return the exit code: 0, that of a SystemExit, 2 for what was asked for, else 1.
+
+    Where the workload is the similarity, and is done, the process ends here.
 
     Args:
         arguments: ``--wait``: the cluster is not formed yet. What the workload needs is made ready, and its address
@@ -218,9 +220,12 @@ def _run_similarity(workload: Similarity, request: JobRequest, found: Environmen
             announce=announce,
             queries=Source(channel=QUERIES, id_column=workload.id_column) if QUERIES in request.inputs else None,
         )
-    finally:
+    except BaseException:
         ray.shutdown()
+        raise
+    finally:
         clean()
+    leave()
 
 
 if __name__ == "__main__":

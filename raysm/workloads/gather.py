@@ -1,27 +1,23 @@
-"""From the instances into one file on the head, in bounded memory, written beside and renamed.
+"""From the instances into one file on the head, in bounded memory: room for it, and the tiles of one large array.
 
-What flows in are values as blocks finish (``map_blocks`` has brought them to the head and recorded them), or the
-tiles of one large array; what flows out is a file, its size and its digest.
+What flows in are values as blocks finish (``map_blocks`` has brought them to the head and recorded them), or tiles;
+what flows out is a file and its digest.
 """
 
 import contextlib
 import errno
 import hashlib
-import io
 import os
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from raysm.contract.result import ResultFile
 from raysm.contract.store import replacing
 from raysm.errors import NoRoom
 from raysm.workloads.blocks import TileBlock
@@ -34,7 +30,6 @@ __all__ = [
     "full_disk_is_no_room",
     "move",
     "regroup",
-    "write_parquet",
 ]
 
 CHUNK_BYTES = 4 << 20
@@ -79,56 +74,6 @@ def full_disk_is_no_room(path: Path) -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise NoRoom(f"the disk of {path.parent} became full while {path.name} was written") from error
-
-
-class _Digesting(io.RawIOBase):
-    """A file that knows the digest of what was written to it, all of it in order."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.digest = hashlib.sha256()
-        self.written = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._file.write(data)
-        self.digest.update(data)
-        self.written += memoryview(data).nbytes
-        return memoryview(data).nbytes
-
-    def tell(self) -> int:
-        return self.written
-
-
-def write_parquet(path: Path, schema: pa.Schema, groups: Iterable[pa.Table], *inner: int) -> ResultFile:
-    """Write one Parquet file, each table of ``groups`` as one row group of it.
-
-    The bytes depend on the groups alone: give them sizes that do not depend on who computed them. ``inner`` is what the
-    result's shape has beside the number of rows: the k of top-k.
-
-    Raises:
-        NoRoom: The disk became full.
-    """
-    rows = 0
-    with full_disk_is_no_room(path), replacing(path) as beside:
-        with beside.open("wb") as file:
-            sink = _Digesting(file)
-            with pq.ParquetWriter(
-                pa.PythonFile(sink, mode="w"), schema, compression="zstd", use_dictionary=False, write_statistics=False
-            ) as writer:
-                for group in groups:
-                    rows += group.num_rows
-                    writer.write_table(group.combine_chunks(), row_group_size=max(1, group.num_rows))
-        beside.chmod(0o644)
-    return ResultFile(
-        name=path.name,
-        shape=(rows, *inner),
-        bytes=sink.written,
-        sha256=sink.digest.hexdigest(),
-        how_to_read=f'import pyarrow.parquet; table = pyarrow.parquet.read_table("{path.name}")',
-    )
 
 
 def regroup(chunks: Iterable[tuple[NDArray[Any], ...]], size: int) -> Iterator[tuple[NDArray[Any], ...]]:

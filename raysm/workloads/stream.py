@@ -13,7 +13,7 @@ import errno
 import hashlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,25 +35,26 @@ CHUNK_BYTES = 4 << 20
 class _Piece:
     start: int
     stop: int
-    data: memoryview | None
+    data: Sequence[bytes | memoryview] | None
     then: Callable[[str], None]
 
 
 class Stream:
     """A file that comes in pieces."""
 
-    def __init__(self, path: Path, head: bytes, size: int) -> None:
+    def __init__(self, path: Path, head: bytes, size: int | None = None) -> None:
         """Open ``path``, or make it; what is in it stays.
 
         Args:
             path: The file.
             head: Its first bytes.
-            size: Number of bytes of the whole.
+            size: Number of bytes of the whole; None: nobody knows yet, and the file is a new one.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b", buffering=0)
-        self._file.truncate(size)
+        if size is not None:
+            self._file.truncate(size)
         self._write_at(0, memoryview(head))
         self._digested = len(head)
         self._found = hashlib.sha256(head)
@@ -72,19 +73,25 @@ class Stream:
         self._found, self._digested = found, stop
         return True
 
-    def put(self, start: int, data: memoryview, then: Callable[[str], None] = lambda sha256: None) -> None:
+    def put(
+        self,
+        start: int,
+        data: memoryview | Sequence[bytes | memoryview],
+        then: Callable[[str], None] = lambda sha256: None,
+    ) -> None:
         """Write ``data`` from byte ``start`` on; wait while too much is on its way.
 
         Args:
             start: Where it lies: at the end of the head, or of another piece.
-            data: Bytes that stay as they are.
+            data: Bytes that stay as they are, in one buffer or in several that follow each other.
             then: Called, in a thread, with the digest of the file from its beginning to the end of this piece.
 
         Raises:
             NoRoom: The disk became full, now or with an earlier piece.
         """
         self._room.acquire()
-        self._writers.submit(self._write, _Piece(start, start + data.nbytes, data, then))
+        buffers = [data] if isinstance(data, memoryview) else data
+        self._writers.submit(self._write, _Piece(start, start + sum(map(len, buffers)), buffers, then))
         if self._error is not None:
             raise self._error
 
@@ -115,7 +122,10 @@ class Stream:
         try:
             if self._error is None:
                 with full_disk_is_no_room(self.path):
-                    self._write_at(piece.start, piece.data)
+                    position = piece.start
+                    for buffer in piece.data:
+                        self._write_at(position, memoryview(buffer))
+                        position += len(buffer)
                     self._settle(piece.start, piece.stop)
         except BaseException as error:
             self._error = self._error or error
@@ -128,7 +138,8 @@ class Stream:
             following = self._written.pop(self._digested)
             try:
                 if following.data is not None:
-                    self._found.update(following.data)
+                    for buffer in following.data:
+                        self._found.update(buffer)
                 elif not self._digest_file(self._found, following.start, following.stop):
                     raise OSError(errno.EIO, f"{self.path} ends before byte {following.stop}")
                 following.then(self._found.hexdigest())

@@ -1,11 +1,24 @@
-"""SIGTERM in the driver: it leaves at once, with 143."""
+"""How the driver leaves at once: with 143 when SIGTERM comes, with 0 when all is done."""
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import NoReturn
 
-__all__ = ["leave_on_sigterm"]
+__all__ = ["leave", "leave_on_sigterm"]
+
+
+def leave() -> NoReturn:
+    """Leave the process with 0; for work that is done, and on the disk.
+
+    Without ``ray.shutdown``, which takes 0.3 s, and the end of an interpreter with Ray in it, which takes 0.2: the
+    bootstrap ends Ray afterwards, and with it what Ray keeps of this driver.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def leave_on_sigterm(clean: Callable[[], None] = lambda: None) -> None:
@@ -17,10 +30,10 @@ def leave_on_sigterm(clean: Callable[[], None] = lambda: None) -> None:
     and before, where SIGTERM may come earlier.
     """
 
-    def leave(number: int, frame: FrameType | None) -> None:
+    def end(number: int, frame: FrameType | None) -> None:
         try:
             clean()
         finally:
             os._exit(128 + number)
 
-    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGTERM, end)

@@ -133,8 +133,7 @@ def disk_full(matrix, job):
 
 def disk_gather(matrix, job):
     """Write as many bytes as the gathered result has, in order, and bring them to the disk."""
-    size = job.path.with_name("gathered").joinpath("neighbors.parquet").stat().st_size
-    path, piece = job.path.with_name("disk"), np.random.default_rng(0).bytes(32 << 20)
+    size, path, piece = _gathered(job), job.path.with_name("disk"), np.random.default_rng(0).bytes(32 << 20)
     try:
         with path.open("wb", buffering=0) as file:
             for at in range(0, size, len(piece)):
@@ -144,18 +143,31 @@ def disk_gather(matrix, job):
         path.unlink()
 
 
+def _gathered(job):
+    return job.path.with_name("gathered").joinpath("neighbors.parquet").stat().st_size
+
+
 def pieces_full(matrix, job):
     """Write the same as raysm does: in pieces that are brought to the disk, and leave the page cache, at once."""
-    path, piece = job.path.with_name("pieces"), np.random.default_rng(0).bytes(32 << 20)
-    size = 4 * len(matrix) ** 2
+    _write_pieces(job.path.with_name("pieces"), 4 * len(matrix) ** 2, 32 << 20)
+
+
+def pieces_gather(matrix, job):
+    """Do the same with as many bytes as the gathered result has."""
+    _write_pieces(job.path.with_name("pieces"), _gathered(job), 16 << 20)
+
+
+def _write_pieces(path, size, piece_bytes):
+    piece = np.random.default_rng(0).bytes(piece_bytes)
 
     def write(at):
         data = memoryview(piece)[: size - at]
+        start = at
         while data:
             count = os.pwrite(file.fileno(), data, at)
             data, at = data[count:], at + count
         os.fdatasync(file.fileno())
-        os.posix_fadvise(file.fileno(), at - len(piece), len(piece), os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(file.fileno(), start, at - start, os.POSIX_FADV_DONTNEED)
 
     try:
         with path.open("wb", buffering=0) as file, ThreadPoolExecutor(2) as pool:
@@ -206,6 +218,7 @@ PEERS = {
     ("topk", "scipy"): scipy_topk,
     ("threshold", "numpy"): numpy_threshold,
     ("gather", "disk"): disk_gather,
+    ("gather", "disk, pieces"): pieces_gather,
     ("full", "disk"): disk_full,
     ("full", "disk, pieces"): pieces_full,
 }
@@ -311,7 +324,7 @@ def gathering_run(path, job):
         written = time.perf_counter()
     finally:
         standing.close()
-    return {"seconds": written - merged, "merge_s": merged - begin}
+    return {"seconds": written - merged, "merge_s": merged - begin, "bytes": _gathered(job)}
 
 
 def _prepare(name, job, folder):

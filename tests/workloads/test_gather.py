@@ -1,26 +1,14 @@
 import hashlib
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysm.contract.store import sha256_of
 from raysm.errors import NoRoom
 from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
-from raysm.workloads.gather import ArrayFile, PrefixDigest, check_room, move, regroup, write_parquet
+from raysm.workloads.gather import ArrayFile, PrefixDigest, check_room, move, regroup
 from raysm.workloads.similarity.npy import header
-
-SCHEMA = pa.schema([pa.field("x", pa.int64())])
-
-
-def tables(sizes):
-    start = 0
-    for size in sizes:
-        yield pa.table({"x": np.arange(start, start + size)}, SCHEMA)
-        start += size
 
 
 def test_room_is_checked_before_anything_is_written(tmp_path):
@@ -32,34 +20,6 @@ def test_room_is_checked_before_anything_is_written(tmp_path):
 def test_no_real_disk_has_room_for_everything(tmp_path):
     with pytest.raises(NoRoom):
         check_room([(tmp_path, 1 << 60)])
-
-
-def test_a_parquet_file_is_written_whole_with_its_digest(tmp_path):
-    file = write_parquet(tmp_path / "x.parquet", SCHEMA, tables([3, 3, 1]), 5)
-    path = tmp_path / "x.parquet"
-    assert file.sha256 == hashlib.sha256(path.read_bytes()).hexdigest() == sha256_of(path)
-    assert (file.name, file.shape, file.bytes) == ("x.parquet", (7, 5), path.stat().st_size)
-    assert pq.read_table(path)["x"].to_pylist() == list(range(7))
-    assert pq.ParquetFile(path).metadata.num_row_groups == 3
-
-
-def test_a_file_that_fails_half_way_is_not_there(tmp_path):
-    def breaks():
-        yield from tables([3])
-        raise OSError("the part is gone")
-
-    with pytest.raises(OSError, match="the part is gone"):
-        write_parquet(tmp_path / "x.parquet", SCHEMA, breaks())
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_disk_that_becomes_full_is_said(tmp_path):
-    def fills():
-        yield from tables([3])
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(NoRoom, match=r"became full while x.parquet was written"):
-        write_parquet(tmp_path / "x.parquet", SCHEMA, fills())
 
 
 @given(sizes=st.lists(st.integers(0, 20), max_size=12), size=st.integers(1, 15))

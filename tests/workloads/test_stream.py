@@ -133,3 +133,11 @@ def test_an_error_of_whoever_is_told_is_raised(tmp_path):
     put(stream, content, 0, refuse)
     with pytest.raises(OSError, match="cannot be recorded"):
         stream.finish()
+
+
+def test_a_file_whose_size_is_not_known_before_grows_with_its_pieces(tmp_path):
+    stream = Stream(tmp_path / "x", HEAD)
+    stream.put(len(HEAD), [b"one", memoryview(b"two")])
+    stream.put(len(HEAD) + 6, [b"three"])
+    assert stream.finish() == hashlib.sha256(b"headonetwothree").hexdigest()
+    assert (tmp_path / "x").read_bytes() == b"headonetwothree"

@@ -1,4 +1,4 @@
-"""SIGTERM in the driver."""
+"""How the driver leaves."""
 
 import subprocess
 import sys
@@ -37,3 +37,12 @@ def test_it_leaves_also_where_cleaning_up_fails():
         "leave_on_sigterm(lambda: 1 / 0)\nos.kill(os.getpid(), signal.SIGTERM)\n"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=30).returncode == 143
+
+
+def test_what_is_done_leaves_with_0_all_that_it_printed_and_nothing_that_waits_for_the_end():
+    code = (
+        "import atexit\nfrom raysm.workloads.termination import leave\n"
+        "atexit.register(print, 'later')\nprint('said')\nleave()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (0, "said\n"), done.stderr

@@ -13,6 +13,8 @@ NOBODY = np.uint64(2**64 - 1)
 
 SIGN = np.uint32(1 << 31)
 
+NO_SCORE = np.uint32(2**32 - 1)
+
 
 def encode(scores: NDArray[np.float32], indices: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return keys that rise as scores fall, then as indices rise; without NaN or negative zero, indices below 2**32."""
@@ -25,6 +27,11 @@ def encode(scores: NDArray[np.float32], indices: NDArray[np.int64]) -> NDArray[n
 def decode(keys: NDArray[np.uint64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return scores and indices of keys; ``NOBODY`` has no score: -inf."""
     falling = (keys >> np.uint64(32)).astype(np.uint32)
-    bits = np.where(falling & SIGN, falling, ~falling & ~SIGN)
-    scores = np.where(keys == NOBODY, np.float32(-np.inf), bits.view(np.float32))
+    # All ones where the sign bit is clear, by which positive floats were turned round.
+    positive = ~(falling.view(np.int32) >> 31).view(np.uint32)
+    scores = (falling ^ (positive & ~SIGN)).view(np.float32)
+    # No score has these bits, which are a NaN's.
+    nobody = falling == NO_SCORE
+    if nobody.any():
+        scores[nobody] = -np.inf
     return scores, (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)

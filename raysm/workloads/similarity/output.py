@@ -7,7 +7,6 @@ do not depend on blocks or instances.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,7 +16,8 @@ from numpy.typing import NDArray
 
 from raysm.contract.result import ResultFile
 from raysm.workloads.blocks import TileBlock
-from raysm.workloads.gather import regroup, write_parquet
+from raysm.workloads.gather import regroup
+from raysm.workloads.parquet import Column, write_parquet
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.keys import decode
 from raysm.workloads.similarity.matrix import Described, read_ids
@@ -39,10 +39,14 @@ PAIRS = "pairs.parquet"
 SIMILARITY = "similarity.npy"
 IDS = "ids.parquet"
 
-GROUP_BYTES = 32 << 20
+GROUP_BYTES = 16 << 20
+"""Largest row group of ``neighbors.parquet``; as many are held as a ``Stream`` takes."""
 
 PAIRS_GROUP = 1 << 20
 """Pairs of one row group."""
+
+STEP_KEYS = 1 << 15
+"""Keys that are decoded at a time: they, and what is made of them, stay in a core's cache."""
 
 Parts = BlockRecord[Part]
 
@@ -73,30 +77,31 @@ def write_neighbors(
         fields.append(pa.field("id", _id_type(matrix), nullable=False))
     fields.append(pa.field("neighbors", pa.list_(pa.field("item", pa.int64(), nullable=False), k), nullable=False))
     fields.append(pa.field("similarities", pa.list_(pa.field("item", pa.float32(), nullable=False), k), nullable=False))
-    schema = pa.schema(fields)
 
-    def group(start: int) -> pa.Table:
-        stop = min(start + size, matrix.rows)
-        scores, neighbors = decode(keys(start, stop))
-        columns = [_array(np.arange(start, stop))]
-        if ids is not None:
-            columns.append(next(ids))
-        for values, field in ((neighbors, schema.field("neighbors")), (scores, schema.field("similarities"))):
-            columns.append(pa.FixedSizeListArray.from_arrays(_array(values.ravel()), type=field.type))
-        return pa.Table.from_arrays(columns, schema=schema)
+    def groups() -> Iterator[list[Column]]:
+        for start in range(0, matrix.rows, size):
+            stop = min(start + size, matrix.rows)
+            named = [] if ids is None else [next(ids)]
+            yield [_numbers(start, stop), *named, *_decoded(keys, start, stop, k)]
+            on_rows(stop - start)
 
-    def groups() -> Iterator[pa.Table]:
-        # The next group is made while Arrow writes this one, which needs no Python.
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            waiting = pool.submit(group, 0)
-            for start in range(0, matrix.rows, size):
-                table = waiting.result()
-                if start + size < matrix.rows:
-                    waiting = pool.submit(group, start + size)
-                yield table
-                on_rows(table.num_rows)
+    return write_parquet(folder / NEIGHBORS, pa.schema(fields), groups(), k)
 
-    return write_parquet(folder / NEIGHBORS, schema, groups(), k)
+
+def _decoded(
+    keys: Callable[[int, int], NDArray[np.uint64]], start: int, stop: int, k: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return neighbors[n, k] and scores[n, k], made in steps that stay in the cache."""
+    neighbors, scores = np.empty((stop - start, k), dtype=np.int64), np.empty((stop - start, k), dtype=np.float32)
+    step = max(1, STEP_KEYS // k)
+    for at in range(start, stop, step):
+        some = slice(at - start, min(at + step, stop) - start)
+        scores[some], neighbors[some] = decode(keys(at, min(at + step, stop)))
+    return neighbors, scores
+
+
+def _numbers(start: int, stop: int) -> pa.Array:
+    return _array(np.arange(start, stop))
 
 
 def _array(values: NDArray[Any]) -> pa.Array:
@@ -112,10 +117,10 @@ def write_ids(folder: Path, matrix: Described) -> ResultFile:
     """Write ``ids.parquet``, row and id, for results that name rows by number alone."""
     schema = pa.schema([pa.field("row", pa.int64(), nullable=False), pa.field("id", _id_type(matrix), nullable=False)])
 
-    def groups() -> Iterator[pa.Table]:
+    def groups() -> Iterator[list[Column]]:
         row = 0
         for ids in read_ids(matrix, PAIRS_GROUP):
-            yield pa.Table.from_arrays([_array(np.arange(row, row + len(ids))), ids], schema=schema)
+            yield [_numbers(row, row + len(ids)), ids]
             row += len(ids)
 
     return write_parquet(folder / IDS, schema, groups())
@@ -143,10 +148,7 @@ def write_pair_chunks(folder: Path, chunks: Iterable[PairChunk]) -> ResultFile:
             pa.field("similarity", pa.float32(), nullable=False),
         ]
     )
-    groups = (
-        pa.Table.from_arrays([_array(column) for column in group], schema=schema)
-        for group in regroup(chunks, PAIRS_GROUP)
-    )
+    groups = ([_array(row), neighbor, similarity] for row, neighbor, similarity in regroup(chunks, PAIRS_GROUP))
     return write_parquet(folder / PAIRS, schema, groups)
 
 
