@@ -17,12 +17,12 @@ from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.private import private_token
 from raysm.bootstrap.programs import Programs
 from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_arguments, workers_ahead
-from raysm.bootstrap.ray_start import WORKERS
+from raysm.bootstrap.ray_start import DASHBOARD_FIRST, WORKERS
 from raysm.contract import names, payload
 from raysm.contract.paths import SDK_DRIVERS
 from raysm.contract.payload import Payload
 from raysm.errors import InvalidConfig
-from raysm.request import Cluster, JobRequest, PickledFunction, Ports, Script
+from raysm.request import Cluster, JobRequest, PickledFunction, Ports, Script, Similarity
 
 __all__ = ["Instance", "prepare"]
 
@@ -80,7 +80,11 @@ class Instance:
             log_monitor=isinstance(workload, (Script, PickledFunction)),
         )
         ahead = workers_ahead(workload, self.capacity.gpus)
-        return [*self.programs.ray, *([] if ahead is None else [f"{WORKERS}{ahead}"]), *arguments]
+        own = [] if ahead is None else [f"{WORKERS}{ahead}"]
+        if head_address is None and isinstance(workload, Similarity):
+            # Its tasks begin at once and want every CPU, of which the dashboard takes 5 s to come up.
+            own.append(DASHBOARD_FIRST)
+        return [*self.programs.ray, *own, *arguments]
 
     def ray_environment(self) -> dict[str, str]:
         """Return the environment of a Ray process, which its workers inherit."""

@@ -17,7 +17,7 @@ RAYLET = ["raylet", "--num_prestart_python_workers=96", "--port=1"]
 
 NODE = """
 import subprocess, sys, threading, time
-from raysm.bootstrap.ray_start import later
+from raysm.bootstrap.ray_start import later, leaving
 
 begun, answers = threading.Event(), threading.Event()
 
@@ -46,7 +46,8 @@ class Node:
 SPAWN = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'input()']); print('up', flush=True); input()"
 spectator = subprocess.Popen([sys.executable, "-c", SPAWN], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 spectator.stdout.readline()
-later(Node, [spectator])
+later(Node)
+leaving(Node, [spectator])
 node = Node()
 """
 
@@ -139,6 +140,22 @@ def test_ray_still_starts_its_processes_where_the_adaption_expects(tmp_path):
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert ended.stdout.split() == ["dashboard", "log_monitor", "monitor", "process"]
+
+
+@pytest.mark.parametrize("own", [[], ["--dashboard-first"], ["--workers=3", "--dashboard-first"], ["--workers=3"]])
+def test_the_dashboard_comes_after_the_node_unless_told_otherwise(own, tmp_path):
+    code = (
+        "import atexit, sys\n"
+        "from ray._private.node import Node\n"
+        "from raysm.bootstrap.ray_start import main\n"
+        f"sys.argv[1:] = {own} + ['start', '--help']\n"
+        "before = Node.start_api_server\n"
+        "atexit.register(lambda: print(Node.start_api_server is before))\n"
+        "main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert "--dashboard-port" in ended.stdout
+    assert ended.stdout.split()[-1] == str("--dashboard-first" in own)
 
 
 def test_ray_starts_without_its_other_commands(tmp_path):

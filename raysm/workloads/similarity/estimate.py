@@ -47,7 +47,7 @@ __all__ = ["Estimate", "estimate", "predict"]
 MOST_PROBE_ROWS = 4096
 """Rows of a block that is measured."""
 
-START_S = 1.3
+START_S = 0.85
 """From the formed cluster to the first task, and from the last file to the end."""
 
 TASK_S = 0.003
