@@ -271,7 +271,9 @@ def check_result_room(
     if k is not None:
         ids = 16 * rows if seekers.id_files else 0
         keys = rows * k * 8
-        check_room([(records, keys - there), (scratch, keys), (result, rows * (12 * k + 8) + ids)], free)
+        # Of each neighbor its number, its score, and a bit that says where a list begins; of each row its number.
+        made = rows * (12 * k + k // 8 + 9) + ids
+        check_room([(records, keys - there), (scratch, keys), (result, made)], free)
     elif workload.full:
         size = rows * columns * np.dtype(workload.dtype).itemsize
         needs = [(records, size - there)]

@@ -149,7 +149,7 @@ def test_what_one_task_holds_is_bounded_whatever_is_asked_for(matrix, tmp_path, 
 def test_a_restarted_job_needs_no_second_room_for_what_it_recorded(matrix, tmp_path, workload):
     places = tmp_path / "result", tmp_path / "records", tmp_path / "scratch"
     record = BlockRecord(tmp_path / "records", {})
-    needed = ROWS * 10 * 8 * 2 + ROWS * (12 * 10 + 8) if workload.top_k else ROWS * ROWS * 4
+    needed = ROWS * 10 * 8 * 2 + ROWS * (12 * 10 + 10) if workload.top_k else ROWS * ROWS * 4
     for block in range(3):
         record.save(block, bytes(1 << 20))
     there = occupied_bytes(tmp_path / "records")
