@@ -22,7 +22,7 @@ from raysm.contract import names, payload
 from raysm.contract.paths import SDK_DRIVERS
 from raysm.contract.payload import Payload
 from raysm.errors import InvalidConfig
-from raysm.request import Cluster, JobRequest, PickledFunction, Ports, Script, Similarity
+from raysm.request import Cluster, JobRequest, PickledFunction, Ports, Script, Similarity, TorchScript
 
 __all__ = ["Instance", "prepare"]
 
@@ -81,8 +81,8 @@ class Instance:
         )
         ahead = workers_ahead(workload, self.capacity.gpus)
         own = [] if ahead is None else [f"{WORKERS}{ahead}"]
-        if head_address is None and isinstance(workload, Similarity):
-            # Its tasks begin at once and want every CPU, of which the dashboard takes 5 s to come up.
+        if head_address is None and isinstance(workload, (Similarity, TorchScript)):
+            # They begin at once and want every CPU, of which the dashboard takes 5 s to come up.
             own.append(DASHBOARD_FIRST)
         return [*self.programs.ray, *own, *arguments]
 
