@@ -12,12 +12,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from raysm import __version__
 from raysm.contract.home import ServerRecord, lock_file, log_file
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
 
-__all__ = ["answering", "ensure", "is_locked"]
+__all__ = ["answering", "ensure", "hear_end", "is_locked"]
 
 START_S = 60.0
 """Seconds until a server that was started has to answer: a loaded machine imports slowly."""
@@ -86,6 +87,19 @@ def _answers(record: ServerRecord) -> bool:
         said = json.loads(answer.read(MOST_BYTES))
         return answer.status == 200 and (said["pid"], said["started_s"]) == (record.pid, record.started_s)
     except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):  # another server: it may say anything
+        return False
+    finally:
+        connection.close()
+
+
+def hear_end(url: str, name: str, timeout_s: int) -> bool:
+    """Wait until a job ends, at most so many seconds; return False where the server at ``url`` does not say."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout_s + 5.0)
+    try:
+        connection.request("GET", f"/raysm/jobs/{name}/end/{timeout_s}")
+        answer = connection.getresponse()
+        return isinstance(json.loads(answer.read(MOST_BYTES)).get("ended"), bool)
+    except (OSError, http.client.HTTPException, ValueError, AttributeError):
         return False
     finally:
         connection.close()

@@ -5,6 +5,7 @@ Nothing of a job lives in the handle: another process, on another day, has all o
 
 import contextlib
 import logging
+import math
 import sys
 import threading
 import time
@@ -195,12 +196,10 @@ class Job:
                 heard_s = time.monotonic()
             except ServiceError as error:
                 self._bear(error, heard_s)
-            if deadline_s is not None:
-                left_s = deadline_s - time.monotonic()
-                if left_s <= 0:
-                    raise NotDone(f"the job {self._name} has not ended within {timeout:g} s; it goes on")
-                pause_s = min(pause_s, left_s)
-            time.sleep(pause_s)
+            left_s = math.inf if deadline_s is None else deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise NotDone(f"the job {self._name} has not ended within {timeout:g} s; it goes on")
+            self.service.await_end(self._name, pause_s, left_s)
         raise AssertionError("pauses never end")
 
     def _bear(self, error: ServiceError, heard_s: float) -> None:

@@ -7,6 +7,7 @@ translated here, once. boto3 is imported on first use.
 import contextlib
 import functools
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,9 @@ TRANSIENT = (
     "500",
 )
 """How the codes of errors begin that pass."""
+
+HEARING_S = 20
+"""Seconds for which the embedded SageMaker is asked to say when a job ends, before it is asked again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,6 +153,20 @@ class Service:
                 with translated(f"make the client of {name}"):
                     self._made[name] = self._make(name)
             return self._made[name]
+
+    def await_end(self, name: str, pause_s: float, most_s: float) -> None:
+        """Wait until a job may have ended: ``pause_s``, or, of the embedded SageMaker, until it says so.
+
+        To be asked twice a second would take 1 % of a core from the job.
+
+        Args:
+            name: The job's.
+            pause_s: Seconds.
+            most_s: Seconds after which the caller wants to be back.
+        """
+        hearing_s = int(min(HEARING_S, most_s))
+        if self._url is None or hearing_s < 1 or not endpoint.hear_end(self._url, name, hearing_s):
+            time.sleep(min(pause_s, most_s))
 
     def _make(self, name: str) -> Any:
         try:

@@ -5,6 +5,7 @@ import dataclasses
 import fcntl
 import os
 import signal
+import socket
 import sys
 import textwrap
 import time
@@ -143,3 +144,9 @@ def test_a_profile_that_does_not_exist_does_not_hinder_jobs_of_this_machine(home
     monkeypatch.setenv("AWS_PROFILE", "no-such-profile")
     url = endpoint.ensure(home, command=stand_in())
     assert Service(Local(home=str(home))).client("sagemaker").meta.endpoint_url == url
+
+
+def test_where_nobody_says_when_a_job_ends_the_asker_knows_at_once():
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        assert not endpoint.hear_end(f"http://127.0.0.1:{silent.getsockname()[1]}", "job", 20)

@@ -1,4 +1,4 @@
-"""What the server offers to people beside AWS's API: ``/raysm/status``, ``/raysm/shutdown``, interrupting a job."""
+"""What the server offers beside AWS's API: its status, its end, the interruption of a job, and word of a job's end."""
 
 import os
 import re
@@ -16,6 +16,8 @@ PREFIX = "/raysm/"
 """How its paths begin; no bucket of S3 may be called ``raysm``."""
 
 INTERRUPT = re.compile(r"/raysm/jobs/([A-Za-z0-9-]{1,63})/interrupt")
+END = re.compile(r"/raysm/jobs/([A-Za-z0-9-]{1,63})/end/([0-9]{1,2})")
+"""The answer comes when the job ends, or after so many seconds."""
 
 
 class Console:
@@ -52,4 +54,7 @@ class Console:
         if method == "POST" and found:
             self._operations.run(found[1]).interrupt()
             return {"interrupted": found[1]}
+        found = END.fullmatch(path)
+        if method == "GET" and found:
+            return {"ended": self._operations.await_end(found[1], float(found[2]))}
         raise ApiError("UnknownOperationException", f"{method} {path} is none of the server's own operations", 404)

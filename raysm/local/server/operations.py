@@ -82,6 +82,19 @@ class Operations:
             raise ApiError("ValidationException", f"the job {name} does not run: it is {record.status}", 409)
         return run
 
+    def await_end(self, name: str, timeout_s: float) -> bool:
+        """Wait until a job that this server runs has ended, at most so long; return whether it has.
+
+        Raises:
+            ApiError: This server knows no such job, or several of different kinds that run.
+        """
+        with self._lock:
+            runs = [run for (_, mine), run in self._runs.items() if mine == name]
+        unfinished = [run for run in runs if not run.await_end(0)]
+        if not runs or len(unfinished) > 1:
+            raise ApiError("ValidationException", f"it is not clear which job {name} is, or whether it runs", 409)
+        return not unfinished or unfinished[0].await_end(timeout_s)
+
     def running(self) -> list[str]:
         """Return the names of the jobs that have not ended."""
         with self._lock:

@@ -94,12 +94,17 @@ class JobRun:
         self._changed = threading.Event()
         """Set when there is a wish, or the instances have ended."""
         self._training_s = 0.0
+        self._finished = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"job {record.name}", daemon=True)
 
     @property
     def running(self) -> bool:
         """Whether it has not ended."""
         return self._thread.is_alive()
+
+    def await_end(self, timeout_s: float) -> bool:
+        """Wait until its record is final, at most so long; return whether it is."""
+        return self._finished.wait(timeout_s)
 
     def start(self) -> None:
         """Begin."""
@@ -183,6 +188,7 @@ class JobRun:
             metrics=self._scanner.last(),
             **changes,
         )
+        self._finished.set()
 
     def _fail(self, reason: str) -> None:
         self._finish("Failed", "Failed", f"{self._title} job failed", reason)

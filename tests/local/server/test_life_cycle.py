@@ -1,6 +1,7 @@
 """Every way in which a job ends, and the statuses on it, over HTTP with boto3."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from botocore.exceptions import ClientError
@@ -135,6 +136,19 @@ def test_only_a_running_spot_job_can_be_interrupted(server):
     status, answer = server.ask("POST", "/raysm/jobs/on-demand/interrupt")
     assert (status, answer["message"]) == (409, "the job on-demand does not run: it is Stopped")
     assert server.ask("POST", "/raysm/jobs/nobody/interrupt")[0] == 400
+
+
+def test_who_asks_for_the_end_of_a_job_is_answered_when_it_ends(server):
+    server.train("heard", UNTIL_SIGTERM)
+    server.says("heard", "ready")
+    assert server.ask("GET", "/raysm/jobs/heard/end/0") == (200, {"ended": False})
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(server.ask, "GET", "/raysm/jobs/heard/end/60")
+        server.sm.stop_training_job(TrainingJobName="heard")
+        assert asked.result(30) == (200, {"ended": True})
+    assert server.sm.describe_training_job(TrainingJobName="heard")["TrainingJobStatus"] == "Stopped"
+    assert server.ask("GET", "/raysm/jobs/heard/end/60") == (200, {"ended": True})
+    assert server.ask("GET", "/raysm/jobs/nobody/end/60")[0] == 409
 
 
 def test_a_stop_while_it_is_interrupted_ends_it(server):
