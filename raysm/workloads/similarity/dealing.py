@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
 
-__all__ = ["area", "blocks_for", "cut", "rectangle", "rounds_in_halves", "triangle"]
+__all__ = ["area", "blocks_for", "cut", "rectangle", "rounds_in_halves", "row_cuts", "triangle"]
 
 TILES_A_SLOT = 8
 """Fewer whole tiles than this for each slot are not dealt, unless they would become too small."""
@@ -64,7 +64,7 @@ def triangle(rows: int, block_rows: int) -> Iterator[TileBlock]:
 
 def cut(tile: TileBlock, block_rows: int) -> Iterator[TileBlock]:
     """Yield the tiles of at most ``block_rows`` rows and columns of a larger one of the triangle."""
-    above, beside = _cuts(tile.rows, block_rows), _cuts(tile.columns, block_rows)
+    above, beside = row_cuts(tile.rows, block_rows), row_cuts(tile.columns, block_rows)
     if tile.rows != tile.columns:
         yield from (TileBlock(rows, columns) for rows in above for columns in beside)
         return
@@ -73,7 +73,8 @@ def cut(tile: TileBlock, block_rows: int) -> Iterator[TileBlock]:
         yield from (TileBlock(rows, columns) for columns in above[at + 1 :])
 
 
-def _cuts(block: RowBlock, rows: int) -> list[RowBlock]:
+def row_cuts(block: RowBlock, rows: int) -> list[RowBlock]:
+    """Cut a block of rows into blocks of at most ``rows``."""
     return [RowBlock(block.start + one.start, block.start + one.stop) for one in row_blocks(block.rows, rows)]
 
 

@@ -34,7 +34,7 @@ from raysm.workloads.similarity.engines import Best
 from raysm.workloads.similarity.keys import NOBODY
 from raysm.workloads.similarity.parts import Part
 from raysm.workloads.similarity.standing import join
-from raysm.workloads.similarity.topk import Deal, kept
+from raysm.workloads.similarity.topk import Deal, found_arrays
 from raysm.workloads.similarity.work import Work
 
 __all__ = ["Group", "Groups", "groups_of"]
@@ -70,11 +70,7 @@ class Group:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return what ``topk_tile`` would have found of the whole group."""
-        counts, keys = kept(self._rows)
-        if self._once:
-            return {"counts": counts, "keys": keys}
-        column_counts, column_keys = kept(self._columns)
-        return {"counts": counts, "keys": keys, "column_counts": column_counts, "column_keys": column_keys}
+        return found_arrays(self._rows, self._columns)
 
 
 def _nobody(floors: NDArray[np.float32], k: int) -> Best:

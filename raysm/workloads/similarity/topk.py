@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
+from raysm.workloads.blocks import RowBlock, TileBlock
+from raysm.workloads.similarity import dealing
 from raysm.workloads.similarity.bench import Bench, bench_of
 from raysm.workloads.similarity.context import Context
 from raysm.workloads.similarity.engines import Best
 from raysm.workloads.similarity.keys import NOBODY, encode
 
-__all__ = ["Deal", "kept", "topk_tile"]
+__all__ = ["Deal", "found_arrays", "topk_tile"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,18 +57,22 @@ def topk_tile(context: Context, k: int, deal: Deal) -> dict[str, NDArray[Any]]:
         for columns, second in theirs[at:] if once else theirs:
             left, right = bench.side(rows, seekers=True), bench.side(columns)
             bench.engine.topk(left, right, first, second, same=same)
-    counts, keys = kept(best)
-    if other is best:
+    return found_arrays(best, other)
+
+
+def found_arrays(rows: Best, columns: Best) -> dict[str, NDArray[Any]]:
+    """Return what is handed back of a tile's rows and columns; of columns that are its rows, once."""
+    counts, keys = _kept(rows)
+    if columns is rows:
         return {"counts": counts, "keys": keys}
-    column_counts, column_keys = kept(other)
+    column_counts, column_keys = _kept(columns)
     return {"counts": counts, "keys": keys, "column_counts": column_counts, "column_keys": column_keys}
 
 
 def _cuts(deal: Deal, block: RowBlock) -> list[RowBlock]:
     """Cut a block into equal ones that can be made ready."""
     count = math.ceil(block.rows / (deal.side_rows or max(1, block.rows)))
-    cuts = row_blocks(block.rows, math.ceil(block.rows / max(1, count)))
-    return [RowBlock(block.start + cut.start, block.start + cut.stop) for cut in cuts]
+    return dealing.row_cuts(block, math.ceil(block.rows / max(1, count)))
 
 
 def _pieces(deal: Deal, block: RowBlock, best: Best) -> Iterator[tuple[RowBlock, Best]]:
@@ -84,7 +89,7 @@ def _norms(bench: Bench, deal: Deal, block: RowBlock, *, seekers: bool = False) 
     return np.concatenate([bench.tile(cut, seekers=seekers).norms for cut in _cuts(deal, block)])
 
 
-def kept(best: Best) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+def _kept(best: Best) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
     """Return who reaches the floors: counts[n], and their keys."""
     # The last key of that score: whoever ties with the floor may still be among the k, by a lower index.
     last = encode(best.floors, np.full(len(best.floors), 0xFFFFFFFF))
