@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -162,11 +161,9 @@ def test_ctrl_c_stops_the_job_and_all_its_instances(tmp_path, home, kind):
             if "user code runs" in line:
                 break
         command.send_signal(signal.SIGINT)
-        started_s = time.monotonic()
-        said += command.communicate(timeout=60)[0]
+        said += command.communicate(timeout=90)[0]  # less than the grace that the script could have
     assert command.returncode == 130, said
     assert said.rstrip().endswith("stopped")
-    assert time.monotonic() - started_s < 20
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s.py"]
     name = next(line.split()[1] for line in said.splitlines() if line.startswith("job "))
     status = raysm("status", name, "--json", cwd=tmp_path)

@@ -89,8 +89,8 @@ def test_a_stranger_that_says_nothing_keeps_no_job_from_ending(head):
         with head.wire.connect(0, OUT) as out:
             out.sendall(b"done\n")
         began = time.monotonic()
-        head.drain(20)
-        assert time.monotonic() - began < 10
+        head.drain(120)
+        assert time.monotonic() - began < 60  # it waited for no stranger, however slow the machine is
 
 
 def test_a_killed_process_loses_no_line(head):
