@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput, NoRoom
 from raysm.workloads.similarity import archives, tables
-from raysm.workloads.similarity.npy import RowWriter, map_array, read_header, write_rows
+from raysm.workloads.similarity.npy import RowWriter, map_array, write_array
 from raysm.workloads.similarity.score import Rows
 from raysm.workloads.similarity.sparse_rows import SparseRows
 
@@ -111,11 +111,7 @@ def _peek_file(file: Path, id_column: str | None) -> tuple[int | None, int | Non
     suffix = _suffix(file)
     if suffix in (".npy", ".npz"):
         _no_ids(file, id_column)
-        if suffix == ".npz":
-            shape = archives.shape(file)
-        else:
-            with file.open("rb") as stream:
-                shape = read_header(stream, file.name)[0]
+        shape = archives.shape(file) if suffix == ".npz" else map_array(file).shape
         if len(shape) != 2:
             raise InvalidInput(f"{file.name} has the shape {shape}; expected 2 dimensions (rows, columns)")
         return shape[0], shape[1]
@@ -404,7 +400,7 @@ def _convert(file: Path, folder: Path, id_column: str | None) -> None:
     if suffix == ".npz":
         _no_ids(file, id_column)
         archives.extract(file, folder)
-        for name in (ROWS, DATA):
+        for name in (ROWS, DATA, INDICES, INDPTR):
             if (folder / name).exists():
                 _straighten_in_place(folder / name, 2 if name == ROWS else 1)
         return
@@ -416,8 +412,6 @@ def _straighten_in_place(path: Path, dimensions: int) -> None:
     array = map_array(path, dimensions)
     if array.flags.c_contiguous and array.dtype.isnative:
         return
-    if dimensions == 1:
-        raise InvalidInput("a CSR matrix of another machine's byte order; save it again on this one")
     straight = path.with_suffix(".straight")
     _straighten(array, straight)
     straight.replace(path)
@@ -425,9 +419,7 @@ def _straighten_in_place(path: Path, dimensions: int) -> None:
 
 def _straighten(array: NDArray[Any], target: Path) -> None:
     """Write a Fortran-ordered or byte-swapped array in C order."""
-    rows, columns = array.shape
-    step = max(1, CHUNK_BYTES // max(1, array.dtype.itemsize * columns))
-    write_rows(target, columns, array.dtype, (array[start : start + step] for start in range(0, rows, step)))
+    write_array(target, array, max(1, CHUNK_BYTES * len(array) // max(1, array.nbytes)))
 
 
 def _write_table(file: Path, batches: Iterator[tables.Batch], folder: Path) -> None:
