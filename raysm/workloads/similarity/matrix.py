@@ -13,7 +13,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,6 +32,7 @@ from raysm.workloads.similarity.sparse_rows import SparseRows
 __all__ = [
     "Described",
     "Matrix",
+    "alike",
     "matrix_files",
     "natural",
     "open_matrix",
@@ -268,6 +269,10 @@ class Matrix:
         """Size of the rows as the files have them, and as a portion that is pickled has them."""
         return sum(part.nbytes for part in self._parts)
 
+    def as_type(self, dtype: np.dtype[Any]) -> "Matrix":
+        """Return the same rows, read as ``dtype``."""
+        return self if dtype == self.dtype else Matrix(self._parts, self.names, self.id_files, dtype)
+
     def id_batches(self, rows: int) -> Iterator[pa.Array]:
         """Stream the id column in arrays of at most ``rows`` values.
 
@@ -341,6 +346,16 @@ def open_matrix(path: Path, scratch: Path, id_column: str | None = None) -> Matr
         if id_column is not None:
             id_files.append(folder / IDS)
     return Matrix(parts, [name for name, _ in files], id_files)
+
+
+def alike(matrices: Sequence[Matrix]) -> list[Matrix]:
+    """Return matrices whose rows are compared with each other's, all read as their common type.
+
+    That changes no score, since each element stays what it is as float64: the common type either holds all numbers of
+    both, or is float64 (that of int64 and uint64, say, which round beyond 2**53 as the definition does).
+    """
+    dtype = np.result_type(*(matrix.dtype for matrix in matrices))
+    return [matrix.as_type(dtype) for matrix in matrices]
 
 
 def _check_ids(files: list[tuple[str, Path]], id_column: str) -> None:
