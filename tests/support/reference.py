@@ -1,31 +1,32 @@
 """The similarity as its definition says it, in plain NumPy: slow, and independent of raysm's code."""
 
-import math
-
 import numpy as np
 
 
 def exact_rows(matrix):
     """Rows as float64; those of extreme magnitude times the power of two that brings the largest into [0.5, 1)."""
     rows = np.asarray(matrix).astype(np.float64)
-    if np.asarray(matrix).dtype == np.float64:
-        for i, row in enumerate(rows):
-            largest = max(abs(row.max()), abs(row.min()))
-            exponent = math.frexp(largest)[1]
-            if largest and abs(exponent) > 400:
-                rows[i] = np.ldexp(row, -exponent)
+    largest = np.abs(rows).max(axis=1)
+    exponents = np.frexp(largest)[1]
+    extreme = np.flatnonzero((largest != 0) & (np.abs(exponents) > 400))
+    rows[extreme] = np.ldexp(rows[extreme], -exponents[extreme, None])
     return rows
 
 
 def score_rows(matrix, some):
     """Return scores[len(some), N] float32 by the definition."""
-    rows = exact_rows(matrix)
-    norms = np.array([math.sqrt(np.sum(row * row)) for row in rows])
-    scores = np.zeros((len(some), len(rows)), dtype=np.float32)
-    for at, i in enumerate(some):
-        dots = np.sum(rows[i] * rows, axis=1)
-        divisors = norms[i] * norms
-        scores[at] = np.divide(dots, divisors, out=np.zeros(len(rows)), where=divisors != 0).astype(np.float32)
+    return scores_between(np.asarray(matrix)[list(some)], matrix)
+
+
+def scores_between(queries, matrix):
+    """Return scores[len(queries), N] float32 of all rows of two matrices, each of its own type, by the definition."""
+    left, right = exact_rows(queries), exact_rows(matrix)
+    scores = np.zeros((len(left), len(right)), dtype=np.float32)
+    norms = [np.sqrt(np.sum(rows * rows, axis=1)) for rows in (left, right)]
+    for at, row in enumerate(left):
+        divisors = norms[0][at] * norms[1]
+        dots = np.sum(row * right, axis=1)
+        scores[at] = np.divide(dots, divisors, out=np.zeros(len(right)), where=divisors != 0).astype(np.float32)
     return scores + np.float32(0)
 
 
@@ -41,7 +42,7 @@ def neighbors(matrix, k, some=None):
 
 
 def pairs(matrix, threshold):
-    """Return the list of (row, neighbor, score) with row < neighbor and score >= float32(threshold)."""
+    """Return the list of (row, neighbor, score) with row < neighbor and score >= threshold, as numbers."""
     scores = score_rows(matrix, range(len(matrix)))
-    rows, columns = np.nonzero(scores >= np.float32(threshold))
+    rows, columns = np.nonzero(scores.astype(np.float64) >= float(threshold))
     return [(int(i), int(j), scores[i, j]) for i, j in zip(rows, columns, strict=True) if i < j]

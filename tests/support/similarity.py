@@ -11,6 +11,7 @@ from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.context import Context, Place, Source
 from raysm.workloads.similarity.engines import Best, Frame, unit_sum
 from raysm.workloads.similarity.keys import encode
+from raysm.workloads.similarity.matrix import alike
 from raysm.workloads.similarity.parts import measured
 from raysm.workloads.similarity.preparing import prepare_block, prepared
 from raysm.workloads.similarity.products import Tile
@@ -25,13 +26,14 @@ def saved(matrix, folder: Path) -> Source:
     return Source(channel="matrix", place=Place(folder / "matrix.npy", folder / "scratch", "algo-1"))
 
 
-def context_of(source: Source) -> Context:
-    """Prepare the matrix as the head does."""
-    matrix = source.open()
+def context_of(source: Source, dtype=None) -> Context:
+    """Prepare the matrix as the head does; its rows are read as ``dtype``, or as their files have them."""
+    matrix = source.open() if dtype is None else source.open().as_type(dtype)
     begun = Context(
         source=source,
         rows=matrix.rows,
         columns=matrix.columns,
+        dtype=matrix.dtype,
         norms=np.empty(0),
         exponents=np.empty(0, dtype=np.int16),
     )
@@ -46,7 +48,10 @@ def queries_of(matrix, folder: Path) -> Source:
 
 def two_matrices(queries, matrix, folder: Path) -> Context:
     """Prepare rows that look for neighbors in another matrix."""
-    return replace(context_of(saved(matrix, folder / "matrix")), queries=context_of(saved(queries, folder / "queries")))
+    sources = saved(matrix, folder / "matrix"), saved(queries, folder / "queries")
+    dtype = alike([source.open() for source in sources])[0].dtype
+    context, other = (context_of(source, dtype) for source in sources)
+    return replace(context, queries=other)
 
 
 def kinds_of_rows(seed=0, rows=150, columns=24):

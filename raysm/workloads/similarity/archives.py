@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
 from raysm.workloads.similarity.npy import header, map_array, read_header
+from raysm.workloads.similarity.sparse_rows import MOST_COLUMNS
 
 __all__ = ["extract", "is_sparse", "shape"]
 
@@ -74,10 +75,15 @@ def shape(path: Path) -> tuple[int, ...]:
 def _sparse_shape(archive: zipfile.ZipFile, path: Path) -> tuple[int, ...]:
     with archive.open("shape.npy") as stream:
         dimensions, dtype, _ = read_header(cast(BinaryIO, stream), path.name)
-        values = np.frombuffer(stream.read(), dtype=dtype)
-    if dimensions != (2,) or len(values) != 2 or dtype.kind not in "iu" or values.min() < 0:
-        raise InvalidInput(f"{path.name}: a CSR matrix has two dimensions, its shape member says {values.tolist()}")
-    return int(values[0]), int(values[1])
+        data = stream.read(2 * dtype.itemsize + 1)
+    whole = dimensions == (2,) and len(data) == 2 * dtype.itemsize and dtype.kind in "iu"
+    values = np.frombuffer(data, dtype=dtype).tolist() if whole else []
+    if not whole or min(values) < 0:
+        found = values or f"an array of {dtype} of the shape {dimensions}"
+        raise InvalidInput(f"{path.name}: a CSR matrix has two dimensions, its shape member says {found}")
+    if values[1] > MOST_COLUMNS:
+        raise InvalidInput(f"{path.name} has {values[1]} columns; a CSR matrix has at most {MOST_COLUMNS}")
+    return values[0], values[1]
 
 
 def extract(path: Path, folder: Path) -> None:

@@ -6,7 +6,7 @@ import sys
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,8 @@ class Context:
     """N."""
     columns: int
     """D."""
+    dtype: np.dtype[Any]
+    """Type that the rows are read as: that of all rows that they are compared with."""
     norms: NDArray[np.float64]
     """norms[N]; empty while they are being computed."""
     exponents: NDArray[np.int16]
@@ -121,7 +123,7 @@ class Context:
         return Frame(centre=centre, whole=self.whole and self.seekers.whole)
 
     def open(self) -> Matrix:
-        """Map this instance's matrix, and check that it is the one that the head has.
+        """Map this instance's matrix, to be read as ``dtype``, and check that it is the one that the head has.
 
         Raises:
             InvalidInput: It has another shape.
@@ -133,7 +135,7 @@ class Context:
                 f"the matrix on {place.host} has the shape ({matrix.rows}, {matrix.columns}), on the head "
                 f"({self.rows}, {self.columns}); every instance needs the whole matrix (FullyReplicated)"
             )
-        return matrix
+        return matrix.as_type(self.dtype)
 
     def sample(self, rows: int) -> Tile:
         """Return some rows that can be read here, at most so many."""

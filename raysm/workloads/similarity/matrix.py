@@ -13,7 +13,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,13 +25,14 @@ from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput, NoRoom
 from raysm.workloads.similarity import archives, tables
-from raysm.workloads.similarity.npy import RowWriter, map_array, read_header, write_rows
+from raysm.workloads.similarity.npy import RowWriter, map_array, write_array
 from raysm.workloads.similarity.score import Rows
 from raysm.workloads.similarity.sparse_rows import SparseRows
 
 __all__ = [
     "Described",
     "Matrix",
+    "alike",
     "matrix_files",
     "natural",
     "open_matrix",
@@ -111,11 +112,7 @@ def _peek_file(file: Path, id_column: str | None) -> tuple[int | None, int | Non
     suffix = _suffix(file)
     if suffix in (".npy", ".npz"):
         _no_ids(file, id_column)
-        if suffix == ".npz":
-            shape = archives.shape(file)
-        else:
-            with file.open("rb") as stream:
-                shape = read_header(stream, file.name)[0]
+        shape = archives.shape(file) if suffix == ".npz" else map_array(file).shape
         if len(shape) != 2:
             raise InvalidInput(f"{file.name} has the shape {shape}; expected 2 dimensions (rows, columns)")
         return shape[0], shape[1]
@@ -272,6 +269,10 @@ class Matrix:
         """Size of the rows as the files have them, and as a portion that is pickled has them."""
         return sum(part.nbytes for part in self._parts)
 
+    def as_type(self, dtype: np.dtype[Any]) -> "Matrix":
+        """Return the same rows, read as ``dtype``."""
+        return self if dtype == self.dtype else Matrix(self._parts, self.names, self.id_files, dtype)
+
     def id_batches(self, rows: int) -> Iterator[pa.Array]:
         """Stream the id column in arrays of at most ``rows`` values.
 
@@ -347,6 +348,16 @@ def open_matrix(path: Path, scratch: Path, id_column: str | None = None) -> Matr
     return Matrix(parts, [name for name, _ in files], id_files)
 
 
+def alike(matrices: Sequence[Matrix]) -> list[Matrix]:
+    """Return matrices whose rows are compared with each other's, all read as their common type.
+
+    That changes no score, since each element stays what it is as float64: the common type either holds all numbers of
+    both, or is float64 (that of int64 and uint64, say, which round beyond 2**53 as the definition does).
+    """
+    dtype = np.result_type(*(matrix.dtype for matrix in matrices))
+    return [matrix.as_type(dtype) for matrix in matrices]
+
+
 def _check_ids(files: list[tuple[str, Path]], id_column: str) -> None:
     """Compare the types of the id columns, by the files' beginnings alone: the ids are written when all is computed."""
     first: pa.DataType | None = None
@@ -404,7 +415,7 @@ def _convert(file: Path, folder: Path, id_column: str | None) -> None:
     if suffix == ".npz":
         _no_ids(file, id_column)
         archives.extract(file, folder)
-        for name in (ROWS, DATA):
+        for name in (ROWS, DATA, INDICES, INDPTR):
             if (folder / name).exists():
                 _straighten_in_place(folder / name, 2 if name == ROWS else 1)
         return
@@ -416,8 +427,6 @@ def _straighten_in_place(path: Path, dimensions: int) -> None:
     array = map_array(path, dimensions)
     if array.flags.c_contiguous and array.dtype.isnative:
         return
-    if dimensions == 1:
-        raise InvalidInput("a CSR matrix of another machine's byte order; save it again on this one")
     straight = path.with_suffix(".straight")
     _straighten(array, straight)
     straight.replace(path)
@@ -425,9 +434,7 @@ def _straighten_in_place(path: Path, dimensions: int) -> None:
 
 def _straighten(array: NDArray[Any], target: Path) -> None:
     """Write a Fortran-ordered or byte-swapped array in C order."""
-    rows, columns = array.shape
-    step = max(1, CHUNK_BYTES // max(1, array.dtype.itemsize * columns))
-    write_rows(target, columns, array.dtype, (array[start : start + step] for start in range(0, rows, step)))
+    write_array(target, array, max(1, CHUNK_BYTES * len(array) // max(1, array.nbytes)))
 
 
 def _write_table(file: Path, batches: Iterator[tables.Batch], folder: Path) -> None:

@@ -23,6 +23,7 @@ from raysm.workloads.similarity import dealing, full, merging, output, sizes, th
 from raysm.workloads.similarity.context import Context
 from raysm.workloads.similarity.npy import header
 from raysm.workloads.similarity.parts import Part, decode_part, encode_part, measured
+from raysm.workloads.similarity.score import least_score
 from raysm.workloads.similarity.standing import Standing, zero_row_keys
 from raysm.workloads.similarity.work import Work
 from raysm.workloads.stream import Stream
@@ -41,13 +42,13 @@ def compute(work: Work) -> tuple[ResultFile, ...]:
     if workload.top_k is not None:
         return (_top_k(work, workload.top_k),)
     if workload.threshold is not None:
-        return (_threshold(work, np.float32(workload.threshold)),)
+        return (_threshold(work, least_score(workload.threshold)),)
     return (_full(work),)
 
 
 def _depends_on(work: Work, kind: str) -> dict[str, Any]:
     # Of the block size, what was asked for: where nothing was, the record itself keeps the size that was chosen.
-    depends_on = {"format": 4, "kind": kind, "workload": to_json(work.workload), "inputs": work.digests}
+    depends_on = {"format": 5, "kind": kind, "workload": to_json(work.workload), "inputs": work.digests}
     return depends_on | {"rows": work.seekers.rows, "columns": work.matrix.columns, "raysm": raysm.__version__}
 
 

@@ -1,8 +1,9 @@
 """``.npy`` files: opened without ever unpickling, written row by row."""
 
 import ast
+import math
 import struct
-from collections.abc import Iterable
+import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
 
-__all__ = ["HEADER_BYTES", "RowWriter", "header", "map_array", "read_header", "write_rows"]
+__all__ = ["HEADER_BYTES", "RowWriter", "header", "map_array", "read_header", "write_array"]
 
 MAGIC = b"\x93NUMPY\x01\x00"
 
@@ -48,7 +49,7 @@ def read_header(stream: BinaryIO, where: str) -> tuple[tuple[int, ...], np.dtype
         raise InvalidInput(f"{where} is no whole .npy file: its header is torn; write it again")
     try:
         fields = ast.literal_eval(stream.read(length).decode("utf-8" if magic[6] == 3 else "latin1"))
-        shape, order, descr = tuple(map(int, fields["shape"])), bool(fields["fortran_order"]), fields["descr"]
+        shape, order, descr = fields["shape"], fields["fortran_order"], fields["descr"]
         dtype = np.dtype(descr) if isinstance(descr, str) else np.dtype([tuple(field) for field in descr])
     except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError) as error:
         raise InvalidInput(f"{where} is no whole .npy file: its header cannot be read ({error})") from error
@@ -56,7 +57,20 @@ def read_header(stream: BinaryIO, where: str) -> tuple[tuple[int, ...], np.dtype
         raise InvalidInput(f"{where} holds Python objects, which raysm never unpickles; save numbers (float32, say)")
     if dtype.kind not in REAL_KINDS or dtype.itemsize > 8:
         raise InvalidInput(f"{where} holds {dtype}; a matrix is of float16/32/64, integers or bool")
+    _check_layout(where, shape, order, dtype.itemsize)
     return shape, dtype, order
+
+
+def _check_layout(where: str, shape: Any, order: Any, itemsize: int) -> None:
+    if not isinstance(shape, tuple) or not all(type(length) is int and length >= 0 for length in shape):
+        raise InvalidInput(
+            f"{where} is no whole .npy file: its shape is {shape!r}, no tuple of whole numbers from 0 on"
+        )
+    # An axis of no length makes no other one addressable.
+    if math.prod(max(1, length) for length in shape) * itemsize > sys.maxsize:
+        raise InvalidInput(f"{where} has the shape {shape}, more than any memory can hold; write it again")
+    if not isinstance(order, bool):
+        raise InvalidInput(f"{where} is no whole .npy file: 'fortran_order' is {order!r}, neither True nor False")
 
 
 def map_array(path: Path, dimensions: int = 2) -> NDArray[Any]:
@@ -70,7 +84,7 @@ def map_array(path: Path, dimensions: int = 2) -> NDArray[Any]:
         offset = stream.tell()
     if len(shape) != dimensions:
         raise InvalidInput(f"{path.name} has the shape {shape}; expected {dimensions} dimensions (rows, columns)")
-    size = int(np.prod(shape, dtype=np.uint64)) * dtype.itemsize
+    size = math.prod(shape) * dtype.itemsize
     found = path.stat().st_size - offset
     if found < size:
         raise InvalidInput(f"{path.name} is torn: {shape} of {dtype} need {size} bytes of data, it has {found}")
@@ -111,9 +125,10 @@ class RowWriter:
         self.close()
 
 
-def write_rows(path: Path, columns: int, dtype: np.dtype[Any], batches: Iterable[NDArray[Any]]) -> int:
-    """Write batches of rows as one ``.npy``; return the number of rows."""
-    with RowWriter(path, columns, dtype) as writer:
-        for batch in batches:
-            writer.write(batch)
-    return writer.rows
+def write_array(path: Path, array: NDArray[Any], step: int) -> None:
+    """Write an array as one C-ordered ``.npy`` of this machine's byte order, ``step`` of its rows at a time."""
+    dtype = array.dtype.newbyteorder("=")
+    with path.open("wb") as file:
+        file.write(header(array.shape, dtype))
+        for start in range(0, len(array), step):
+            file.write(np.ascontiguousarray(array[start : start + step], dtype=dtype).tobytes())

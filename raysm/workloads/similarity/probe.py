@@ -24,6 +24,7 @@ from raysm.workloads.similarity.context import Context, Place, Source
 from raysm.workloads.similarity.full import full_tile
 from raysm.workloads.similarity.parts import measured
 from raysm.workloads.similarity.preparing import compares_elements, prepare_block, prepared
+from raysm.workloads.similarity.score import least_score
 from raysm.workloads.similarity.standing import Standing
 from raysm.workloads.similarity.threshold import threshold_tile
 from raysm.workloads.similarity.topk import Deal, topk_tile
@@ -80,6 +81,7 @@ def measure(question: Question) -> Costs:
         source=source,
         rows=matrix.rows,
         columns=matrix.columns,
+        dtype=matrix.dtype,
         norms=np.empty(0),
         exponents=nothing,
         sparse=compares_elements(matrix),
@@ -143,7 +145,7 @@ def _others(question: Question, context: Context, whole: TileBlock, both: TileBl
         function = partial(full_tile, context, workload.dtype)
     else:
         assert workload.threshold is not None
-        function = partial(threshold_tile, context, np.float32(workload.threshold))
+        function = partial(threshold_tile, context, least_score(workload.threshold))
     return _seconds(lambda: function(whole)), _seconds(lambda: function(both)), 0.0
 
 

@@ -31,7 +31,7 @@ from raysm.workloads.blocks import RowBlock, map_blocks, task_slots
 from raysm.workloads.similarity import digests, gpus, modes, output, preparing, sizes
 from raysm.workloads.similarity.context import Context, Source, peak_memory_bytes
 from raysm.workloads.similarity.engines import compile_ahead
-from raysm.workloads.similarity.matrix import Described, Matrix
+from raysm.workloads.similarity.matrix import Described, Matrix, alike
 from raysm.workloads.similarity.parts import Part, measured
 from raysm.workloads.similarity.sharded import modes as sharded_modes
 from raysm.workloads.similarity.sharded.shards import Shards
@@ -81,7 +81,7 @@ def run(
     begin = time.perf_counter()
     sources = [source] if queries is None else [source, queries]
     shards = Shards(source) if source.sharded else None
-    opened = [] if shards is not None else _load(sources)
+    opened = [] if shards is not None else alike(_load(sources))
     work = Work(
         workload=workload,
         folders=folders,
@@ -157,6 +157,7 @@ def _begun(source: Source, matrix: Described, *, sparse: bool) -> Context:
         source=source,
         rows=matrix.rows,
         columns=matrix.columns,
+        dtype=matrix.dtype,
         norms=np.empty(0),
         exponents=np.empty(0, dtype=np.int16),
         sparse=sparse,
@@ -233,14 +234,14 @@ def _described(matrix: Described, sha256: str) -> dict[str, Any]:
 
 
 def _manifest(work: Work, job: str, sources: list[Source], files: tuple[ResultFile, ...]) -> Manifest:
-    matrices = [work.matrix, work.queries]
+    # As their files have them; those of the work are read as one type.
+    matrices: list[Described] = [work.matrix] if sources[0].sharded else [source.open() for source in sources]
     manifest = Manifest(
         job=job,
         workload=to_json(work.workload),
         inputs={
             source.channel: _described(matrix, work.digests[source.channel])
-            for source, matrix in zip(sources, matrices, strict=False)
-            if matrix is not None
+            for source, matrix in zip(sources, matrices, strict=True)
         },
         files=files,
         versions={

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Norms", "Rows", "pair_scores", "prepare", "scaled"]
+__all__ = ["Norms", "Rows", "least_score", "pair_scores", "prepare", "scaled"]
 
 Rows: TypeAlias = NDArray[Any]
 """rows[n, D] of any real type."""
@@ -74,6 +74,12 @@ def prepare(rows: Rows) -> Norms:
 def _all_integers(rows: Rows) -> bool:
     # The first row decides for nearly every matrix that is not made of integers, without reading the others.
     return all(bool(np.all(np.rint(row) == row)) for row in rows)
+
+
+def least_score(threshold: float) -> np.float32:
+    """Return the smallest float32 that is not below a number: scores reach the one if and only if the other."""
+    nearest = np.float32(threshold)
+    return nearest if float(nearest) >= threshold else np.nextafter(nearest, np.float32(np.inf))
 
 
 def pair_scores(

@@ -43,8 +43,8 @@ class Table:
     """All columns."""
     dtype: np.dtype[Any]
     """Type of the matrix."""
-    header: bool = True
-    """The first line names the columns (CSV)."""
+    header_lines: int = 0
+    """Lines of the header, which has several where a quoted name holds a line break; 0: there is none (CSV)."""
     nested: bool = False
     """One list column holds the whole row (Parquet)."""
     ids: pa.DataType | None = None
@@ -62,8 +62,12 @@ def _no_second_id(path: Path, id_column: str | None, names: tuple[str, ...]) -> 
         raise InvalidInput(f"{path.name} has {count} columns {id_column!r} (id_column); rename all but one")
 
 
+def _is_compressed(path: Path) -> bool:
+    return path.name.lower().endswith(".gz")
+
+
 def _text(path: Path) -> TextIO:
-    if path.name.endswith(".gz"):
+    if _is_compressed(path):
         return cast(TextIO, gzip.open(path, "rt", encoding="utf-8-sig", newline=""))
     return path.open(encoding="utf-8-sig", newline="")
 
@@ -86,7 +90,9 @@ def csv_table(path: Path, id_column: str | None) -> Table:
     """
     try:
         with _text(path) as stream:
-            first = next(iter(csv.reader(stream)), [])
+            records = csv.reader(stream)
+            first = next(records, [])
+            lines = records.line_num
     except (UnicodeDecodeError, EOFError, OSError, csv.Error) as error:
         raise InvalidInput(f"{path.name} cannot be read as CSV: {error}") from error
     if not first:
@@ -104,7 +110,9 @@ def csv_table(path: Path, id_column: str | None) -> Table:
     if columns == 0:
         raise InvalidInput(f"{path.name} has no column of numbers beside id_column={id_column!r}")
     ids = None if id_column is None else pa.string()
-    return Table(rows=None, columns=columns, names=names, dtype=np.dtype(np.float64), header=has_header, ids=ids)
+    header_lines = lines if has_header else 0
+    dtype = np.dtype(np.float64)
+    return Table(rows=None, columns=columns, names=names, dtype=dtype, header_lines=header_lines, ids=ids)
 
 
 def read_csv(path: Path, id_column: str | None) -> Iterator[Batch]:
@@ -119,12 +127,12 @@ def read_csv(path: Path, id_column: str | None) -> Iterator[Batch]:
     types = {name: pa.string() if i == id_index else pa.float64() for i, name in enumerate(names)}
     try:
         reader = pyarrow.csv.open_csv(
-            path,
+            pa.input_stream(str(path), compression="gzip" if _is_compressed(path) else None),
             read_options=pyarrow.csv.ReadOptions(
                 # The longest line must fit; numbers take up to 25 characters.
                 block_size=max(4 << 20, 64 * len(names)),
                 column_names=names,
-                skip_rows=int(table.header),
+                skip_rows=table.header_lines,
                 use_threads=False,
             ),
             convert_options=pyarrow.csv.ConvertOptions(
@@ -156,7 +164,7 @@ def _csv_error(path: Path, table: Table, id_index: int | None) -> InvalidInput |
     try:
         with _text(path) as stream:
             lines = csv.reader(stream)
-            if table.header:
+            if table.header_lines:
                 next(lines)
             for row, fields in enumerate(line for line in lines if line):
                 if len(fields) != len(table.names):
@@ -168,7 +176,7 @@ def _csv_error(path: Path, table: Table, id_index: int | None) -> InvalidInput |
                         continue
                     if not field or not _is_number(field) or "_" in field:
                         what = f"{field!r} is no number" if field else "the field is empty"
-                        suggestion = f"{hint}{table.names[i]!r}" if hint and field and table.header else ""
+                        suggestion = f"{hint}{table.names[i]!r}" if hint and field and table.header_lines else ""
                         return InvalidInput(f"{path.name}: column {table.names[i]!r}, row {row}: {what}{suggestion}")
     except (csv.Error, ValueError, EOFError, OSError):
         return None

@@ -14,6 +14,13 @@ def test_long_rows_make_small_tiles():
 
 def test_an_instance_with_another_matrix_is_named(tmp_path):
     source = saved(np.ones((5, 2)), tmp_path)
-    context = Context(source=source, rows=6, columns=2, norms=np.ones(6), exponents=np.empty(0, dtype=np.int16))
+    context = Context(
+        source=source,
+        rows=6,
+        columns=2,
+        dtype=np.dtype(np.float64),
+        norms=np.ones(6),
+        exponents=np.empty(0, dtype=np.int16),
+    )
     with pytest.raises(InvalidInput, match=r"the matrix on algo-1 has the shape \(5, 2\), on the head \(6, 2\)"):
         context.open()

@@ -1,5 +1,6 @@
 import gzip
 import threading
+import zipfile
 
 import numpy as np
 import pyarrow as pa
@@ -316,6 +317,91 @@ def test_files_of_different_widths_are_refused(tmp_path):
 def test_a_csv_that_is_no_matrix_says_where(text, pattern, tmp_path):
     (tmp_path / "m.csv").write_text(text)
     refused(tmp_path / "m.csv", tmp_path, pattern)
+
+
+def with_header(path, text, data=b"\0" * 96):
+    """Write a .npy whose header is that text."""
+    header = text.encode("latin1")
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        f"({2**33}, {2**33})",
+        f"({2**32}, {2**32})",
+        f"({2**60}, 16)",
+        f"(0, {2**62})",
+        f"({10**40}, 3)",
+        "(-2, -3)",
+        "(1e999, 3)",
+        "(4.0, 3)",
+        "(True, 3)",
+        "'12'",
+        "12",
+        "[4, 3]",
+    ],
+)
+def test_an_npy_whose_header_has_an_impossible_shape_is_refused(shape, tmp_path):
+    with_header(tmp_path / "m.npy", f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}}}")
+    refused(tmp_path / "m.npy", tmp_path, "m.npy .*(shape|torn)")
+    with pytest.raises(InvalidInput, match="m.npy .*(shape|torn)"):
+        peek(tmp_path / "m.npy")
+    with zipfile.ZipFile(tmp_path / "m.npz", "w") as archive:
+        archive.write(tmp_path / "m.npy", "rows.npy")
+    refused(tmp_path / "m.npz", tmp_path, "(m.npz|rows.npy).*(shape|torn)")
+
+
+@pytest.mark.parametrize("order", ["'False'", "0", "None"])
+def test_an_npy_whose_order_is_no_bool_is_refused_and_not_read_transposed(order, tmp_path):
+    with_header(tmp_path / "m.npy", f"{{'descr': '<f8', 'fortran_order': {order}, 'shape': (4, 3)}}")
+    refused(tmp_path / "m.npy", tmp_path, f"'fortran_order' is {order}, neither True nor False")
+
+
+def test_a_torn_npy_is_refused_before_anything_is_sent(tmp_path):
+    path = as_npy(tmp_path / "m")
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InvalidInput, match="torn"):
+        peek(path)
+
+
+@pytest.mark.parametrize("columns", [2**62, 2**40])
+def test_a_csr_matrix_of_more_columns_than_can_be_numbered_is_refused(columns, tmp_path):
+    arrays = {"data": np.ones(2), "indices": np.array([0, 1]), "indptr": np.array([0, 1, 2])}
+    np.savez(tmp_path / "m.npz", format=np.array(b"csr"), shape=np.array([2, columns]), **arrays)
+    refused(tmp_path / "m.npz", tmp_path, f"m.npz has {columns} columns; a CSR matrix has at most {2**31}")
+    with pytest.raises(InvalidInput, match=f"m.npz has {columns} columns"):
+        peek(tmp_path / "m.npz")
+
+
+def test_a_csr_matrix_of_another_byte_order_is_read(tmp_path):
+    matrix = scipy.sparse.csr_matrix(ROWS)
+    arrays = {"data": matrix.data.astype(">f4"), "indices": matrix.indices.astype(">i4")}
+    arrays["indptr"] = matrix.indptr.astype(">i8")
+    np.savez(tmp_path / "m.npz", format=np.array(b"csr"), shape=np.array([30, 4]), **arrays)
+    found = opened(tmp_path / "m.npz", tmp_path)
+    assert found.dtype.isnative
+    assert np.array_equal(all_rows(found), ROWS)
+    assert np.array_equal(found.read_sparse(3, 20).dense(), ROWS[3:20])
+
+
+@pytest.mark.parametrize("name", ["M.CSV.GZ", "m.csv.GZ", "m.Csv.gz"])
+def test_a_compressed_csv_is_known_by_its_suffix_however_it_is_written(name, tmp_path):
+    (tmp_path / name).write_bytes(gzip.compress(csv_text(ROWS, "a,b,c,d").encode()))
+    assert np.array_equal(all_rows(opened(tmp_path / name, tmp_path)), ROWS)
+    assert peek(tmp_path / name) == (None, 4)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_csv_whose_quoted_header_has_line_breaks_is_read(end, tmp_path):
+    header = f'"a{end}b",b,"c{end}{end}d",d'
+    text = csv_text(ROWS, header).replace("\n", end) if end != "\n" else csv_text(ROWS, header)
+    (tmp_path / "m.csv").write_bytes(text.encode())
+    assert np.array_equal(all_rows(opened(tmp_path / "m.csv", tmp_path)), ROWS)
+    (tmp_path / "n.csv").write_bytes((text + f"1,2,x,4{end}").encode())
+    refused_again = tmp_path / "again"
+    refused_again.mkdir()
+    refused(tmp_path / "n.csv", refused_again, "row 30: 'x' is no number")
 
 
 def test_a_csv_in_another_encoding_is_refused(tmp_path):

@@ -128,7 +128,7 @@ def begun(source, sparse, **fields):
 def one_context(rows, folder, name, asked):
     saved(rows, folder / name, "part", asked.sparse)
     source = Source(channel=name, place=Place(folder / name, folder / f"{name}-scratch", HOSTS[0]))
-    context = begun(source, asked.sparse, rows=rows.shape[0], columns=rows.shape[1])
+    context = begun(source, asked.sparse, rows=rows.shape[0], columns=rows.shape[1], dtype=rows.dtype)
     cuts = [RowBlock(at, min(at + asked.block_rows, len(rows))) for at in range(0, len(rows), asked.block_rows)]
     parts = [(cut, measured(prepare_block, context, cut)) for cut in cuts]
     return replace(context, **prepared(context, parts))

@@ -1,3 +1,4 @@
+import math
 import resource
 
 import numpy as np
@@ -13,7 +14,7 @@ from raysm.request import Similarity
 from raysm.workloads.similarity.context import Place, Source
 from raysm.workloads.similarity.digests import digest_of
 from raysm.workloads.similarity.run import Folders, run
-from tests.support.reference import neighbors, pairs, score_rows
+from tests.support.reference import neighbors, pairs, score_rows, scores_between
 from tests.support.similarity import kinds_of_rows, queries_of, saved
 
 ROWS = kinds_of_rows(rows=600)["duplicates"]
@@ -78,6 +79,15 @@ def test_threshold_leaves_the_pairs_in_order(ray_here, tmp_path):
     assert [(i, j, np.float32(s)) for i, j, s in found] == pairs(ROWS, 0.5)
 
 
+def test_a_similarity_below_the_threshold_is_not_reported_even_if_it_is_the_nearest_float32(ray_here, tmp_path):
+    # 0.9 lies between two float32: the nearest of them is the similarity of the first two rows, and less than 0.9.
+    rows = np.array([[1.0, 0.0], [0.9, math.sqrt(1 - 0.9**2)], [0.9000001, math.sqrt(1 - 0.9000001**2)]])
+    assert [(i, j) for i, j, _ in pairs(rows, np.float32(0.9))] == [(0, 1), (0, 2), (1, 2)]
+    go(saved(rows, tmp_path), tmp_path, threshold=0.9)
+    table = pq.read_table(tmp_path / "result" / "pairs.parquet")
+    assert [tuple(row.values())[:2] for row in table.to_pylist()] == [(0, 2), (1, 2)]
+
+
 def test_a_threshold_that_nothing_reaches_leaves_an_empty_table(ray_here, tmp_path):
     manifest = go(saved(np.eye(20), tmp_path), tmp_path, threshold=0.5)
     assert manifest.files[0].shape == (0,)
@@ -119,6 +129,29 @@ def test_queries_are_compared_with_the_rows_of_the_matrix(ray_here, tmp_path):
     assert [(i, j, np.float32(s)) for i, j, s in found] == expected
     go(source, tmp_path / "full", queries=seeking, full=True, block_rows=100)
     assert np.array_equal(np.load(tmp_path / "full" / "result" / "similarity.npy"), scores)
+
+
+@pytest.mark.parametrize(
+    ("queries_type", "matrix_type"),
+    [("float64", "float32"), ("float32", "float64"), ("float16", "float32"), ("int64", "float32"), ("bool", "float64")],
+)
+def test_queries_of_another_type_than_the_matrix_are_compared_as_exactly(ray_here, tmp_path, queries_type, matrix_type):
+    rows = (np.random.default_rng(3).standard_normal((400, 64)) * 3).astype(matrix_type)
+    queries = rows[:40].astype(queries_type)
+    source, seeking = saved(rows, tmp_path), queries_of(queries, tmp_path)
+    scores = scores_between(queries, rows)
+    manifest = go(source, tmp_path / "top", queries=seeking, top_k=5)
+    table = pq.read_table(tmp_path / "top" / "result" / "neighbors.parquet")
+    order = np.stack([np.lexsort((np.arange(400), -row.astype(np.float64))) for row in scores])[:, :5]
+    assert np.array_equal(table["neighbors"].to_pylist(), order)
+    found = np.array(table["similarities"].to_pylist(), dtype=np.float32)
+    assert np.array_equal(found, np.take_along_axis(scores, order, axis=1))
+    go(source, tmp_path / "pairs", queries=seeking, threshold=0.9)
+    table = pq.read_table(tmp_path / "pairs" / "result" / "pairs.parquet")
+    expected = np.argwhere(scores.astype(np.float64) >= 0.9)
+    assert np.array_equal(np.stack([table["row"], table["neighbor"]], axis=1), expected)
+    # What is read as another type is still the files' own.
+    assert [manifest.inputs[name]["dtype"] for name in ("queries", "matrix")] == [queries_type, matrix_type]
 
 
 def test_queries_of_another_width_are_refused(ray_here, tmp_path):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -6,7 +8,7 @@ from raysm.workloads.similarity import threshold as module
 from raysm.workloads.similarity.dealing import triangle
 from raysm.workloads.similarity.full import full_tile
 from raysm.workloads.similarity.threshold import pieces, threshold_tile
-from tests.support.reference import pairs, score_rows
+from tests.support.reference import pairs, score_rows, scores_between
 from tests.support.similarity import context_of, kinds_of_rows, saved, two_matrices
 
 KINDS = kinds_of_rows(rows=90)
@@ -31,7 +33,7 @@ def test_the_pairs_are_those_of_float64(name, threshold, tmp_path):
     rows = KINDS[name]
     context = context_of(saved(rows, tmp_path))
     for side in (23, 90):
-        assert sorted(found_pairs(context, threshold, side)) == pairs(rows, threshold)
+        assert sorted(found_pairs(context, threshold, side)) == pairs(rows, np.float32(threshold))
 
 
 def test_a_pair_that_is_exactly_at_the_threshold_is_kept(tmp_path):
@@ -66,6 +68,23 @@ def test_the_pairs_of_two_matrices_are_all_that_are_similar_enough(tmp_path):
     scores = score_rows(rows, range(30))[:, 10:]
     expected = [(int(i), int(j), scores[i, j]) for i, j in np.argwhere(scores >= np.float32(0.3))]
     assert pairs_of(context, 0.3, TileBlock(RowBlock(0, 30), RowBlock(0, 80))) == expected
+
+
+@pytest.mark.parametrize(
+    "types", [("float64", "float32"), ("int8", "float64"), ("float16", "int64"), ("uint64", "int8")]
+)
+@pytest.mark.parametrize("engine", ["int", "float32", "NumPy"])
+def test_queries_of_another_type_are_compared_as_exactly_by_every_engine(engine, types, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [np.abs(rng.integers(-90, 90, (count, 40)) * 0.7) for count in (20, 60)]
+    rows[1][5:15] = rows[0][5:15]
+    queries, matrix = (one.astype(dtype) for one, dtype in zip(rows, types, strict=True))
+    context = replace(two_matrices(queries, matrix, tmp_path), engine=engine)
+    scores, tile = scores_between(queries, matrix), TileBlock(RowBlock(0, 20), RowBlock(0, 60))
+    least = np.sort(scores, axis=None)[-30]
+    expected = [(int(i), int(j), scores[i, j]) for i, j in np.argwhere(scores >= least)]
+    assert pairs_of(context, least, tile) == expected
+    assert np.array_equal(full_tile(context, "float32", tile), scores)
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -28,6 +28,9 @@ LENGTHS = (*range(1, 33), *range(33, 301, 13), 1000, 1023, 4097)
 """Of rows whose scores must be NumPy's before the kernels are used."""
 
 
+TWO_TYPES = -2
+"""What the kernels return where the rows of two sides are of different types."""
+
 LINE = 16
 """Integers of 32 bits in a cache line."""
 
@@ -79,7 +82,6 @@ def _library(element: int, instructions: InstructionSet) -> ctypes.CDLL:
     pointer = ctypes.c_void_p
     library.pack_rows.restype = library.panel_columns.restype = library.group_step.restype = number
     library.pair_scores.argtypes = [side, side, pointer, pointer, number, pointer]
-    library.pair_scores.restype = None
     library.all_scores.argtypes = [side, side, pointer, number]
     library.prepare.argtypes = [side, pointer, real, pointer, real, real]
     library.topk.argtypes = [side, side, best, best, real, ctypes.c_int, ctypes.c_int]
@@ -166,19 +168,17 @@ class CompiledEngine:
         scored = self._library.topk(
             left.prepared.structure, right.prepared.structure, mine, other, left.prepared.squared, same, diagonal
         )
-        if scored < 0:
-            raise MemoryError(f"no memory to compare {len(left)} rows with {len(right)}")
+        _check_result(scored, left.tile, right.tile, f"to compare {len(left)} rows with {len(right)}")
         self.scored += scored
 
     def pairs(self, left: Side, right: Side, threshold: np.float32, *, same: bool) -> Pairs:
         """See ``Engine.pairs``."""
         found = _Found()
         try:
-            failed = self._library.pairs(
+            result = self._library.pairs(
                 left.prepared.structure, right.prepared.structure, left.prepared.squared, threshold, same, found
             )
-            if failed:
-                raise MemoryError(f"no memory for the {found.count} pairs of one tile")
+            _check_result(result, left.tile, right.tile, f"for the {found.count} pairs of one tile")
             if found.count == 0:
                 i, j, scores = np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.float32)
             else:
@@ -202,11 +202,20 @@ class CompiledEngine:
         second, *keep_too = _structure(right)
         direct = out.dtype == np.float32 and out.strides[1] == 4 and out.strides[0] >= 0
         target = out if direct else np.empty(out.shape, dtype=np.float32)
-        if self._library.all_scores(first, second, target.ctypes.data, target.strides[0] // 4):
-            raise MemoryError("no memory for two blocks of rows in float64")
+        result = self._library.all_scores(first, second, target.ctypes.data, target.strides[0] // 4)
+        _check_result(result, left, right, "for two blocks of rows in float64")
         del keep, keep_too
         if not direct:
             out[...] = target
+
+
+def _check_result(result: int, left: Tile, right: Tile, purpose: str) -> None:
+    """Raise what a negative result of the kernels says."""
+    if result == TWO_TYPES:
+        types = f"{left.rows.dtype} and {right.rows.dtype}"
+        raise AssertionError(f"{types}: rows that are compared are of one type, see matrix.alike")
+    if result < 0:
+        raise MemoryError(f"no memory {purpose}")
 
 
 def _whole(n: int, step: int) -> int:

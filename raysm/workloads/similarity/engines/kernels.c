@@ -173,13 +173,19 @@ static inline float score_of(double sum, double norms) {
     return norms == 0 ? 0.0f : (float)(sum / norms) + 0.0f;
 }
 
+/* What functions of two sides return where a row of one would be read as the other's type. */
+#define TWO_TYPES (-2)
+static inline int of_two_types(const side *l, const side *r) { return l->kind != r->kind; }
+
 static inline float score(const side *l, int64_t i, const side *r, int64_t j) {
     double sum = dot(l->rows + i * l->stride, r->rows + j * r->stride, l->d, l->kind);
     return score_of(sum, l->norms[i] * r->norms[j]);
 }
 
-EXPORT void pair_scores(const side *l, const side *r, const int64_t *i, const int64_t *j, int64_t n, float *out) {
+EXPORT int pair_scores(const side *l, const side *r, const int64_t *i, const int64_t *j, int64_t n, float *out) {
+    if (of_two_types(l, r)) return TWO_TYPES;
     for (int64_t at = 0; at < n; at++) out[at] = score(l, i[at], r, j[at]);
+    return 0;
 }
 
 #if defined(__AVX512F__)
@@ -247,20 +253,21 @@ static double *widen(const side *s, int64_t start, int64_t stop, int64_t padded)
     return wide;
 }
 
-/* out[n, m] = all scores; blocks of rows that the second-level cache holds as float64. 0, or 1 without memory. */
+/* out[n, m] = all scores; blocks of rows that the second-level cache holds as float64. 0, or -1 without memory. */
 EXPORT int all_scores(const side *l, const side *r, float *out, int64_t out_stride) {
-    int64_t d = l->d, step = (192 << 10) / (8 * d) / 4 * 4, fused = l->kind != 8 && r->kind != 8;
+    if (of_two_types(l, r)) return TWO_TYPES;
+    int64_t d = l->d, step = (192 << 10) / (8 * d) / 4 * 4, fused = l->kind != 8;
     if (step < 4) step = 4;
     for (int64_t j = 0; j < r->n; j += step) {
         int64_t columns = r->n - j < step ? r->n - j : step;
         double *right = widen(r, j, j + columns, (columns + 3) / 4 * 4);
-        if (!right) return 1;
+        if (!right) return -1;
         for (int64_t i = 0; i < l->n; i += step) {
             int64_t rows = l->n - i < step ? l->n - i : step;
             double *left = widen(l, i, i + rows, (rows + 1) / 2 * 2), sums[8];
             if (!left) {
                 free(right);
-                return 1;
+                return -1;
             }
             for (int64_t y = 0; y < columns; y += 4)
                 for (int64_t x = 0; x < rows; x += 2) {
@@ -789,6 +796,7 @@ static void search_panel(search *f, int64_t i0, int64_t i1, int64_t j) {
 
 /* See Engine.topk; `diagonal`: both sides, and both bests, are the same. Return the pairs scored, -1 without memory. */
 EXPORT int64_t topk(const side *l, const side *r, best *bl, best *br, double squared, int same, int diagonal) {
+    if (of_two_types(l, r)) return TWO_TYPES;
     searched rows, columns;
     double more = slack(l, r);
     int failed = begin_search(&rows, l, bl, more);
@@ -864,14 +872,15 @@ static int pairs_of_panel(found_pairs *p, const side *l, const side *r, numbers 
     return 0;
 }
 
-/* See Engine.pairs; each row's pairs come in rising order. 0, or 1 without memory. Call free_pairs after either. */
+/* See Engine.pairs; each row's pairs come in rising order. 0, or -1 without memory. Call free_pairs after either. */
 EXPORT int pairs(const side *l, const side *r, double squared, float threshold, int same, found_pairs *p) {
     numbers rows, columns;
     memset(p, 0, sizeof *p);
-    if (copy_numbers(&rows, l, 0)) return 1;
+    if (of_two_types(l, r)) return TWO_TYPES;
+    if (copy_numbers(&rows, l, 0)) return -1;
     if (copy_numbers(&columns, r, slack(l, r))) {
         free(rows.memory);
-        return 1;
+        return -1;
     }
     double limit = ((double)threshold + nextafterf(threshold, -INFINITY)) / 2 - squared;
     for (int64_t i = 0; i < l->n; i++) rows.limit[i] = down(limit - rows.shift[i]);
@@ -886,5 +895,5 @@ EXPORT int pairs(const side *l, const side *r, double squared, float threshold, 
     end_products();
     free(rows.memory);
     free(columns.memory);
-    return failed;
+    return failed ? -1 : 0;
 }

@@ -70,7 +70,7 @@ class PlainEngine:
 
     def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
         """See ``Engine.scores``."""
-        _exact(left, right, left.rows.dtype.kind in "iub", out)
+        _exact(left, right, all(tile.rows.dtype.kind in "iub" for tile in (left, right)), out)
 
 
 def _wide_parts(left: Tile, right: Tile) -> Iterator[tuple[int, Tile, int, Tile]]:

@@ -96,7 +96,7 @@ class Pairs:
 
 
 class Engine(Protocol):
-    """Compares tiles. One thread of one process uses it at a time."""
+    """Compares tiles, both of rows of one type. One thread of one process uses it at a time."""
 
     @property
     def name(self) -> str:

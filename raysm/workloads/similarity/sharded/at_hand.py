@@ -85,8 +85,6 @@ class ShardContext(Context):
 
     starts: Mapping[str, int] = field(default_factory=dict)
     """Where each instance's rows begin in line."""
-    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float32))
-    """The common type of all instances' rows."""
 
     def open(self) -> Any:
         """Return what this process has at hand."""

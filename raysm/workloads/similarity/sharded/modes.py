@@ -23,6 +23,7 @@ from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity import modes, output, threshold
 from raysm.workloads.similarity.npy import header
 from raysm.workloads.similarity.parts import Part
+from raysm.workloads.similarity.score import least_score
 from raysm.workloads.similarity.sharded import tasks
 from raysm.workloads.similarity.sharded.feed import Feed, Meeting, meetings
 from raysm.workloads.similarity.sharded.index import Run, ShardIndex
@@ -74,7 +75,7 @@ def compute(work: Work, deal: Deal) -> tuple[ResultFile, ...]:
     if workload.top_k is not None:
         return (_top_k(work, deal, workload.top_k),)
     if workload.threshold is not None:
-        return (_threshold(work, deal, np.float32(workload.threshold)),)
+        return (_threshold(work, deal, least_score(workload.threshold)),)
     return (_full(work, deal),)
 
 

@@ -61,7 +61,7 @@ def test_pairs_and_scores_are_those_of_float64(kind):
             some = engine.pairs(sides[i], sides[j], np.float32(threshold), same=True)
             row = np.repeat(np.arange(len(parts[i])) + parts[i].start, np.diff(some.offsets))
             found += zip(row.tolist(), some.neighbors.tolist(), some.similarities, strict=True)
-        assert sorted(found) == pairs(rows, threshold)
+        assert sorted(found) == pairs(rows, np.float32(threshold))
     expected = score_rows(rows, range(170))
     for dtype in (np.float32, np.float16):
         out = np.empty((100, 70), dtype=dtype)

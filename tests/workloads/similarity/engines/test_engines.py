@@ -9,7 +9,7 @@ from raysm.workloads.similarity.engines.compiled import CompiledEngine
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.keys import NOBODY, decode, encode
 from raysm.workloads.similarity.score import prepare
-from tests.support.reference import pairs, score_rows
+from tests.support.reference import pairs, score_rows, scores_between
 from tests.support.similarity import adversarial, best_of, centred, expected_keys, kinds_of_rows, tiles
 
 KINDS = kinds_of_rows(rows=170, columns=25)
@@ -61,7 +61,7 @@ def test_pairs_and_scores_are_those_of_float64(name, kind):
             some = engine.pairs(sides[i], sides[j], np.float32(threshold), same=True)
             row = np.repeat(np.arange(len(parts[i])) + parts[i].start, np.diff(some.offsets))
             found += zip(row.tolist(), some.neighbors.tolist(), some.similarities, strict=True)
-        assert sorted(found) == pairs(rows, threshold)
+        assert sorted(found) == pairs(rows, np.float32(threshold))
     expected = score_rows(rows, range(170))
     for dtype in (np.float32, np.float16):
         out = np.empty((120, 50), dtype=dtype)
@@ -91,6 +91,33 @@ def test_queries_find_their_neighbors_in_another_matrix(name):
         assert np.array_equal(np.repeat(np.arange(37), np.diff(some.offsets)), i)
         assert np.array_equal(some.neighbors, j)
         assert np.array_equal(some.similarities, scores[i, j])
+
+
+@pytest.mark.parametrize("name", [name for name in MADE if "mixed" not in name])
+@pytest.mark.parametrize("types", [("float64", "float32"), ("float32", "float64"), ("float16", "float32")])
+def test_rows_of_two_types_are_refused_and_not_read_as_one(name, types):
+    engine, frame = engine_of(name, 64), Frame.plain(64)
+    rows = np.random.default_rng(0).standard_normal((8, 64))
+    left, right = (engine.side(tiles(rows.astype(dtype))[0], frame) for dtype in types)
+    with pytest.raises(AssertionError, match=f"{types[0]} and {types[1]}: rows that are compared are of one type"):
+        engine.topk(left, right, Best.empty(left.tile.norms, 2), None, same=False)
+    with pytest.raises(AssertionError, match="of one type"):
+        engine.pairs(left, right, np.float32(0.5), same=False)
+    with pytest.raises(AssertionError, match="of one type"):
+        engine.scores(left.tile, right.tile, np.empty((8, 8), dtype=np.float32))
+
+
+@pytest.mark.parametrize("types", [("int8", "float64"), ("float64", "int8"), ("bool", "float32"), ("int64", "float64")])
+def test_numpy_takes_integers_for_exact_only_where_both_sides_are(types):
+    rng = np.random.default_rng(1)
+    half = rng.integers(-100, 100, (50, 12))
+    # Their products cancel but for the last bits, which is where the order of a sum shows.
+    integers, others = np.concatenate([half, half], axis=1), np.concatenate([half, -half], axis=1)
+    noise = 1 + 1e-14 * rng.standard_normal(others.shape)
+    left, right = ((others * noise if "float" in dtype else integers).astype(dtype) for dtype in types)
+    out = np.empty((50, 50), dtype=np.float32)
+    PlainEngine().scores(tiles(left)[0], tiles(right)[0], out)
+    assert np.array_equal(out, scores_between(left, right))
 
 
 @pytest.mark.parametrize("name", ENGINES)

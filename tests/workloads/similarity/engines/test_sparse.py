@@ -82,7 +82,7 @@ def test_the_pairs_are_those_of_float64(threshold, compiled):
                 here = list(zip(numbers.tolist(), part.neighbors.tolist(), part.similarities, strict=True))
                 assert here == sorted(here)
                 found += here
-        assert sorted(found) == pairs(rows, threshold), name
+        assert sorted(found) == pairs(rows, np.float32(threshold)), name
 
 
 @pytest.mark.parametrize("compiled", [True, False])
