@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from raysm.workloads.training import position
 from raysm.workloads.training.clipping import clip
 from raysm.workloads.training.parallel import Parallel
 from raysm.workloads.training.ranks import Layout
@@ -76,6 +77,7 @@ class Prepared:
         The loss function has to return the mean over the rows that it is given.
         """
         session = self.session
+        position.learn(session)
         number = session.steps + 1
         for observer in session.observers:
             observer.on_step_begin(number)
