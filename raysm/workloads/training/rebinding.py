@@ -5,7 +5,12 @@ from torch.optim import Optimizer
 
 from raysm.errors import InvalidRequest
 
-__all__ = ["names_of_groups", "rebind"]
+__all__ = ["is_stepped", "names_of_groups", "rebind"]
+
+
+def is_stepped(optimizer: Optimizer) -> bool:
+    """Whether it has been stepped: some (Adagrad) have a state from the beginning, whose ``step`` is 0."""
+    return any(float(state.get("step", 1)) > 0 for state in optimizer.state.values() if state)
 
 
 def names_of_groups(optimizer: Optimizer, model: nn.Module) -> list[list[str]]:
