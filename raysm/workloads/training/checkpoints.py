@@ -29,7 +29,6 @@ from raysm.workloads.training.exchange import Exchange
 from raysm.workloads.training.manifest import FileRecord, Manifest, outdated, remove
 from raysm.workloads.training.prepared import Prepared
 from raysm.workloads.training.random_state import taken
-from raysm.workloads.training.ranks import Layout
 from raysm.workloads.training.session import Observer, Session
 
 __all__ = ["Checkpointing", "Checkpoints", "attach"]
@@ -116,6 +115,7 @@ class Checkpointing(Observer):
         self._whole: list[Manifest] = []
         self._saving: _Saving | None = None
         self._random: resume.PutBack | None = None
+        self._hyperparameters: Mapping[str, float] = {}
         self._reached: resume.Reached | None = None
         self._before: Any = None
         self._over = False
@@ -126,6 +126,7 @@ class Checkpointing(Observer):
         self._folder.mkdir(parents=True, exist_ok=True)
         resumed = resume.resume(self._session, self._prepared, self._folder, self._exchange, self._group)
         self._whole, self._random = list(resumed.whole), resumed.random
+        self._hyperparameters = resumed.hyperparameters
         if self._session.rank == 0:
             self._reached = resume.Reached(self._folder, self._session.steps)
         if threading.current_thread() is threading.main_thread():
@@ -215,11 +216,13 @@ class Checkpointing(Observer):
             epoch=session.epoch,
             offset=session.offset,
             workers=session.world_size,
-            layout=_text(self._prepared.layout),
+            layout=str(self._prepared.layout),
             run=self._run,
             files={},
             order=session.order,
             value=value if value is not None and math.isfinite(value) else None,
+            reported={name: number for name, number in session.reported.items() if math.isfinite(number)},
+            hyperparameters=self._hyperparameters,
         )
 
     def _settle(self) -> None:
@@ -250,11 +253,6 @@ class Checkpointing(Observer):
         if self._exchange.is_leader:
             with contextlib.suppress(OSError):
                 remove(self._folder, names)
-
-
-def _text(layout: Layout) -> str:
-    degrees = {name: getattr(layout, name) for name in sorted(layout.dimensions)}
-    return " × ".join(f"{name}={degree}" for name, degree in degrees.items() if degree > 1) or "one worker"
 
 
 def _first(error: BaseException) -> str:

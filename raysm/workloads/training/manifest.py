@@ -41,6 +41,9 @@ FORMAT = 1
 
 NAME = re.compile(r"step-\d{10,}-[0-9a-f]{8}")
 
+FILE = re.compile(r"[A-Za-z0-9_.-]+")
+"""Names of files inside; no other character, as some make what is no path at all (NUL)."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileRecord:
@@ -79,7 +82,7 @@ class Manifest:
     workers: int
     """World size of the run that made it."""
     layout: str
-    """How the work was laid out over them, for people: ``data=2 × pipeline=2``."""
+    """How the work was laid out over them: ``data=2 × pipeline=2``, equal where each rank has the same part."""
     run: str
     """Eight hex digits, drawn anew by every start of the workers."""
     files: Mapping[str, FileRecord]
@@ -88,6 +91,10 @@ class Manifest:
     """None where the batches are the user's own."""
     value: float | None = None
     """Of the metric by which the best is kept; None where there is none."""
+    reported: Mapping[str, float] = field(default_factory=dict)
+    """The finite ones of the metrics that rank 0 had reported last, by name."""
+    hyperparameters: Mapping[str, float] = field(default_factory=dict)
+    """What optimizer and scheduler were made with when the training began; {} where nobody knows."""
     format: int = FORMAT
     """Version of this file's form."""
     time_s: float = field(default_factory=time.time)
@@ -122,7 +129,7 @@ def parsed(data: Any, where: str) -> Manifest:
         manifest = from_json(Manifest, data, where)
     except InvalidRequest as error:
         raise InvalidConfig(str(error)) from error
-    outside = [name for name in manifest.files if "/" in name or name in ("", ".", "..", MANIFEST)]
+    outside = [name for name in manifest.files if not FILE.fullmatch(name) or name in (".", "..", MANIFEST)]
     if outside:
         raise InvalidConfig(f"{where}: {outside[0]!r} is no name of a file of a checkpoint")
     return manifest

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from raysm.errors import InvalidRequest
+from raysm.workloads.training import position
 from raysm.workloads.training import session as sessions
 from raysm.workloads.training.manifest import DataOrder
-from raysm.workloads.training.random_state import seed_of, seeded
-from raysm.workloads.training.session import Session
+from raysm.workloads.training.random_state import seed_of
+from raysm.workloads.training.reading import Reader
+from raysm.workloads.training.session import Part, Session
 from raysm.workloads.training.whole import on_device
 
 __all__ = ["Slice", "batches", "epoch_order", "epochs", "slices"]
@@ -29,8 +31,10 @@ class Slice:
 
     epoch: int
     """From 0."""
+    begin: int
+    """Samples of the epoch that come before this batch."""
     end: int
-    """Samples of the epoch that all data ranks have had after this batch."""
+    """Samples of the epoch that all data ranks have had after it."""
     rows: tuple[int, ...]
     """Of the data set; never empty."""
     share: float
@@ -56,10 +60,14 @@ def slices(
         count = len(rows)
         if drop_last and count < batch_size:
             return
-        own = rows[data_rank * count // data_ranks : (data_rank + 1) * count // data_ranks]
+        # The first ranks have more, and a row of their own if anyone has: what rank 0 learned of the rows beside its
+        # weights, the running averages of batch norms, is what checkpoints keep and DDP gives to all.
+        each, more = divmod(count, data_ranks)
+        first = data_rank * each + min(data_rank, more)
+        own = rows[first : first + each + (data_rank < more)]
         # Every rank has to take part in every step: one without a row of its own computes one that counts nothing.
         kept = own if len(own) else rows[:1]
-        yield Slice(epoch=epoch, end=begin + count, rows=tuple(kept.tolist()), share=len(own) / count)
+        yield Slice(epoch=epoch, begin=begin, end=begin + count, rows=tuple(kept.tolist()), share=len(own) / count)
 
 
 def epochs(count: int) -> Iterator[int]:
@@ -70,14 +78,24 @@ def epochs(count: int) -> Iterator[int]:
         for epoch in training.epochs(10):
             for batch in training.batches(dataset, batch_size=256):
                 training.step(batch)
-            evaluate(model)
+            for inputs, target in training.batches(validation, batch_size=256, shuffle=False):
+                evaluate(model(inputs), target)
+
+    A loop over ``batches`` none of which goes to ``step`` looks at the data and moves nothing: where training is in an
+    epoch, and what checkpoints say of it, follows from the loop that is stepped, of which an epoch has one. Gone on
+    with after an interruption, that loop has the rows that are left, which may be none, and all others have theirs.
     """
     session = sessions.current()
-    while session.epoch < count:
-        epoch = session.epoch
-        yield epoch
-        if session.epoch == epoch:  # the user's batches are not those of ``batches``
-            session.epoch, session.offset = epoch + 1, 0
+    around, session.counts_epochs = session.counts_epochs, True
+    try:
+        while session.epoch < count:
+            epoch = session.epoch
+            yield epoch
+            position.leave(session, epoch)
+    finally:
+        if session.is_trained:  # the user has left the loop at the end of an epoch
+            position.leave(session, session.epoch)
+        session.counts_epochs = around
 
 
 def batches(
@@ -97,8 +115,8 @@ def batches(
         dataset: Has ``len()`` and ``[row]``, and is the same on every instance.
         batch_size: Rows of one step over all workers: what the learning rate has to suit, and what stays the same
             when the number of workers changes.
-        epochs: Passes over the data in the whole training, those before an interruption included; None is one pass,
-            inside a loop over ``training.epochs``.
+        epochs: Passes over the data in the whole training, those before an interruption included; None is one pass:
+            inside a loop over ``training.epochs``, and for data that are not trained on.
         shuffle: Give each epoch an order of its own.
         seed: Of the orders, and of what samples draw at random.
         loader_workers: Processes that read ahead, for each worker; 0 reads in the worker itself.
@@ -106,45 +124,53 @@ def batches(
         collate: Makes a batch of samples.
 
     Raises:
-        InvalidRequest: A number is out of range, the data set has no length, or the checkpoint that training goes on
-            from was made in the middle of an epoch of other data or another order.
+        InvalidRequest: A number is out of range, the data set has no length, or two loops count the epochs. ``step``
+            raises it where the checkpoint that training goes on from was made in the middle of an epoch of other data
+            or another order.
     """
     session = sessions.current()
     if session.prepared is not None:
         session.prepared.parallel.check_batch(batch_size, session.world_size)
+    if epochs is not None and (session.counts_epochs or session.coming is not None):
+        counting = "training.epochs" if session.counts_epochs else "training.batches"
+        raise InvalidRequest(
+            f"batches: epochs={epochs} inside of a loop over {counting}, which counts the epochs of the training;"
+            " leave it out for one pass"
+        )
     order = _checked(dataset, batch_size, shuffle, seed, loader_workers, drop_last)
-    _check_same(session, order)
-    session.order = order
-    session.slice_rows = -(-batch_size // session.data_ranks)
-    return _all_batches(session, _Reader(dataset, seed, collate), order, epochs, loader_workers, drop_last)
+    return _all_batches(session, Reader(dataset, seed, collate), order, epochs, loader_workers, drop_last)
 
 
 def _all_batches(
-    session: Session, reader: "_Reader", order: DataOrder, count: int | None, loader_workers: int, drop_last: bool
+    session: Session, reader: Reader, order: DataOrder, count: int | None, loader_workers: int, drop_last: bool
 ) -> Iterator[Any]:
-    for observer in session.observers:
-        observer.on_loop_begin()
-    for epoch in epochs(session.epoch + 1 if count is None else count):
+    is_single = count is None
+    first, offset = position.begin(session, order, is_single=is_single)
+    for epoch in range(first, first + 1 if count is None else count):
         todo = slices(
             epoch_order(order.samples, epoch=epoch, shuffle=order.shuffle, seed=order.seed),
             epoch=epoch,
-            offset=session.offset,
+            offset=offset,
             batch_size=order.batch_size,
             data_rank=session.data_rank,
             data_ranks=session.data_ranks,
             drop_last=drop_last,
         )
-        yield from _one_epoch(session, reader, list(todo), loader_workers)
-        session.epoch, session.offset, session.share = epoch + 1, 0, None
+        fewest = _fewest_rows(order, offset, session.data_ranks, drop_last)
+        yield from position.handed_out(session, _one_pass(session, reader, order, list(todo), fewest, loader_workers))
+        position.passed(session, order, epoch, is_single=is_single)
+        offset = 0
 
 
-def _one_epoch(session: Session, reader: "_Reader", todo: list[Slice], loader_workers: int) -> Iterator[Any]:
+def _one_pass(
+    session: Session, reader: Reader, order: DataOrder, todo: list[Slice], fewest_rows: int, loader_workers: int
+) -> Iterator[tuple[Part, Any]]:
     pinned = session.device.type == "cuda"
     # Batch by batch through the sampler, not the data set's own length: a loader ends where its sampler does.
     loader = DataLoader(
         reader,
         batch_size=None,
-        sampler=todo,
+        sampler=[(item.epoch, item.rows) for item in todo],
         num_workers=loader_workers,
         collate_fn=_as_it_is,
         pin_memory=pinned,
@@ -152,32 +178,27 @@ def _one_epoch(session: Session, reader: "_Reader", todo: list[Slice], loader_wo
         generator=torch.Generator(),
     )
     read = iter(loader)
-    for part in todo:
+    for item in todo:
         with session.span("data"):
             batch = on_device(next(read), session.device)
-        # Before it is handed out: a checkpoint is made at the end of its step, and holds what was learned from it.
-        session.offset, session.share = part.end, part.share
-        yield batch
+        yield (
+            Part(
+                order=order,
+                epoch=item.epoch,
+                begin=item.begin,
+                end=item.end,
+                share=item.share,
+                slice_rows=-(-order.batch_size // session.data_ranks),
+                fewest_rows=fewest_rows,
+            ),
+            batch,
+        )
 
 
-class _Reader(Dataset[Any]):
-    """Samples to batches; also in the loader's processes."""
-
-    def __init__(self, dataset: Any, seed: int, collate: Callable[[list[Any]], Any]) -> None:
-        self._dataset, self._seed, self._collate = dataset, seed, collate
-        # Plain tensors draw nothing, and are cut in one go: row by row takes a hundred times as long.
-        self._is_plain = type(dataset) is TensorDataset and collate is default_collate
-
-    def __getitem__(self, part: Slice) -> Any:
-        if self._is_plain:
-            rows = torch.tensor(part.rows)
-            return [tensor[rows] for tensor in self._dataset.tensors]
-        seeds = (seed_of(self._seed, part.epoch, row) for row in part.rows)
-        with seeded(seeds) as next_sample:
-            if hasattr(self._dataset, "__getitems__"):
-                next(next_sample)
-                return self._collate(self._dataset.__getitems__(list(part.rows)))
-            return self._collate([self._dataset[row] for row, _ in zip(part.rows, next_sample, strict=True)])
+def _fewest_rows(order: DataOrder, offset: int, data_ranks: int, drop_last: bool) -> int:
+    """Return the rows of the smallest slice that is computed in this epoch, or in one that begins anew."""
+    last = {(order.samples - begin) % order.batch_size for begin in (offset, 0)} - {0}
+    return max(1, min({order.batch_size} | (set() if drop_last else last)) // data_ranks)
 
 
 def _as_it_is(batch: Any) -> Any:
@@ -202,17 +223,3 @@ def _checked(
             f"batches: {samples} samples make no batch of {batch_size}: check the channel, or lower batch_size"
         )
     return DataOrder(samples=samples, batch_size=batch_size, shuffle=shuffle, seed=seed)
-
-
-def _check_same(session: Session, order: DataOrder) -> None:
-    """Refuse to go on in the middle of an epoch whose rows would not be those that are still to come."""
-    before = session.order
-    if before is None or session.offset == 0:
-        return
-    for name in ("samples", "shuffle", "seed"):
-        was, now = getattr(before, name), getattr(order, name)
-        if was != now:
-            raise InvalidRequest(
-                f"batches: the checkpoint of step {session.steps} was made in the middle of an epoch with {name}={was},"
-                f" now it is {now}: go on with the same, or begin anew with another folder for the checkpoints"
-            )

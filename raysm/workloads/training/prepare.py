@@ -19,7 +19,7 @@ from raysm.workloads.training.measuring import measure
 from raysm.workloads.training.model_blocks import Blocks
 from raysm.workloads.training.parallel import Parallel, Precision
 from raysm.workloads.training.prepared import Prepared
-from raysm.workloads.training.rebinding import names_of_groups, rebind
+from raysm.workloads.training.rebinding import is_stepped, names_of_groups, rebind, renew_state
 from raysm.workloads.training.session import current
 from raysm.workloads.training.split import Split
 from raysm.workloads.training.tensor_plan import Plan
@@ -84,7 +84,7 @@ def prepare(
         raise InvalidRequest(f"precision is {precision!r}; it must be 'fp32' or 'bf16'")
     if max_norm is not None and not max_norm > 0:
         raise InvalidRequest(f"max_norm is {max_norm!r}; it must be above 0, or None to leave gradients as they are")
-    if optimizer.state:
+    if is_stepped(optimizer):
         raise InvalidRequest("training.prepare: the optimizer has been stepped; call prepare before the first step")
     parallel = parallel or Parallel()
     layout = parallel.layout(session.world_size)
@@ -103,6 +103,7 @@ def prepare(
     cut = split.apply(model)
     if not split.is_plain:
         rebind(optimizer, groups, cut.parts, mixed=layout.tensor > 1)
+    renew_state(optimizer)
     session.prepared = Prepared(
         session=session,
         parallel=parallel,

@@ -22,7 +22,9 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from raysm.workloads.training import position
 from raysm.workloads.training.clipping import clip
+from raysm.workloads.training.optimizer_state import forget_others
 from raysm.workloads.training.parallel import Parallel
 from raysm.workloads.training.ranks import Layout
 from raysm.workloads.training.session import Session
@@ -76,6 +78,7 @@ class Prepared:
         The loss function has to return the mean over the rows that it is given.
         """
         session = self.session
+        position.learn(session)
         number = session.steps + 1
         for observer in session.observers:
             observer.on_step_begin(number)
@@ -117,7 +120,10 @@ class Prepared:
         set_model_state_dict(self.parts, state["model"])
         with _filled_groups(self.optimizer) as filled:
             if filled:
+                forget_others(self.optimizer, self.parts, state["optimizer"])
                 set_optimizer_state_dict(self.parts, self.optimizer, state["optimizer"], options=FLAT)
+        for parameter in [parameter for parameter, values in self.optimizer.state.items() if not values]:
+            del self.optimizer.state[parameter]
         if self.scheduler is not None and "scheduler" in state:
             self.scheduler.load_state_dict(state["scheduler"])
 

@@ -5,11 +5,15 @@ import hashlib
 import pickle
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import torch
 
-__all__ = ["put_back", "seed_all", "seed_of", "seeded", "taken"]
+__all__ = ["has_drawn", "put_back", "seed_all", "seed_of", "seeded", "taken"]
+
+_State: TypeAlias = tuple[object, object, torch.Tensor]
+"""Of the generators of Python, numpy (None where nobody has imported it) and torch."""
 
 
 def seed_of(*parts: int) -> int:
@@ -46,6 +50,15 @@ def seeded(seeds: Iterator[int]) -> Iterator[Iterator[None]]:
         _put_cpu_state(before)
 
 
+@contextlib.contextmanager
+def has_drawn() -> Iterator[Callable[[], bool]]:
+    """Yield a function that says, after the block, whether one of the CPU's generators was drawn from inside."""
+    before = _cpu_state()
+    after: list[bool] = []
+    yield lambda: after[0]
+    after.append(not _are_equal(before, _cpu_state()))
+
+
 def taken() -> bytes:
     """Return the state of all generators of this process, for ``put_back``."""
     cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
@@ -60,13 +73,18 @@ def put_back(state: bytes) -> None:
         torch.cuda.set_rng_state(cuda)
 
 
-def _cpu_state() -> tuple[object, object, torch.Tensor]:
+def _cpu_state() -> _State:
     # A numpy that nobody has imported has drawn nothing; importing it takes a tenth of a second.
     drawn = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
     return random.getstate(), drawn, torch.get_rng_state()
 
 
-def _put_cpu_state(state: tuple[object, object, torch.Tensor]) -> None:
+def _are_equal(one: _State, other: _State) -> bool:
+    (own, drawn, tensor), (other_own, other_drawn, other_tensor) = one, other
+    return own == other_own and pickle.dumps(drawn) == pickle.dumps(other_drawn) and torch.equal(tensor, other_tensor)
+
+
+def _put_cpu_state(state: _State) -> None:
     own, drawn, tensor = state
     random.setstate(own)  # type: ignore[arg-type]
     if drawn is not None:

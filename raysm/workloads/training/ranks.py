@@ -52,6 +52,13 @@ class Layout:
     placement: Placement = "cluster"
     """Which ranks are neighbours."""
 
+    def __str__(self) -> str:
+        """``data=2 × pipeline=2, spread``: equal where each rank has the same part of model and data, and else not."""
+        degrees = {name: getattr(self, name) for name in sorted(self.dimensions)}
+        text = " × ".join(f"{name}={degree}" for name, degree in degrees.items() if degree > 1) or "one worker"
+        matters = self.pipeline > 1 and self.data_ranks > 1
+        return text if self.placement == "cluster" or not matters else f"{text}, {self.placement}"
+
     @property
     def dimensions(self) -> tuple[str, ...]:
         """Names of the dimensions, the slowest first."""

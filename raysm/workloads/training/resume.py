@@ -6,7 +6,7 @@ session's counts as they were, and what is still to be put back when the loop be
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,7 +16,9 @@ import torch.distributed as dist
 from raysm.errors import InvalidRequest
 from raysm.workloads.training import shards
 from raysm.workloads.training.exchange import Exchange
+from raysm.workloads.training.hyperparameters import asked_for, overruled
 from raysm.workloads.training.manifest import Manifest, folders, found, is_intact, remove
+from raysm.workloads.training.optimizer_state import readable
 from raysm.workloads.training.prepared import Prepared
 from raysm.workloads.training.random_state import put_back, seed_all, seed_of
 from raysm.workloads.training.rehearsal import rehearse
@@ -26,6 +28,9 @@ __all__ = ["RANDOM", "PutBack", "Reached", "Resumed", "resume"]
 
 RANDOM = "random"
 """Entry of a checkpoint: the states of all ranks' random generators, in the order of ranks."""
+
+OPTIMIZER = "optimizer."
+"""How the entries of a checkpoint begin that are the optimizer's."""
 
 REACHED = "reached"
 """File beside the checkpoints: the last step that was done, in 20 digits."""
@@ -43,6 +48,8 @@ class Resumed:
     """The checkpoints that there are, the oldest first; the last one is where training goes on."""
     random: PutBack | None = None
     """To be called when the loop begins; None where training begins anew."""
+    hyperparameters: Mapping[str, float] = field(default_factory=dict)
+    """What optimizer and scheduler go on with, as ``asked_for`` names it."""
 
 
 class Reached:
@@ -97,14 +104,12 @@ def resume(
         torn.add(candidates.pop().name)
     if exchange.is_leader:
         remove(folder, torn)
+    asked = asked_for(prepared.optimizer, prepared.scheduler)
     if not candidates:
-        return Resumed()
-    asked = _rates(prepared)
+        return Resumed(hyperparameters=asked)
     random = _load(session, prepared, folder / newest.name, newest, has, exchange, group)
-    # Of a pipeline each rank knows the rates of its own stages only.
-    changed = {pair for pairs in exchange.gather(_changed(asked, _rates(prepared))) for pair in pairs}
-    _say(session, newest, reached, folder, sorted(changed))
-    return Resumed(tuple(candidates), random)
+    _say(session, newest, reached, folder, str(prepared.layout), overruled(asked, newest.hyperparameters))
+    return Resumed(tuple(candidates), random, newest.hyperparameters or asked)
 
 
 def _candidates(folder: Path, exchange: Exchange) -> list[Manifest]:
@@ -132,10 +137,15 @@ def _load(
     group: "dist.ProcessGroup | None",
 ) -> PutBack:
     state = prepared.state()
-    same_workers = manifest.workers == session.world_size
-    if same_workers:
+    # Of as many workers that are laid out otherwise, those of one tensor group must not get states of their own.
+    is_same_layout = manifest.layout == str(prepared.layout)
+    if is_same_layout:
         state[RANDOM] = []
     moved = exchange.fetch(checkpoint, {shards.METADATA}, has, manifest.files)
+    there = shards.entries(checkpoint)
+    state["optimizer"] = readable(
+        state["optimizer"], (name.removeprefix(OPTIMIZER) for name in there if name.startswith(OPTIMIZER))
+    )
     needed = _planned(state, checkpoint, manifest, exchange)
     moved += exchange.fetch(checkpoint, needed, has, manifest.files)
     if moved:
@@ -146,10 +156,11 @@ def _load(
     session.steps, session.epoch, session.offset = manifest.step, manifest.epoch, manifest.offset
     session.order = manifest.order
     session.batch_before = manifest.order.batch_size if manifest.order else None
-    if same_workers:
+    session.reported |= manifest.reported
+    if is_same_layout:
         kept = state[RANDOM][session.rank]
         return lambda: put_back(kept)
-    # Another number of workers draws other numbers; equal ones on the ranks that have to draw equal ones.
+    # Another layout draws other numbers; equal ones on the ranks that have to draw equal ones.
     seed = seed_of(torch.initial_seed(), manifest.step)
     return lambda: seed_all(seed)
 
@@ -174,17 +185,13 @@ def _planned(state: dict[str, Any], checkpoint: Path, manifest: Manifest, exchan
     return needed
 
 
-def _rates(prepared: Prepared) -> list[float]:
-    """Return the rate that each group of the optimizer was made with; under a scheduler ``lr`` is another each step."""
-    return [float(group.get("initial_lr", group["lr"])) for group in prepared.optimizer.param_groups]
-
-
-def _changed(asked: list[float], now: list[float]) -> list[tuple[float, float]]:
-    return [(was, is_now) for was, is_now in zip(asked, now, strict=True) if was != is_now]
-
-
 def _say(
-    session: Session, manifest: Manifest, reached: int, folder: Path, changed: Sequence[tuple[float, float]]
+    session: Session,
+    manifest: Manifest,
+    reached: int,
+    folder: Path,
+    layout: str,
+    ignored: Sequence[tuple[str, float, float]],
 ) -> None:
     again = max(0, reached - manifest.step)
     repeated = "no step is" if not again else "1 step is" if again == 1 else f"{again} steps are"
@@ -196,10 +203,11 @@ def _say(
         f"goes on from the checkpoint of step {manifest.step}{where}; {repeated} done again;"
         f" it is in {folder.absolute()}: {afresh} afresh"
     )
-    for asked, kept in changed:
-        session.say(f"warning: rate {asked:g} was asked for, the checkpoint's {kept:g} goes on")
-    if manifest.workers != session.world_size:
+    for name, asked, kept in ignored:
+        shown = "rate" if name == "lr" else name
+        session.say(f"warning: {shown} {asked:g} was asked for, the checkpoint's {kept:g} goes on")
+    if manifest.layout != layout:
         session.say(
-            f"it was saved by {manifest.workers} workers ({manifest.layout}), now there are {session.world_size}:"
-            " the order of the data stays, the workers' random numbers begin anew"
+            f"warning: it was saved by {manifest.workers} workers ({manifest.layout}), now there are"
+            f" {session.world_size} ({layout}): the order of the data stays, the workers' random numbers begin anew"
         )

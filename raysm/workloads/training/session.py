@@ -23,14 +23,17 @@ if TYPE_CHECKING:
     from raysm.workloads.training.manifest import DataOrder
     from raysm.workloads.training.prepared import Prepared
 
-__all__ = ["Observer", "Session", "begin", "current", "end"]
+__all__ = ["Observer", "Part", "Session", "begin", "current", "end"]
 
 
 class Observer:
     """Told of each step; what is not of interest is inherited. Called on every rank, in the order of joining."""
 
     def on_loop_begin(self) -> None:
-        """The first batch of ``batches`` is about to be read; not called where the user brings his own."""
+        """A loop over ``batches`` that may be the one that trains is about to read.
+
+        Not called where the batches are the user's own, or the loop is known to be another.
+        """
 
     def on_step_begin(self, step: int) -> None:
         """Step number ``step`` (from 1, over the whole training, restarts included) is about to begin."""
@@ -40,6 +43,26 @@ class Observer:
 
     def on_end(self) -> None:
         """The training is over: the user's loop has returned, or raised."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """One data rank's slice of a batch, as ``batches`` hands it out: what a step with it learns from."""
+
+    order: "DataOrder"
+    """Of the loop that it is from; each has an object of its own."""
+    epoch: int
+    """From 0."""
+    begin: int
+    """Samples of the epoch that come before the batch."""
+    end: int
+    """Samples of the epoch that all data ranks have had after it."""
+    share: float
+    """Rows of the slice that count / rows of the whole batch."""
+    slice_rows: int
+    """Rows of a full slice of that loop, at most."""
+    fewest_rows: int
+    """Of any slice of that loop; at least 1, as one without a row of its own computes one that counts nothing."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -69,20 +92,24 @@ class Session:
     steps: int = 0
     """Steps done over the whole training; a resumed one goes on from its checkpoint's."""
     epoch: int = 0
-    """Passes over the data that are done; kept by ``batches``."""
+    """Passes over the data that are done; ``position`` keeps this and the next two."""
     offset: int = 0
-    """Samples of the epoch ``epoch`` that all workers together have learned from; kept by ``batches``."""
+    """Samples of the epoch ``epoch`` that all workers together have learned from."""
     order: "DataOrder | None" = None
-    """What the order of the data follows from; None before ``batches``, or where the user brings his own."""
+    """What the order of the data follows from that steps learned from; None before the first, or where the user brings
+    his own batches."""
+    coming: Part | None = None
+    """What the coming step learns from: the batch that was handed out last; None where it is the user's own."""
+    counts_epochs: bool = False
+    """Whether a loop over ``epochs`` goes on, which then counts them: ``batches`` does not."""
+    is_trained: bool = False
+    """Whether the loop that trains in this epoch is at its end; known only where ``counts_epochs``."""
+    passes: int = 0
+    """Passes that were read to their end and not stepped, before the first step and outside of ``epochs``."""
     batch_before: int | None = None
     """Global batch of the checkpoint that training goes on from; None without one."""
     reported: dict[str, float] = field(default_factory=dict)
     """What was reported last, by name."""
-    share: float | None = None
-    """Rows of this data rank's slice of the coming batch / rows of the whole batch; None is 1 / data ranks. Told by
-    ``batches`` for each batch, so that the last one of an epoch, smaller and perhaps uneven, weighs what it should."""
-    slice_rows: int | None = None
-    """Rows of a full slice; told by ``batches``. Pipelines pad a smaller slice up to it."""
     stop_asked: bool = False
     """This process was told to end (SIGTERM)."""
     stop_agreed: bool = False
@@ -108,6 +135,19 @@ class Session:
     def data_ranks(self) -> int:
         """Into how many slices each batch is cut: workers that share a pipeline or a tensor read the same slice."""
         return self.prepared.layout.data_ranks if self.prepared else self.world_size
+
+    @property
+    def share(self) -> float | None:
+        """Rows of this data rank's slice of the coming batch / rows of the whole batch; None is 1 / data ranks.
+
+        So the last batch of an epoch, smaller and perhaps uneven, weighs what it should.
+        """
+        return self.coming.share if self.coming else None
+
+    @property
+    def slice_rows(self) -> int | None:
+        """Rows of a full slice, None if nobody knows. Pipelines pad a smaller slice up to it."""
+        return self.coming.slice_rows if self.coming else None
 
     def span(self, name: str) -> AbstractContextManager[Any]:
         """Return a context that times a part of the step: ``data``, ``compute``, ``communication``, ``checkpoint``."""

@@ -28,7 +28,7 @@ from raysm.contract.store import sha256_of
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.manifest import FileRecord
 
-__all__ = ["METADATA", "Stager", "load", "plan", "save", "stager"]
+__all__ = ["METADATA", "Stager", "entries", "load", "plan", "save", "stager"]
 
 METADATA = ".metadata"
 """The file that ``torch.distributed.checkpoint`` writes on rank 0, after the others."""
@@ -107,6 +107,11 @@ class _DigestingWriter(FileSystemWriter):
         return FileRecord(bytes=path.stat().st_size, sha256=sha256_of(path))
 
 
+def entries(folder: Path) -> set[str]:
+    """Return the names of all that the checkpoint has, nested ones joined by dots."""
+    return set(_metadata(folder).state_dict_metadata)
+
+
 def plan(state: dict[str, Any], folder: Path) -> tuple[set[str], set[str], set[str]]:
     """Return what reading ``state`` from the checkpoint takes: files, the entries to be read, and those that there are.
 
@@ -117,14 +122,14 @@ def plan(state: dict[str, Any], folder: Path) -> tuple[set[str], set[str], set[s
     planner = DefaultLoadPlanner()
     planner.set_up_planner(state, metadata, is_coordinator=False)
     there = set(metadata.state_dict_metadata)
-    entries = set(planner.state_dict)
-    if entries - there:
-        raise InvalidRequest(f"it has no {min(entries - there)}")
+    wanted = set(planner.state_dict)
+    if wanted - there:
+        raise InvalidRequest(f"it has no {min(wanted - there)}")
     try:
         items = planner.create_local_plan().items
     except ValueError as error:  # "Size mismatch between saved [3] and current: [4] for weight"
         raise InvalidRequest(str(error)) from error
-    return {metadata.storage_data[item.storage_index].relative_path for item in items}, entries, there
+    return {metadata.storage_data[item.storage_index].relative_path for item in items}, wanted, there
 
 
 def load(state: dict[str, Any], folder: Path, *, group: "dist.ProcessGroup | None") -> None:

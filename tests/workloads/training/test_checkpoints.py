@@ -20,11 +20,11 @@ from raysm.workloads.training.manifest import found
 
 
 @contextlib.contextmanager
-def prepared(checkpoints, seed=0, lr=0.1, scheduler=None):
+def prepared(checkpoints, seed=0, lr=0.1, scheduler=None, model=lambda: nn.Linear(3, 2), optimizer=None):
     """A training of this process that is about to begin; its session."""
     torch.manual_seed(seed)
-    model = nn.Linear(3, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    model = model()
+    optimizer = (optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=lr, momentum=0.9)))(model.parameters())
     session = sessions.begin()
     try:
         training.prepare(
@@ -175,3 +175,136 @@ def test_sigterm_saves_the_step_and_leaves_as_a_process_that_it_ends(tmp_path):
     assert left.value.code == 128 + signal.SIGTERM
     assert kept_steps(tmp_path) == [3]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+class Branches(nn.Module):
+    """A model that uses one of two layers, and never the other."""
+
+    def __init__(self, unused=2):
+        super().__init__()
+        self.used, self.unused = nn.Linear(3, 2), nn.Linear(3, unused)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+MOMENTA = {
+    "adam": lambda parameters: torch.optim.AdamW(parameters, lr=0.1),
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, dampening=0.5),
+    "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=0.1),
+}
+
+
+@pytest.mark.parametrize("momenta", MOMENTA)
+def test_a_model_with_a_layer_that_nothing_uses_goes_on(tmp_path, momenta):
+    with prepared(None, model=Branches, optimizer=MOMENTA[momenta]) as session:
+        expected = train(session, 8)
+    with prepared(Checkpoints(every_steps=3, folder=tmp_path), model=Branches, optimizer=MOMENTA[momenta]) as session:
+        train(session, 4)
+    with prepared(
+        Checkpoints(every_steps=3, folder=tmp_path), 9, model=Branches, optimizer=MOMENTA[momenta]
+    ) as session:
+        assert session.steps == 3
+        has_state = [bool(session.prepared.optimizer.state[p]) for p in session.prepared.parts.unused.parameters()]
+        assert has_state == [momenta == "adagrad"] * 2  # whose constructor makes it
+        assert train(session, 8) == expected[3:]
+
+
+def test_an_unused_layer_of_another_shape_is_another_model(tmp_path):
+    kept = Checkpoints(every_steps=3, folder=tmp_path)
+    with prepared(kept, model=Branches, optimizer=MOMENTA["adam"]) as session:
+        train(session, 3)
+    with pytest.raises(InvalidRequest, match=r"not that of this model and optimizer: .*unused"):
+        with prepared(kept, model=lambda: Branches(unused=5), optimizer=MOMENTA["adam"]):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "named"),
+    [
+        (
+            lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+            r"it has no optimizer\.state\.bias\.mom",
+        ),
+        (lambda parameters: torch.optim.Adam(parameters, lr=0.1), r"it has no optimizer\.param_groups\.bias\.amsgrad"),
+    ],
+)
+def test_a_checkpoint_of_another_optimizer_is_refused_by_name(tmp_path, optimizer, named):
+    kept = Checkpoints(every_steps=3, folder=tmp_path)
+    with prepared(kept, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)) as session:
+        train(session, 3)
+    with pytest.raises(InvalidRequest, match=named):
+        with prepared(kept, optimizer=optimizer):
+            pass
+
+
+def test_other_hyperparameters_than_the_checkpoint_s_are_warned_of(tmp_path, capsys):
+    def adam(**changed):
+        return lambda parameters: torch.optim.AdamW(parameters, lr=0.1, **changed)
+
+    with prepared(Checkpoints(every_steps=2, folder=tmp_path), optimizer=adam(weight_decay=0.01)) as session:
+        train(session, 2)
+    capsys.readouterr()
+    changed = adam(weight_decay=0.5, betas=(0.9, 0.95), foreach=False)
+    for _ in range(2):  # what goes on is what the next checkpoint says
+        with prepared(Checkpoints(every_steps=2, folder=tmp_path), optimizer=changed) as session:
+            assert session.prepared.optimizer.param_groups[0]["weight_decay"] == 0.01
+            train(session, session.steps + 2)
+        assert sorted(line for line in capsys.readouterr().out.splitlines() if "asked for" in line) == [
+            "raysm: warning: betas[1] 0.95 was asked for, the checkpoint's 0.999 goes on",
+            "raysm: warning: weight_decay 0.5 was asked for, the checkpoint's 0.01 goes on",
+        ]
+
+
+SCHEDULERS = {
+    "cosine": lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40),
+    "one cycle": lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=40),
+    "cyclic": lambda optimizer: torch.optim.lr_scheduler.CyclicLR(optimizer, 0.01, 0.1, step_size_up=7),
+    "sequence": lambda optimizer: torch.optim.lr_scheduler.SequentialLR(
+        optimizer,
+        [
+            torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=3),
+            torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9),
+        ],
+        milestones=[2],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_what_a_scheduler_moves_is_not_warned_of(tmp_path, capsys, name):
+    for _ in range(2):
+        with prepared(Checkpoints(every_steps=3, folder=tmp_path), scheduler=SCHEDULERS[name]) as session:
+            train(session, session.steps + 3)
+    assert "asked for" not in capsys.readouterr().out
+
+
+def test_another_schedule_than_the_checkpoint_s_is_warned_of(tmp_path, capsys):
+    with prepared(Checkpoints(every_steps=3, folder=tmp_path), scheduler=SCHEDULERS["cosine"]) as session:
+        train(session, 3)
+    longer = lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)  # noqa: E731
+    with prepared(Checkpoints(folder=tmp_path), scheduler=longer):
+        assert "warning: T_max 100 was asked for, the checkpoint's 40 goes on\n" in capsys.readouterr().out
+
+
+def test_gone_on_with_a_reported_metric_has_the_value_that_it_had(tmp_path):
+    kept = Checkpoints(every_steps=1, keep=1, best=("accuracy", "max"), folder=tmp_path)
+    with prepared(kept) as session:
+        for step, accuracy in enumerate([0.5, 0.9, 0.7], 1):
+            training.report(accuracy=accuracy)
+            train(session, step)
+    with prepared(kept) as session:
+        train(session, 4)
+    assert {manifest.step: manifest.value for manifest in found(tmp_path).values()} == {2: 0.9, 4: 0.7}
+
+
+def test_an_optimizer_that_was_stepped_is_refused_and_one_whose_constructor_makes_state_is_not():
+    model = nn.Linear(3, 2)
+    for name, momenta in MOMENTA.items():
+        optimizer = momenta(model.parameters())
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        with pytest.raises(InvalidRequest, match="the optimizer has been stepped"):
+            training.prepare(model, optimizer, loss=functional.cross_entropy)
+        assert sessions.current().prepared is None, name
+    sessions.end()

@@ -1,0 +1,57 @@
+"""What the user's code asks an optimizer and a scheduler for, so that a training that goes on can say what it ignores.
+
+What flows in are both as they are before the first step, when no scheduler has moved anything yet; what flows out are
+numbers by name, which each checkpoint passes on to the next.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+__all__ = ["asked_for", "overruled"]
+
+HOW = frozenset({"params", "foreach", "fused", "capturable", "differentiable"})
+"""Keys of a group that say how to compute, not what; ``prepare`` itself changes some of them."""
+
+
+def asked_for(optimizer: Optimizer, scheduler: Any) -> dict[str, float]:
+    """Return all hyperparameters that are numbers: ``0.lr``, ``1.betas[0]`` by group, ``scheduler.T_max``.
+
+    Under a scheduler, ``lr`` is the rate that it was given.
+    """
+    numbers: dict[str, float] = {}
+    for index, group in enumerate(optimizer.param_groups):
+        values = {name: value for name, value in group.items() if name not in HOW}
+        values["lr"] = values.pop("initial_lr", values["lr"])
+        numbers |= {
+            f"{index}.{name}": number for name, value in values.items() for name, number in _numbers(name, value)
+        }
+    if scheduler is not None:
+        # Lists are the rates of the groups, or the schedulers of a sequence.
+        single = {name: value for name, value in scheduler.state_dict().items() if not isinstance(value, (list, tuple))}
+        numbers |= {
+            f"scheduler.{name}": number for name, value in single.items() for name, number in _numbers(name, value)
+        }
+    return numbers
+
+
+def overruled(asked: Mapping[str, float], kept: Mapping[str, float]) -> list[tuple[str, float, float]]:
+    """Return name, what is asked for now, and what the checkpoint has in its place; alike groups once, by name."""
+    changed = {
+        (name.partition(".")[2], number, kept[name])
+        for name, number in asked.items()
+        if name in kept and kept[name] != number
+    }
+    return sorted(changed)
+
+
+def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        value = value.item()
+    if isinstance(value, (int, float)) and abs(value) < float("inf"):
+        yield name, float(value)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _numbers(f"{name}[{index}]", item)
