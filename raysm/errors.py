@@ -174,6 +174,10 @@ else:  # there, the two are different classes, and callers may expect either
         """A job has not ended within the time that the caller gave; it goes on."""
 
 
+IN_THE_JOB = "\n\nin the job:\n"
+"""What stands between a JobFailed's own words and the remote traceback."""
+
+
 class JobFailed(RaysmError):
     """A job ended otherwise than Completed; the message is its failure reason.
 
@@ -189,6 +193,11 @@ class JobFailed(RaysmError):
         self.reason = reason
         self.remote_traceback = remote_traceback
         super().__init__(message)
+
+    @property
+    def headline(self) -> str:
+        """The message without the remote traceback."""
+        return str(self).partition(IN_THE_JOB)[0]
 
 
 class JobStopped(JobFailed, concurrent.futures.CancelledError):

@@ -1,9 +1,9 @@
 """The control channel: one connection from every worker to the head, a heartbeat a second each way.
 
 What flows in are connections and messages, what flows out are ``Report`` values, handed to a callback in the order in
-which things happened. Ray itself notices a dead head after a minute; this channel does within five seconds, because a
-closed connection or three missed heartbeats mean that the other side is lost. One ticker serves all connections, so
-that one process carries 1,000 of them.
+which things happened. Ray itself notices a dead head after a minute; this channel does at once where the connection
+closes, and where nothing is heard any more, after the silence that the request allows. One ticker serves all
+connections, so that one process carries 1,000 of them.
 """
 
 import asyncio
@@ -12,10 +12,18 @@ import itertools
 import resource
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from raysm.bootstrap.wire import MAX_LINE, Line, ProtocolError, TokenRefused, greet_head, greet_worker
+from raysm.bootstrap.wire import (
+    HANDSHAKE_TIMEOUT_S,
+    MAX_LINE,
+    Line,
+    ProtocolError,
+    TokenRefused,
+    greet_head,
+    greet_worker,
+)
 
 __all__ = [
     "BEAT_S",
@@ -33,12 +41,15 @@ __all__ = [
 ]
 
 BEAT_S = 1.0
-MISSED_BEATS = 3
+LATE_BEATS = 3.5
+"""Beats after which a peer counts as silent: three are missing, and the next may be on its way."""
 MAX_BACKLOG = 256 * 1024
 """Bytes that may wait for one peer: more than that, and it has stopped reading."""
 SPARE_STRANGERS = 64
 """Connections beyond one for each worker that may be greeting at a time."""
 
+WELCOME_TIMEOUT_S = 30.0
+"""Seconds that a head has to take a worker: a thousand may ask in the same second."""
 CLOSE_S = 0.5
 SPARE_FILES = 512
 """Open files that a head needs beside one for each worker."""
@@ -124,14 +135,17 @@ class _Peer:
     line: Line
     heard_at: float
     leaving: bool = False
-    silent: bool = field(default=False)
+    dropped: str = ""
+    """Why this side closed the connection, for people; empty where it did not."""
 
 
 class _Pulse:
-    """Sends a heartbeat to every peer each ``beat_s`` and drops those that are silent for three."""
+    """Sends a heartbeat to every peer each ``beat_s`` and drops those that are silent for ``silence_s``."""
 
-    def __init__(self, peers: Callable[[], Iterable[_Peer]], beat_s: float, clock: Callable[[], float]) -> None:
-        self._peers, self._beat_s, self._clock = peers, beat_s, clock
+    def __init__(
+        self, peers: Callable[[], Iterable[_Peer]], beat_s: float, silence_s: float, clock: Callable[[], float]
+    ) -> None:
+        self._peers, self._beat_s, self._silence_s, self._clock = peers, beat_s, silence_s, clock
 
     async def run(self) -> None:
         due = self._clock()
@@ -151,11 +165,13 @@ class _Pulse:
                 self._drop_if_silent(peer)
 
     def _drop_if_silent(self, peer: _Peer) -> None:
-        # Half a beat on top: the third one may be on its way.
-        quiet = self._clock() - peer.heard_at > (MISSED_BEATS + 0.5) * self._beat_s
-        if quiet or peer.line.buffered() > MAX_BACKLOG:
-            peer.silent = True
-            peer.line.abort()
+        if self._clock() - peer.heard_at > self._silence_s:
+            peer.dropped = f"said nothing for {self._silence_s:g} s"
+        elif peer.line.buffered() > MAX_BACKLOG:
+            peer.dropped = "does not take what is sent to it"
+        else:
+            return
+        peer.line.abort()
 
 
 async def _listen(peer: _Peer, clock: Callable[[], float], told: Callable[[Message], None]) -> str:
@@ -171,7 +187,7 @@ async def _listen(peer: _Peer, clock: Callable[[], float], told: Callable[[Messa
     except ProtocolError as error:
         return str(error)
     except OSError:
-        return f"missed {MISSED_BEATS} heartbeats" if peer.silent else "closed its connection"
+        return peer.dropped or "closed its connection"
 
 
 class HeadControl:
@@ -184,6 +200,7 @@ class HeadControl:
         identity: Identity,
         hosts: Iterable[str],
         report: Callable[[Report], None],
+        silence_s: float,
         beat_s: float = BEAT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -194,12 +211,13 @@ class HeadControl:
             identity: What every worker must have too.
             hosts: The workers' names, without the head's.
             report: Called in the event loop with each ``Report``.
+            silence_s: Seconds for which a worker may say nothing.
             beat_s: Seconds between heartbeats.
             clock: Seconds that never go back.
         """
         self._token, self._identity, self._report = token, identity, report
         self._expected = frozenset(hosts)
-        self._beat_s, self._clock = beat_s, clock
+        self._beat_s, self._silence_s, self._clock = beat_s, silence_s, clock
         self._peers: dict[str, _Peer] = {}
         self._seen: set[str] = set()
         self._strangers = 0
@@ -213,6 +231,12 @@ class HeadControl:
     def joined(self) -> frozenset[str]:
         """The workers that are connected now."""
         return frozenset(self._peers)
+
+    @property
+    def silent(self) -> frozenset[str]:
+        """Those of them whose last heartbeats are missing: they may be lost, which is not decided yet."""
+        late = self._clock() - LATE_BEATS * self._beat_s
+        return frozenset(host for host, peer in self._peers.items() if peer.heard_at < late)
 
     @property
     def port(self) -> int:
@@ -229,7 +253,7 @@ class HeadControl:
         _allow_files(len(self._expected) + SPARE_FILES)
         # All workers of a large job connect in the same second.
         self._server = await asyncio.start_server(self._serve, address, port, limit=MAX_LINE, backlog=4096)
-        self._pulse = asyncio.create_task(_Pulse(self._peers.values, self._beat_s, self._clock).run())
+        self._pulse = asyncio.create_task(_Pulse(self._peers.values, self._beat_s, self._silence_s, self._clock).run())
 
     def tell(self, host: str, message: Message) -> None:
         """Send a message to one worker; one that is gone does not hear it."""
@@ -293,7 +317,7 @@ class HeadControl:
 
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Peer | None:
         host, line = await greet_worker(reader, writer, self._token)
-        hello = await asyncio.wait_for(line.receive(), MISSED_BEATS * BEAT_S * 3)
+        hello = await asyncio.wait_for(line.receive(), HANDSHAKE_TIMEOUT_S)
         reason = None
         if host not in self._expected:
             reason = f"{host[:80]!r} is no worker of this job"
@@ -330,10 +354,11 @@ def _allow_files(count: int) -> None:
 class WorkerControl:
     """A worker's side: one connection to the head, until one of the two is gone."""
 
-    def __init__(self, head: str, line: Line, beat_s: float, clock: Callable[[], float]) -> None:
+    def __init__(self, head: str, line: Line, beat_s: float, silence_s: float, clock: Callable[[], float]) -> None:
         """Take over a connection on which the head has said welcome; see ``join``."""
         self._peer = _Peer(head, line, clock())
-        self._clock, self._beat_s = clock, beat_s
+        self._pulse = _Pulse(lambda: [self._peer], beat_s, silence_s, clock)
+        self._clock = clock
 
     @property
     def addresses(self) -> tuple[str, str]:
@@ -346,7 +371,7 @@ class WorkerControl:
 
     async def run(self, report: Callable[[Report], None]) -> None:
         """Report what the head says until it is lost, which is the last report."""
-        pulse = asyncio.create_task(_Pulse(lambda: [self._peer], self._beat_s, self._clock).run())
+        pulse = asyncio.create_task(self._pulse.run())
         try:
             host = self._peer.host
             reason = await _listen(self._peer, self._clock, lambda message: report(Told(host, message)))
@@ -371,6 +396,7 @@ async def join(
     host: str,
     head: str,
     identity: Identity,
+    silence_s: float,
     beat_s: float = BEAT_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> WorkerControl:
@@ -382,6 +408,7 @@ async def join(
         host: This instance's name.
         head: The head's name.
         identity: What this instance has.
+        silence_s: Seconds for which the head may say nothing.
         beat_s: Seconds between heartbeats.
         clock: Seconds that never go back.
 
@@ -394,11 +421,11 @@ async def join(
     try:
         line = await greet_head(reader, writer, token, host)
         line.send({"kind": "hello", **asdict(identity)})
-        answer = await asyncio.wait_for(line.receive(), 30)
+        answer = await asyncio.wait_for(line.receive(), WELCOME_TIMEOUT_S)
     except BaseException:
         writer.close()
         raise
     if answer.get("kind") != "welcome":
         writer.close()
         raise Refused(str(answer.get("reason", "the head refuses this instance without a reason")))
-    return WorkerControl(head, line, beat_s, clock)
+    return WorkerControl(head, line, beat_s, silence_s, clock)

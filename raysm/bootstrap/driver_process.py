@@ -50,9 +50,8 @@ class DriverProcess:
                     chunk = chunk[os.write(STDERR, chunk) :]
 
     def go(self, address: str) -> None:
-        """Tell one that waits where the formed cluster is; an empty address: there will be none."""
-        assert self.child.stdin is not None
-        if self.child.stdin.closed:
+        """Tell one that waits, and was not told yet, where the cluster is; an empty address: there will be none."""
+        if self.child.stdin is None or self.child.stdin.closed:
             return
         with contextlib.suppress(BrokenPipeError):  # it has ended, and its status says why
             self.child.stdin.write(f"{address}\n".encode())

@@ -30,6 +30,11 @@ class Ending:
     stopped: bool = False
     """True where the end was asked for."""
 
+    @property
+    def headline(self) -> str:
+        """The reason's first line, for those who can read the rest of it in the head's log."""
+        return (self.reason or "").split("\n")[0]
+
     def write(self, path: Path) -> None:
         """Write the reason into the failure file; without a reason, or on a full disk, write nothing."""
         if self.reason:
@@ -56,12 +61,14 @@ def ending_of_error(error: BaseException) -> Ending:
     return Ending(1, text[:MAX_REASON])
 
 
-def ending_of_driver(status: int, record: Path, stderr_tail: str, memory_bytes: int, oom_kills: int | None) -> Ending:
+def ending_of_driver(
+    status: int, failure: Failure | None, stderr_tail: str, memory_bytes: int, oom_kills: int | None
+) -> Ending:
     """Return the ending that the driver's end makes.
 
     Args:
         status: Its exit code, or minus the signal that killed it.
-        record: The file into which it may have written its ``Failure``.
+        failure: What it has recorded of it; None where it could not.
         stderr_tail: The last of what it wrote to stderr.
         memory_bytes: The memory limit of this instance.
         oom_kills: Processes that the kernel killed for want of memory while it ran; None where that is not known.
@@ -69,10 +76,7 @@ def ending_of_driver(status: int, record: Path, stderr_tail: str, memory_bytes: 
     if status == 0:
         return Ending(0)
     exit_code = status if status > 0 else 128 - status
-    failure = None
-    with contextlib.suppress(InvalidConfig, InvalidRequest):
-        failure = Failure.read(record)
-    if failure is not None and status > 0:
+    if failure is not None:
         return Ending(exit_code, failure.reason())
     if status > 0:
         said = f"the driver exited with code {status}"
@@ -81,6 +85,8 @@ def ending_of_driver(status: int, record: Path, stderr_tail: str, memory_bytes: 
     if status == -signal.SIGKILL:
         said += f": most likely out of memory (this instance has {memory_bytes / 2**30:.1f} GiB"
         said += f"; the kernel ended {oom_kills} of its processes for that meanwhile)" if oom_kills else ")"
+        # Who is killed so says nothing of it: what it wrote last is about something else.
+        return Ending(exit_code, said)
     return Ending(exit_code, _with_tail(said, stderr_tail))
 
 

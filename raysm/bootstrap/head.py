@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
+from typing import NoReturn
 
-from raysm.bootstrap import control, resources
+from raysm.bootstrap import control, failure_record, resources
 from raysm.bootstrap.address import interface_address, is_loopback, port_answers, resolve
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import HeadControl
@@ -26,7 +27,8 @@ from raysm.bootstrap.programs import WAIT
 from raysm.bootstrap.ray_node import RayNode
 from raysm.bootstrap.registered import Node, Registry
 from raysm.contract.events import State
-from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFailed
+from raysm.contract.result import Failure
+from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFailed, RaysmError
 from raysm.request import Similarity
 
 __all__ = ["Head"]
@@ -72,6 +74,14 @@ class _Stopped(Exception):
     """The service wants this job to stop: no error, but the way out of every wait."""
 
 
+class _DriverLeft(Exception):
+    """The driver has ended, by itself, and the job ends with it, whatever it is waiting for."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        super().__init__(status)
+
+
 class Head:
     """One head, for one job."""
 
@@ -86,6 +96,7 @@ class Head:
             identity=instance.identity,
             hosts=self._hosts[1:],
             report=self._events.put_nowait,
+            silence_s=instance.cluster.silence_s,
         )
         self._env = instance.ray_environment()
         self._ray: RayNode | None = None
@@ -97,7 +108,9 @@ class Head:
         self._gcs_answers = False
         self._formed = False
         self._without: frozenset[str] = frozenset()
-        self._waiting: DriverProcess | None = None
+        self._driver: DriverProcess | None = None
+        self._working = False
+        self._oom_kills: int | None = None
         self._passing = contextlib.ExitStack()
         self._failure_record = Path()
 
@@ -106,14 +119,21 @@ class Head:
         self._events.put_nowait(_Stop())
 
     async def run(self) -> Ending:
-        """Live; return how this instance, and with it the job, ends."""
+        """Live; return how this instance, and with it the job, ends: by what came first."""
         try:
             await self._begin()
             await self._form()
-            return await self._drive()
+            await self._work()
         except _Stopped:
-            emit(State(name="stopping", host=self._instance.name))
-            return Ending(STOPPED, stopped=True)
+            return await self._stop_driver()
+        except _DriverLeft as left:
+            return await self._conclude(left.status)
+        except RaysmError:
+            failure = self._own_failure()
+            if failure is None:
+                raise
+            # The driver had failed by itself before, and is only slow to leave.
+            return self._blame_driver(Ending(failure.exit_code, failure.reason()))
 
     async def end(self, ending: Ending) -> None:
         """Tell the workers, end Ray and everything else here, and wait for the workers' goodbye."""
@@ -121,10 +141,10 @@ class Head:
             task.cancel()
         if self._registry:
             self._registry.stop()
-        self._control.tell_all({"kind": "done", "exit_code": ending.exit_code, "reason": (ending.reason or "")[:500]})
+        self._control.tell_all({"kind": "done", "exit_code": ending.exit_code, "reason": ending.headline[:500]})
         await asyncio.gather(self._children.end_all(END_GRACE_S), self._farewell())
-        if self._waiting:
-            self._waiting.go("")
+        if self._driver:
+            self._driver.go("")
         self._passing.close()
         await self._control.close()
         if self._ray:
@@ -156,7 +176,7 @@ class Head:
         self._tasks.append(asyncio.create_task(self._probe_gcs()))
         # Its imports take as long as the forming; no user's code runs before the cluster is formed.
         if isinstance(self._instance.request.workload, Similarity):
-            self._waiting = self._start_driver(None)
+            self._driver = self._start_driver(None)
 
     async def _own_address(self) -> str | None:
         """Return the address at which the others find this instance; None if only loopback is known."""
@@ -231,6 +251,8 @@ class Head:
         """Handle what may happen at any time; what ends the job raises."""
         if isinstance(event, _Stop):
             raise _Stopped
+        if isinstance(event, _DriverEnded):
+            raise _DriverLeft(event.status)
         if isinstance(event, _RayEnded):
             assert self._ray is not None
             raise RayFailed(f"Ray on the head {self._instance.name} ended: {self._ray.why()}")
@@ -308,25 +330,40 @@ class Head:
 
     # The driver
 
-    async def _drive(self) -> Ending:
-        """Run the driver to its end."""
+    async def _work(self) -> NoReturn:
+        """Have the driver do its work, and handle what happens until that ends the job."""
         address = f"{self._nodes[self._instance.name].address}:{self._instance.ports.gcs}"
-        killed_before = resources.oom_kills()
-        with self._passing:
-            driver = self._waiting or self._start_driver(address)
-            if self._waiting:
-                driver.go(address)
-            record = self._failure_record
-            try:
-                status = await self._watch(driver)
-            except _Stopped:
-                return await self._stop_driver(driver)
-            if status < 0 or (status > 0 and not record.exists()):
-                await self._await_cause()
-            killed = resources.oom_kills()
-            meanwhile = None if killed is None or killed_before is None else killed - killed_before
-            driver.child.signal_group(SIGKILL)  # what it left behind holds its stderr open
-            return ending_of_driver(status, record, driver.tail(), self._instance.capacity.memory_bytes, meanwhile)
+        self._working = True
+        if self._driver:
+            self._driver.go(address)
+        else:
+            self._driver = self._start_driver(address)
+        while True:
+            self._take(await self._events.get())
+
+    async def _conclude(self, status: int) -> Ending:
+        """Return the ending that the driver's end makes, unless something else ended the driver."""
+        assert self._driver is not None
+        failure = failure_record.read(self._failure_record)
+        if status != 0 and (failure is None or failure_record.blames_cluster(failure)):
+            await self._await_cause()
+        now, before = resources.oom_kills(), self._oom_kills
+        meanwhile = None if now is None or before is None else now - before
+        self._driver.child.signal_group(SIGKILL)  # what it left behind holds its stderr open
+        memory_bytes = self._instance.capacity.memory_bytes
+        ending = ending_of_driver(status, failure, self._driver.tail(), memory_bytes, meanwhile)
+        return ending if failure is None else self._blame_driver(ending)
+
+    def _own_failure(self) -> Failure | None:
+        """Return why the driver has failed by itself; None where it has not, or says that Ray failed it."""
+        failure = failure_record.read(self._failure_record)
+        return None if failure is None or failure_record.blames_cluster(failure) else failure
+
+    def _blame_driver(self, ending: Ending) -> Ending:
+        """Make what the driver has recorded the job's failure."""
+        if ending.reason:
+            failure_record.publish(self._failure_record, self._instance.environment.paths.output_data)
+        return ending
 
     def _start_driver(self, address: str | None) -> DriverProcess:
         """Start the driver for the cluster at ``address``, or, for None, one that waits until there is one."""
@@ -335,38 +372,37 @@ class Head:
         self._failure_record = folder / "failure.json"
         env = self._instance.driver_environment(address, str(self._failure_record))
         command = (*self._instance.programs.driver, *([WAIT] if address is None else []))
+        self._oom_kills = resources.oom_kills()
         source = self._instance.payload.source
         driver = DriverProcess(self._children, command, env, source, waits=address is None)
         driver.child.ended.add_done_callback(lambda ended: self._events.put_nowait(_DriverEnded(ended.result())))
         return driver
 
-    async def _watch(self, driver: DriverProcess) -> int:
-        if driver.child.status is not None:  # it ended while it waited
-            return driver.child.status
-        while True:
-            event = await self._events.get()
-            if isinstance(event, _DriverEnded):
-                return event.status
-            self._take(event)
-
     async def _await_cause(self) -> None:
-        """Give the news of a dead Ray process or instance, of which the driver may have died, time to arrive."""
+        """Give the news of a dead Ray process or instance, of which the driver may have died, time to arrive.
+
+        Of an instance that is silent now, that is until it speaks, or is lost.
+        """
         until = time.monotonic() + VERDICT_S
-        while (left := until - time.monotonic()) > 0:
+        while (left := until - time.monotonic()) > 0 or self._control.silent:
             try:
-                event = await asyncio.wait_for(self._events.get(), left)
+                event = await asyncio.wait_for(self._events.get(), max(left, PROBE_S))
             except asyncio.TimeoutError:
-                return
+                continue
             if not isinstance(event, _Stop):
                 self._take(event)
 
-    async def _stop_driver(self, driver: DriverProcess) -> Ending:
+    async def _stop_driver(self) -> Ending:
         """Let the driver write its checkpoint; whatever else happens meanwhile does not matter any more."""
+        remark(f"{self._instance.name} was told to stop (SIGTERM)")
+        if self._driver is None or not self._working:
+            emit(State(name="stopping", host=self._instance.name))
+            return Ending(STOPPED, stopped=True)
         grace_s = self._instance.request.grace_s
         emit(State(name="stopping", host=self._instance.name, detail=f"user code has {grace_s:g} s"))
-        driver.child.signal(SIGTERM)
-        status = await driver.child.wait(grace_s)
-        driver.child.signal_group(SIGKILL)
+        self._driver.child.signal(SIGTERM)
+        status = await self._driver.child.wait(grace_s)
+        self._driver.child.signal_group(SIGKILL)
         return Ending(0 if status == 0 else STOPPED, stopped=True)
 
 

@@ -102,8 +102,7 @@ class Instance:
     def driver_environment(self, ray_address: str | None, failure_record: str) -> dict[str, str]:
         """Return the environment of the driver: a Ray process's, and where its cluster is; None: it will be told."""
         told = {names.FAILURE_RECORD: failure_record} | ({} if ray_address is None else {"RAY_ADDRESS": ray_address})
-        # Its output is a pipe, and what it says should be seen when it is said.
-        return {"PYTHONUNBUFFERED": "1"} | self.ray_environment() | told
+        return {**variables.DRIVER} | self.ray_environment() | told
 
 
 def prepare(environ: Mapping[str, str], programs: Programs | None = None) -> Instance:

@@ -40,6 +40,7 @@ class Options:
     min_instances: int | None = None
     join_timeout_s: float = 600.0
     on_instance_loss: Literal["fail", "continue"] = "fail"
+    silence_s: float = 30.0
 
 
 def is_driver_folder(folder: Path) -> bool:
@@ -114,6 +115,7 @@ def _cluster(environment: Environment, options: Options) -> Cluster:
         min_instances=options.min_instances,
         join_timeout_s=options.join_timeout_s,
         on_instance_loss=options.on_instance_loss,
+        silence_s=options.silence_s,
     )
 
 

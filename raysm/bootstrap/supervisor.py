@@ -92,9 +92,10 @@ async def supervise(instance: Instance) -> Ending:
 
 def _say(instance: Instance, ending: Ending, memory: PeakMemory, is_head: bool) -> None:
     if ending.reason:
-        remark(f"{instance.name} failed: {ending.reason}")
+        # The driver's traceback stands in this log already.
+        remark(f"{instance.name} failed: {ending.headline}")
     if memory.bytes:
         emit(Metric(name="peak_memory_bytes", value=memory.bytes, host=instance.name))
     if is_head and not ending.stopped:
         name = "failed" if ending.reason else "done"
-        emit(State(name=name, host=instance.name, detail=(ending.reason or "").split("\n")[0]))
+        emit(State(name=name, host=instance.name, detail=ending.headline))

@@ -15,7 +15,7 @@ from raysm.bootstrap.environment import Environment
 from raysm.contract import names
 from raysm.request import JobRequest, Script, Similarity, TorchScript, TrainLoop, Workload
 
-__all__ = ["DROPPED", "network_variables", "ray_variables", "user_variables", "workload_variables"]
+__all__ = ["DRIVER", "DROPPED", "network_variables", "ray_variables", "user_variables", "workload_variables"]
 
 MAX_VARIABLE = 128 * 1024 - 1
 """Bytes of one ``NAME=value`` that Linux takes (MAX_ARG_STRLEN, with its NUL); a longer one fails the whole exec."""
@@ -25,6 +25,18 @@ RDMA_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
 
 DROPPED = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_NAMESPACE", "RAY_JOB_CONFIG_JSON_ENV_VAR")
 """Variables of another cluster, or of another token: they would win over what raysm says."""
+
+
+DRIVER: Mapping[str, str] = {
+    # Its output is a pipe, and what it says should be seen when it is said.
+    "PYTHONUNBUFFERED": "1",
+    # Else Ray colors what it says for the workers, whoever reads it.
+    "RAY_COLOR_PREFIX": "0",
+    # Else SIGTERM, which every stop begins with, prints a stack of C++ calls. What a crash needs remains: Python's own
+    # handler, which Ray enables, prints the stack of Python calls.
+    "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",
+}
+"""What the driver is told; where the user's environment says otherwise, that counts."""
 
 
 def ray_variables(token_file: Path) -> dict[str, str]:

@@ -194,6 +194,7 @@ class Worker:
                     host=self._instance.name,
                     head=self._instance.head,
                     identity=self._instance.identity,
+                    silence_s=self._instance.cluster.silence_s,
                 )
             except (TokenRefused, control.Refused) as error:
                 raise InvalidPayload(str(error)) from error

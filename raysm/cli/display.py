@@ -1,6 +1,8 @@
 """What a person sees while a job runs: bars on a terminal, plain lines in a pipe."""
 
 import time
+from collections import deque
+from collections.abc import Iterable
 from types import TracebackType
 
 from rich.console import Console
@@ -13,6 +15,10 @@ __all__ = ["Display"]
 
 PLAIN_INTERVAL_S = 5.0
 """Without a terminal, a phase's progress is printed at most this often, and when it is done."""
+
+
+REMEMBERED_LINES = 2_000
+"""Lines of the log, the last ones, of which the display knows that it has shown them."""
 
 
 class Display:
@@ -37,6 +43,7 @@ class Display:
             disable=not console.is_terminal,
         )
         self._phases: dict[str, _Phase] = {}
+        self._shown: deque[str] = deque(maxlen=REMEMBERED_LINES)
         self.job: str | None = None
         self.forming_s: float | None = None
         self._started_s = time.monotonic()
@@ -54,6 +61,7 @@ class Display:
         """Show one line of an instance's log: an event as what it means, anything else as it is."""
         event = events.parse(text)
         if event is None:
+            self._shown.append(text.rstrip())
             self._print(f"{host} | {text}")
         elif isinstance(event, events.State):
             # The reason of a failure is told once, at the end, by whoever asks for the result.
@@ -64,6 +72,10 @@ class Display:
                 self._print(f"the dashboard asks for the job's token: raysm token {self.job}")
         elif isinstance(event, events.Progress):
             self._progress(event)
+
+    def has_shown(self, lines: Iterable[str]) -> bool:
+        """Whether each of ``lines`` was, not long ago, a line of the log, or the end of one that has a label."""
+        return all(any(shown.endswith(line.rstrip()) for shown in self._shown) for line in lines)
 
     def say(self, text: str) -> None:
         """Print a line of raysm's own."""

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments, parse
 from raysm.cli.display import Display
-from raysm.errors import InvalidConfig, InvalidRequest, MissingDependency, NoRoom, RaysmError
+from raysm.errors import InvalidConfig, InvalidRequest, JobFailed, MissingDependency, NoRoom, RaysmError
 
 __all__ = ["main"]
 
@@ -92,7 +92,14 @@ def _submit(arguments: Arguments, console: Console) -> None:
             display.say(f"job {job.name}")
             display.job = job.name
             follow(job, display)
-    result = job.result(to=arguments.output)
+    try:
+        result = job.result(to=arguments.output)
+    except JobFailed as error:
+        traceback = error.remote_traceback.splitlines()
+        if arguments.json or not traceback or not display.has_shown(traceback):
+            raise
+        # It stands above, where it came up.
+        raise RaysmError(error.headline) from error
     print_result(
         console,
         result,

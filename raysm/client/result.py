@@ -15,7 +15,7 @@ from raysm.client.function import check_python
 from raysm.client.storage import Storage, Stored, file_path, in_parallel
 from raysm.contract.result import EXCEPTION, FAILURE, MANIFEST, VALUE, Failure, Manifest
 from raysm.contract.store import put
-from raysm.errors import InvalidConfig, InvalidRequest, JobFailed, MissingDependency, ServiceError
+from raysm.errors import IN_THE_JOB, InvalidConfig, InvalidRequest, JobFailed, MissingDependency, ServiceError
 from raysm.request.codec import from_json
 
 __all__ = ["Result", "check_folder", "fetch", "manifest_of", "raised", "value"]
@@ -201,7 +201,7 @@ def raised(outputs: str, storage: Storage, *, job: str, python: str | None, reas
     failure = _failure(outputs, storage)
     remote = failure.remote_traceback if failure is not None else ""
     said = failure.headline if failure is not None else reason
-    text = f"the job {job} failed: {said}" + (f"\n\nin the job:\n{remote}" if remote else "")
+    text = f"the job {job} failed: {said}" + (f"{IN_THE_JOB}{remote}" if remote else "")
     failed = JobFailed(text, job=job, reason=reason or said, remote_traceback=remote)
     if python is None:
         return failed

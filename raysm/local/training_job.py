@@ -9,7 +9,8 @@ What flows in is a JobSpec; what flows out are log lines while it runs and an Ou
 What is known of the service, and what is not: a job is Failed as soon as one container exits with something else than
 0, and containers that are stopped get SIGTERM, then SIGKILL after 120 s. How soon the others are stopped once one has
 failed is not documented. Here they have ``settle_s`` to notice and to end by themselves, so that the head's own words
-about the loss become the failure reason.
+about the loss become the failure reason; then they get SIGTERM, and ``kill_s`` later SIGKILL: one that is frozen hears
+neither the others nor SIGTERM, and must not keep the job from its end.
 """
 
 import contextlib
@@ -88,6 +89,7 @@ class TrainingJob:
         on_end: Callable[[], None] = lambda: None,
         stop_grace_s: float = 120.0,
         settle_s: float = 15.0,
+        kill_s: float = 15.0,
         absent: Collection[str] = (),
     ) -> None:
         """Keep what is to be done; nothing starts before ``start``.
@@ -101,6 +103,7 @@ class TrainingJob:
             on_end: Called when ``wait`` would return at once.
             stop_grace_s: Seconds from SIGTERM to SIGKILL.
             settle_s: Seconds that the others have, once an instance has failed, to end by themselves.
+            kill_s: Seconds from their SIGTERM to SIGKILL, where they have not.
             absent: Hosts that are announced and never come: a fault.
 
         Raises:
@@ -118,6 +121,7 @@ class TrainingJob:
         self._image = image
         self._stop_grace_s = stop_grace_s
         self._settle_s = settle_s
+        self._kill_s = kill_s
         self._on_line = on_line
         self._on_end = on_end
 
@@ -293,7 +297,7 @@ class TrainingJob:
                 settle_at = min(settle_at, now + self._settle_s)
             if not terminated and now >= settle_at:
                 terminated = True
-                kill_at = now + self._stop_grace_s
+                kill_at = now + (self._stop_grace_s if stopped else self._kill_s)
                 self._signal_all(signal.SIGTERM)
             if terminated:
                 settle_at = float("inf")
@@ -358,6 +362,9 @@ def _seen(text: str, inside: str) -> str:
 
 
 def _describe(code: int) -> str:
+    if code == 128 + signal.SIGTERM:
+        # It came first, so it was not this service that told it to end: a stop, and the end of the others, come later.
+        return "ended because somebody sent it SIGTERM; the service had not asked it to stop"
     if code > 128:
         with contextlib.suppress(ValueError):
             return f"killed by {signal.Signals(code - 128).name}"

@@ -8,6 +8,9 @@ from raysm.errors import InvalidRequest
 
 __all__ = ["Cluster", "InstanceGroup", "MAX_GROUPS"]
 
+MIN_SILENCE_S = 3.0
+"""Three heartbeats, one a second: less, and a busy network loses instances that are well."""
+MAX_SILENCE_S = 86_400.0
 MAX_GROUPS = 5
 """CreateTrainingJob takes at most this many instance groups."""
 
@@ -65,6 +68,9 @@ class Cluster:
     """ARN of a training plan whose reserved capacity is used."""
     on_instance_loss: Literal["fail", "continue"] = "fail"
     """What the loss of an instance other than the head does to the job."""
+    silence_s: float = 30.0
+    """Seconds for which an instance may say nothing before it is lost, 3 to 86,400; one whose connection closes is lost
+    at once."""
 
     def __post_init__(self) -> None:
         """Check the fields against each other."""
@@ -92,6 +98,11 @@ class Cluster:
             raise InvalidRequest(f"Cluster: keep_alive_s must be 0 to 21600, got {self.keep_alive_s}")
         if not self.join_timeout_s > 0:
             raise InvalidRequest(f"Cluster: join_timeout_s must be above 0, got {self.join_timeout_s}")
+        if not MIN_SILENCE_S <= self.silence_s <= MAX_SILENCE_S:
+            raise InvalidRequest(
+                f"Cluster: silence_s must be {MIN_SILENCE_S:g} (three heartbeats) to {MAX_SILENCE_S:g}, "
+                f"got {self.silence_s}"
+            )
         if self.on_instance_loss not in ("fail", "continue"):
             raise InvalidRequest(f"Cluster: on_instance_loss is 'fail' or 'continue', got {self.on_instance_loss!r}")
 

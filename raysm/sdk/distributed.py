@@ -52,6 +52,8 @@ class Ray(DistributedConfig):  # type: ignore[misc]  # the SDK has no types
     """Seconds from the start of the head until every instance must have joined."""
     on_instance_loss: Literal["fail", "continue"] = "fail"
     """What the loss of an instance other than the head does to the job."""
+    silence_s: float = Field(default=30.0, ge=3, le=86_400)
+    """Seconds for which an instance may say nothing before it is lost."""
 
     @property
     def driver_dir(self) -> str:

@@ -5,7 +5,9 @@ is the result under the model folder, or a ``Failure`` in the failure record, an
 """
 
 import contextlib
+import logging
 import shutil
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -14,10 +16,11 @@ from types import TracebackType
 
 from raysm.bootstrap import environment
 from raysm.bootstrap.environment import Environment
+from raysm.bootstrap.failure_record import exception_beside
 from raysm.bootstrap.programs import WAIT
 from raysm.contract import payload
 from raysm.contract.payload import Payload
-from raysm.contract.result import EXCEPTION, FAILURE, Failure
+from raysm.contract.result import Failure
 from raysm.contract.store import put
 from raysm.errors import InstanceLost, InvalidConfig, InvalidRequest, MissingDependency, WorkerFailed
 from raysm.request.job import MATRIX, QUERIES, JobRequest
@@ -27,6 +30,9 @@ from raysm.workloads.script import run_script
 from raysm.workloads.termination import leave, leave_on_sigterm
 
 __all__ = ["failure_of", "main"]
+
+TERMINATED = 128 + signal.SIGTERM
+"""How who is ended by SIGTERM exits, and who has a handler that leaves in good order."""
 
 INTERNAL = ("raysm/workloads/driver.py", "raysm/workloads/script.py", "raysm/workloads/function.py")
 
@@ -45,6 +51,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     try:
         found = environment.read()
         packed = payload.load(found.payload)
+        _hush_ray()
         address = "auto"
         if WAIT in arguments:
             _make_ready(packed.request)
@@ -56,12 +63,19 @@ def main(arguments: Sequence[str] = ()) -> int:
         failure = failure_of(error)
         if failure is None:
             return 0
-        print(failure.remote_traceback or failure.headline, file=sys.stderr)  # noqa: T201
+        # What a process of a torchrun script wrote, its traceback too, has come here already, line by line.
+        is_told = packed is not None and isinstance(packed.request.workload, TorchScript)
+        print(failure.headline if is_told else failure.remote_traceback or failure.headline, file=sys.stderr)  # noqa: T201
         if found is not None:
             is_function = packed is not None and isinstance(packed.request.workload, PickledFunction)
-            _keep(failure, error if is_function else None, found)
+            _keep(failure, error if is_function else None, found.failure_record)
         return failure.exit_code
     return 0
+
+
+def _hush_ray() -> None:
+    """Leave to Ray its warnings and errors, not the three lines, colored, with which each ``ray.init`` greets."""
+    logging.getLogger("ray._private.worker").setLevel(logging.WARNING)
 
 
 def _run(packed: Payload, found: Environment, address: str) -> None:
@@ -82,20 +96,20 @@ def _run(packed: Payload, found: Environment, address: str) -> None:
         _run_similarity(workload, packed.request, found, address)
 
 
-def _keep(failure: Failure, raised: BaseException | None, found: Environment) -> None:
-    """Write the failure for the bootstrap, and whole, with the exception that a function raised, among the outputs."""
+def _keep(failure: Failure, raised: BaseException | None, record: Path | None) -> None:
+    """Write the failure, and the exception that a function raised, for the bootstrap, which knows if they count."""
+    if record is None:
+        return
     # On a full disk, for one, stderr has told it already, and the exit code must still be returned.
-    if found.failure_record is not None:
-        with contextlib.suppress(OSError):
-            failure.write(found.failure_record)
     with contextlib.suppress(OSError, ImportError):
-        failure.write(found.paths.output_data / FAILURE)
         if raised is not None:
             from raysm.workloads.function import pickled_exception
 
             content = pickled_exception(raised.with_traceback(None))
             if content is not None:
-                put(found.paths.output_data / EXCEPTION, content)
+                put(exception_beside(record), content)
+    with contextlib.suppress(OSError):
+        failure.write(record)  # last: who finds it finds the exception too
 
 
 def failure_of(error: BaseException) -> Failure | None:
@@ -104,6 +118,8 @@ def failure_of(error: BaseException) -> Failure | None:
     if isinstance(error, SystemExit):
         if error.code is None or error.code == 0:
             return None
+        if error.code == TERMINATED or _is_rays_answer_to_sigterm(own):
+            return Failure(error_type="SIGTERM", message="the driver was told to end", exit_code=TERMINATED)
         code = error.code if isinstance(error.code, int) else 1
         last = traceback.extract_tb(own)[-1:] if own else []
         where = f", raised at {Path(last[0].filename).name}:{last[0].lineno}" if last else ""
@@ -127,6 +143,12 @@ def failure_of(error: BaseException) -> Failure | None:
     lines = "".join(traceback.format_exception(kind, error, own))
     code = 130 if isinstance(error, KeyboardInterrupt) else 1
     return Failure(error_type=name, message=str(error), remote_traceback=lines, exit_code=code)
+
+
+def _is_rays_answer_to_sigterm(frames: TracebackType | None) -> bool:
+    """Whether an exit comes from the handler that ``ray.init`` installs, wherever user code was just then."""
+    last = traceback.extract_tb(frames)[-1:]
+    return bool(last) and last[0].name == "sigterm_handler" and last[0].filename.endswith("ray/_private/worker.py")
 
 
 def _user_frames(frames: TracebackType | None) -> TracebackType | None:

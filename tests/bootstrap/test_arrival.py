@@ -1,15 +1,19 @@
 """What start.py and raysm.bootstrap.arrival say of a payload that cannot begin; tests/jobs has those that can."""
 
+import contextlib
+import errno
 import io
 import os
 import platform
 import signal
 import subprocess
 import sys
+import time
 import venv
 import zipfile
 from pathlib import Path
 
+import psutil
 import pytest
 
 import raysm
@@ -102,24 +106,40 @@ def test_a_function_of_another_python_is_refused_with_both_versions(tmp_path):
 
 
 def test_a_stop_during_the_installation_ends_it(tmp_path):
-    # Reading from a pipe that nobody writes to never ends: so long does pip live.
-    os.mkfifo(tmp_path / "endless-1.0.zip")
+    # Reading from a pipe that nobody writes to never ends: so long does pip live, and not one moment longer.
+    pipe = tmp_path / "endless-1.0.zip"
+    os.mkfifo(pipe)
     wanted = (f"endless @ {(tmp_path / 'endless-1.0.zip').as_uri()}",)
     paths = pack(tmp_path / "ml", requirements=wanted, security=Security(isolation=True))
     command = [sys.executable, str(paths.payload / "start.py")]
     environ = {"PATH": os.environ["PATH"], "SAGEMAKER_BASE_DIR": str(paths.base)}
     with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE) as process:
-        while not (started := _children(process.pid)):
-            assert process.poll() is None, process.stderr.read()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 143
-        # In a container pip ends with PID 1; here nobody else does it.
-        for pid in started:
-            os.kill(int(pid), signal.SIGKILL)
+        with _writing(pipe, process):
+            installers = [psutil.Process(child.pid) for child in psutil.Process(process.pid).children(recursive=True)]
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 143
+        # In a container pip ends with PID 1; here, with what it reads.
+        assert not psutil.wait_procs(installers, timeout=20)[1]
 
 
-def _children(pid):
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+@contextlib.contextmanager
+def _writing(pipe, reader):
+    """Hold the other end of ``pipe`` open, as soon as a child of ``reader`` reads it."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            end = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+            break
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # which says that nobody reads yet
+                raise
+            assert reader.poll() is None, reader.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    try:
+        yield
+    finally:
+        os.close(end)
 
 
 def test_the_library_is_the_same_bytes_each_time_and_holds_every_module():

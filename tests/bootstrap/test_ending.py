@@ -9,35 +9,43 @@ from raysm.errors import ClusterNotFormed, InvalidConfig, InvalidPayload, Missin
 GIB = 2**30
 
 
-def of_driver(tmp_path, status, *, tail="", kills=None):
-    return ending_of_driver(status, tmp_path / "failure.json", tail, 4 * GIB, kills)
+FAILURE = Failure(error_type="ValueError", message="bad", remote_traceback="trace", exit_code=1)
 
 
-def test_zero_is_no_failure(tmp_path):
-    assert of_driver(tmp_path, 0, tail="noise") == Ending(0)
+def of_driver(status, *, failure=None, tail="", kills=None):
+    return ending_of_driver(status, failure, tail, 4 * GIB, kills)
 
 
-def test_the_driver_s_own_record_is_the_reason(tmp_path):
-    Failure(error_type="ValueError", message="bad", remote_traceback="trace", exit_code=1).write(
-        tmp_path / "failure.json"
-    )
-    assert of_driver(tmp_path, 1) == Ending(1, "ValueError: bad\ntrace")
+def test_zero_is_no_failure():
+    assert of_driver(0, tail="noise") == Ending(0)
 
 
-def test_a_torn_record_is_passed_over(tmp_path):
-    (tmp_path / "failure.json").write_text("{")
-    assert of_driver(tmp_path, 4, tail="last words\n") == Ending(4, "the driver exited with code 4\nlast words")
+def test_the_driver_s_own_record_is_the_reason():
+    assert of_driver(1, failure=FAILURE) == Ending(1, "ValueError: bad\ntrace")
 
 
-def test_a_long_tail_is_cut_at_its_beginning_to_1024_characters(tmp_path):
-    reason = of_driver(tmp_path, 3, tail="x" * 5000 + "the end").reason
+def test_who_crashes_after_its_own_exception_has_failed_by_the_exception():
+    assert of_driver(-11, failure=FAILURE) == Ending(139, "ValueError: bad\ntrace")
+
+
+def test_the_headline_of_an_ending_is_its_reason_without_the_traceback():
+    assert of_driver(1, failure=FAILURE).headline == "ValueError: bad"
+    assert Ending(0).headline == ""
+
+
+def test_without_a_record_the_last_words_explain_an_exit_code():
+    assert of_driver(4, tail="last words\n") == Ending(4, "the driver exited with code 4\nlast words")
+
+
+def test_a_long_tail_is_cut_at_its_beginning_to_1024_characters():
+    reason = of_driver(3, tail="x" * 5000 + "the end").reason
     assert len(reason) == 1024
     assert reason.startswith("the driver exited with code 3\n…xxx")
     assert reason.endswith("the end")
 
 
-def test_sigkill_is_told_with_the_memory_and_the_kernel_s_count(tmp_path):
-    ending = of_driver(tmp_path, -9, kills=2)
+def test_sigkill_is_told_with_the_memory_and_the_kernel_s_count_and_without_lines_that_have_nothing_to_do_with_it():
+    ending = of_driver(-9, kills=2, tail="INFO worker.py:1691 -- Using address 10.0.0.1:6379")
     assert ending.exit_code == 137
     assert ending.reason == (
         "the driver was killed by SIGKILL: most likely out of memory (this instance has 4.0 GiB;"
@@ -45,8 +53,9 @@ def test_sigkill_is_told_with_the_memory_and_the_kernel_s_count(tmp_path):
     )
 
 
-def test_another_signal_is_named(tmp_path):
-    assert of_driver(tmp_path, -11) == Ending(139, "the driver was killed by SIGSEGV")
+def test_another_signal_is_named_with_what_was_written_last():
+    ending = of_driver(-11, tail="Fatal Python error: Segmentation fault\n")
+    assert ending == Ending(139, "the driver was killed by SIGSEGV\nFatal Python error: Segmentation fault")
 
 
 @pytest.mark.parametrize("error", [InvalidConfig("a"), InvalidPayload("a"), MissingDependency("a")])

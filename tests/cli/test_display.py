@@ -56,6 +56,15 @@ def test_on_a_terminal_a_phase_is_a_bar():
     assert "500 rows/s" in text
 
 
+def test_the_display_knows_which_lines_of_the_log_it_has_shown_with_a_label_or_without():
+    with Display(Console(file=io.StringIO())) as display:
+        display.line("algo-1", "[rank 0] Traceback (most recent call last):")
+        display.line("algo-2", "something else")
+        display.line("algo-1", "ValueError: no  ")
+        assert display.has_shown(["Traceback (most recent call last):", "ValueError: no"])
+        assert not display.has_shown(["Traceback (most recent call last):", "KeyError: 3"])
+
+
 def test_metrics_are_not_for_the_eyes():
     assert shown(line(Metric(name="peak_memory_bytes", value=1.0))) == ""
 

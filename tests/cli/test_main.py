@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -82,8 +83,11 @@ def test_a_script_that_fails_ends_the_command_with_1_and_the_reason(tmp_path):
     (tmp_path / "s.py").write_text("raise RuntimeError('no luck')\n")
     done = raysm("run", "s.py", cwd=tmp_path)
     assert done.returncode == 1
-    assert "raysm: " in done.stderr
-    assert "RuntimeError: no luck" in done.stderr
+    assert re.fullmatch(r"raysm: the job \S+ failed: RuntimeError: no luck\n", done.stderr)
+    assert (done.stdout + done.stderr).count("Traceback") == 1
+    name = done.stdout.split(maxsplit=2)[1]
+    shown = raysm("result", name, cwd=tmp_path)
+    assert (shown.returncode, shown.stderr.count("Traceback")) == (1, 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s.py"]
 
 

@@ -200,6 +200,43 @@ def test_when_one_instance_fails_the_others_are_stopped_after_a_moment(root):
     assert outcome.exit_codes["algo-2"] == 5
 
 
+@pytest.mark.parametrize("kind", BOTH)
+def test_when_one_instance_fails_one_that_is_frozen_is_killed_after_a_moment(kind, root):
+    lines = Lines()
+    command = running(
+        """
+        while host == 'algo-1':
+            time.sleep(0.02)
+            if (base / 'go').exists():
+                fail('algo-2 lost')
+                sys.exit(1)
+        until_sigterm()
+        """
+    )
+    with TrainingJob(spec_for(command, 2), root=root, kind=kind, on_line=lines, settle_s=0.2, kill_s=0.2) as job:
+        job.start()
+        lines.wait_for(("algo-2", "ready"))
+        job.kill("algo-2", signal.SIGSTOP)
+        (job.paths("algo-1").base / "go").touch()
+        outcome = job.wait(SOON_S)
+    assert outcome.status == "Failed"
+    assert outcome.failure_reason == "algo-2 lost"
+    assert outcome.exit_codes == {"algo-1": 1, "algo-2": 128 + signal.SIGKILL}
+
+
+def test_an_instance_that_ends_on_a_sigterm_which_the_service_did_not_send_is_told_so(root):
+    lines = Lines()
+    with TrainingJob(spec_for(running("until_sigterm(143)")), root=root, on_line=lines) as job:
+        job.start()
+        lines.wait_for(("algo-1", "ready"))
+        job.kill("algo-1", signal.SIGTERM)
+        outcome = job.wait(SOON_S)
+    assert outcome.status == "Failed"
+    assert outcome.failure_reason == (
+        "algo-1: ended because somebody sent it SIGTERM; the service had not asked it to stop"
+    )
+
+
 def test_a_loss_that_the_request_allows_neither_ends_nor_fails_the_job(root):
     lines = Lines()
     command = running("host == 'algo-2' and sys.exit(5); (base / 'go').exists() or until_sigterm()")

@@ -1,5 +1,6 @@
 """Bootstraps as plain subprocesses on this machine, with the files that SageMaker would give them."""
 
+import dataclasses
 import json
 import os
 import queue
@@ -15,6 +16,7 @@ from pathlib import Path
 import raysm
 from raysm.contract import events, payload
 from raysm.contract.paths import Paths
+from raysm.contract.result import FAILURE, Failure
 
 FAKE_RAY = Path(__file__).with_name("fake_ray.py")
 NODE_PORTS = (
@@ -84,7 +86,9 @@ class Cluster:
         script = root / "user.py"
         script.write_text(driver)
         packed = root / "payload"
-        payload.pack(raysm.JobRequest(**_fields(job) | {"workload": raysm.Script(str(script))}), packed)
+        # What a Script of the request names is the driver; another workload only makes the life cycle its own.
+        own = raysm.Script(str(script)) if isinstance(job.workload, raysm.Script) else job.workload
+        payload.pack(dataclasses.replace(job, workload=own), packed)
         for host in self.hosts:
             write = write_processing if processing else write_training
             paths = write(self.base(host), host, self.hosts, **resource_config)
@@ -96,6 +100,15 @@ class Cluster:
     def failure(self, host):
         path = Paths(self.base(host), processing=self._processing).failure
         return path.read_text() if path.exists() else None
+
+    def recorded(self):
+        """Return the failure among the outputs of the head, which the client reads; None where there is none."""
+        record = Paths(self.base("algo-1"), processing=self._processing).output_data / FAILURE
+        return Failure.read(record) if record.exists() else None
+
+    def go(self):
+        """Let a driver that waits for the file ``go`` go on."""
+        (Paths(self.base("algo-1"), processing=self._processing).payload / "source" / "go").touch()
 
     def start(self, *hosts):
         for host in hosts or self.hosts:
@@ -112,12 +125,13 @@ class Cluster:
         return self
 
     def _code(self):
+        driver = (sys.executable, str(self.root / "user.py"))
         program = f"""
 import sys
 from raysm.bootstrap.programs import Programs
 from raysm.bootstrap.supervisor import main
 fake = [sys.executable, "-S", {str(FAKE_RAY)!r}, {str(self.folder)!r}]
-programs = Programs(ray=(*fake, "ray"), registry=(*fake, "registry"), driver=(sys.executable, "user.py"))
+programs = Programs(ray=(*fake, "ray"), registry=(*fake, "registry"), driver={driver!r})
 sys.exit(main(programs=programs))
 """
         return program if self._fake else program.replace('ray=(*fake, "ray"), registry=(*fake, "registry"), ', "")
@@ -194,7 +208,3 @@ sys.exit(main(programs=programs))
             process.wait()
         for index in range(len(self.hosts)):
             shutil.rmtree(self.ray_temp(index), ignore_errors=True)
-
-
-def _fields(job):
-    return {"name": job.name, "cluster": job.cluster, "grace_s": job.grace_s, "ports": job.ports}

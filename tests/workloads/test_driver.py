@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
+from raysm.bootstrap.variables import DRIVER
 from raysm.contract import payload
 from raysm.contract.events import Progress, parse
 from raysm.contract.names import BASE_DIR, FAILURE_RECORD
 from raysm.contract.paths import Paths
-from raysm.contract.result import Failure, Manifest
+from raysm.contract.result import FAILURE, Failure, Manifest
 from raysm.errors import InstanceLost, WorkerFailed
 from raysm.request import Input, JobRequest, Script, Similarity
 from raysm.workloads.driver import failure_of
@@ -92,6 +93,13 @@ def test_an_exit_code_is_passed_on_with_its_place(instance, tmp_path, text, code
     assert (failure.error_type, failure.message, failure.exit_code) == ("SystemExit", message, code)
 
 
+def test_a_failure_is_left_to_the_bootstrap_which_knows_whether_it_came_first(instance, tmp_path):
+    pack_script(instance, tmp_path, "import sys\n\nsys.exit(3)\n")
+    _, failure = drive(instance, tmp_path)
+    assert failure.exit_code == 3
+    assert not (instance.output_data / FAILURE).exists()
+
+
 def test_a_record_that_cannot_be_written_leaves_the_exit_code_and_the_words_on_stderr(instance, tmp_path):
     pack_script(instance, tmp_path, "import sys\nsys.exit(3)\n")
     (tmp_path / "file").touch()
@@ -150,6 +158,44 @@ def address(ray_here):
     os.environ["RAY_ADDRESS"] = ray_here.get_runtime_context().gcs_address
     yield os.environ["RAY_ADDRESS"]
     del os.environ["RAY_ADDRESS"]
+
+
+JOINED = """
+import os, ray, time
+ray.init()
+print("joined", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_script_that_is_told_to_end_shows_neither_a_stack_of_ray_nor_its_colored_greeting(address, base, tmp_path):
+    pack_script(Paths(base), tmp_path, JOINED)
+    record = tmp_path / "failure.json"
+    with subprocess.Popen(
+        [sys.executable, "-m", "raysm.workloads.driver"],
+        env=os.environ | DRIVER | {FAILURE_RECORD: str(record)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as driver:
+        assert driver.stdout.readline() == "joined\n"
+        driver.terminate()
+        output, errors = driver.communicate(timeout=60)
+    assert (driver.returncode, output) == (143, "")
+    assert errors == "SIGTERM: the driver was told to end\n"
+
+
+def test_a_handler_of_user_code_for_sigterm_works_as_ever(address, base, tmp_path):
+    save = "lambda *_: (print('saved', flush=True), sys.exit(0))"
+    handler = f"import signal, sys\nsignal.signal(signal.SIGTERM, {save})\n"
+    pack_script(Paths(base), tmp_path, JOINED.replace("print(", handler + "print("))
+    with subprocess.Popen(
+        [sys.executable, "-m", "raysm.workloads.driver"], env=os.environ | DRIVER, stdout=subprocess.PIPE, text=True
+    ) as driver:
+        assert driver.stdout.readline() == "joined\n"
+        driver.terminate()
+        assert driver.communicate(timeout=60)[0] == "saved\n"
+    assert driver.returncode == 0
 
 
 def test_a_similarity_runs_on_the_cluster_and_leaves_its_result_on_the_head(address, base, tmp_path):
