@@ -16,7 +16,7 @@ from raysm.contract.paths import Paths
 from raysm.contract.payload import START
 from raysm.errors import InvalidRequest
 from raysm.request import AWS, Cluster, Input, JobRequest, Local, Target
-from raysm.request.job import PAYLOAD_CHANNEL
+from raysm.request.job import OWN_PREFIX, PAYLOAD_CHANNEL
 
 __all__ = ["API", "LOCAL_ROLE", "Plan", "output_prefix", "plan"]
 
@@ -164,8 +164,8 @@ class _Builder:
             "ProcessingInputs": [self._processing_input(name, given, seen) for name, given in self._channels()],
             "ProcessingOutputConfig": _present(
                 Outputs=[
-                    _processing_output("result", f"{prefix}/model", seen.model),
-                    _processing_output("data", f"{prefix}/data", seen.output_data),
+                    _processing_output(f"{OWN_PREFIX}result", f"{prefix}/model", seen.model),
+                    _processing_output(f"{OWN_PREFIX}data", f"{prefix}/data", seen.output_data),
                 ],
                 KmsKeyId=security.output_kms_key,
             ),
