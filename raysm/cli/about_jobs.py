@@ -49,7 +49,7 @@ def described(job: Job) -> dict[str, Any]:
         "status": str(found.status),
         "secondary_status": str(found.secondary),
         "failure_reason": found.reason or None,
-        "instances": [{"type": kind, "count": count} for kind, count in found.instances],
+        "instances": [{"type": kind, "count": count} for kind, count in job.instances],
         "created": found.created.isoformat() if found.created else None,
         "started": found.started.isoformat() if found.started else None,
         "ended": found.ended.isoformat() if found.ended else None,

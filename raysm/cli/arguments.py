@@ -216,10 +216,12 @@ def _add_local(commands: Any) -> None:
     verbs = local.add_subparsers(dest="verb", required=True, metavar="up|down|status|interrupt")
     for name, text in (
         ("up", "start it (jobs do that by themselves)"),
-        ("down", "end it, and its jobs"),
+        ("down", "end it; with --force its active jobs too"),
         ("status", "whether it runs, and which jobs it has"),
     ):
         verb = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+        if name == "down":
+            verb.add_argument("--force", action="store_true", help="also while jobs are active: they end as Failed")
         verb.add_argument("--json", action="store_true", help="as JSON")
     interrupt = verbs.add_parser(
         "interrupt", help="interrupt a spot job, as AWS does", description="interrupt a spot job", allow_abbrev=False

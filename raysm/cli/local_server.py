@@ -30,12 +30,26 @@ def run(arguments: Arguments, console: Console) -> None:
     if arguments.verb == "up":
         _say(arguments, console, {"running": True, "home": str(folder)} | _for_others(endpoint.ensure(folder), folder))
     elif arguments.verb == "down":
-        _say(arguments, console, {"running": False, "ended": _down(endpoint.answering(folder)), "home": str(folder)})
+        _end(arguments, console, folder)
     elif arguments.verb == "status":
         _say(arguments, console, _status())
     else:
         _interrupt(arguments.job)
         _say(arguments, console, {"interrupted": arguments.job})
+
+
+def _end(arguments: Arguments, console: Console, folder: Path) -> None:
+    record = endpoint.answering(folder)
+    active = [] if record is None else endpoint.active_jobs(record)
+    if active and not arguments.force:
+        if arguments.json:
+            _say(arguments, console, {"running": True, "ended": False, "home": str(folder), "active_jobs": active})
+        raise InvalidRequest(
+            f"{len(active)} job{'s are' if len(active) > 1 else ' is'} active: {', '.join(active)}; wait for "
+            "them, stop them (raysm stop JOB), or end them with the server: raysm local down --force"
+        )
+    ended = _down(record)
+    _say(arguments, console, {"running": False, "ended": ended, "home": str(folder), "ended_jobs": active})
 
 
 def _status() -> dict[str, Any]:

@@ -5,6 +5,7 @@ from datetime import datetime, timezone
 from urllib.parse import quote
 
 from raysm.client.description import Description, Status
+from raysm.client.plan import LOCAL_TYPE
 from raysm.contract import events
 from raysm.request import AWS, Target
 
@@ -66,8 +67,14 @@ def said(host: str, line: str) -> str | None:
 def _words(job: Description, target: Target) -> list[str]:
     now = job.secondary.value
     status = f"{job.status} ({now})" if now and now != job.status.value else str(job.status)
-    instances = " + ".join(f"{count} × {kind}" for kind, count in job.instances)
+    instances = " + ".join(_counted(kind, count) for kind, count in job.instances)
     return [status, instances, _took(job), place(target)]
+
+
+def _counted(kind: str, count: int) -> str:
+    if kind == LOCAL_TYPE:
+        return f"{count} local instance{'s'[: count != 1]}"
+    return f"{count} × {kind}"
 
 
 def _took(job: Description) -> str:

@@ -12,18 +12,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from raysm import __version__
 from raysm.contract.home import ServerRecord, lock_file, log_file
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
 
-__all__ = ["answering", "ensure", "hear_end", "is_locked"]
+__all__ = ["active_jobs", "answering", "ensure", "hear_end", "is_locked"]
 
 START_S = 60.0
 """Seconds until a server that was started has to answer: a loaded machine imports slowly."""
 
-MOST_BYTES = 1 << 16
+MOST_BYTES = 1 << 20
 """Bytes that are read of what the server says of itself: on its port may be anybody."""
 
 NEEDS = ("moto", "flask", "psutil")
@@ -80,14 +81,25 @@ def answering(home: Path) -> ServerRecord | None:
 
 
 def _answers(record: ServerRecord) -> bool:
+    status = _status(record)
+    return status is not None and (status.get("pid"), status.get("started_s")) == (record.pid, record.started_s)
+
+
+def active_jobs(record: ServerRecord) -> list[str]:
+    """Return the names of the jobs of a server that have not ended, in the order in which they were sent."""
+    names = (_status(record) or {}).get("running")
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def _status(record: ServerRecord) -> "dict[str, Any] | None":
     connection = http.client.HTTPConnection("127.0.0.1", record.port, timeout=5.0)
     try:
         connection.request("GET", "/raysm/status")
         answer = connection.getresponse()
-        said = json.loads(answer.read(MOST_BYTES))
-        return answer.status == 200 and (said["pid"], said["started_s"]) == (record.pid, record.started_s)
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):  # another server: it may say anything
-        return False
+        status = json.loads(answer.read(MOST_BYTES))
+        return status if answer.status == 200 and isinstance(status, dict) else None
+    except (OSError, http.client.HTTPException, ValueError):  # another server: it may say anything
+        return None
     finally:
         connection.close()
 

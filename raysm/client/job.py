@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,14 +18,14 @@ from raysm.client import card, restart
 from raysm.client.description import Description, SecondaryStatus, Status, outputs_of, read
 from raysm.client.logs import LogLine, LogReader
 from raysm.client.metrics import found_by_service
-from raysm.client.plan import API
+from raysm.client.plan import API, chosen_types
 from raysm.client.result import Result, fetch, manifest_of, raised, value
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
 from raysm.client.tags import PYTHON, WORKLOAD
 from raysm.contract.events import Event, Metric, Progress, parse
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
-from raysm.request import Input, PickledFunction, Target
+from raysm.request import AWS, Input, PickledFunction, Target
 
 __all__ = ["Job", "attach"]
 
@@ -88,6 +89,12 @@ class Job:
         if self._tags is None:
             self._tags = self.service.tags(self.arn)
         return dict(self._tags)
+
+    @property
+    def instances(self) -> tuple[tuple[str, int], ...]:
+        """Instance type and count of each group; the type is ``local`` where nobody chose one."""
+        found = self._known().instances
+        return found if isinstance(self.service.target, AWS) else chosen_types(found, self.tags)
 
     @property
     def outputs(self) -> str:
@@ -440,7 +447,7 @@ class Job:
     def _glance(self) -> Description:
         """Return how the job is, or how it was when the service was last heard: a repr never raises."""
         with contextlib.suppress(RaysmError):
-            return self.describe()
+            return replace(self.describe(), instances=self.instances)
         return self._last or Description(name=self._name, arn="", api=self.api, status=Status.UNKNOWN)
 
     def __eq__(self, other: object) -> bool:

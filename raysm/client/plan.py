@@ -11,19 +11,22 @@ from pathlib import PurePath
 from typing import Any, Literal, TypeAlias
 
 from raysm.client.places import Places
-from raysm.contract.names import INSTANCE_KIND_TAG
+from raysm.contract.names import INSTANCE_KIND_TAG, INSTANCE_TYPE_TAG
 from raysm.contract.paths import Paths
 from raysm.contract.payload import START
 from raysm.errors import InvalidRequest
 from raysm.request import AWS, Cluster, Input, JobRequest, Local, Target
-from raysm.request.job import PAYLOAD_CHANNEL
+from raysm.request.job import OWN_PREFIX, PAYLOAD_CHANNEL
 
-__all__ = ["API", "LOCAL_ROLE", "Plan", "output_prefix", "plan"]
+__all__ = ["API", "LOCAL_ROLE", "LOCAL_TYPE", "Plan", "chosen_types", "output_prefix", "plan"]
 
 API: TypeAlias = Literal["CreateTrainingJob", "CreateProcessingJob"]
 
 LOCAL_ROLE = "arn:aws:iam::123456789012:role/raysm-local"
 """The API wants a role; on this machine nobody assumes it."""
+
+LOCAL_TYPE = "local"
+"""The instance type of whoever chose none: this machine."""
 
 LOCAL_INSTANCE_TYPE = "ml.m5.large"
 """What the API is told of ``instance_type='local'``: it takes no type that SageMaker does not have."""
@@ -82,6 +85,18 @@ def plan(
         return Plan(api="CreateProcessingJob", request=builder.processing())
     _refuse_what_excludes_itself(request)
     return Plan(api="CreateTrainingJob", request=builder.training())
+
+
+def chosen_types(instances: tuple[tuple[str, int], ...], tags: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+    """Return instance types and counts as the user chose them.
+
+    Args:
+        instances: As the service tells them.
+        tags: The job's.
+    """
+    if tags.get(INSTANCE_TYPE_TAG) != LOCAL_TYPE:
+        return instances
+    return tuple((LOCAL_TYPE if kind == LOCAL_INSTANCE_TYPE else kind, count) for kind, count in instances)
 
 
 def output_prefix(request: JobRequest, places: Places) -> str:
@@ -164,8 +179,8 @@ class _Builder:
             "ProcessingInputs": [self._processing_input(name, given, seen) for name, given in self._channels()],
             "ProcessingOutputConfig": _present(
                 Outputs=[
-                    _processing_output("result", f"{prefix}/model", seen.model),
-                    _processing_output("data", f"{prefix}/data", seen.output_data),
+                    _processing_output(f"{OWN_PREFIX}result", f"{prefix}/model", seen.model),
+                    _processing_output(f"{OWN_PREFIX}data", f"{prefix}/data", seen.output_data),
                 ],
                 KmsKeyId=security.output_kms_key,
             ),
@@ -201,7 +216,7 @@ class _Builder:
         return self.target.role if isinstance(self.target, AWS) else LOCAL_ROLE
 
     def _instance_type(self, given: str) -> str:
-        if given != "local":
+        if given != LOCAL_TYPE:
             return given
         if isinstance(self.target, AWS):
             raise InvalidRequest(
@@ -288,12 +303,19 @@ class _Builder:
         return {"SecurityGroupIds": list(security.security_groups), "Subnets": list(security.subnets)}
 
     def _tags(self) -> list[dict[str, str]]:
-        return [{"Key": key, "Value": value} for key, value in {**self.tags, **self._kind_tag()}.items()]
+        return [
+            {"Key": key, "Value": value} for key, value in {**self.tags, **self._kind_tag(), **self._type_tag()}.items()
+        ]
 
     def _kind_tag(self) -> Mapping[str, str]:
         # Of the other kinds the image itself says so; a real image has a name of its own.
         is_docker = isinstance(self.target, Local) and self.target.instance_kind == "docker"
         return {INSTANCE_KIND_TAG: "docker"} if is_docker else {}
+
+    def _type_tag(self) -> Mapping[str, str]:
+        cluster = self.request.cluster
+        types = [group.instance_type for group in cluster.groups] or [cluster.instance_type]
+        return {INSTANCE_TYPE_TAG: LOCAL_TYPE} if LOCAL_TYPE in types else {}
 
 
 def _present(**values: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ __all__ = [
     "CPUS",
     "FAILURE_RECORD",
     "INSTANCE_KIND_TAG",
+    "INSTANCE_TYPE_TAG",
     "LABEL_GROUP",
     "LABEL_HOST",
     "LABEL_INSTANCE_TYPE",
@@ -54,6 +55,9 @@ FAILURE_RECORD = "RAYSM_FAILURE_RECORD"
 
 INSTANCE_KIND_TAG = "raysm:instance-kind"
 """Tag of a job on the embedded SageMaker: the kind of its instances."""
+
+INSTANCE_TYPE_TAG = "raysm:instance-type"
+"""Tag of a job on the embedded SageMaker whose user chose no instance type; the API wants one all the same."""
 
 STATE = "RAYSM_STATE"
 """Told to user code: the folder of this instance among the checkpoints, which survives the job's restarts and re-runs

@@ -70,12 +70,12 @@ class Paths:
 
     @property
     def model(self) -> Path:
-        """Where the result goes: uploaded as ``model.tar.gz``; of a Processing job, its output ``result``."""
+        """Where the result goes: uploaded as ``model.tar.gz``; of a Processing job, its output ``raysm-result``."""
         return self.base / "processing" / "output" / "result" if self.processing else self.base / "model"
 
     @property
     def output_data(self) -> Path:
-        """What else is kept: uploaded as ``output.tar.gz``; of a Processing job, its output ``data``."""
+        """What else is kept: uploaded as ``output.tar.gz``; of a Processing job, its output ``raysm-data``."""
         return self.base / "processing" / "output" / "data" if self.processing else self.base / "output" / "data"
 
     @property

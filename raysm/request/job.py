@@ -12,7 +12,7 @@ from raysm.request.limits import Limits, MetricDefinition, Security
 from raysm.request.ports import Ports
 from raysm.request.workload import Similarity, Workload
 
-__all__ = ["JobRequest", "MATRIX", "NAME_PATTERN", "PAYLOAD_CHANNEL", "QUERIES"]
+__all__ = ["JobRequest", "MATRIX", "NAME_PATTERN", "OWN_PREFIX", "PAYLOAD_CHANNEL", "QUERIES"]
 
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 """CreateTrainingJob's pattern of a job's name."""
@@ -28,6 +28,9 @@ RESERVED_TAGS = ("aws:", "raysm:")
 
 PAYLOAD_CHANNEL = "raysm"
 """The channel that the payload travels on: users cannot give theirs this name."""
+
+OWN_PREFIX = "raysm-"
+"""How the names of what else is raysm's own begin: inputs and outputs of a Processing job share one set of names."""
 
 MATRIX = "matrix"
 """The channel that Similarity reads."""
@@ -91,8 +94,11 @@ class JobRequest:
                     f"the channel {channel!r} is not 1 to 64 letters, digits, '.', '-' or '_', or is '.' or '..'; "
                     "rename it"
                 )
-        if PAYLOAD_CHANNEL in self.inputs:
-            raise InvalidRequest(f"the channel {PAYLOAD_CHANNEL!r} is raysm's own; give yours another name")
+            if channel == PAYLOAD_CHANNEL or channel.startswith(OWN_PREFIX):
+                raise InvalidRequest(
+                    f"the channel {channel!r} has a name of raysm's own ({PAYLOAD_CHANNEL!r}, or beginning with "
+                    f"{OWN_PREFIX!r}); give yours another name"
+                )
         if isinstance(self.workload, Similarity) and MATRIX not in self.inputs:
             raise InvalidRequest(f"Similarity reads the channel {MATRIX!r}; give inputs={{{MATRIX!r}: …}}")
         if not PROJECT_PATTERN.fullmatch(self.project):

@@ -24,7 +24,7 @@ from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure, Manifest, 
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, JobStopped, NotDone, ServiceError
 from raysm.request import Cluster, Limits, MetricDefinition, Script
 from raysm.request.codec import to_json
-from tests.support.sagemaker import QUICK, refusal
+from tests.support.sagemaker import QUICK, fake_local, refusal
 
 NOW_MS = int(time.time() * 1000) - 60_000  # moto takes no lines of long ago
 
@@ -691,6 +691,25 @@ def test_the_repr_says_what_a_person_wants_to_know(remote, job):
     remote.sagemaker.end(job.name, "Failed", FailureReason="ValueError: no")
     assert "Failed" in repr(job)
     assert repr(job).endswith("ValueError: no")
+
+
+@pytest.mark.parametrize("kind", ["training", "processing"])
+@pytest.mark.parametrize(
+    ("cluster", "shown"),
+    [
+        (Cluster(count=2), " · 2 local instances · "),
+        (Cluster(), " · 1 local instance · "),
+        (Cluster("ml.m5.large", count=2), " · 2 × ml.m5.large · "),
+    ],
+    ids=["two", "one", "a type that was chosen"],
+)
+def test_instances_of_this_machine_have_no_type_that_nobody_chose(tmp_path, script, kind, cluster, shown):
+    with fake_local(tmp_path) as here:
+        job = submit(Script(str(script)), cluster=cluster, on=here.service, kind=kind)
+        again = attach(job.name, here.service)
+        assert shown in repr(job)
+        assert shown in repr(again)
+        assert shown.strip(" ·") in job._repr_html_()
 
 
 def test_the_html_is_escaped_and_leads_to_the_console(remote, job):

@@ -179,6 +179,15 @@ def test_a_processing_job_has_its_own_layout():
     assert call["ProcessingResources"]["ClusterConfig"]["InstanceCount"] == 2
 
 
+@pytest.mark.parametrize("name", ["data", "result", "model", "raysmall"])
+def test_no_name_that_a_user_may_give_an_input_is_that_of_an_output_of_raysms(name):
+    call = planned(kind="processing", inputs={name: Input("s3://b/x/")})
+    names = [item["InputName"] for item in call["ProcessingInputs"]]
+    names += [item["OutputName"] for item in call["ProcessingOutputConfig"]["Outputs"]]
+    assert name in names
+    assert len(set(names)) == len(names)
+
+
 LACKING = {
     "instance groups": {"cluster": Cluster(groups=(InstanceGroup("a", "ml.m5.large", 1),))},
     "spot": {"limits": Limits(spot=True)},

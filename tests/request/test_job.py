@@ -21,9 +21,10 @@ def test_similarity_without_its_matrix_is_refused():
         JobRequest(name="a", workload=Similarity(top_k=1))
 
 
-def test_the_payloads_channel_is_not_for_users():
-    with pytest.raises(InvalidRequest, match="raysm's own"):
-        JobRequest(name="a", workload=Script("a.py"), inputs={"raysm": Input("x")})
+@pytest.mark.parametrize("name", ["raysm", "raysm-result", "raysm-x"])
+def test_the_names_of_raysms_own_channels_and_outputs_are_not_for_users(name):
+    with pytest.raises(InvalidRequest, match=f"channel '{name}' .*raysm's own.*give yours another name"):
+        JobRequest(name="a", workload=Script("a.py"), inputs={name: Input("x")})
 
 
 @pytest.mark.parametrize("name", [".", ".."])

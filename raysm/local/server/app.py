@@ -33,7 +33,8 @@ class App:
     """The WSGI application.
 
     Attributes:
-        last_request_s: When somebody last asked anything, on the monotonic clock.
+        last_request_s: When somebody was last answered, on the monotonic clock.
+        answering: How many requests are being answered.
     """
 
     def __init__(self, operations: Operations, logs: LogService, console: Console, moto: MotoServices) -> None:
@@ -45,10 +46,20 @@ class App:
         self._groups_made: set[str] = set()
         self._lock = threading.Lock()
         self.last_request_s = time.monotonic()
+        self.answering = 0
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         """Answer one request."""
-        self.last_request_s = time.monotonic()
+        with self._lock:
+            self.answering += 1
+        try:
+            return self._answer(environ, start_response)
+        finally:
+            with self._lock:
+                self.answering -= 1
+                self.last_request_s = time.monotonic()
+
+    def _answer(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         try:
             self._admit(environ)
             allowed = self._permissions(environ)

@@ -11,6 +11,7 @@
 import contextlib
 import json
 import logging
+import os
 import shutil
 import threading
 import time
@@ -119,6 +120,8 @@ class Records:
     def __init__(self, home: Path) -> None:
         """Read what is there; a file that cannot be read is passed over, as if the job were not there."""
         self._jobs = home / "jobs"
+        self._jobs.mkdir(parents=True, exist_ok=True)
+        self._opened = os.stat(self._jobs)
         self._lock = threading.RLock()
         self._records: dict[tuple[str, str], JobRecord] = {}
         for path in self._jobs.glob("*/*/record.json"):
@@ -154,6 +157,9 @@ class Records:
             self._records[record.kind, record.name] = record
 
     def _write(self, record: JobRecord) -> None:
+        # A home that was deleted is not to come back by its last jobs, nor they into another one of its name.
+        if not os.path.samestat(os.stat(self._jobs), self._opened):
+            raise FileNotFoundError(f"{self._jobs} is another folder now")
         put(self.folder(record.kind, record.name) / "record.json", json.dumps(asdict(record)), mode=0o600)
 
     def get(self, kind: JobKind, name: str) -> JobRecord:

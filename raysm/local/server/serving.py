@@ -39,6 +39,7 @@ __all__ = ["Options", "serve"]
 
 LOST = "InternalServerError: the embedded SageMaker that ran the job was killed; its instances ended with it"
 LOOK_S = 0.5
+LOG = logging.getLogger(__name__)
 
 SDK_CONFIG = f"""\
 # Written by raysm. With this file's path in SAGEMAKER_USER_CONFIG_OVERRIDE, and AWS_ENDPOINT_URL, the SageMaker SDK
@@ -81,7 +82,8 @@ class _Handler(MotoRequestHandler):  # type: ignore[misc]
 
 
 @contextlib.contextmanager
-def _locked(home: Path) -> Iterator[None]:
+def _locked(home: Path) -> Iterator[int]:
+    """Hold the lock of ``home``; yield its descriptor."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle = os.open(lock_file(home), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -90,9 +92,17 @@ def _locked(home: Path) -> Iterator[None]:
         os.close(handle)
         raise InvalidRequest(f"a server of {home} runs already (see {home / 'server.json'})") from None
     try:
-        yield
+        yield handle
     finally:
         os.close(handle)
+
+
+def _is_there(home: Path, lock: int) -> bool:
+    """Whether ``home`` is still the folder that this server locked: it may have been deleted, or made anew."""
+    try:
+        return os.path.samestat(os.stat(lock_file(home)), os.fstat(lock))
+    except OSError:
+        return False
 
 
 def _close_to_others(home: Path) -> None:
@@ -111,7 +121,7 @@ def serve(options: Options) -> None:
     Raises:
         InvalidRequest: A server of this home runs already.
     """
-    with _locked(options.home):
+    with _locked(options.home) as lock:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         _close_to_others(options.home)
         if os.getsid(0) == os.getpid():  # not the terminal of one who looks on; instances are sessions of their own
@@ -138,13 +148,16 @@ def serve(options: Options) -> None:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, frame: ending.set())
         try:
-            _listen(server, app, operations, options, ending, started_s)
+            _listen(server, app, operations, options, ending, started_s, lock)
         finally:
-            ServerRecord.remove(options.home)
+            is_there = _is_there(options.home, lock)
+            if is_there:
+                ServerRecord.remove(options.home)
             operations.shut_down()
             server.shutdown()
             server.server_close()
-            kept_objects.save(options.home, records.all())
+            if is_there:
+                kept_objects.save(options.home, records.all())
 
 
 def _listen(
@@ -154,6 +167,7 @@ def _listen(
     options: Options,
     ending: threading.Event,
     started_s: float,
+    lock: int,
 ) -> None:
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="server", daemon=True).start()
     put(sdk_config_file(options.home), SDK_CONFIG)
@@ -161,9 +175,12 @@ def _listen(
     last_job_s = time.monotonic()
     while not ending.wait(LOOK_S):
         now = time.monotonic()
-        if operations.running():
+        if operations.running() or app.answering:
             last_job_s = now
         if now - max(last_job_s, app.last_request_s) > options.idle_s:
+            return
+        if not _is_there(options.home, lock):  # nobody could find this server any more, nor end its jobs
+            LOG.warning("the home %s was deleted: its server ends, and its jobs with it", options.home)
             return
 
 

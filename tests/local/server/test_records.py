@@ -14,12 +14,12 @@ def record():
 
 def test_a_job_that_cannot_be_written_is_not_there(tmp_path):
     records = Records(tmp_path)
-    (tmp_path / "jobs").write_text("in the way")
-    with pytest.raises(OSError, match="jobs"):
+    (tmp_path / "jobs" / "training").write_text("in the way")
+    with pytest.raises(OSError, match="training"):
         records.add(record())
     with pytest.raises(ApiError):
         records.get("training", "a")
-    (tmp_path / "jobs").unlink()
+    (tmp_path / "jobs" / "training").unlink()
     records.add(record())
     assert Records(tmp_path).get("training", "a") == record()
 

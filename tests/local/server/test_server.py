@@ -170,13 +170,30 @@ def test_a_tag_that_names_no_kind_of_instance_is_refused(server):
 
 
 def test_it_ends_when_it_is_idle_but_not_while_a_job_runs(start):
-    server = start("--idle-s", "0.5")
+    server = start("--idle-s", "2")
     server.make_bucket()
-    server.train("short", "sleep 2")
-    assert server.process.wait(20) == 0
+    server.train("short", "sleep 3")
+    assert server.process.wait(60) == 0
     again = start()
     assert again.describe("short")["TrainingJobStatus"] == "Completed"
     again.end()
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_a_server_whose_home_is_deleted_ends_with_its_instances_and_makes_it_not_anew(start, tmp_path, is_made_anew):
+    home = tmp_path / "home"
+    server = start()
+    server.make_bucket()
+    server.train("running", FOREVER, count=2)
+    server.says("running", "ready")
+    assert instances_of(home)
+    home.rename(tmp_path / "moved")
+    if is_made_anew:
+        home.mkdir()
+        (home / "server.json").write_text("another's")
+    assert server.process.wait(30) == 0
+    assert instances_of(tmp_path) == []
+    assert [path.name for path in home.iterdir()] == ["server.json"] if is_made_anew else not home.exists()
 
 
 def test_a_home_has_one_server(start, tmp_path):
