@@ -27,6 +27,8 @@ __all__ = ["Capacity", "RayNode", "detect_capacity", "ray_version", "start_argum
 SHARED_MEMORY = Path("/dev/shm")
 MAX_LABEL = 63
 TAIL_BYTES = 4096
+LOG_OF_ENDED = re.compile(r"----- END (\S+)\.(?:out|err) tail \(exit code\(s\)=(.*)\) -----")
+"""What Ray prints behind the log of each process that ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -190,6 +192,10 @@ class RayNode:
         size = self._output.seek(0, 2)
         self._output.seek(max(0, size - TAIL_BYTES))
         text = self._output.read().decode(errors="replace")
+        # Behind the names of those that ended comes the end of their logs, in which they would be lost.
+        ended = dict.fromkeys(LOG_OF_ENDED.findall(text))
+        if ended:
+            return ", ".join(f"{process} [exit code={code}]" for process, code in ended)[:400]
         _, found, after = text.partition("Some Ray subprocesses exited unexpectedly:")
         told = after.partition("Remaining processes")[0] if found else text
         lines = [_message(line) for line in told.splitlines()]

@@ -89,7 +89,7 @@ class TrainingJob:
         on_end: Callable[[], None] = lambda: None,
         stop_grace_s: float = 120.0,
         settle_s: float = 15.0,
-        kill_s: float = 15.0,
+        kill_s: float = 30.0,
         absent: Collection[str] = (),
     ) -> None:
         """Keep what is to be done; nothing starts before ``start``.

@@ -169,6 +169,13 @@ def test_what_the_variables_say_wins_over_what_is_detected(tmp_path):
             "2026-01-01 10:00:00,000\tERR scripts.py:1315 -- Remaining processes will be killed.\n",
             "raylet [exit code=-9]",
         ),
+        (
+            "Some Ray subprocesses exited unexpectedly:\n"
+            "----- BEGIN gcs_server.out tail (exit code(s)=-9 (signal 9)) -----\n"
+            + "[2026-01-01 10:00:00,000 I 1 1] (gcs_server) gcs_server.cc:1: noise\n" * 100
+            + "----- END gcs_server.out tail (exit code(s)=-9 (signal 9)) -----\nRemaining processes will be killed.\n",
+            "gcs_server [exit code=-9 (signal 9)]",
+        ),
         ("Traceback (most recent call last):\n  File x\nValueError: no such port\n", "File x ValueError: no such port"),
         ("", "it exited with code 1 without a word"),
     ],

@@ -112,6 +112,8 @@ def test_after_a_killed_worker_all_start_anew_and_the_first_to_raise_is_the_reas
     assert first == "rank 1 on algo-1: ValueError: no such layer: conv9"
     assert rest[0] == "Traceback (most recent call last):"
     assert 'raise ValueError("no such layer: conv9")' in "".join(rest)
+    # Each worker has said what it raised, and nobody says it again.
+    assert not [text for _, _, text in log.lines if "Traceback" in text and not text.startswith("[rank ")]
 
 
 @pytest.mark.namespace

@@ -1,0 +1,190 @@
+"""Each fault that can befall a cluster of three, and the exception that the user gets of it.
+
+What is measured is the time from the fault to the line of the job's log that names its cause, by the clock that dates
+the lines: neither the end of the job nor what the test does meanwhile counts, which a loaded machine delays.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+import raysm
+from raysm.client import endpoint
+from tests.support.leftovers import assert_nothing_left
+from tests.support.processes import inside, one
+
+pytestmark = [pytest.mark.long, pytest.mark.namespace, pytest.mark.timeout(300)]
+
+SILENCE_S = 6.0
+KNOWN_S = 5.0
+"""A cause is known within this: of a closed connection, and beyond the silence that is allowed."""
+
+CODE = """
+import os, time, ray
+ray.init()
+print("user code runs", flush=True)
+while not os.path.exists(os.environ["SM_MODEL_DIR"] + "/go"):
+    time.sleep(0.1)
+"""
+
+
+def kill(host):
+    return lambda pids: os.kill(pids[host], signal.SIGKILL)
+
+
+def kill_in(host, part):
+    return lambda pids: os.kill(one(pids[host], part), signal.SIGKILL)
+
+
+def cut_off(pids):
+    links = json.loads(subprocess.check_output(["nsenter", "-t", str(pids["algo-2"]), "-n", "ip", "-j", "link"]))
+    (link,) = [link["ifname"] for link in links if link["ifname"] != "lo"]
+    subprocess.check_call(["nsenter", "-t", str(pids["algo-2"]), "-n", "ip", "link", "set", link, "down"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    happen: Callable
+    """Called with the pids of the bootstraps by host."""
+    reason: str
+    """What the exception says behind the job's name, from its beginning."""
+    known: str
+    """What the line of the log that names the cause holds."""
+    known_s: float = KNOWN_S
+
+
+FAULTS = {
+    "the head's bootstrap is killed": Fault(
+        happen=kill("algo-1"),
+        reason="algo-2: the head algo-1 was lost: it closed its connection",
+        known="failed: the head algo-1 was lost: it closed its connection",
+    ),
+    "a worker's bootstrap is killed": Fault(
+        happen=kill("algo-2"),
+        reason="algo-2 lost: closed its connection",
+        known="algo-1 failed: algo-2 lost: closed its connection",
+    ),
+    "the GCS is killed": Fault(
+        happen=kill_in("algo-1", "gcs_server"),
+        reason="Ray on the head algo-1 ended: gcs_server [exit code=-9 (signal 9)]",
+        known="algo-1 failed: Ray on the head algo-1 ended: gcs_server",
+    ),
+    "a worker's bootstrap is frozen": Fault(
+        happen=lambda pids: os.kill(pids["algo-2"], signal.SIGSTOP),
+        reason="algo-2 lost: said nothing for 6 s",
+        known="algo-1 failed: algo-2 lost: said nothing for 6 s",
+        known_s=SILENCE_S + KNOWN_S,
+    ),
+    "a worker is cut off the network": Fault(
+        happen=cut_off,
+        reason="algo-2 lost: said nothing for 6 s",
+        known="algo-1 failed: algo-2 lost: said nothing for 6 s",
+        known_s=SILENCE_S + KNOWN_S,
+    ),
+    "the driver is killed": Fault(
+        happen=kill_in("algo-1", "raysm.workloads.driver"),
+        reason="the driver was killed by SIGKILL: most likely out of memory (this instance has ",
+        known="algo-1 failed: the driver was killed by SIGKILL",
+    ),
+    "the head alone gets SIGTERM": Fault(
+        happen=lambda pids: os.kill(pids["algo-1"], signal.SIGTERM),
+        reason="algo-1: ended because somebody sent it SIGTERM; the service had not asked it to stop",
+        known="algo-1 was told to stop (SIGTERM)",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def table(request):
+    """Takes a row for each fault; printed at the end."""
+    rows = []
+    yield rows
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print("\n| fault | seconds | what the user is told |\n| --- | --- | --- |")
+        for row in rows:
+            print("| " + " | ".join(row) + " |")
+
+
+def submitted(folder):
+    script = folder / "script.py"
+    script.write_text(CODE)
+    cluster = raysm.Cluster(count=3, silence_s=SILENCE_S)
+    return raysm.submit(raysm.Script(str(script)), cluster=cluster, on=raysm.Local(instance_kind="namespace"))
+
+
+def wait_for_line(job, text, timeout_s=120.0):
+    """Return the first line of the job's log that holds ``text``."""
+    deadline_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_s:
+        for line in job.lines():
+            if text in line.text:
+                return line
+        assert not job.done(), (job.exception(), [line.text for line in job.lines()])
+        time.sleep(0.1)
+    raise AssertionError(f"no line with {text!r} within {timeout_s} s: {[line.text for line in job.lines()]}")
+
+
+def bootstraps(home, job):
+    """Return the pid of each instance's bootstrap, by host."""
+    found = {}
+    for process in psutil.Process(endpoint.answering(home).pid).children(recursive=True):
+        if process.cmdline()[-1:] == ["raysm.bootstrap"] and process.environ()["TRAINING_JOB_NAME"] == job.name:
+            root = Path(f"/proc/{process.pid}/root/opt/ml/input/config/resourceconfig.json")
+            found[json.loads(root.read_text())["current_host"]] = process.pid
+    assert sorted(found) == ["algo-1", "algo-2", "algo-3"], found
+    return found
+
+
+@pytest.fixture
+def running(home, tmp_path):
+    """A job whose user code runs, and the pids of its bootstraps; afterwards, nothing of it is left."""
+    job = submitted(tmp_path)
+    try:
+        wait_for_line(job, "user code runs")
+        pids = bootstraps(home, job)
+        everything = {pid for main in pids.values() for pid in inside(main)}
+        yield job, pids
+    finally:
+        job.cancel()
+        job.wait(60)
+    deadline_s = time.monotonic() + 20
+    while left := [pid for pid in everything if psutil.pid_exists(pid)]:
+        assert time.monotonic() < deadline_s, left
+        time.sleep(0.05)
+    assert_nothing_left(home / "jobs" / "training" / job.name / "work", endpoint.answering(home).pid)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_user_is_told_the_cause_that_came_first(running, table, fault):
+    job, pids = running
+    wanted = FAULTS[fault]
+    happened_s = time.time()
+    wanted.happen(pids)
+    error = job.exception(timeout=90)
+    assert isinstance(error, raysm.JobFailed)
+    assert str(error).startswith(f"the job {job.name} failed: {wanted.reason}"), error
+    assert job.describe().reason.startswith(wanted.reason)
+    assert "\n" not in str(error)
+    known = next(line for line in job.lines() if wanted.known in line.text)
+    known_s = known.time_s - happened_s
+    table.append((fault, f"{known_s:.1f}", str(error).partition(" failed: ")[2]))
+    assert known_s <= wanted.known_s
+    assert "SystemExit" not in "".join(line.text for line in job.lines())
+
+
+def test_a_raylet_that_dies_does_not_end_the_job(running, table):
+    job, pids = running
+    happened_s = time.time()
+    os.kill(one(pids["algo-2"], "/raylet/raylet"), signal.SIGKILL)
+    rejoined = wait_for_line(job, '"rejoined"')
+    Path(f"/proc/{pids['algo-1']}/root/opt/ml/model/go").touch()
+    job.result(timeout=60)
+    table.append(("a worker's raylet is killed", f"{rejoined.time_s - happened_s:.1f}", "nothing: the job goes on"))
