@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from raysm.contract import cgroups
+from raysm.contract.cgroups import ROOT, cgroup_value
+
 __all__ = [
     "MIN_OBJECT_STORE_BYTES",
     "ObjectStore",
-    "cgroup_value",
     "count_cpus",
     "count_gpus",
     "has_efa",
@@ -23,8 +25,6 @@ __all__ = [
     "oom_kills",
     "plan_object_store",
 ]
-
-ROOT = Path("/")
 
 MIN_OBJECT_STORE_BYTES = 80 * 2**20
 """Ray refuses an object store below 75 MiB."""
@@ -34,9 +34,6 @@ MAX_OBJECT_STORE_BYTES = 200 * 10**9
 
 OBJECT_STORE_SHARE = 0.3
 """Part of the memory that Ray would give to the object store."""
-
-UNLIMITED = 2**60
-"""cgroup v1 says 'no limit' by a number about 2**63."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,34 +77,11 @@ def _cpu_quota(root: Path) -> float | None:
         return None
 
 
-def cgroup_value(root: Path, controller: str, name: str) -> str | None:
-    """Return the content of a file of this process's cgroup, v2 or v1; None where there is none.
-
-    Inside a container the group is mounted at the root of ``/sys/fs/cgroup``; elsewhere ``/proc/self/cgroup`` says
-    where it is.
-    """
-    base = root / "sys/fs/cgroup"
-    candidates = []
-    for line in (_text(root / "proc/self/cgroup") or "").splitlines():
-        parts = line.split(":", 2)
-        if len(parts) == 3:
-            own = parts[2].lstrip("/")
-            if parts[1] == "":
-                candidates += [base / own / name, base / "unified" / own / name]
-            elif controller in parts[1].split(","):
-                candidates += [base / controller / own / name, base / parts[1] / own / name]
-    candidates += [base / name, base / controller / name]
-    if controller == "cpu":
-        candidates.append(base / "cpu,cpuacct" / name)
-    return next((text for text in map(_text, candidates) if text is not None), None)
-
-
 def memory_limit(root: Path = ROOT) -> int:
     """Return the bytes of memory that this container may use: the cgroup's limit, at most the machine's memory."""
     total = _machine_memory(root)
-    limits = [cgroup_value(root, "memory", name) for name in ("memory.max", "memory.limit_in_bytes")]
-    found = [int(text) for text in limits if text and text.isdigit() and 0 < int(text) < UNLIMITED]
-    return min([total, *found])
+    limit = cgroups.memory_limit(root)
+    return total if limit is None else min(total, limit)
 
 
 def _machine_memory(root: Path) -> int:

@@ -48,6 +48,7 @@ def described(job: Job) -> dict[str, Any]:
         "arn": found.arn,
         "status": str(found.status),
         "secondary_status": str(found.secondary),
+        "message": found.message or None,
         "failure_reason": found.reason or None,
         "instances": [{"type": kind, "count": count} for kind, count in job.instances],
         "created": found.created.isoformat() if found.created else None,
@@ -70,6 +71,8 @@ def _jobs(arguments: Arguments, service: Service, console: Console) -> None:
             {
                 "name": job.name,
                 "status": str(job.status),
+                "secondary_status": str(job.secondary),
+                "message": job.message or None,
                 "created": job.created.isoformat(),
                 "ended": job.ended.isoformat() if job.ended else None,
             }
@@ -83,7 +86,8 @@ def _jobs(arguments: Arguments, service: Service, console: Console) -> None:
     table = Table("name", "status", "sent", "took", box=None, pad_edge=False)
     for job in found:
         took = f"{(job.ended - job.created).total_seconds():.0f} s" if job.ended else ""
-        table.add_row(Text(job.name), str(job.status), f"{job.created:%Y-%m-%d %H:%M:%S}", took)
+        status = f"{job.secondary}: {job.message}" if job.message else str(job.status)
+        table.add_row(Text(job.name), Text(status), f"{job.created:%Y-%m-%d %H:%M:%S}", took)
     console.print(table)
 
 

@@ -4,7 +4,7 @@ import html as markup
 from datetime import datetime, timezone
 from urllib.parse import quote
 
-from raysm.client.description import Description, Status
+from raysm.client.description import Description, SecondaryStatus, Status
 from raysm.client.plan import LOCAL_TYPE
 from raysm.contract import events
 from raysm.request import AWS, Target
@@ -15,9 +15,10 @@ COLORS = {Status.COMPLETED: "#2e7d32", Status.FAILED: "#c62828", Status.STOPPED:
 
 
 def text(job: Description, target: Target) -> str:
-    """Return it on one line; of a failed job the reason follows on the next."""
+    """Return it on one line; of a job that failed, or waits, the reason follows on the next."""
     line = f"<raysm job {job.name}: {' · '.join(words for words in _words(job, target) if words)}>"
-    return f"{line}\n{job.reason}" if job.reason else line
+    more = job.reason or (job.message if job.secondary is SecondaryStatus.PENDING else "")
+    return f"{line}\n{more}" if more else line
 
 
 def html(job: Description, target: Target) -> str:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from raysm.client.description import Status
+from raysm.client.description import SecondaryStatus, Status, read
 from raysm.client.plan import API
 from raysm.client.service import Service, connect
+from raysm.errors import JobNotFound
 from raysm.request import Target
 
 __all__ = ["Listed", "jobs"]
@@ -23,6 +24,10 @@ class Listed:
     """The operation that made it."""
     status: Status
     """How it is."""
+    secondary: SecondaryStatus
+    """What it does just now; of a Processing job NONE."""
+    message: str
+    """Of a job that waits for capacity: what the service says to that."""
     created: datetime
     """When it was sent."""
     ended: datetime | None
@@ -48,9 +53,19 @@ def _training(service: Service, contains: str | None, limit: int) -> Iterator[Li
             name=item["TrainingJobName"],
             api="CreateTrainingJob",
             status=Status(item["TrainingJobStatus"]),
+            secondary=(secondary := SecondaryStatus(item.get("SecondaryStatus", ""))),
+            message=_reason(service, item["TrainingJobName"]) if secondary is SecondaryStatus.PENDING else "",
             created=item["CreationTime"],
             ended=item.get("TrainingEndTime"),
         )
+
+
+def _reason(service: Service, name: str) -> str:
+    """Return why a job waits; nothing where it was removed meanwhile."""
+    try:
+        return read("CreateTrainingJob", service.describe("CreateTrainingJob", name)).message
+    except JobNotFound:
+        return ""
 
 
 def _processing(service: Service, contains: str | None, limit: int) -> Iterator[Listed]:
@@ -59,6 +74,8 @@ def _processing(service: Service, contains: str | None, limit: int) -> Iterator[
             name=item["ProcessingJobName"],
             api="CreateProcessingJob",
             status=Status(item["ProcessingJobStatus"]),
+            secondary=SecondaryStatus.NONE,
+            message="",
             created=item["CreationTime"],
             ended=item.get("ProcessingEndTime"),
         )

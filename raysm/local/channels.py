@@ -1,4 +1,4 @@
-"""Brings the channels of a job to its instances, without copying them.
+"""Brings the channels of a job to its instances: a small one as a copy for each, as on SageMaker, a large one linked.
 
 What flows in are the job's channels, what flows out is what each instance gets below its base folder. Everything is
 looked at before anything starts: what is missing or empty is said then.
@@ -6,7 +6,7 @@ looked at before anything starts: what is missing or empty is said then.
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
@@ -14,7 +14,12 @@ from urllib.parse import unquote, urlsplit
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.local.job_spec import JobSpec
 
-__all__ = ["Entry", "hand_over", "local_path", "resolve"]
+__all__ = ["Entry", "SMALL_BYTES", "SMALL_FILES", "files_below", "hand_over", "is_small", "local_path", "resolve"]
+
+SMALL_BYTES = 64 << 20
+"""Of a channel that is copied, at most: a disk writes so much in a moment, also for several instances."""
+SMALL_FILES = 1000
+"""Of a channel that is copied, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,8 @@ class Entry:
     """Absolute, links resolved."""
     owned: bool = False
     """Whether the instance gets files of its own."""
+    movable: bool = False
+    """Whether the source is the job's, which may move it."""
 
 
 def local_path(channel: str, uri: str) -> Path:
@@ -55,6 +62,9 @@ def local_path(channel: str, uri: str) -> Path:
 def resolve(spec: JobSpec) -> dict[str, list[Entry]]:
     """Return what each host gets, channel by channel.
 
+    A channel that is small is the instance's own: on SageMaker a script may do with its input what it likes. A large
+    one is linked: it is neither read nor copied.
+
     FullyReplicated is the folder itself, or a folder with the one file in it. ShardedByS3Key deals the objects out:
     sorted by key, as S3 lists them (by their UTF-8 bytes), object i goes to host ``i % n``, so that shares differ by
     one object at most. AWS promises about 1/n for each and does not say which; dealing is the choice because keys
@@ -67,37 +77,58 @@ def resolve(spec: JobSpec) -> dict[str, list[Entry]]:
     found: dict[str, list[Entry]] = {host: [] for host in spec.hosts}
     for channel in spec.channels:
         source, place, hosts = _existing(channel.name, channel.source), spec.place_of(channel), spec.hosts_of(channel)
+        owned = channel.owned or is_small(source)
         if channel.distribution == "ShardedByS3Key":
             for index, (key, path) in enumerate(_objects(source)):
-                found[hosts[index % len(hosts)]].append(Entry(place / key, path.resolve(), channel.owned))
+                found[hosts[index % len(hosts)]].append(Entry(place / key, path.resolve(), owned, channel.owned))
             continue
         name = place if source.is_dir() else place / source.name
         for host in hosts:
-            found[host].append(Entry(name, source.resolve(), channel.owned))
+            found[host].append(Entry(name, source.resolve(), owned, channel.owned))
     return found
 
 
 def hand_over(found: Mapping[str, list[Entry]], bases: Mapping[str, Path]) -> None:
-    """Give each host the files that are to be its own: copies, and the last one that wants a file gets that itself.
+    """Give each host the files that are to be its own: copies; of what may be moved, the last one gets that itself.
 
     Args:
         found: As ``resolve`` returned it.
         bases: The base folder of each host that is started.
+
+    Raises:
+        InvalidInput: A file cannot be read.
     """
-    wanted: dict[Path, list[Path]] = {}
+    wanted: dict[tuple[Path, bool], list[Path]] = {}
     for host, base in bases.items():
         for entry in found[host]:
             if entry.owned:
-                wanted.setdefault(entry.source, []).append(base / entry.name)
-    for source, targets in wanted.items():
+                wanted.setdefault((entry.source, entry.movable), []).append(base / entry.name)
+    for (source, movable), targets in wanted.items():
         for number, target in enumerate(targets, start=1):
-            for below in _files(source):
+            for below in list(files_below(source)):  # moving must not confuse the walk
                 path = target / below.relative_to(source) if below != source else target
                 path.parent.mkdir(parents=True, exist_ok=True)
-                if number == len(targets):
+                if movable and number == len(targets):
                     shutil.move(below, path)
                 else:
-                    shutil.copy2(below, path)
+                    _copy(below, path)
+
+
+def _copy(source: Path, target: Path) -> None:
+    try:
+        shutil.copy2(source, target)
+    except PermissionError as error:
+        raise InvalidInput(f"the input {source} cannot be read; change its permissions, or leave it out") from error
+
+
+def is_small(source: Path) -> bool:
+    """Whether ``source`` is so small that every instance gets a copy of its own."""
+    room = SMALL_BYTES
+    for number, path in enumerate(files_below(source), start=1):
+        room -= path.stat().st_size
+        if room < 0 or number > SMALL_FILES:
+            return False
+    return True
 
 
 def _existing(channel: str, path: Path) -> Path:
@@ -107,7 +138,7 @@ def _existing(channel: str, path: Path) -> Path:
         raise InvalidInput(f"channel {channel!r}: {path} is neither a file nor a folder")
     if not os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)):
         raise InvalidInput(f"channel {channel!r}: {path} cannot be read; change its permissions")
-    if path.is_dir() and not _objects(path):
+    if path.is_dir() and next(files_below(path), None) is None:
         raise InvalidInput(f"channel {channel!r}: the folder {path} holds no file; give one that does")
     return path
 
@@ -116,12 +147,14 @@ def _objects(source: Path) -> list[tuple[str, Path]]:
     """Return the files below ``source`` by key, sorted as S3 sorts."""
     if source.is_file():
         return [(source.name, source)]
-    keys = [(path.relative_to(source).as_posix(), path) for path in _files(source)]
+    keys = [(path.relative_to(source).as_posix(), path) for path in files_below(source)]
     return sorted(keys, key=lambda item: os.fsencode(item[0]))
 
 
-def _files(source: Path) -> list[Path]:
+def files_below(source: Path) -> Iterator[Path]:
+    """Yield the files below a folder, or the one file that ``source`` is."""
     if source.is_file():
-        return [source]
-    files = (Path(folder, name) for folder, _, names in os.walk(source) for name in names)
-    return [path for path in files if path.is_file()]
+        yield source
+        return
+    for folder, _, names in os.walk(source):
+        yield from (path for name in names if (path := Path(folder, name)).is_file())

@@ -52,8 +52,8 @@ class Channel:
     distribution: Distribution = "FullyReplicated"
     """FullyReplicated: each instance has all. ShardedByS3Key: each has its share, by key."""
     owned: bool = False
-    """False: the instances see the source itself, read-only where the kind can do that. True: the source belongs to
-    the job alone, which may move it, and each instance gets files of its own that it may change."""
+    """False: the source is the user's, which no instance may change. True: it belongs to the job alone, which may move
+    it, and each instance gets files of its own that it may change."""
     target: PurePosixPath | None = None
     """Where it appears, relative to the base folder; None is ``input/data/NAME``, or ``processing/input/NAME``."""
     content_type: str | None = None

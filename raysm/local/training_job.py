@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -32,8 +32,9 @@ from raysm.local.checkpoints import CheckpointSync
 from raysm.local.config_files import JobFiles
 from raysm.local.instances import Instance, InstanceKind, InstanceSpec, Link, Site, open_site
 from raysm.local.instances.share import Share, measure, split
-from raysm.local.job_spec import JobSpec
+from raysm.local.job_spec import Channel, JobSpec
 from raysm.local.logs import LogPump
+from raysm.local.originals import Originals
 
 __all__ = ["Kind", "Outcome", "TrainingJob"]
 
@@ -128,6 +129,7 @@ class TrainingJob:
         self._site: Site | None = None
         self._logs: LogPump | None = None
         self._sync: CheckpointSync | None = None
+        self._originals = Originals(())
         self._instances: dict[str, Instance] = {}
         self._started_s = 0.0
         self._stop = threading.Event()
@@ -170,6 +172,8 @@ class TrainingJob:
         found = channels.resolve(self.spec)
         self._site = open_site(self._kind, self._image)
         try:
+            if not self._site.protects:
+                self._watch_originals(self._linked(found))
             (self._root / "logs").mkdir(exist_ok=True)
             self._logs = LogPump(self._on_line)
             specs = self._specs(self._site, found)
@@ -181,11 +185,32 @@ class TrainingJob:
         self._watcher = threading.Thread(target=self._watch, name=f"job {self.spec.name}", daemon=True)
         self._watcher.start()
 
+    def _linked(self, found: Mapping[str, list[channels.Entry]]) -> list[Channel]:
+        """Return the channels of which the instances see the user's own files."""
+        linked = [entry.name for entries in found.values() for entry in entries if not entry.owned]
+        places = {channel.name: self.spec.place_of(channel) for channel in self.spec.channels}
+        return [
+            channel
+            for channel in self.spec.channels
+            if any(name.is_relative_to(places[channel.name]) for name in linked)
+        ]
+
+    def _watch_originals(self, linked: list[Channel]) -> None:
+        self._originals = Originals(linked)
+        for channel in linked:
+            size = sum(path.stat().st_size for path in channels.files_below(channel.source))
+            self._on_line(
+                self.head,
+                f"raysm: the channel {channel.name!r} ({size / 1e9:.1f} GB) is linked, not copied: what changes one of "
+                f"its files in place changes the original in {channel.source}",
+            )
+
     def _specs(self, site: Site, found: Mapping[str, list[channels.Entry]]) -> list[InstanceSpec]:
         """Write each instance's files; return the instances, the head first."""
         assert self._logs is not None
         files = JobFiles(spec=self.spec, interface=site.interface)
         order = sorted(self._present, key=lambda host: (host != self.head, self.hosts.index(host)))
+        originals = tuple(channel.source.resolve() for channel in self._linked(found))
         shares = dict(zip(order, split(measure(), len(order)), strict=True))
         bases = {host: self.paths(host).base for host in order}
         for host, base in bases.items():
@@ -195,7 +220,10 @@ class TrainingJob:
         if kept is not None:
             self._sync = CheckpointSync(kept.store, [base / kept.target for base in bases.values()])
             self._sync.restore()
-        return [self._spec(site, host, found[host], shares[host], files.variables()) for host in order]
+        return [
+            replace(self._spec(site, host, found[host], shares[host], files.variables()), originals=originals)
+            for host in order
+        ]
 
     def _spec(
         self, site: Site, host: str, entries: list[channels.Entry], share: Share, given: Mapping[str, str]
@@ -332,8 +360,9 @@ class TrainingJob:
     ) -> Outcome:
         assert self._logs is not None
         self._logs.close()
-        if unkept is not None and self._logs.error is None:
-            self._on_line(self.head, unkept)
+        said = [*([] if unkept is None else [unkept]), *self._originals.complaints()]
+        for line in said if self._logs.error is None else ():
+            self._on_line(self.head, line)
         if self._logs.error is not None:
             raise self._logs.error
         failed = sorted((host for host, code in codes.items() if self._counts(host, code)), key=lambda h: exited_s[h])

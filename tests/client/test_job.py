@@ -693,6 +693,14 @@ def test_the_repr_says_what_a_person_wants_to_know(remote, job):
     assert repr(job).endswith("ValueError: no")
 
 
+def test_a_job_that_waits_says_what_for(remote, job):
+    remote.sagemaker.jobs[job.name]["answer"].update(
+        SecondaryStatus="Pending", SecondaryStatusTransitions=[{"Status": "Pending", "StatusMessage": "waits for x"}]
+    )
+    assert repr(job).endswith("\nwaits for x")
+    assert [(found.secondary, found.message) for found in jobs(remote.service)] == [("Pending", "waits for x")]
+
+
 @pytest.mark.parametrize("kind", ["training", "processing"])
 @pytest.mark.parametrize(
     ("cluster", "shown"),

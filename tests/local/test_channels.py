@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from raysm.errors import InvalidInput, InvalidRequest
-from raysm.local.channels import Entry, hand_over, local_path, resolve
+from raysm.local.channels import SMALL_BYTES, SMALL_FILES, Entry, hand_over, is_small, local_path, resolve
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
 
 HOSTS = ("algo-1", "algo-2", "algo-3")
@@ -32,23 +32,46 @@ def sharded(path, count=3):
     }
 
 
-def test_a_replicated_folder_is_the_channel_on_every_host(tmp_path):
-    folder = folder_of(tmp_path / "data", 1)
+def of_size(path, size):
+    path.write_bytes(b"")
+    os.truncate(path, size)
+    return path
+
+
+@pytest.mark.parametrize(("size", "copied"), [(SMALL_BYTES, True), (SMALL_BYTES + 1, False)])
+def test_a_replicated_folder_is_the_channel_on_every_host_which_has_its_own_if_it_is_small(tmp_path, size, copied):
+    folder = folder_of(tmp_path / "data", 0)
+    of_size(folder / "x", size)
     found = resolved(folder)
-    assert found == {host: [Entry(PurePosixPath("input/data/c"), folder)] for host in HOSTS}
+    assert found == {host: [Entry(PurePosixPath("input/data/c"), folder, copied)] for host in HOSTS}
+
+
+def test_a_channel_of_very_many_files_is_not_copied(tmp_path):
+    assert is_small(folder_of(tmp_path / "some", SMALL_FILES))
+    assert not is_small(folder_of(tmp_path / "many", SMALL_FILES + 1))
+
+
+def test_the_users_own_is_copied_and_stays(tmp_path):
+    folder = folder_of(tmp_path / "data", 2)
+    bases = {host: tmp_path / host for host in HOSTS}
+    hand_over(resolved(folder), bases)
+    assert sorted(path.name for path in folder.iterdir()) == ["part-00", "part-01"]
+    for base in bases.values():
+        assert (base / "input/data/c/part-01").read_text() == "1"
+        assert not (base / "input/data/c/part-01").is_symlink()
 
 
 def test_a_single_file_lies_in_the_channel_under_its_name(tmp_path):
     file = tmp_path / "m.npy"
     file.write_text("x")
-    assert resolved(file, 1) == {"algo-1": [Entry(PurePosixPath("input/data/c/m.npy"), file)]}
+    assert resolved(file, 1) == {"algo-1": [Entry(PurePosixPath("input/data/c/m.npy"), file, True)]}
 
 
 def test_a_link_is_resolved_and_keeps_its_own_name(tmp_path):
     (tmp_path / "real").write_text("x")
     (tmp_path / "name.npy").symlink_to("real")
     found = resolved(tmp_path / "name.npy", 1)
-    assert found["algo-1"] == [Entry(PurePosixPath("input/data/c/name.npy"), tmp_path / "real")]
+    assert found["algo-1"] == [Entry(PurePosixPath("input/data/c/name.npy"), tmp_path / "real", True)]
 
 
 def test_20_objects_are_dealt_to_3_hosts_as_7_7_and_6(tmp_path):

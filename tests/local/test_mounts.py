@@ -15,10 +15,17 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="on
 def planned(tmp_path):
     """Plan an instance below ``tmp_path``."""
 
-    def build(links=(), keep=()):
+    def build(links=(), keep=(), **fields):
         (tmp_path / "ml").mkdir()
         return plan(
-            tmp_path / "ml", tmp_path / "own", links, keep, tmp_path / "hosts", tmp_path / "resolver", shm_bytes=4096
+            tmp_path / "ml",
+            tmp_path / "own",
+            links,
+            keep,
+            tmp_path / "hosts",
+            tmp_path / "resolver",
+            shm_bytes=4096,
+            **fields,
         )
 
     return build
@@ -27,7 +34,23 @@ def planned(tmp_path):
 def test_what_hides_sources_comes_last(planned):
     targets = [target for _, _, target, _ in planned()]
     assert targets[0] == "/proc"
-    assert targets[-3:] == ["/opt" if not Path("/opt/ml").is_dir() else "/opt/ml", "/dev/shm", "/tmp"]
+    assert targets[-3:] == ["/opt", "/dev/shm", "/tmp"]
+
+
+@pytest.mark.parametrize("has_ml", [False, True])
+def test_opt_is_the_instances_own_whether_or_not_this_machine_has_an_opt_ml(planned, tmp_path, has_ml):
+    opt = tmp_path / "opt"
+    (opt / "tool").mkdir(parents=True)
+    if has_ml:
+        (opt / "ml").mkdir()
+    staged = tmp_path / "own" / "opt"
+    about_opt = [mount[:3] for mount in planned(opt=opt) if str(staged) in mount[1] + mount[2]]
+    assert about_opt == [
+        ("bind", str(opt / "tool"), str(staged / "tool")),
+        ("bind", str(tmp_path / "ml"), str(staged / "ml")),
+        ("bind", str(staged), str(opt)),
+    ]
+    assert sorted(path.name for path in opt.iterdir()) == (["ml", "tool"] if has_ml else ["tool"])
 
 
 def test_shm_has_the_size_that_was_asked_for(planned):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.local.instances.share import SMALLEST_OBJECT_STORE, Machine, measure, split
+from raysm.local.instances.share import SMALLEST_OBJECT_STORE, Machine, measure, memory_left, split
 
 GIB = 2**30
 
@@ -38,6 +38,31 @@ def test_the_object_store_is_limited_by_the_memory_and_by_shm():
 )
 def test_gpus_are_divided_and_an_instance_without_one_sees_none(gpus, expected):
     assert [share.gpus for share in split(machine(gpus=gpus), 2)] == expected
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"memory.max": f"{8 * GIB}\n", "memory.current": f"{7 * GIB}\n", "memory.stat": f"inactive_file {GIB}\n"},
+        {
+            "memory/memory.limit_in_bytes": f"{8 * GIB}",
+            "memory/memory.usage_in_bytes": f"{7 * GIB}",
+            "memory/memory.stat": f"total_inactive_file {GIB}",
+        },
+    ],
+    ids=["v2", "v1"],
+)
+def test_memory_that_the_container_uses_already_is_not_there_but_what_it_can_give_back_is(tmp_path, files):
+    for name, text in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert memory_left(100 * GIB, tmp_path) == 2 * GIB
+    assert memory_left(GIB, tmp_path) == GIB
+
+
+def test_without_a_limit_the_memory_is_the_machines(tmp_path):
+    assert memory_left(5 * GIB, tmp_path) == 5 * GIB
 
 
 def test_this_machine_has_a_cpu_and_memory():

@@ -1,16 +1,20 @@
 """How a job of several instances runs and ends, with small programs in the bootstrap's place."""
 
 import json
+import os
+import shutil
 import signal
+import subprocess
 import sys
 import textwrap
 import threading
 import time
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from raysm.errors import InvalidInput, InvalidRequest, RaysmError
+from raysm.local.channels import SMALL_BYTES
 from raysm.local.checkpoints import FolderStore
 from raysm.local.job_spec import Channel, Checkpoints, JobSpec, number_hosts
 from raysm.local.training_job import TrainingJob
@@ -80,6 +84,111 @@ def test_a_job_whose_instances_all_exit_0_is_completed(kind, root):
         assert job.log("algo-2").read_text() == "on algo-2\n"
         assert (job.model_dir / "result").read_text() == "algo-1"
         assert outcome.started_s <= min(outcome.exited_s.values()) <= outcome.ended_s
+
+
+HARM = """
+import contextlib
+channel = base / "input/data/c"
+done = []
+for name, harm in {
+    "create": lambda: (channel / "new").write_text("x"),
+    "append": lambda: (channel / "a").open("ab").write(b"x"),
+    "truncate": lambda: (channel / "b").write_text(""),
+    "rename": lambda: (channel / "b").rename(channel / "renamed"),
+    "delete": lambda: (channel / "deep/c").unlink(),
+}.items():
+    with contextlib.suppress(OSError):
+        harm()
+        done.append(name)
+print(*done)
+"""
+"""What a script may do to its input, and which of it was done."""
+
+
+@pytest.fixture
+def given(tmp_path):
+    """Make the folder of an input, of which ``a`` has so many bytes; return it, and how its content is now."""
+
+    def make(size):
+        folder = tmp_path / "given"
+        (folder / "deep").mkdir(parents=True)
+        for name in ("a", "b", "deep/c"):
+            (folder / name).write_text(name)
+        with (folder / "a").open("r+b") as file:
+            file.truncate(size)
+        return folder, lambda: {
+            path.relative_to(folder).as_posix(): (path.stat().st_size, path.stat().st_mtime_ns)
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
+
+    return make
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("distribution", ["FullyReplicated", "ShardedByS3Key"])
+@pytest.mark.parametrize("size", [1, SMALL_BYTES + 1], ids=["small", "large"])
+def test_a_script_cannot_harm_the_users_own_input(kind, distribution, size, root, tmp_path, given):
+    folder, content = given(size)
+    before, lines = content(), Lines()
+    spec = spec_for(running(HARM), channels=(Channel(name="c", source=folder, distribution=distribution),))
+    with TrainingJob(spec, root=root, kind=kind, on_line=lines) as job:
+        job.start()
+        assert job.wait(SOON_S).status == "Completed", lines
+    assert content() == before
+    if size == 1:  # as on SageMaker: a copy of one's own, with which one may do what one likes
+        assert lines == [("algo-1", "create append truncate rename delete")]
+
+
+@pytest.mark.parametrize("above", [False, True])
+def test_an_input_above_the_jobs_own_folders_leaves_these_writable(root, tmp_path, above):
+    (tmp_path / "large").write_bytes(b"")
+    with (tmp_path / "large").open("r+b") as file:
+        file.truncate(SMALL_BYTES + 1)
+    command = running("(base / 'model' / 'x').write_text('x'); open('y', 'w'); open(os.environ['TMPDIR'] + '/z', 'w')")
+    lines = Lines()
+    source = tmp_path if above else tmp_path / "large"
+    spec = spec_for(command, channels=(Channel(name="c", source=source),))
+    with TrainingJob(spec, root=root, kind="process", on_line=lines) as job:
+        job.start()
+        assert job.wait(SOON_S).status == "Completed", lines
+        assert not (job.paths("algo-1").channel("c") / "job").exists()
+
+
+WITHOUT_MOUNTS = """
+import pathlib, sys
+from raysm.local.job_spec import Channel
+from raysm.local.training_job import TrainingJob
+from tests.local.test_training_job import HARM, running, spec_for
+folder, root = map(pathlib.Path, sys.argv[1:])
+spec = spec_for(running(HARM), channels=(Channel(name="c", source=folder),))
+with TrainingJob(spec, root=root, on_line=lambda host, line: print(host, line)) as job:
+    job.start()
+    job.wait(20)
+"""
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None or os.geteuid() != 0, reason="takes a capability of root's away")
+def test_where_nothing_can_be_mounted_a_large_input_is_linked_file_by_file_and_its_change_is_told(
+    root, tmp_path, given
+):
+    folder, content = given(SMALL_BYTES + 1)
+    before = content()
+    done = subprocess.run(
+        ["setpriv", "--bounding-set", "-sys_admin", sys.executable, "-c", WITHOUT_MOUNTS, str(folder), str(root)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    first, said, last = done.stdout.splitlines()
+    assert "the channel 'c' (0.1 GB) is linked, not copied" in first
+    assert said == "algo-1 create append truncate rename delete"
+    assert f"{folder}/a, {folder}/b" in last
+    assert "changed" in last
+    after = content()
+    assert after.keys() == before.keys()
+    assert {name for name in after if after[name] != before[name]} == {"a", "b"}
 
 
 @pytest.mark.parametrize("kind", BOTH)

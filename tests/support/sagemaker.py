@@ -104,6 +104,7 @@ class FakeSageMaker:
         keys = (f"{kind}Name", f"{kind}Arn", f"{kind}Status", "CreationTime")
         jobs = [job["answer"] for job in self.jobs.values() if job["kind"] == kind]
         named = [job for job in jobs if wanted.get("NameContains", "") in job[f"{kind}Name"]]
+        keys += ("SecondaryStatus",) if kind == "TrainingJob" else ()
         return [{key: job[key] for key in keys} for job in reversed(named)][: wanted["MaxResults"]]
 
 

@@ -48,6 +48,8 @@ class InstanceSpec:
     """Where stdout and stderr of everything in the instance go; stays the caller's."""
     links: tuple[Link, ...] = ()
     """What appears in it."""
+    originals: tuple[Path, ...] = ()
+    """Files and folders of the user's from which links come: nothing in the instance is to change them."""
     share: Share = field(default_factory=Share)
     """Its part of this machine."""
 
@@ -104,6 +106,11 @@ class Site(abc.ABC):
 
     kind: ClassVar[str]
     interface: str
+
+    @property
+    def protects(self) -> bool:
+        """Whether what runs in the instances cannot change the originals of links."""
+        return True
 
     @abc.abstractmethod
     def base_inside(self, base: Path) -> Path:

@@ -190,6 +190,9 @@ def _become(request: Mapping[str, Any], told: int, fail: int, report_fd: int) ->
         if request.get("namespaces"):
             step = "namespaces"
             _enter(request)
+        elif request.get("read_only"):
+            step = "read-only inputs"
+            _protect(request["read_only"], request["writable"])
         step = "start"
         os.setsid()
         if request.get("affinity"):
@@ -211,11 +214,10 @@ def _become(request: Mapping[str, Any], told: int, fail: int, report_fd: int) ->
 
 def _enter(request: Mapping[str, Any]) -> None:
     """Take mount, host name and IPC namespaces of one's own, and mount what the plan says, in its order."""
-    _call("unshare", CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC)
+    _call("unshare", CLONE_NEWUTS | CLONE_NEWIPC)
     name = request["hostname"].encode()
     _call("sethostname", name, len(name))
-    # Slave, not shared: nothing that is mounted here reaches the machine, while its own unmounts still reach us.
-    _mount("none", "/", flags=MS_REC | MS_SLAVE)
+    _own_mounts()
     for kind, source, target, options in request["mounts"]:
         if kind == "bind":
             _mount(source, target, flags=MS_BIND | MS_REC)
@@ -226,6 +228,23 @@ def _enter(request: Mapping[str, Any]) -> None:
             _mount(source, target, kind=kind, flags=MS_NOSUID | MS_NODEV, options=options)
 
 
+def _protect(read_only: Sequence[str], writable: Sequence[str]) -> None:
+    """Take a mount namespace of one's own, in which some paths are read-only, but for others that may lie below."""
+    _own_mounts()
+    for path in read_only:
+        _mount(path, path, flags=MS_BIND | MS_REC)
+        _make_readonly(path)
+    for path in writable:
+        _mount(path, path, flags=MS_BIND | MS_REC)
+        _remount(path, 0)
+
+
+def _own_mounts() -> None:
+    _call("unshare", CLONE_NEWNS)
+    # Slave, not shared: nothing that is mounted here reaches the machine, while its own unmounts still reach us.
+    _mount("none", "/", flags=MS_REC | MS_SLAVE)
+
+
 def _make_readonly(target: str) -> None:
     points = [target]
     if os.path.isdir(target):
@@ -233,9 +252,13 @@ def _make_readonly(target: str) -> None:
             names = [_unescape(line.split()[4]) for line in file]
         points += [name for name in names if name.startswith(target + "/")]
     for point in points:
-        # A remount sets all flags anew: those that the file system was mounted with have to be repeated.
-        kept = os.statvfs(point).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
-        _mount("none", point, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
+        _remount(point, MS_RDONLY)
+
+
+def _remount(point: str, flags: int) -> None:
+    # A remount sets all flags anew: those that the file system was mounted with have to be repeated.
+    kept = os.statvfs(point).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    _mount("none", point, flags=MS_REMOUNT | MS_BIND | kept | flags)
 
 
 def _unescape(field: bytes) -> str:
@@ -280,7 +303,10 @@ def _run(command: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Keep one instance."""
+    """Keep one instance; as ``keeper.py probe``, fail where mounts of one's own are not to be had."""
+    if sys.argv[1:] == ["probe"]:
+        _own_mounts()
+        return
     keeper = _Keeper(int(sys.argv[1]))
     os.set_inheritable(keeper.report_fd, False)
     os.chdir("/")

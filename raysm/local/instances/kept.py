@@ -16,9 +16,10 @@ from typing import Any
 from raysm.errors import RaysmError
 from raysm.local.instances.base import Instance
 
-__all__ = ["Keeper", "KeptInstance", "end_all"]
+__all__ = ["Keeper", "KeptInstance", "SCRIPT", "end_all"]
 
 SCRIPT = Path(__file__).with_name("keeper.py")
+"""The keeper's program."""
 ANSWER_S = 30.0
 """A keeper answers within milliseconds; a loaded machine may take longer."""
 END_S = 20.0

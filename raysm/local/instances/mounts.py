@@ -2,9 +2,9 @@
 
 The instance sees this machine's file system with these exceptions:
 
-- ``/opt/ml`` is its base folder, and the links in it are read-only. Where this machine has no ``/opt/ml``, none is
-  made: a folder of the instance's own is laid over ``/opt``, into which each entry of this machine's ``/opt`` is
-  bound, so that a Python that lives there goes on working.
+- ``/opt/ml`` is its base folder, and the links in it are read-only. Nothing is made in this machine's ``/opt``: a
+  folder of the instance's own is laid over it, into which each entry of this machine's but ``ml`` is bound, so that a
+  Python that lives there goes on working.
 - ``/dev/shm`` is its own, of its share's size; ``/proc`` shows its own processes.
 - ``/etc/hosts`` names the instances of the job, ``/etc/resolv.conf`` no server: there is no way out of the network.
 - ``/tmp`` is its own, empty but for what has to stay visible (``keep``): the Python that runs, the folders on its
@@ -45,7 +45,14 @@ def needed_by_python() -> list[Path]:
 
 
 def plan(
-    base: Path, private: Path, links: Sequence[Link], keep: Iterable[Path], hosts: Path, resolver: Path, shm_bytes: int
+    base: Path,
+    private: Path,
+    links: Sequence[Link],
+    keep: Iterable[Path],
+    hosts: Path,
+    resolver: Path,
+    shm_bytes: int,
+    opt: Path = OPT,
 ) -> list[Mount]:
     """Prepare the folders below ``private`` and return the mounts, in order.
 
@@ -57,11 +64,12 @@ def plan(
         hosts: Becomes ``/etc/hosts``.
         resolver: Becomes ``/etc/resolv.conf``.
         shm_bytes: Size of ``/dev/shm``.
+        opt: ``/opt``, or what stands for it in a test.
 
     Raises:
         InvalidRequest: This machine lacks a folder over which to mount.
     """
-    for folder in (OPT, TMP, SHM):
+    for folder in (opt, TMP, SHM):
         if not folder.is_dir():
             raise InvalidRequest(f"instances of kind 'namespace' need the folder {folder}; make it, or use 'process'")
     mounts: list[Mount] = [("proc", "proc", "/proc", "")]
@@ -76,7 +84,7 @@ def plan(
     return [
         *mounts,
         *inside_tmp,
-        *_own_opt(private / "opt", base),
+        *_own_opt(opt, private / "opt", base),
         ("tmpfs", "shm", str(SHM), f"size={shm_bytes},mode=1777"),
         over_tmp,
     ]
@@ -91,13 +99,10 @@ def _link(link: Link) -> Mount:
     return ("bind_readonly", str(link.source), str(link.target), "")
 
 
-def _own_opt(staging: Path, base: Path) -> list[Mount]:
-    inside = OPT / "ml"
-    if inside.is_dir():
-        return [("bind", str(base), str(inside), "")]
+def _own_opt(opt: Path, staging: Path, base: Path) -> list[Mount]:
     staging.mkdir(parents=True)
     mounts: list[Mount] = []
-    for entry in sorted(OPT.iterdir()):
+    for entry in sorted(entry for entry in opt.iterdir() if entry.name != "ml"):
         target = staging / entry.name
         if entry.is_symlink():
             target.symlink_to(os.readlink(entry))
@@ -105,7 +110,7 @@ def _own_opt(staging: Path, base: Path) -> list[Mount]:
         _mount_point(entry, target)
         mounts.append(("bind", str(entry), str(target), ""))
     (staging / "ml").mkdir()
-    return [*mounts, ("bind", str(base), str(staging / "ml"), ""), ("bind", str(staging), str(OPT), "")]
+    return [*mounts, ("bind", str(base), str(staging / "ml"), ""), ("bind", str(staging), str(opt), "")]
 
 
 def _own_tmp(staging: Path, keep: Iterable[Path]) -> list[Mount]:

@@ -6,11 +6,13 @@ machine, those of every node are left to Ray.
 """
 
 import contextlib
+import functools
 import json
 import os
 import random
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +21,7 @@ from pathlib import Path
 from raysm.contract import names
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances.base import Instance, InstanceSpec, Link, Site
-from raysm.local.instances.kept import Keeper, KeptInstance, end_all
+from raysm.local.instances.kept import SCRIPT, Keeper, KeptInstance, end_all
 from raysm.local.instances.share import Share
 from raysm.local.scratch import Scratch
 
@@ -58,6 +60,11 @@ class ProcessSite(Site):
         self._keepers: list[Keeper] = []
         self._scratch = Scratch()
 
+    @property
+    def protects(self) -> bool:
+        """Whether this system lets its instances mount their originals read-only."""
+        return can_mount()
+
     def base_inside(self, base: Path) -> Path:
         """Return ``base``: processes see this machine's paths."""
         return base
@@ -84,7 +91,8 @@ class ProcessSite(Site):
         home = spec.private / "home"
         for folder in (ray, home):
             folder.mkdir(parents=True, exist_ok=True)
-        link_all(spec.links)
+        for link in spec.links:
+            give(link, but=spec.private.parent)
         keeper = Keeper(spec.host, spec.log_fd)
         self._keepers.append(keeper)
 
@@ -104,7 +112,15 @@ class ProcessSite(Site):
             **spec.variables,
         }
         affinity = spec.share.affinity if hasattr(os, "sched_setaffinity") else None
-        instance.start(command=spec.command, environment=variables, cwd=str(home), affinity=affinity)
+        protected = [str(path) for path in spec.originals] if self.protects else []
+        instance.start(
+            command=spec.command,
+            environment=variables,
+            cwd=str(home),
+            affinity=affinity,
+            read_only=protected,
+            writable=[str(path) for path in (spec.private, self._scratch.path)] if protected else [],
+        )
         return instance
 
     def close(self) -> None:
@@ -124,11 +140,38 @@ def share_variables(share: Share, *, object_store: bool = True) -> dict[str, str
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
-def link_all(links: Sequence[Link]) -> None:
-    """Make each link as a symbolic link."""
-    for link in links:
+@functools.cache
+def can_mount() -> bool:
+    """Whether processes of this user may have mounts of their own: root may, outside most containers."""
+    if not sys.platform.startswith("linux"):
+        return False
+    tried = subprocess.run(
+        [sys.executable, "-I", "-S", str(SCRIPT), "probe"], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    return tried.returncode == 0
+
+
+def give(link: Link, but: Path | None = None) -> None:
+    """Make the target of ``link`` a symbolic link; of a folder, a folder with a symbolic link to each file.
+
+    So what is made, removed or renamed in the target touches the instance's own folders alone.
+
+    Args:
+        link: From where to where.
+        but: A folder that is left out: the job's own, which may lie below what it is given.
+    """
+    if not link.source.is_dir():
         link.target.parent.mkdir(parents=True, exist_ok=True)
         link.target.symlink_to(link.source)
+        return
+    for folder, folders, files in os.walk(link.source):
+        folders[:] = [name for name in folders if Path(folder, name) != but]
+        target = link.target / Path(folder).relative_to(link.source)
+        target.mkdir(parents=True, exist_ok=True)
+        # A link in there may be relative: it leads nowhere from here, but its own path does.
+        names = [*files, *(name for name in folders if os.path.islink(os.path.join(folder, name)))]
+        for name in names:
+            os.symlink(os.path.join(folder, name), target / name)
 
 
 def free_ports(count: int) -> list[int]:

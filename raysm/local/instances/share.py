@@ -4,7 +4,6 @@ SageMaker's instances are machines of their own; here they share one, and each m
 or Ray would start as many workers, and reserve as much memory, on each of them as the whole machine has.
 """
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -14,12 +13,11 @@ from typing import TypeVar
 
 import psutil
 
-__all__ = ["Machine", "Share", "measure", "split"]
+from raysm.contract import cgroups
+
+__all__ = ["Machine", "Share", "measure", "memory_left", "split"]
 
 T = TypeVar("T")
-
-CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-"""Memory limits of a container, cgroup v2 and v1."""
 
 MEMORY_PART = 0.8
 """Part of the available memory that instances may believe in; the rest is the machine's own."""
@@ -69,10 +67,7 @@ def measure() -> Machine:
     """Look at this machine."""
     affinity = getattr(os, "sched_getaffinity", None)
     cpus = sorted(affinity(0)) if affinity else range(os.cpu_count() or 1)
-    available = int(psutil.virtual_memory().available)
-    for limit in CGROUP_LIMITS:
-        with contextlib.suppress(OSError, ValueError):  # absent, or "max"
-            available = min(available, int(limit.read_text()))
+    available = memory_left(int(psutil.virtual_memory().available))
     shm = Path("/dev/shm")
     return Machine(
         cpus=tuple(cpus),
@@ -81,6 +76,12 @@ def measure() -> Machine:
         shm_bytes=shutil.disk_usage(shm).free if shm.is_dir() else available,
         gpus=_gpus(),
     )
+
+
+def memory_left(available: int, root: Path = cgroups.ROOT) -> int:
+    """Return the bytes of ``available`` that the container has not used yet; ``root`` is where its cgroup is seen."""
+    limit = cgroups.memory_limit(root)
+    return available if limit is None else max(0, min(available, limit - (cgroups.memory_used(root) or 0)))
 
 
 def _gpus() -> tuple[str, ...]:

@@ -219,6 +219,13 @@ class Records:
             entered = Transition(status=secondary, start_s=now, end_s=now if final else None, message=message)
             return self.update(kind, name, secondary=secondary, transitions=(*before, entered), **changes)
 
+    def explain(self, kind: JobKind, name: str, message: str) -> None:
+        """Say something else of the secondary status that lasts."""
+        with self._lock:
+            transitions = self.get(kind, name).transitions
+            if transitions[-1].message != message:
+                self.update(kind, name, transitions=(*transitions[:-1], replace(transitions[-1], message=message)))
+
     def delete(self, kind: JobKind, name: str) -> None:
         """Forget a job and remove its folder."""
         with self._lock:

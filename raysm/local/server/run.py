@@ -25,7 +25,7 @@ from raysm.local.instances import KINDS, InstanceKind
 from raysm.local.job_spec import JobSpec
 from raysm.local.server import outputs, processing_request, training_request
 from raysm.local.server.api_error import ApiError
-from raysm.local.server.capacity import Capacity
+from raysm.local.server.capacity import Capacity, Ticket
 from raysm.local.server.definitions import Definition
 from raysm.local.server.log_files import LogWriter
 from raysm.local.server.metrics import MetricScanner
@@ -195,12 +195,13 @@ class JobRun:
 
     def _run(self) -> None:
         """The whole life; runs in a thread."""
-        ticket = self._services.capacity.ask(self._definition.instances)
+        ticket = self._services.capacity.ask(self._definition.instances, self._name)
         try:
             if not self._services.capacity.wait(ticket, 0.0):
-                self._enter("Pending", f"{self._title} job waiting for capacity")
+                self._enter("Pending", self._waiting(ticket))
             while not self._services.capacity.wait(ticket, TICK_S):
                 self._look_at_clock(waiting=True)
+                self._explain_waiting(ticket)
             self._attempts()
         except _Ended:
             self._finish_early()
@@ -214,6 +215,16 @@ class JobRun:
         finally:
             self._services.capacity.give_back(ticket)
             shutil.rmtree(self._folder / "work", ignore_errors=True)
+
+    def _waiting(self, ticket: Ticket) -> str:
+        reason = self._services.capacity.reason(ticket)  # none where its turn has just come
+        return f"{self._title} job waiting for capacity" + (f": {reason}" if reason else "")
+
+    def _explain_waiting(self, ticket: Ticket) -> None:
+        message = self._waiting(ticket)
+        with self._records.held():
+            if not ticket.granted and self._records.get(self._kind, self._name).secondary == "Pending":
+                self._records.explain(self._kind, self._name, message)
 
     def _finish_early(self, **changes: Any) -> None:
         wish = self._wish

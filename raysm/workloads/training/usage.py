@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from raysm.bootstrap.resources import cgroup_value, memory_limit
+from raysm.bootstrap.resources import memory_limit
+from raysm.contract.cgroups import memory_used
 from raysm.contract.events import Metric
 from raysm.workloads.announce import Announce
 from raysm.workloads.training.nvml import Gpu, Nvml, find_gpus
@@ -197,11 +198,9 @@ def _disks(folder: Path) -> tuple[int, int]:
 
 def _memory(root: Path) -> int:
     """Return the memory in use: the cgroup's, less the file pages that the kernel takes back, or the machine's."""
-    for name, inactive in (("memory.current", "inactive_file"), ("memory.usage_in_bytes", "total_inactive_file")):
-        text = cgroup_value(root, "memory", name)
-        if text and text.isdigit():
-            stat = dict(line.split(" ", 1) for line in (cgroup_value(root, "memory", "memory.stat") or "").splitlines())
-            return max(0, int(text) - int(stat.get(inactive, "0")))
+    used = memory_used(root)
+    if used is not None:
+        return used
     values = dict(line.split(":", 1) for line in _text(root / "proc/meminfo").splitlines() if ":" in line)
     if "MemTotal" not in values or "MemAvailable" not in values:
         return 0

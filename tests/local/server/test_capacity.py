@@ -13,6 +13,19 @@ def test_jobs_run_in_the_order_of_their_arrival_and_small_ones_do_not_pass():
     assert small.granted
 
 
+def test_who_waits_is_told_what_for_and_behind_whom():
+    capacity = Capacity(2)
+    runs = capacity.ask(1, "runs")
+    first, second = capacity.ask(2, "first"), capacity.ask(1, "second")
+    third = capacity.ask(9, "third")
+    assert capacity.reason(runs) == ""
+    assert capacity.reason(first) == "waits for 2 of 2 cores, 1 of them free; first in line, while runs runs"
+    assert capacity.reason(second) == "waits for 1 of 2 cores, 1 of them free; second in line, behind first"
+    assert capacity.reason(third) == "waits for 2 of 2 cores, 1 of them free; third in line, behind second"
+    capacity.give_back(runs)
+    assert capacity.reason(second) == "waits for 1 of 2 cores, 0 of them free; first in line, while first runs"
+
+
 def test_a_job_of_more_instances_than_cores_runs_alone():
     capacity = Capacity(2)
     one, huge = capacity.ask(1), capacity.ask(10)

@@ -182,10 +182,20 @@ def test_a_job_that_waits_can_be_stopped(server):
     server.says("holds", "ready")
     server.train("queued", "exit 0")
     server.reached("queued", "Pending")
+    server.train("behind", "exit 0")
+    server.reached("behind", "Pending")
+    assert message(server, "queued").endswith("waits for 1 of 4 cores, 0 of them free; first in line, while holds runs")
+    assert message(server, "behind").endswith("waits for 1 of 4 cores, 0 of them free; second in line, behind queued")
     server.sm.stop_training_job(TrainingJobName="queued")
     assert statuses(server.ended("queued")) == ["Starting", "Pending", "Stopping", "Stopped"]
+    wait_until(lambda: "first in line, while holds runs" in message(server, "behind"))
     server.sm.stop_training_job(TrainingJobName="holds")
     server.ended("holds")
+    server.ended("behind")
+
+
+def message(server, name):
+    return server.describe(name)["SecondaryStatusTransitions"][-1]["StatusMessage"]
 
 
 def test_nothing_of_a_job_that_ended_runs_or_lies_about(server):

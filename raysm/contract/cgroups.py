@@ -1,0 +1,58 @@
+"""What the control group of this process may use, and uses: one reader of cgroup v1 and v2.
+
+Everything is read below a root folder that is passed in, so that a fake tree can stand for any container.
+"""
+
+from pathlib import Path
+
+__all__ = ["ROOT", "cgroup_value", "memory_limit", "memory_used"]
+
+ROOT = Path("/")
+
+UNLIMITED = 2**60
+"""cgroup v1 says 'no limit' by a number about 2**63."""
+
+
+def cgroup_value(root: Path, controller: str, name: str) -> str | None:
+    """Return the content of a file of this process's cgroup, v2 or v1; None where there is none.
+
+    Inside a container the group is mounted at the root of ``/sys/fs/cgroup``; elsewhere ``/proc/self/cgroup`` says
+    where it is.
+    """
+    base = root / "sys/fs/cgroup"
+    candidates = []
+    for line in (_text(root / "proc/self/cgroup") or "").splitlines():
+        parts = line.split(":", 2)
+        if len(parts) == 3:
+            own = parts[2].lstrip("/")
+            if parts[1] == "":
+                candidates += [base / own / name, base / "unified" / own / name]
+            elif controller in parts[1].split(","):
+                candidates += [base / controller / own / name, base / parts[1] / own / name]
+    candidates += [base / name, base / controller / name]
+    if controller == "cpu":
+        candidates.append(base / "cpu,cpuacct" / name)
+    return next((text for text in map(_text, candidates) if text is not None), None)
+
+
+def memory_limit(root: Path = ROOT) -> int | None:
+    """Return the bytes of memory that the group may use; None where it has no limit."""
+    limits = [cgroup_value(root, "memory", name) for name in ("memory.max", "memory.limit_in_bytes")]
+    return min((int(text) for text in limits if text and text.isdigit() and 0 < int(text) < UNLIMITED), default=None)
+
+
+def memory_used(root: Path = ROOT) -> int | None:
+    """Return the bytes in use by the group, less the file pages that the kernel takes back; None if nobody counts."""
+    for name, inactive in (("memory.current", "inactive_file"), ("memory.usage_in_bytes", "total_inactive_file")):
+        text = cgroup_value(root, "memory", name)
+        if text and text.isdigit():
+            stat = dict(line.split(" ", 1) for line in (cgroup_value(root, "memory", "memory.stat") or "").splitlines())
+            return max(0, int(text) - int(stat.get(inactive, "0")))
+    return None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
