@@ -17,6 +17,7 @@ from raysm.workloads.training import scale
 from raysm.workloads.training.checkpoints import Checkpoints, attach
 from raysm.workloads.training.measuring import measure
 from raysm.workloads.training.model_blocks import Blocks
+from raysm.workloads.training.norms import Norms
 from raysm.workloads.training.parallel import Parallel, Precision
 from raysm.workloads.training.prepared import Prepared
 from raysm.workloads.training.rebinding import is_stepped, names_of_groups, rebind, renew_state
@@ -117,6 +118,8 @@ def prepare(
         max_norm=max_norm,
         stages=cut.stages,
     )
+    if layout.pipeline == 1:  # else each micro-batch is a batch to the norms, and torch refuses the first one
+        session.observers.append(Norms(session, cut.parts))
     measure(session, precision)
     workers = "1 worker" if session.world_size == 1 else f"{session.world_size} workers"
     session.say(f"training on {workers}\n{layout.map(session.hosts)}")
