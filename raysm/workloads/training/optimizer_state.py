@@ -1,4 +1,4 @@
-"""What an optimizer keeps of its parameters: most of them from a parameter's first gradient on, some from the beginning.
+"""What an optimizer keeps of its parameters: most from a parameter's first gradient on, some from the beginning.
 
 In a checkpoint these are the entries ``state.<parameter>.<value>`` and ``param_groups.<parameter>.<hyperparameter>``.
 Torch makes a state of every parameter when a checkpoint is about to be read, and cannot say afterwards that there was

@@ -20,6 +20,7 @@ REFUSALS = (
     "stages cannot share weights",
     "stages need at least as many blocks",
     "no pair of linear layers was found",
+    "whose gradients DDP waits for",
 )
 """What may be said of a training that was drawn."""
 
