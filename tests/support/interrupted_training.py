@@ -17,14 +17,14 @@ from raysm.workloads.training import session as sessions
 from tests.support.drawn_models import Drawn
 
 OPTIMIZERS = {
-    "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=0.05, lr_decay=0.1),
+    "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=0.05, lr_decay=0.1, eps=0.01),
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.01, eps=0.01, amsgrad=True),
     "nesterov": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, nesterov=True),
     "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, lr=0.01, momentum=0.5, eps=0.01),
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, weight_decay=0.01),
     "dampened": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, dampening=0.3),
 }
-"""Beside those of ``Drawn`` itself."""
+"""Beside those of ``Drawn`` itself; with a large epsilon, so that rounding errors do not become steps."""
 
 SCHEDULERS = {
     "cosine": lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20),

@@ -1,8 +1,8 @@
-"""Which parameters an optimizer has a state of: those that have had a gradient, and no others.
+"""What an optimizer keeps of its parameters: most from a parameter's first gradient on, some from the beginning.
 
-What flows in are the entries of an optimizer in a checkpoint: ``state.<parameter>.<value>`` and
-``param_groups.<parameter>.<hyperparameter>``. Torch makes a state of every parameter when a checkpoint is about to be
-read, and cannot say afterwards that there was none: one that the model does not use, or not yet, has none.
+In a checkpoint these are the entries ``state.<parameter>.<value>`` and ``param_groups.<parameter>.<hyperparameter>``.
+Torch makes a state of every parameter when a checkpoint is about to be read, and cannot say afterwards that there was
+none: a parameter that the model does not use, or not yet, has none.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -11,9 +11,34 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-__all__ = ["forget_others", "readable"]
+from raysm.errors import InvalidRequest
+
+__all__ = ["forget_others", "is_stepped", "readable", "renew"]
 
 STATE, GROUPS = "state.", "param_groups."
+
+
+def is_stepped(optimizer: Optimizer) -> bool:
+    """Whether it has been stepped: some (Adagrad) have a state from the beginning, whose ``step`` is 0."""
+    return any(float(state.get("step", 1)) > 0 for state in optimizer.state.values() if state)
+
+
+def renew(optimizer: Optimizer) -> None:
+    """Let a state that the constructor made be one of the parameters as they are now, on their device and as cut.
+
+    Raises:
+        InvalidRequest: The constructor does not take what it says its defaults are.
+    """
+    if not optimizer.state:
+        return
+    try:
+        anew = type(optimizer)([dict(group) for group in optimizer.param_groups], **optimizer.defaults)
+    except TypeError as error:
+        raise InvalidRequest(
+            f"the optimizer {type(optimizer).__name__} makes its state when it is made, and cannot be made again for"
+            f" parameters that are cut or moved: {error}; let it make its state in its first step"
+        ) from error
+    optimizer.state = anew.state
 
 
 def readable(entries: Mapping[str, Any], there: Iterable[str]) -> dict[str, Any]:

@@ -187,6 +187,7 @@ def _one_pass(
                 epoch=item.epoch,
                 begin=item.begin,
                 end=item.end,
+                rows=len(item.rows),
                 share=item.share,
                 slice_rows=-(-order.batch_size // session.data_ranks),
                 fewest_rows=fewest_rows,

@@ -17,9 +17,11 @@ from raysm.workloads.training import scale
 from raysm.workloads.training.checkpoints import Checkpoints, attach
 from raysm.workloads.training.measuring import measure
 from raysm.workloads.training.model_blocks import Blocks
+from raysm.workloads.training.norms import Norms
+from raysm.workloads.training.optimizer_state import is_stepped, renew
 from raysm.workloads.training.parallel import Parallel, Precision
 from raysm.workloads.training.prepared import Prepared
-from raysm.workloads.training.rebinding import is_stepped, names_of_groups, rebind, renew_state
+from raysm.workloads.training.rebinding import names_of_groups, rebind
 from raysm.workloads.training.session import current
 from raysm.workloads.training.split import Split
 from raysm.workloads.training.tensor_plan import Plan
@@ -103,7 +105,7 @@ def prepare(
     cut = split.apply(model)
     if not split.is_plain:
         rebind(optimizer, groups, cut.parts, mixed=layout.tensor > 1)
-    renew_state(optimizer)
+    renew(optimizer)
     session.prepared = Prepared(
         session=session,
         parallel=parallel,
@@ -117,6 +119,8 @@ def prepare(
         max_norm=max_norm,
         stages=cut.stages,
     )
+    if layout.pipeline == 1:  # else each micro-batch is a batch to the norms, and torch refuses the first one
+        session.observers.append(Norms(session, cut.parts))
     measure(session, precision)
     workers = "1 worker" if session.world_size == 1 else f"{session.world_size} workers"
     session.say(f"training on {workers}\n{layout.map(session.hosts)}")

@@ -5,12 +5,7 @@ from torch.optim import Optimizer
 
 from raysm.errors import InvalidRequest
 
-__all__ = ["is_stepped", "names_of_groups", "rebind", "renew_state"]
-
-
-def is_stepped(optimizer: Optimizer) -> bool:
-    """Whether it has been stepped: some (Adagrad) have a state from the beginning, whose ``step`` is 0."""
-    return any(float(state.get("step", 1)) > 0 for state in optimizer.state.values() if state)
+__all__ = ["names_of_groups", "rebind"]
 
 
 def names_of_groups(optimizer: Optimizer, model: nn.Module) -> list[list[str]]:
@@ -46,21 +41,3 @@ def rebind(optimizer: Optimizer, groups: list[list[str]], parts: nn.Module, *, m
             group["foreach"] = False
         if mixed and "fused" in group:
             group["fused"] = False
-
-
-def renew_state(optimizer: Optimizer) -> None:
-    """Let a state that the constructor made be one of the parameters as they are now, on their device and as cut.
-
-    Raises:
-        InvalidRequest: The constructor does not take what it says its defaults are.
-    """
-    if not optimizer.state:
-        return
-    try:
-        anew = type(optimizer)([dict(group) for group in optimizer.param_groups], **optimizer.defaults)
-    except TypeError as error:
-        raise InvalidRequest(
-            f"the optimizer {type(optimizer).__name__} makes its state when it is made, and cannot be made again for"
-            f" parameters that are cut or moved: {error}; let it make its state in its first step"
-        ) from error
-    optimizer.state = anew.state

@@ -57,12 +57,14 @@ class Part:
     """Samples of the epoch that come before the batch."""
     end: int
     """Samples of the epoch that all data ranks have had after it."""
+    rows: int
+    """Of the slice; at least 1, as a rank without a row of its own computes one that counts nothing."""
     share: float
     """Rows of the slice that count / rows of the whole batch."""
     slice_rows: int
     """Rows of a full slice of that loop, at most."""
     fewest_rows: int
-    """Of any slice of that loop; at least 1, as one without a row of its own computes one that counts nothing."""
+    """Of any slice of that loop."""
 
 
 @dataclass(kw_only=True, slots=True)
