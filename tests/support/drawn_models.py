@@ -1,7 +1,7 @@
-"""Small models, data and layouts that a property test draws: what is drawn is a picklable value, the rest follows by seed.
+"""Small models, data and layouts that property tests draw: a picklable value from which all follows by its seed.
 
-``drawn_trainings`` and ``layouts`` are the strategies; ``Drawn.model()``, ``.optimizer(model)`` and ``.dataset()`` build
-what was drawn, the same in every process.
+``drawn_trainings`` and ``layouts`` are the strategies; ``Drawn.model()``, ``.optimizer(model)`` and ``.dataset()``
+build what was drawn, the same in every process.
 """
 
 import dataclasses

@@ -27,6 +27,7 @@ from raysm.workloads.training.parallel import Parallel
 from raysm.workloads.training.pipeline import Pipeline, stage_numbers
 from raysm.workloads.training.prepared import Engine
 from raysm.workloads.training.ranks import Layout
+from raysm.workloads.training.rebinding import Groups, check_placed
 from raysm.workloads.training.session import Session
 from raysm.workloads.training.stages import Stages, cut
 from raysm.workloads.training.tensor_plan import Plan, check_plan, cut_tensors, derived_plan
@@ -75,8 +76,12 @@ class Split:
         """Whether each rank has the whole model: replicas only."""
         return self.layout.data == self.layout.world_size
 
-    def apply(self, model: nn.Module) -> Cut:
+    def apply(self, model: nn.Module, groups: Groups) -> Cut:
         """Cut the model.
+
+        Args:
+            model: Whole, the same on every rank.
+            groups: The names of the parameters that its optimizer has.
 
         Raises:
             InvalidRequest: It cannot be cut like this; every rank then raises the same, and nothing was changed.
@@ -92,6 +97,8 @@ class Split:
             return self._replicated(model)
         plan = self._checked_plan(model)
         stages = self._stages(model) if self.layout.pipeline > 1 else None
+        if stages is not None:
+            check_placed(groups, stages.parameter_names())
         self._share_weights(model)
         mesh = init_device_mesh(self.session.device.type, self.layout.shape, mesh_dim_names=self.layout.dimensions)
         place = self.layout.coordinates(self.session.rank)
