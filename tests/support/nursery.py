@@ -5,6 +5,7 @@ Importing torch takes seconds on a busy machine, and the tests start dozens of w
 
 import contextlib
 import dataclasses
+import importlib
 import json
 import os
 import select
@@ -52,7 +53,7 @@ class Nursery:
         self._exits = {}
 
     def start(self, folder, arguments, *, workers, per_instance=None, arguments_of=lambda instance: []):
-        """Start ``workers`` with torchrun's variables; each runs ``tests.support.trainee`` with the arguments."""
+        """Start ``workers`` with torchrun's variables; each runs the nursery's module with the arguments."""
         folder.mkdir(parents=True, exist_ok=True)
         per_instance = per_instance or workers
         with socket.socket() as probe:
@@ -105,9 +106,9 @@ class Nursery:
 
 
 @contextlib.contextmanager
-def nursery():
-    """Yield a nursery; at the end of the block it and all its workers are gone."""
-    command = [sys.executable, "-u", "-m", "tests.support.nursery"]
+def nursery(module="tests.support.trainee"):
+    """Yield a nursery whose workers run ``main`` of that module; at the end of the block it and they are gone."""
+    command = [sys.executable, "-u", "-m", "tests.support.nursery", module]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     # Unbuffered: select must see what has not been read.
     with subprocess.Popen(command, bufsize=0, cwd=Path(__file__).parents[2], **pipes) as process:
@@ -121,8 +122,7 @@ def nursery():
 
 
 def main():
-    from tests.support import trainee
-
+    run = importlib.import_module(sys.argv[1]).main
     living = set()
     while True:
         if select.select([sys.stdin], [], [], 0.01)[0]:
@@ -131,7 +131,7 @@ def main():
                 break
             pid = os.fork()
             if pid == 0:
-                _become(trainee.main, *json.loads(line))
+                _become(run, *json.loads(line))
             living.add(pid)
             print(json.dumps({"pid": pid}), flush=True)
         for pid in list(living):
