@@ -142,11 +142,15 @@ class Split:
             wrapped = DistributedDataParallel(
                 model, device_ids=[session.device] if session.device.type == "cuda" else None
             )
-        return Cut(
-            wrapped,
-            model,
-            WholeModel(model=wrapped, loss=self.loss, device=session.device, precision=self.precision),
+        trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        engine = WholeModel(
+            model=wrapped,
+            loss=self.loss,
+            device=session.device,
+            precision=self.precision,
+            averaged={} if wrapped is model else trained,
         )
+        return Cut(wrapped, model, engine)
 
     def _checked_plan(self, model: nn.Module) -> Plan:
         if self.layout.tensor == 1:

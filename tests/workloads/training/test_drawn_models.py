@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from raysm.errors import InvalidRequest
 from raysm.workloads.training import session as sessions
 from tests.support.drawn_models import drawn_trainings, layouts
-from tests.support.standing_ranks import standing_ranks, train
+from tests.support.standing_ranks import train
 
 TOLERANCE = 1e-5
 
@@ -17,14 +17,9 @@ REFUSALS = (
     "stages cannot share weights",
     "stages need at least as many blocks",
     "no pair of linear layers was found",
+    "whose gradients DDP waits for",
 )
 """What may be said of a training that was drawn."""
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
-    with standing_ranks(tmp_path_factory.mktemp("ranks")) as standing:
-        yield standing
 
 
 @st.composite
