@@ -32,7 +32,7 @@ from raysm.workloads.training.rebinding import Groups, check_placed
 from raysm.workloads.training.running_averages import averages_kept
 from raysm.workloads.training.session import Session
 from raysm.workloads.training.stages import Stages, cut
-from raysm.workloads.training.tensor_plan import Plan, check_plan, cut_tensors, derived_plan
+from raysm.workloads.training.tensor_plan import Plan, check_pairs, check_plan, cut_tensors, derived_plan
 from raysm.workloads.training.whole import Loss, WholeModel, inputs_and_target, on_device
 
 __all__ = ["Cut", "Split"]
@@ -153,20 +153,40 @@ class Split:
         return Cut(wrapped, model, engine)
 
     def _checked_plan(self, model: nn.Module) -> Plan:
-        if self.layout.tensor == 1:
+        degree = self.layout.tensor
+        if degree == 1:
             return {}
-        plan = derived_plan(model, self.layout.tensor) if self.plan is None else self.plan
-        check_plan(model, plan, self.layout.tensor)
+        example = self._example_inputs(model)
+        if self.plan is not None:
+            check_plan(model, self.plan, degree)
+            check_pairs(model, self.plan, degree, example)
+            plan = self.plan
+        else:
+            # Rank 0's: rounding might be another elsewhere.
+            derived = [derived_plan(model, degree, example)]
+            dist.broadcast_object_list(derived, 0, group=self.session.cpu_group)
+            names: dict[str, list[str]] = {}
+            for name, reason in derived[0].left.items():
+                names.setdefault(reason, []).append(name)
+            left = [f"{_shown(modules)}: {reason}" for reason, modules in names.items()]
+            plan = derived[0].cuts
+            check_plan(model, plan, degree, "; ".join(left))
+            for line in left:
+                self.session.say(f"not cut over the {degree} workers of a tensor group: {line}")
         whole = [name for name, module in model.named_modules() if isinstance(module, nn.Linear) and name not in plan]
         self.session.say(f"tensors cut: {_shown(plan)}; linear layers whole on every worker: {_shown(whole) or 'none'}")
         return plan
 
+    def _example_inputs(self, model: nn.Module) -> tuple[Any, ...] | None:
+        """Return the example's inputs where the model is; None without one."""
+        if self.example is None:
+            return None
+        inputs: tuple[Any, ...] = on_device(inputs_and_target(self.example)[0], next(model.parameters()).device)
+        return inputs
+
     def _stages(self, model: nn.Module) -> Stages:
         """Cut the model into stages where rank 0 would: times differ from rank to rank."""
-        example = None
-        if self.example is not None and self.parallel.optimize == "speed":
-            device = next(model.parameters()).device
-            example = on_device(inputs_and_target(self.example)[0], device)
+        example = self._example_inputs(model) if self.parallel.optimize == "speed" else None
         found = cut(model, self.parallel.stages, self.blocks, example=example)
         told: list[Any] = [found.starts, found.shares]
         dist.broadcast_object_list(told, 0, group=self.session.cpu_group)

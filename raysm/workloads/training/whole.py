@@ -48,8 +48,8 @@ class WholeModel:
         unused = [name for name, parameter in self.averaged.items() if parameter.grad is None]
         if unused:
             raise InvalidRequest(
-                f"the loss does not depend on {', '.join(unused)}, whose gradients DDP waits for: leave them out of the "
-                "training by requires_grad_(False) before prepare, or train by Parallel(shard=…), which does not wait"
+                f"the loss does not depend on {', '.join(unused)}, whose gradients DDP waits for: freeze them by "
+                "requires_grad_(False) before prepare, or train by Parallel(shard=…), which does not wait"
             )
         return loss.detach() if self.counts else torch.zeros_like(loss)
 
