@@ -102,7 +102,7 @@ def prepare(
         precision=torch.bfloat16 if precision == "bf16" else None,
         plan=plan,
     )
-    cut = split.apply(model)
+    cut = split.apply(model, groups)
     if not split.is_plain:
         rebind(optimizer, groups, cut.parts, mixed=layout.tensor > 1)
     renew(optimizer)

@@ -1,20 +1,28 @@
 """An optimizer follows its parameters when a model is cut: shards replace them, and stages of other ranks go."""
 
+from collections.abc import Iterable
+from typing import TypeAlias
+
 from torch import nn
 from torch.optim import Optimizer
 
 from raysm.errors import InvalidRequest
 
-__all__ = ["names_of_groups", "rebind"]
+__all__ = ["Groups", "check_placed", "names_of_groups", "rebind"]
+
+Groups: TypeAlias = list[list[tuple[str, ...]]]
+"""For each parameter of each group of an optimizer all names that it has in the model: several, if it is shared."""
 
 
-def names_of_groups(optimizer: Optimizer, model: nn.Module) -> list[list[str]]:
+def names_of_groups(optimizer: Optimizer, model: nn.Module) -> Groups:
     """Return the names of each group's parameters.
 
     Raises:
         InvalidRequest: The optimizer has one that is none of the model's.
     """
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if id(parameter) not in names:
@@ -22,10 +30,29 @@ def names_of_groups(optimizer: Optimizer, model: nn.Module) -> list[list[str]]:
                     f"the optimizer has a parameter of shape {tuple(parameter.shape)} that is none of the model's; "
                     "make it from model.parameters(), after the last change of the model"
                 )
-    return [[names[id(parameter)] for parameter in group["params"]] for group in optimizer.param_groups]
+    return [[tuple(names[id(parameter)]) for parameter in group["params"]] for group in optimizer.param_groups]
 
 
-def rebind(optimizer: Optimizer, groups: list[list[str]], parts: nn.Module, *, mixed: bool) -> None:
+def check_placed(groups: Groups, placed: Iterable[str]) -> None:
+    """Check that some rank gets each of the optimizer's parameters.
+
+    Args:
+        groups: What ``names_of_groups`` returned before the model was cut.
+        placed: The names of the parameters of all ranks together.
+
+    Raises:
+        InvalidRequest: One would be on none, and so stay as it is for good.
+    """
+    there = set(placed)
+    lost = [names[0] for group in groups for names in group if there.isdisjoint(names)]
+    if lost:
+        raise InvalidRequest(
+            f"{', '.join(lost)} would not be trained: no worker's part of the model has them; leave them out of the "
+            "optimizer, or cut the model elsewhere by blocks=…"
+        )
+
+
+def rebind(optimizer: Optimizer, groups: Groups, parts: nn.Module, *, mixed: bool) -> None:
     """Give each group the parameters of its names that this rank has.
 
     Args:
@@ -34,9 +61,11 @@ def rebind(optimizer: Optimizer, groups: list[list[str]], parts: nn.Module, *, m
         parts: This rank's parameters by their original names.
         mixed: Whether some are cut over other ranks than others: such ones cannot be updated in one call for all.
     """
-    here = dict(parts.named_parameters())
-    for group, names in zip(optimizer.param_groups, groups, strict=True):
-        group["params"] = [here[name] for name in names if name in here]
+    here = dict(parts.named_parameters(remove_duplicate=False))
+    for group, parameters in zip(optimizer.param_groups, groups, strict=True):
+        # A stage may know a shared parameter by another of its names than the first.
+        known = (next((name for name in names if name in here), None) for names in parameters)
+        group["params"] = [here[name] for name in known if name is not None]
         if mixed and "foreach" in group:
             group["foreach"] = False
         if mixed and "fused" in group:

@@ -6,8 +6,9 @@ tensors within a stage, then recomputation of blocks, then shards or replicas ar
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,13 +25,15 @@ from torch.utils.checkpoint import checkpoint
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.model_blocks import Blocks, block_names
 from raysm.workloads.training.parallel import Parallel
-from raysm.workloads.training.pipeline import Pipeline, stage_numbers
+from raysm.workloads.training.pipeline import Pipeline, Stage, stage_numbers
 from raysm.workloads.training.prepared import Engine
 from raysm.workloads.training.ranks import Layout
+from raysm.workloads.training.rebinding import Groups, check_placed
+from raysm.workloads.training.running_averages import averages_kept
 from raysm.workloads.training.session import Session
 from raysm.workloads.training.stages import Stages, cut
-from raysm.workloads.training.tensor_plan import Plan, check_plan, cut_tensors, derived_plan
-from raysm.workloads.training.whole import Loss, WholeModel, autocast, inputs_and_target, on_device
+from raysm.workloads.training.tensor_plan import Plan, check_pairs, check_plan, cut_tensors, derived_plan
+from raysm.workloads.training.whole import Loss, WholeModel, inputs_and_target, on_device
 
 __all__ = ["Cut", "Split"]
 
@@ -75,8 +78,12 @@ class Split:
         """Whether each rank has the whole model: replicas only."""
         return self.layout.data == self.layout.world_size
 
-    def apply(self, model: nn.Module) -> Cut:
+    def apply(self, model: nn.Module, groups: Groups) -> Cut:
         """Cut the model.
+
+        Args:
+            model: Whole, the same on every rank.
+            groups: The names of the parameters that its optimizer has.
 
         Raises:
             InvalidRequest: It cannot be cut like this; every rank then raises the same, and nothing was changed.
@@ -92,6 +99,8 @@ class Split:
             return self._replicated(model)
         plan = self._checked_plan(model)
         stages = self._stages(model) if self.layout.pipeline > 1 else None
+        if stages is not None:
+            check_placed(groups, stages.parameter_names())
         self._share_weights(model)
         mesh = init_device_mesh(self.session.device.type, self.layout.shape, mesh_dim_names=self.layout.dimensions)
         place = self.layout.coordinates(self.session.rank)
@@ -106,7 +115,9 @@ class Split:
             )
             return Cut(wrapped, model, engine)
         inner = [stages.module(number) for number in stage_numbers(self.parallel, place.pipeline)]
-        outer = [self._around(_Stage(module, self), blocks, plan, mesh) for module in inner]
+        outer = [Stage(module, self.session.device, self.precision) for module in inner]
+        for stage in outer:
+            self._around(stage, blocks, plan, mesh)
         pipeline = Pipeline(
             outer,
             parallel=self.parallel,
@@ -131,27 +142,51 @@ class Split:
             wrapped = DistributedDataParallel(
                 model, device_ids=[session.device] if session.device.type == "cuda" else None
             )
-        return Cut(
-            wrapped,
-            model,
-            WholeModel(model=wrapped, loss=self.loss, device=session.device, precision=self.precision),
+        trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        engine = WholeModel(
+            model=wrapped,
+            loss=self.loss,
+            device=session.device,
+            precision=self.precision,
+            averaged={} if wrapped is model else trained,
         )
+        return Cut(wrapped, model, engine)
 
     def _checked_plan(self, model: nn.Module) -> Plan:
-        if self.layout.tensor == 1:
+        degree = self.layout.tensor
+        if degree == 1:
             return {}
-        plan = derived_plan(model, self.layout.tensor) if self.plan is None else self.plan
-        check_plan(model, plan, self.layout.tensor)
+        example = self._example_inputs(model)
+        if self.plan is not None:
+            check_plan(model, self.plan, degree)
+            check_pairs(model, self.plan, degree, example)
+            plan = self.plan
+        else:
+            # Rank 0's: rounding might be another elsewhere.
+            derived = [derived_plan(model, degree, example)]
+            dist.broadcast_object_list(derived, 0, group=self.session.cpu_group)
+            names: dict[str, list[str]] = {}
+            for name, reason in derived[0].left.items():
+                names.setdefault(reason, []).append(name)
+            left = [f"{_shown(modules)}: {reason}" for reason, modules in names.items()]
+            plan = derived[0].cuts
+            check_plan(model, plan, degree, "; ".join(left))
+            for line in left:
+                self.session.say(f"not cut over the {degree} workers of a tensor group: {line}")
         whole = [name for name, module in model.named_modules() if isinstance(module, nn.Linear) and name not in plan]
         self.session.say(f"tensors cut: {_shown(plan)}; linear layers whole on every worker: {_shown(whole) or 'none'}")
         return plan
 
+    def _example_inputs(self, model: nn.Module) -> tuple[Any, ...] | None:
+        """Return the example's inputs where the model is; None without one."""
+        if self.example is None:
+            return None
+        inputs: tuple[Any, ...] = on_device(inputs_and_target(self.example)[0], next(model.parameters()).device)
+        return inputs
+
     def _stages(self, model: nn.Module) -> Stages:
         """Cut the model into stages where rank 0 would: times differ from rank to rank."""
-        example = None
-        if self.example is not None and self.parallel.optimize == "speed":
-            device = next(model.parameters()).device
-            example = on_device(inputs_and_target(self.example)[0], device)
+        example = self._example_inputs(model) if self.parallel.optimize == "speed" else None
         found = cut(model, self.parallel.stages, self.blocks, example=example)
         told: list[Any] = [found.starts, found.shares]
         dist.broadcast_object_list(told, 0, group=self.session.cpu_group)
@@ -173,7 +208,7 @@ class Split:
 
     def _around(self, module: nn.Module, blocks: Sequence[str], plan: Plan, mesh: DeviceMesh) -> nn.Module:
         """Wrap this rank's model, or one stage of it, and bring it onto the device."""
-        inner = module.part if isinstance(module, _Stage) else module
+        inner = module.part if isinstance(module, Stage) else module
         if plan:
             cut_tensors(inner, plan, mesh["tensor"])
         self._recompute(inner, blocks)
@@ -190,7 +225,8 @@ class Split:
         again = self.layout.pipeline == 1
         modules = dict(inner.named_modules())
         for name in blocks:
-            if name in modules and any(True for _ in modules[name].parameters()):
+            # Parameters that are tied have to be in one unit: blocks that share some are left to that of the whole.
+            if name in modules and any(True for _ in modules[name].parameters()) and not _shares(modules[name], inner):
                 policy = self._policy(modules[name])
                 fully_shard(modules[name], mesh=mesh, mp_policy=policy, reshard_after_forward=again)
         fully_shard(outer, mesh=mesh, mp_policy=self._policy(outer), reshard_after_forward=again)
@@ -213,21 +249,13 @@ class Split:
                 _lighten(modules[name], recompute, offload)
 
 
-class _Stage(nn.Module):
-    """A stage that computes in the precision asked for: the schedule calls it outside of any context of ours."""
-
-    def __init__(self, part: nn.Module, split: Split) -> None:
-        super().__init__()
-        self.part = part
-        self._device, self._precision = split.session.device, split.precision
-        self._is_tried = False
-
-    def forward(self, *inputs: Any) -> Any:
-        # PipelineStage's first call tries the stage, on memory as it happens to be, to learn shapes.
-        trying, self._is_tried = not self._is_tried, True
-        with _without_trace(self.part, self._device) if trying else nullcontext():
-            with autocast(self._device, self._precision):
-                return self.part(*inputs)
+def _shares(block: nn.Module, model: nn.Module) -> bool:
+    """Return whether a parameter of the block has a name in the model that is none of the block's."""
+    inside, all_names = (
+        Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
+        for module in (block, model)
+    )
+    return any(all_names[parameter] > count for parameter, count in inside.items())
 
 
 def _shown(names: Iterable[str]) -> str:
@@ -246,33 +274,9 @@ def _lighten(block: nn.Module, recompute: bool, offload: bool) -> None:
             return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        return nullcontext(), _averages_kept(block)
+        return nullcontext(), averages_kept(block)
 
     block.forward = light
-
-
-@contextmanager
-def _without_trace(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """Let neither running averages nor random numbers know of what is computed inside."""
-    devices = [device] if device.type == "cuda" else []
-    with _averages_kept(module), torch.random.fork_rng(devices):
-        yield
-
-
-@contextmanager
-def _averages_kept(block: nn.Module) -> Iterator[None]:
-    """Let batch norms average into copies: a batch that is computed again has been counted."""
-    norms = [module for module in block.modules() if isinstance(module, _NormBase)]
-    before = [dict(norm._buffers) for norm in norms]
-    for norm in norms:
-        norm._buffers.update(
-            {name: buffer if buffer is None else buffer.clone() for name, buffer in norm._buffers.items()}
-        )
-    try:
-        yield
-    finally:
-        for norm, buffers in zip(norms, before, strict=True):
-            norm._buffers.update(buffers)
 
 
 def _merged(modules: Sequence[nn.Module]) -> nn.Module:

@@ -70,13 +70,25 @@ class Stages:
             if place != stage or node in copies or node.op == "get_attr":
                 continue
             if node.op == "output":
-                graph.output(fx.node.map_arg(node.args[0], copy))
+                result = fx.node.map_arg(node.args[0], copy)
             else:
                 copies[node] = graph.node_copy(node, copy)
-        if given:
+        for name in _unused(self.model, placed, len(self))[stage]:
+            graph.get_attr(name)  # so that the stage has it
+        if not given:
+            graph.output(result)
+        else:
             outputs = tuple(copies[node] for node in given)
             graph.output(outputs if len(outputs) > 1 else outputs[0])
         return fx.GraphModule(self.model, graph, f"Stage{stage}")
+
+    def parameter_names(self) -> set[str]:
+        """Return the names of the parameters of all stages, a shared one's each."""
+        return {
+            name
+            for stage in range(len(self))
+            for name, _ in self.module(stage).named_parameters(remove_duplicate=False)
+        }
 
     def __len__(self) -> int:
         """Return the number of stages."""
@@ -96,7 +108,7 @@ def trace(model: nn.Module, boundaries: Sequence[str]) -> fx.Graph:
             model.get_submodule(name)
         except AttributeError:
             raise InvalidRequest(f"blocks: {type(model).__name__} has no module {name!r}") from None
-    opened = {name[:dot] for name in boundaries for dot, sign in enumerate(name) if sign == "."}
+    opened = {container for name in boundaries for container in _containers(name)}
     parameters = inspect.signature(model.forward).parameters
     defaults = {
         name: parameter.default for name, parameter in parameters.items() if parameter.default is not parameter.empty
@@ -197,6 +209,27 @@ def _handed_on(placed: dict[fx.Node, int], stage: int) -> list[fx.Node]:
     return values
 
 
+def _unused(model: nn.Module, placed: dict[fx.Node, int], stages: int) -> list[list[str]]:
+    """Return for each stage the names of tensors that no stage uses, but that belong to a checkpoint of the model.
+
+    A second name of a tensor goes with the first; what forward never uses goes with the last stage.
+    """
+    places: dict[str, int] = {}
+    for node, place in placed.items():
+        if node.op == "call_module":
+            places[str(node.target)] = place
+        elif node.op == "get_attr":
+            places |= {str(node.target): placed[user] for user in node.users}
+    tensors = {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if torch.is_tensor(tensor)}
+    used = {name: places[prefix] for name in tensors for prefix in (*_containers(name), name) if prefix in places}
+    homes = {id(tensors[name]): place for name, place in used.items()}
+    unused: list[list[str]] = [[] for _ in range(stages)]
+    for name, tensor in tensors.items():
+        if name not in used:
+            unused[homes.get(id(tensor), stages - 1)].append(name)
+    return unused
+
+
 def _is_size(node: fx.Node) -> bool:
     if node.op == "call_method" and node.target in ("size", "dim", "numel"):
         return True
@@ -205,6 +238,11 @@ def _is_size(node: fx.Node) -> bool:
     if node.op == "call_function" and getattr(node.target, "__module__", "") == "_operator":
         return any(isinstance(argument, fx.Node) and _is_size(argument) for argument in node.args)
     return False
+
+
+def _containers(name: str) -> list[str]:
+    """Return the names of the modules around that of this name, the root left out: of a.b.c it is a and a.b."""
+    return [name[:dot] for dot, sign in enumerate(name) if sign == "."]
 
 
 def _is_within(name: Any, block: str) -> bool:

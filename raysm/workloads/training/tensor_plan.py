@@ -2,11 +2,13 @@
 
 A pair needs one sum over the group per forward pass (Megatron-LM, arXiv 1909.08053). Found by themselves are the
 pairs of a Sequential with nothing but elementwise modules between them, and MLPs and attentions whose linear layers
-carry the field's names; what is not found stays whole on every worker, which is right, only not faster.
+carry the field's names, if a trial shows that they compute the same when they are cut; what is not found, or fails,
+stays whole on every worker, which is right, only not faster.
 """
 
-from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import nn
@@ -14,8 +16,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
 from raysm.errors import InvalidRequest
+from raysm.workloads.training.tensor_trial import HEADS, Objection, Pair, Trials
 
-__all__ = ["Plan", "check_plan", "cut_tensors", "derived_plan"]
+__all__ = ["DerivedPlan", "Plan", "check_pairs", "check_plan", "cut_tensors", "derived_plan"]
 
 Plan: TypeAlias = Mapping[str, Literal["colwise", "rowwise"] | ParallelStyle]
 """How each named module is cut."""
@@ -47,25 +50,74 @@ ATTENTIONS: tuple[tuple[tuple[str, str, str], str], ...] = (
 )
 """Names of an attention's layers."""
 
-HEADS = ("num_heads", "n_heads", "heads", "n_head", "num_kv_heads", "n_kv_heads", "num_key_value_heads")
-"""Attributes that count an attention's heads: each worker has its share of them."""
-
 HEAD_SIZES = ("head_dim", "head_size", "dim_head", "d_head")
 """Attributes that tell the size of a head: without one, forward would derive a wrong size from its share of heads."""
 
 
-def derived_plan(model: nn.Module, degree: int) -> dict[str, Literal["colwise", "rowwise"]]:
-    """Return the plan for all pairs that are found, by the names of the modules."""
-    plan: dict[str, Literal["colwise", "rowwise"]] = {}
-    for prefix, module in model.named_modules():
-        linear = {name: child for name, child in module.named_children() if type(child) is nn.Linear}
-        pairs = _sequential_pairs(module) if isinstance(module, nn.Sequential) else _named_pairs(module, linear, degree)
-        for before, after in pairs:
-            if all(module.get_submodule(name).out_features % degree == 0 for name in before):
-                for name in before:
-                    plan[f"{prefix}.{name}" if prefix else name] = "colwise"
-                plan[f"{prefix}.{after}" if prefix else after] = "rowwise"
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DerivedPlan:
+    """What is cut, and what is not although it looks as if it could be."""
+
+    cuts: dict[str, Literal["colwise", "rowwise"]] = field(default_factory=dict)
+    """By the names of the layers."""
+    left: dict[str, str] = field(default_factory=dict)
+    """Why a module's layers stay whole, by its name."""
+
+
+def derived_plan(model: nn.Module, degree: int, example: Sequence[Any] | None = None) -> DerivedPlan:
+    """Return the plan for all pairs that are found and that can be cut without changing what the model computes.
+
+    Args:
+        model: Whole.
+        degree: Workers over which tensors are cut.
+        example: Inputs of the model, to try modules on what they get; None makes up some.
+
+    Raises:
+        InvalidRequest: The model cannot be computed on the example.
+    """
+    pairs = {pair: is_proven for pair, is_proven in _pairs(model, degree).items() if _divides(model, pair, degree)}
+    objections = {pair: _shared_weights(model, pair) for pair in pairs}
+    open_questions = [pair for pair, is_proven in pairs.items() if not is_proven and objections[pair] is None]
+    if open_questions:
+        objections |= Trials(model, degree)(open_questions, example)
+    plan = DerivedPlan()
+    for pair, objection in objections.items():
+        if objection is None:
+            plan.cuts.update(pair.layers)
+        else:
+            plan.left[pair.module or type(model).__name__] = objection.reason
     return plan
+
+
+def check_pairs(model: nn.Module, plan: Plan, degree: int, example: Sequence[Any] | None = None) -> None:
+    """Check that the pairs of a user's plan compute the same when they are cut, as far as that can be tried.
+
+    Layers of one module, some by columns and one by rows, are such a pair; what else the plan has is taken as it is.
+
+    Raises:
+        InvalidRequest: A pair computes something else.
+    """
+    children: dict[str, dict[str, list[str]]] = {}
+    for name, style in plan.items():
+        module, _, layer = name.rpartition(".")
+        if style in ("colwise", "rowwise") and type(model.get_submodule(name)) is nn.Linear:
+            children.setdefault(module, {"colwise": [], "rowwise": []})[str(style)].append(layer)
+    pairs = [
+        Pair(
+            module=module,
+            before=tuple(layers["colwise"]),
+            after=layers["rowwise"][0],
+            has_heads=_attention(model.get_submodule(module)) is not None,
+        )
+        for module, layers in children.items()
+        if layers["colwise"] and len(layers["rowwise"]) == 1
+    ]
+    for pair, objection in (Trials(model, degree)(pairs, example) if pairs else {}).items():
+        if objection is not None and objection.is_proven:
+            raise InvalidRequest(
+                f"plan: {pair.module or type(model).__name__} would compute something else: {objection.reason}; leave "
+                f"{', '.join(pair.layers)} out of it"
+            )
 
 
 def cut_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
@@ -94,8 +146,14 @@ def cut_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
     parallelize_module(module, mesh, cuts)
 
 
-def check_plan(model: nn.Module, plan: Plan, degree: int) -> None:
+def check_plan(model: nn.Module, plan: Plan, degree: int, left: str = "") -> None:
     """Check that a plan cuts something, and that its modules are there and divide.
+
+    Args:
+        model: Whole.
+        plan: The user's, or derived.
+        degree: Workers over which tensors are cut.
+        left: What looked as if it could be cut, and why it is not.
 
     Raises:
         InvalidRequest: It does not.
@@ -103,7 +161,8 @@ def check_plan(model: nn.Module, plan: Plan, degree: int) -> None:
     if not plan:
         raise InvalidRequest(
             f"tensor={degree}: no pair of linear layers was found in {type(model).__name__} whose width divides by "
-            f"{degree}; say what to cut: plan={{'name of a module': 'colwise' or 'rowwise', …}}"
+            f"{degree}, and that computes the same when it is cut{f' ({left})' if left else ''}; say what to cut: "
+            "plan={'name of a module': 'colwise' or 'rowwise', …}"
         )
     modules = dict(model.named_modules())
     for name, style in plan.items():
@@ -133,16 +192,48 @@ def _sequential_pairs(module: nn.Sequential) -> list[tuple[tuple[str, ...], str]
     return pairs
 
 
-def _named_pairs(module: nn.Module, linear: Mapping[str, nn.Linear], degree: int) -> list[tuple[tuple[str, ...], str]]:
-    # The richest first: a gated MLP also has the names of a plain one.
-    found = [pair for pair in reversed(MLPS) if {*pair[0], pair[1]} <= linear.keys()][:1]
-    found = [pair for pair in found if _is_mlp(pair, linear)]
-    attention = _attention(module)
-    if attention and all(
-        getattr(module, name) % degree == 0 for name in HEADS if isinstance(getattr(module, name, None), int)
-    ):
-        found.append(attention)
+def _pairs(model: nn.Module, degree: int) -> dict[Pair, bool]:
+    """Return all pairs, and whether each is known to be right without a trial."""
+    found: dict[Pair, bool] = {}
+    for prefix, module in model.named_modules():
+        if isinstance(module, nn.Sequential):
+            is_proven = type(module).forward is nn.Sequential.forward
+            for before, after in _sequential_pairs(module):
+                found[Pair(module=prefix, before=before, after=after)] = is_proven
+            continue
+        linear = {name: child for name, child in module.named_children() if type(child) is nn.Linear}
+        # The richest first: a gated MLP also has the names of a plain one.
+        mlps = [pair for pair in reversed(MLPS) if {*pair[0], pair[1]} <= linear.keys()][:1]
+        for before, after in mlps:
+            if _is_mlp((before, after), linear):
+                found[Pair(module=prefix, before=before, after=after)] = False
+        attention = _attention(module)
+        if attention and all(
+            getattr(module, name) % degree == 0 for name in HEADS if isinstance(getattr(module, name, None), int)
+        ):
+            found[Pair(module=prefix, before=attention[0], after=attention[1], has_heads=True)] = False
     return found
+
+
+def _divides(model: nn.Module, pair: Pair, degree: int) -> bool:
+    module = model.get_submodule(pair.module)
+    layers = (module.get_submodule(name) for name in pair.before)
+    return all(isinstance(layer, nn.Linear) and layer.out_features % degree == 0 for layer in layers)
+
+
+def _shared_weights(model: nn.Module, pair: Pair) -> Objection | None:
+    """Return why layers cannot be cut whose weights others have, too: those would keep the whole ones; None if none."""
+    names: dict[int, list[str]] = {}
+    for name, module in model.named_modules():  # each module once, whatever its names
+        for parameter in module._parameters.values():
+            names.setdefault(id(parameter), []).append(name)
+    shared = dict.fromkeys(
+        " = ".join(names[id(parameter)])
+        for layer in pair.layers
+        for parameter in model.get_submodule(layer).parameters()
+        if len(names[id(parameter)]) > 1
+    )
+    return Objection(reason=f"its weights are shared ({', '.join(shared)})") if shared else None
 
 
 def _is_mlp(pair: tuple[tuple[str, ...], str], linear: Mapping[str, nn.Linear]) -> bool:

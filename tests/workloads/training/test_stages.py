@@ -153,3 +153,27 @@ def test_the_dearest_stage_is_as_cheap_as_any_cut_makes_it():
                 for cuts in itertools.combinations(range(1, count), stages - 1)
             )
             assert found == best
+
+
+class Spare(Deciding):
+    """Has what its forward never uses, and a second name of what it does."""
+
+    def __init__(self):
+        super().__init__()
+        self.spare = nn.Linear(4, 4)
+        self.again = self.layers[0]
+        self.register_buffer("idle", torch.ones(2))
+
+    def forward(self, x):
+        return self.layers[1](self.layers[0](x))
+
+
+def test_what_forward_never_uses_stays_with_the_last_stage_and_a_second_name_with_the_first():
+    model, x = Spare(), torch.randn(3, 4)
+    stages = cut(model, 2, "layers")
+    names = [set(stages.module(number).state_dict()) for number in range(2)]
+    assert names == [
+        {f"{name}.{leaf}" for name in ("layers.0", "again") for leaf in ("weight", "bias")},
+        {"idle", *(f"{name}.{leaf}" for name in ("layers.1", "spare") for leaf in ("weight", "bias"))},
+    ]
+    assert torch.equal(through(stages, x), model(x))

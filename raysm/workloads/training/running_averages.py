@@ -1,0 +1,53 @@
+"""Computing without a trace: what is computed for shapes, again, or for nothing must not count in running averages.
+
+What flows in is a module; while the context lasts its batch norms average into copies.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+__all__ = ["averages_kept", "normed_by_averages", "without_trace"]
+
+
+@contextmanager
+def averages_kept(block: nn.Module) -> Iterator[None]:
+    """Let batch norms average into copies: a batch that is computed again has been counted."""
+    norms = [module for module in block.modules() if isinstance(module, _NormBase)]
+    before = [dict(norm._buffers) for norm in norms]
+    for norm in norms:
+        norm._buffers.update(
+            {name: buffer if buffer is None else buffer.clone() for name, buffer in norm._buffers.items()}
+        )
+    try:
+        yield
+    finally:
+        for norm, buffers in zip(norms, before, strict=True):
+            norm._buffers.update(buffers)
+
+
+@contextmanager
+def without_trace(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """Let neither running averages nor random numbers know of what is computed inside."""
+    devices = [device] if device.type == "cuda" else []
+    with averages_kept(module), torch.random.fork_rng(devices):
+        yield
+
+
+@contextmanager
+def normed_by_averages(module: nn.Module) -> Iterator[None]:
+    """Let batch norms use their running averages and leave them as they are: for rows that count for nothing.
+
+    Such a row stands alone, and batch norms cannot normalise one row by itself.
+    """
+    norms = [inner for inner in module.modules() if isinstance(inner, _NormBase) and inner.training]
+    for norm in norms:
+        norm.eval()
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.train()
