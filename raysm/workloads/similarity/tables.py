@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
+from raysm.workloads.similarity import ids as row_ids
 
 __all__ = ["Batch", "Table", "csv_table", "parquet_table", "read_csv", "read_parquet"]
 
@@ -48,7 +49,7 @@ class Table:
     nested: bool = False
     """One list column holds the whole row (Parquet)."""
     ids: pa.DataType | None = None
-    """Type of the ids, where an id column was named."""
+    """Type of the ids, as ``ids.converted_type`` has it, where an id column was named."""
 
 
 def _missing_id(path: Path, id_column: str, names: tuple[str, ...]) -> InvalidInput:
@@ -103,7 +104,7 @@ def csv_table(path: Path, id_column: str | None) -> Table:
     columns = len(names) - (id_column is not None)
     if columns == 0:
         raise InvalidInput(f"{path.name} has no column of numbers beside id_column={id_column!r}")
-    ids = None if id_column is None else pa.string()
+    ids = None if id_column is None else pa.large_string()
     return Table(rows=None, columns=columns, names=names, dtype=np.dtype(np.float64), header=has_header, ids=ids)
 
 
@@ -147,7 +148,7 @@ def _csv_batch(path: Path, table: Table, batch: pa.RecordBatch, id_index: int | 
     rows = np.empty((batch.num_rows, len(values)))
     for target, i in enumerate(values):
         rows[:, target] = batch.column(i).to_numpy()
-    return Batch(rows, None if id_index is None else batch.column(id_index))
+    return Batch(rows, None if id_index is None else row_ids.convert(batch.column(id_index)))
 
 
 def _csv_error(path: Path, table: Table, id_index: int | None) -> InvalidInput | None:
@@ -183,13 +184,17 @@ def parquet_table(path: Path, id_column: str | None) -> Table:
     """
     try:
         with pq.ParquetFile(path) as file:
-            schema, rows = file.schema_arrow, file.metadata.num_rows
+            schema, metadata = file.schema_arrow, file.metadata
     except (pa.ArrowException, OSError) as error:
         raise InvalidInput(f"{path.name} is no whole Parquet file: {error}") from error
     names = tuple(schema.names)
     if id_column is not None and id_column not in names:
         raise _missing_id(path, id_column, names)
     _no_second_id(path, id_column, names)
+    ids = None
+    if id_column is not None:
+        ids = row_ids.converted_type(path.name, id_column, schema.field(id_column).type)
+        row_ids.check_missing(path.name, id_column, metadata)
     fields = [field for field in schema if field.name != id_column]
     if not fields:
         raise InvalidInput(f"{path.name} has no column of numbers beside id_column={id_column!r}")
@@ -204,9 +209,7 @@ def parquet_table(path: Path, id_column: str | None) -> Table:
             raise InvalidInput(f"{path.name}: column {field.name!r} holds {field.type}, no numbers{remedy}")
     kinds = [np.dtype((field.type.value_type if nested else field.type).to_pandas_dtype()) for field in fields]
     size = getattr(fields[0].type, "list_size", None) if nested else len(fields)
-    ids = None if id_column is None else schema.field(id_column).type
-    if ids is not None and pa.types.is_dictionary(ids):
-        ids = ids.value_type
+    rows = metadata.num_rows
     return Table(rows=rows, columns=size, names=names, dtype=np.result_type(*kinds), nested=nested, ids=ids)
 
 
@@ -244,7 +247,7 @@ def read_parquet(path: Path, id_column: str | None) -> Iterator[Batch]:
                     rows = np.empty((batch.num_rows, len(columns)), dtype=table.dtype)
                     for i, column in enumerate(columns):
                         rows[:, i] = column.to_numpy(zero_copy_only=False)
-                yield Batch(rows, ids.dictionary_decode() if isinstance(ids, pa.DictionaryArray) else ids)
+                yield Batch(rows, None if ids is None else row_ids.convert(ids))
                 done += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise InvalidInput(f"{path.name} cannot be read as Parquet: {error}") from error
