@@ -32,7 +32,9 @@ def write_parquet(
     path: Path,
     schema: pa.Schema,
     groups: Iterable[Sequence[pa.Array]],
-    *inner: int,
+    *,
+    inner: tuple[int, ...] = (),
+    units: tuple[str, ...] = ("rows",),
     statistics: Sequence[str] = (),
 ) -> ResultFile:
     """Write one Parquet file, the columns of each of ``groups`` as one row group of it.
@@ -45,6 +47,7 @@ def write_parquet(
         schema: Names and types of the columns.
         groups: Columns of equal length.
         inner: What the result's shape has beside the number of rows: the k of top-k.
+        units: What the lengths of that shape count.
         statistics: Columns whose least and largest value of each group are kept: readers then pass over groups.
 
     Raises:
@@ -76,7 +79,8 @@ def write_parquet(
         shape=(rows, *inner),
         bytes=size,
         sha256=sha256,
-        how_to_read=f'import pyarrow.parquet; table = pyarrow.parquet.read_table("{path.name}")',
+        units=units,
+        how_to_read=f'import pyarrow.parquet as pq; table = pq.read_table("{path.name}")',
     )
 
 

@@ -35,7 +35,7 @@ def groups_of(sizes):
 
 def test_a_parquet_file_is_written_whole_with_its_digest(tmp_path):
     path, sizes = tmp_path / "x.parquet", [3, 3, 1]
-    file = write_parquet(path, SCHEMA, groups_of(sizes), 5)
+    file = write_parquet(path, SCHEMA, groups_of(sizes), inner=(5,))
     assert file.sha256 == hashlib.sha256(path.read_bytes()).hexdigest() == sha256_of(path)
     assert (file.name, file.shape, file.bytes) == ("x.parquet", (7, 5), path.stat().st_size)
     expected = pa.concat_tables(pa.table(group, schema=SCHEMA) for group in groups_of(sizes))

@@ -253,6 +253,7 @@ def full_file(work: Work, path: Path, sha256: str) -> ResultFile:
     return ResultFile(
         name=target.name,
         shape=(work.seekers.rows, work.matrix.rows),
+        units=("rows", "columns"),
         bytes=target.stat().st_size,
         sha256=sha256,
         how_to_read=f'import numpy; scores = numpy.load("{target.name}", mmap_mode="r")',

@@ -102,7 +102,9 @@ def write_neighbors(
             yield [columns[name] for name in schema.names]
             on_rows(stop - start)
 
-    return write_parquet(folder / NEIGHBORS, schema, groups(), k, statistics=_sought(schema))
+    return write_parquet(
+        folder / NEIGHBORS, schema, groups(), inner=(k,), units=("rows", "neighbors"), statistics=_sought(schema)
+    )
 
 
 def _decoded(
@@ -186,7 +188,7 @@ def write_pair_chunks(folder: Path, chunks: Iterable[PairChunk], ids: Ids | None
                 columns |= {"id": take(ids.rows, rows), "neighbor_id": take(ids.neighbors, neighbors)}
             yield [columns[name] for name in schema.names]
 
-    return write_parquet(folder / PAIRS, schema, groups(), statistics=_sought(schema))
+    return write_parquet(folder / PAIRS, schema, groups(), units=("pairs",), statistics=_sought(schema))
 
 
 def _stripe_pairs(parts: Parts, stripe: Sequence[TileBlock]) -> Iterator[PairChunk]:
