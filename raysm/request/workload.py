@@ -92,7 +92,7 @@ class Similarity:
         if self.top_k is not None and self.top_k < 1:
             raise InvalidRequest(f"Similarity: top_k must be at least 1, got {self.top_k}")
         if self.threshold is not None and not (math.isfinite(self.threshold) and -1 <= self.threshold <= 1):
-            raise InvalidRequest(f"Similarity: a cosine lies in -1 to 1, got threshold={self.threshold}")
+            raise InvalidRequest(f"Similarity: a cosine lies in -1 to 1, got the threshold {self.threshold}")
         if self.dtype not in ("float32", "float16"):
             raise InvalidRequest(f"Similarity: dtype is 'float32' or 'float16', got {self.dtype!r}")
         if self.dtype != "float32" and not self.full:

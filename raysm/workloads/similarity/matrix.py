@@ -135,7 +135,10 @@ def _peek_file(file: Path, id_column: str | None) -> tuple[int | None, int | Non
 
 def _no_ids(file: Path, id_column: str | None) -> None:
     if id_column is not None:
-        raise InvalidInput(f"{file.name} has no columns with names; id_column={id_column!r} needs CSV or Parquet")
+        raise InvalidInput(
+            f"{file.name} has no columns with names, so no {id_column!r} that could name its rows; save it as CSV or "
+            "Parquet, matrix and queries alike, or leave the ids away"
+        )
 
 
 @dataclass(frozen=True, slots=True)

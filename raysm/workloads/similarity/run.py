@@ -175,10 +175,13 @@ def _check(work: Work) -> None:
             f"the queries have {queries.columns} columns, the matrix has {matrix.columns}; both need the same"
         )
     if k is not None and queries is not None and k > matrix.rows:
-        raise InvalidInput(f"top_k={k} is more than the {matrix.rows} rows of the matrix; ask for fewer")
+        raise InvalidInput(
+            f"{k} neighbors of each row are more than the {matrix.rows} rows of the matrix; ask for fewer"
+        )
     if k is not None and queries is None and k > matrix.rows - 1:
         raise InvalidInput(
-            f"top_k={k} is more than the {matrix.rows - 1} other rows of a matrix of {matrix.rows}; ask for fewer"
+            f"{k} neighbors of each row are more than the {matrix.rows - 1} other rows of a matrix of {matrix.rows}; "
+            "ask for fewer"
         )
     for rows in (matrix.rows, work.seekers.rows):
         if rows > MAX_ROWS:

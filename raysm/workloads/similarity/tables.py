@@ -13,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from raysm.errors import InvalidInput
+from raysm.errors import InvalidInput, option
 from raysm.workloads.similarity import ids as row_ids
 
 __all__ = ["Batch", "Table", "csv_table", "parquet_table", "read_csv", "read_parquet"]
@@ -54,13 +54,19 @@ class Table:
 
 def _missing_id(path: Path, id_column: str, names: tuple[str, ...]) -> InvalidInput:
     shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-    return InvalidInput(f"{path.name} has no column {id_column!r} for id_column; its columns are {shown}")
+    return InvalidInput(f"{path.name} has no column {id_column!r} that could name its rows; its columns are {shown}")
+
+
+def _as_ids(column: str) -> str:
+    return f"; if that column names the rows, give {option('id_column', column)}"
 
 
 def _no_second_id(path: Path, id_column: str | None, names: tuple[str, ...]) -> None:
     count = 0 if id_column is None else names.count(id_column)
     if count > 1:
-        raise InvalidInput(f"{path.name} has {count} columns {id_column!r} (id_column); rename all but one")
+        raise InvalidInput(
+            f"{path.name} has {count} columns {id_column!r}, of which one is to name the rows; rename all but one"
+        )
 
 
 def _text(path: Path) -> TextIO:
@@ -97,13 +103,13 @@ def csv_table(path: Path, id_column: str | None) -> Table:
     names = tuple(name.strip() for name in first) if has_header else tuple(f"column {i}" for i in range(len(first)))
     if id_column is not None:
         if not has_header:
-            raise InvalidInput(f"{path.name} has no header line, so no column is named {id_column!r} (id_column)")
+            raise InvalidInput(f"{path.name} has no header line, so no column {id_column!r} that could name the rows")
         if id_column not in names:
             raise _missing_id(path, id_column, names)
         _no_second_id(path, id_column, names)
     columns = len(names) - (id_column is not None)
     if columns == 0:
-        raise InvalidInput(f"{path.name} has no column of numbers beside id_column={id_column!r}")
+        raise InvalidInput(f"{path.name} has no column of numbers beside {id_column!r}, which names the rows")
     ids = None if id_column is None else pa.large_string()
     return Table(rows=None, columns=columns, names=names, dtype=np.dtype(np.float64), header=has_header, ids=ids)
 
@@ -153,7 +159,6 @@ def _csv_batch(path: Path, table: Table, batch: pa.RecordBatch, id_index: int | 
 
 def _csv_error(path: Path, table: Table, id_index: int | None) -> InvalidInput | None:
     """Read the file again, slowly, to say where it is wrong."""
-    hint = "" if id_index is not None else "; if that column names the rows, give id_column="
     try:
         with _text(path) as stream:
             lines = csv.reader(stream)
@@ -169,7 +174,7 @@ def _csv_error(path: Path, table: Table, id_index: int | None) -> InvalidInput |
                         continue
                     if not field or not _is_number(field) or "_" in field:
                         what = f"{field!r} is no number" if field else "the field is empty"
-                        suggestion = f"{hint}{table.names[i]!r}" if hint and field and table.header else ""
+                        suggestion = _as_ids(table.names[i]) if field and table.header and id_index is None else ""
                         return InvalidInput(f"{path.name}: column {table.names[i]!r}, row {row}: {what}{suggestion}")
     except (csv.Error, ValueError, EOFError, OSError):
         return None
@@ -197,13 +202,13 @@ def parquet_table(path: Path, id_column: str | None) -> Table:
         row_ids.check_missing(path.name, id_column, metadata)
     fields = [field for field in schema if field.name != id_column]
     if not fields:
-        raise InvalidInput(f"{path.name} has no column of numbers beside id_column={id_column!r}")
+        raise InvalidInput(f"{path.name} has no column of numbers beside {id_column!r}, which names the rows")
     nested = len(fields) == 1 and _is_list(fields[0].type)
     for field in fields:
         kind = field.type.value_type if nested else field.type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
             if id_column is None and not _is_list(kind):
-                remedy = f"; if it names the rows, give id_column={field.name!r}"
+                remedy = _as_ids(field.name)
             else:
                 remedy = "; a matrix is numeric columns, or one list column of numbers"
             raise InvalidInput(f"{path.name}: column {field.name!r} holds {field.type}, no numbers{remedy}")

@@ -162,3 +162,14 @@ def test_queries_have_their_own_ids_and_their_neighbors_those_of_the_matrix(tmp_
     found = pq.read_table(tmp_path / NEIGHBORS)
     assert found["id"].to_pylist() == [7, 8]
     assert found["neighbor_ids"].to_pylist() == [["m1", "m4"], ["m2", "m0"]]
+
+
+def test_queries_without_the_column_are_refused_by_their_file_alone(tmp_path):
+    np.save(tmp_path / "q.npy", np.ones((2, 1)))
+    with pytest.raises(InvalidInput, match="q.npy has no columns with names, so no 'item' .* matrix and queries alike"):
+        peek(tmp_path / "q.npy", "item")
+    (tmp_path / "q.csv").write_text("x,name\n1,a\n")
+    with pytest.raises(
+        InvalidInput, match="q.csv has no column 'item' that could name its rows; its columns are x, na"
+    ):
+        peek(tmp_path / "q.csv", "item")

@@ -308,7 +308,10 @@ def test_files_of_different_widths_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("text", "pattern"),
     [
-        ("a,b\n1,2\n3,x\n", r"column 'b', row 1: 'x' is no number; if that column names the rows, give id_column='b'"),
+        (
+            "a,b\n1,2\n3,x\n",
+            r"column 'b', row 1: 'x' is no number; if that column names the rows, give --id-column b \(in",
+        ),
         ("a,b\n1,2\n3,\n", r"column 'b', row 1: the field is empty"),
         ("a,b\n1,2\n3\n", r"row 1 has 1 fields, the first line has 2"),
         ("1,2\n3,4,5\n", r"row 1 has 3 fields, the first line has 2"),
@@ -329,16 +332,20 @@ def test_a_csv_in_another_encoding_is_refused(tmp_path):
 
 def test_an_id_column_that_is_not_there_is_refused_with_those_that_are(tmp_path):
     (tmp_path / "m.csv").write_text("a,b\n1,2\n")
-    refused(tmp_path / "m.csv", tmp_path, "no column 'name' for id_column; its columns are a, b", "name")
+    refused(tmp_path / "m.csv", tmp_path, "no column 'name' that could name its rows; its columns are a, b", "name")
     (tmp_path / "n.csv").write_text("1,2\n")
     refused(tmp_path / "n.csv", tmp_path, "has no header line", "name")
-    refused(as_npy(tmp_path / "m"), tmp_path, "needs CSV or Parquet", "name")
+    refused(as_npy(tmp_path / "m"), tmp_path, "save it as CSV or Parquet", "name")
     refused(as_parquet(tmp_path / "m"), tmp_path, "its columns are c0, c1, c2, c3", "name")
 
 
 def test_parquet_columns_that_are_no_numbers_are_named(tmp_path):
     pq.write_table(pa.table({"x": [1.0], "city": ["Ulm"]}), tmp_path / "m.parquet")
-    refused(tmp_path / "m.parquet", tmp_path, "column 'city' holds string, no numbers; if it names .* id_column='city'")
+    refused(
+        tmp_path / "m.parquet",
+        tmp_path,
+        "column 'city' holds string, no numbers; if that column names the rows, give --id-column city ",
+    )
 
 
 def test_parquet_nulls_and_ragged_lists_say_where(tmp_path):
@@ -366,7 +373,9 @@ def test_parquet_columns_of_one_name_are_each_read(tmp_path):
     columns = [pa.array(ROWS[:, i]) for i in range(4)]
     pq.write_table(pa.Table.from_arrays(columns, names=["a", "b", "a", "b"]), tmp_path / "m.parquet")
     assert np.array_equal(all_rows(opened(tmp_path / "m.parquet", tmp_path)), ROWS)
-    with pytest.raises(InvalidInput, match=r"m.parquet has 2 columns 'a' \(id_column\); rename all but one"):
+    with pytest.raises(
+        InvalidInput, match=r"m.parquet has 2 columns 'a', of which one is to name the rows; rename all but one"
+    ):
         opened(tmp_path / "m.parquet", tmp_path / "other", "a")
 
 

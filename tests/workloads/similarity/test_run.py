@@ -208,7 +208,9 @@ def test_another_matrix_reuses_nothing(ray_here, tmp_path):
 
 
 def test_more_neighbors_than_there_are_rows_are_refused(ray_here, tmp_path):
-    with pytest.raises(InvalidInput, match="top_k=600 is more than the 599 other rows of a matrix of 600"):
+    with pytest.raises(
+        InvalidInput, match="600 neighbors of each row are more than the 599 other rows of a matrix of 600"
+    ):
         go(saved(ROWS, tmp_path), tmp_path, top_k=600)
     assert not (tmp_path / "result").exists()
 
