@@ -25,6 +25,7 @@ Foreign errors are translated into these once, at the boundary, with ``from``.
 """
 
 import concurrent.futures
+import shlex
 import sys
 
 __all__ = [
@@ -46,7 +47,19 @@ __all__ = [
     "RaysmError",
     "ServiceError",
     "WorkerFailed",
+    "option",
 ]
+
+
+def option(name: str, value: str | None = None) -> str:
+    """Return how an option is given, for messages: they are read at the command line, in a notebook and in a log.
+
+    Args:
+        name: As Python has it: ``id_column``.
+        value: What to give; None where that is the reader's to know.
+    """
+    shown, given = ("…", "…") if value is None else (shlex.quote(value), repr(value))
+    return f"--{name.replace('_', '-')} {shown} (in Python: {name}={given})"
 
 
 class RaysmError(Exception):

@@ -9,12 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.report import print_result
+from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import check_output, target
 from raysm.client.job import Job, attach
 from raysm.client.listing import jobs as list_jobs
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
+from raysm.client.tags import WORKLOAD
 from raysm.errors import InvalidRequest, JobNotFound
 from raysm.request import AWS, Local
 
@@ -112,8 +113,8 @@ def _logs(arguments: Arguments, job: Job, console: Console) -> None:
 def _result(arguments: Arguments, job: Job, console: Console) -> None:
     if arguments.output is not None:
         check_output(arguments.output)
-    result = job.result(to=arguments.output)
-    print_result(console, result, as_json=arguments.json)
+    result = brought(job, arguments.output, Console(stderr=True) if arguments.json else console)
+    print_result(console, result, workload=job.tags.get(WORKLOAD, ""), as_json=arguments.json)
 
 
 def _metrics(arguments: Arguments, job: Job, console: Console) -> None:

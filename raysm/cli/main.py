@@ -68,13 +68,17 @@ def _run(arguments: Arguments, console: Console) -> int:
 
 def _submit(arguments: Arguments, console: Console) -> None:
     from raysm.cli.about_jobs import described
-    from raysm.cli.report import print_result
+    from raysm.cli.report import brought, print_result
     from raysm.cli.submitting import check_output, follow, prepared
+    from raysm.client.result_folder import check_folder
+    from raysm.client.tags import WORKLOAD
 
     started_s = time.monotonic()
     if arguments.output is not None:
         check_output(arguments.output)
     ready = prepared(arguments)
+    if arguments.output is not None:
+        check_folder(arguments.output, ready.request.name)
     if arguments.dry_run:
         print(ready.plan.json())
         return
@@ -93,7 +97,7 @@ def _submit(arguments: Arguments, console: Console) -> None:
             display.job = job.name
             follow(job, display)
     try:
-        result = job.result(to=arguments.output)
+        result = brought(job, arguments.output, shown)
     except JobFailed as error:
         traceback = error.remote_traceback.splitlines()
         if arguments.json or not traceback or not display.has_shown(traceback):
@@ -103,6 +107,7 @@ def _submit(arguments: Arguments, console: Console) -> None:
     print_result(
         console,
         result,
+        workload=job.tags.get(WORKLOAD, ""),
         as_json=arguments.json,
         elapsed_s=None if done is not None else time.monotonic() - started_s,
         forming_s=display.forming_s,

@@ -1,31 +1,53 @@
-"""What a person sees at the end: the result, its shape, the time, and how to read it."""
+"""What a person sees at the end: the result, its size, how to read it, and the time."""
 
 import json
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from rich.console import Console
 from rich.text import Text
 
+from raysm.client.job import Job
 from raysm.client.result import Result
+from raysm.client.result_folder import earlier_result
+from raysm.contract.result import ResultFile
+from raysm.request import PickledFunction, Workload
 from raysm.request.codec import to_json
 
-__all__ = ["print_result"]
+__all__ = ["brought", "print_result"]
+
+KEEPS = {kind.kind: kind.keeps for kind in get_args(Workload)}
+"""What a job keeps, by the kind of its workload."""
+
+SHOWN = 3
+"""Files of a script's result that are named; of more, the number is."""
+
+
+def brought(job: Job, output: Path | None, console: Console) -> Any:
+    """Return a job's result, brought to ``output`` where one is named; say so where it took another one's place."""
+    earlier = None if output is None else earlier_result(output)
+    result = job.result(to=output)
+    if earlier is not None and earlier.job != job.name:
+        console.print(Text(f"replaced the result of {earlier.job} in {output}"), soft_wrap=True)
+    return result
 
 
 def print_result(
     console: Console,
     result: Any,
     *,
+    workload: str = "",
     as_json: bool = False,
     elapsed_s: float | None = None,
     forming_s: float | None = None,
 ) -> None:
-    """Print a result: of a workload, the folder of a script, the value of a function, or nothing.
+    """Print a result: of a workload, the folder of a job of others, the value of a function, or nothing.
 
     Args:
         console: Where to.
         result: What ``Job.result`` returned.
+        workload: Kind of the job's workload, empty where it is a job of others.
         as_json: Print JSON.
         elapsed_s: How long the user waited, in seconds; None where nobody did.
         forming_s: How long the cluster took to form, in seconds.
@@ -34,28 +56,46 @@ def print_result(
         print(json.dumps(_json(result), indent=1))
         return
     took = "" if elapsed_s is None else f"{elapsed_s:.1f} s"
-    if not isinstance(result, Result):
-        done = f"completed in {took}" if took else "completed"
-        left = f"; what it left is in {result}/" if isinstance(result, Path) else f": {result!r}" if result else ""
-        console.print(Text(done + left), soft_wrap=True)
+    if isinstance(result, Result):
+        lines = [*_lines(result), ("time", _times(result, took, forming_s))]
+        for label, text in lines:
+            console.print(Text(f"{label:<8} {text}"), soft_wrap=True)
         return
+    done = f"completed in {took}" if took else "completed"
+    if isinstance(result, Path):
+        done += f"; what it left is in {_shown(result)}/"
+    elif result is not None or workload == PickledFunction.kind:
+        done += f": {result!r}"
+    elif workload in KEEPS:
+        done += f"; nothing was kept: a job keeps {KEEPS[workload]}"
+    console.print(Text(done), soft_wrap=True)
+
+
+def _lines(result: Result) -> list[tuple[str, str]]:
+    lines = [("summary", result.manifest.summary)] if result.manifest.summary else []
+    known = [file for file in result.manifest.files if file.how_to_read]
+    for file in known:
+        path = _shown(result.path / file.name)
+        lines += [("result", f"{path}: {file.size}"), ("read it", file.how_to_read.replace(file.name, path))]
+    others = [file for file in result.manifest.files if not file.how_to_read]
+    return [*lines, ("result", _together(result.path, others))] if others else lines
+
+
+def _together(folder: Path, files: list[ResultFile]) -> str:
+    names = [file.name for file in files[:SHOWN]]
+    more = [f"{len(files) - SHOWN:,} more"] if len(files) > SHOWN else []
+    return f"{_shown(folder)}/: {', '.join([*names, *more])}, {sum(file.bytes for file in files):,} bytes"
+
+
+def _times(result: Result, took: str, forming_s: float | None) -> str:
     phases_s = ({} if forming_s is None else {"forming the cluster": forming_s}) | dict(result.manifest.phases_s)
     phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in phases_s.items())
-    if result.manifest.summary:
-        console.print(Text(f"summary  {result.manifest.summary}"), soft_wrap=True)
-    for file in result.manifest.files:
-        path = _shown(result.path / file.name)
-        shape = f"{' x '.join(f'{length:,}' for length in file.shape)}, {file.bytes:,} bytes"
-        for label, text in (
-            ("result", f"{path}: {shape}"),
-            ("time", f"{took} ({phases})" if took else phases),
-            ("read it", file.how_to_read.replace(file.name, str(path))),
-        ):
-            console.print(Text(f"{label:<8} {text}"), soft_wrap=True)
+    return f"{took} ({phases})" if took else phases
 
 
-def _shown(path: Path) -> Path:
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+def _shown(path: Path) -> str:
+    """Return the path as it is shortest from here."""
+    return min(str(path), os.path.relpath(path), key=len)
 
 
 def _json(result: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from raysm.cli.arguments import Arguments
 from raysm.cli.display import Display
 from raysm.client.job import Job
-from raysm.client.result import check_folder
+from raysm.client.result_folder import check_folder
 from raysm.client.submit import Prepared, prepare
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.request import AWS, Cluster, Input, Limits, Local, Script, Similarity, Target, TorchScript

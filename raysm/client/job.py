@@ -19,7 +19,8 @@ from raysm.client.description import Description, SecondaryStatus, Status, outpu
 from raysm.client.logs import LogLine, LogReader
 from raysm.client.metrics import found_by_service
 from raysm.client.plan import API, chosen_types
-from raysm.client.result import Result, fetch, manifest_of, raised, value
+from raysm.client.result import Result, fetch, raised, value
+from raysm.client.result_folder import manifest_of
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
 from raysm.client.tags import PYTHON, WORKLOAD

@@ -14,7 +14,7 @@ from raysm.client.places import Places
 from raysm.contract.names import INSTANCE_KIND_TAG, INSTANCE_TYPE_TAG
 from raysm.contract.paths import Paths
 from raysm.contract.payload import START
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, option
 from raysm.request import AWS, Cluster, Input, JobRequest, Local, Target
 from raysm.request.job import OWN_PREFIX, PAYLOAD_CHANNEL
 
@@ -209,7 +209,7 @@ class _Builder:
         if self.target.instance_kind != "docker":
             return f"raysm/{self.target.instance_kind}:latest"
         if self.target.image is None:
-            raise InvalidRequest("Local(instance_kind='docker') needs image=…: the image that plays an instance")
+            raise InvalidRequest(f"instances of the kind docker need the image that plays one: {option('image')}")
         return self.target.image
 
     def _role(self) -> str:

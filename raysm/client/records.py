@@ -6,6 +6,7 @@ same task at once. What flows in and out are Records; whether a job is done is a
 
 import hashlib
 import json
+import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +23,7 @@ from raysm.errors import InvalidConfig
 from raysm.request import Input, JobRequest, Script, Target, TorchScript
 from raysm.request.codec import from_json, to_json
 
-__all__ = ["Record", "digest_of", "job_name", "keep", "recorded", "with_inputs"]
+__all__ = ["Record", "digest_of", "job_name", "keep", "recorded", "task_of", "with_inputs"]
 
 DECISIVE = (
     "workload",
@@ -42,6 +43,9 @@ DECISIVE_OF_TARGET = ("image", "instance_kind")
 
 MAX_NAME = 63
 """Characters of a job's name."""
+
+RUN = re.compile(r"-\d{8}-\d{6}-[0-9a-f]*(-r\d+)?$")
+"""What ``job_name``, and a follow-up job's name, have behind the task's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +87,11 @@ def job_name(task: str, digest: str, now_s: float) -> str:
     """Return a name that no other job has: the task, the time (UTC), a piece of the digest, and chance."""
     suffix = time.strftime("-%Y%m%d-%H%M%S-", time.gmtime(now_s)) + digest[:4] + secrets.token_hex(2)
     return task[: MAX_NAME - len(suffix)].rstrip("-") + suffix
+
+
+def task_of(job: str) -> str:
+    """Return the task of a job by its name, as far as ``job_name`` kept it; of a job of others, its whole name."""
+    return RUN.sub("", job)
 
 
 def digest_of(request: JobRequest, target: Target, *, pickled: bytes | None = None, wheels: Iterable[Path] = ()) -> str:

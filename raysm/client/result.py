@@ -12,19 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from raysm.client.function import check_python
+from raysm.client.result_folder import begin_result, check_folder, finish_result, unmark
 from raysm.client.storage import Storage, Stored, file_path, in_parallel
 from raysm.contract.result import EXCEPTION, FAILURE, MANIFEST, VALUE, Failure, Manifest
-from raysm.contract.store import put
 from raysm.errors import IN_THE_JOB, InvalidConfig, InvalidRequest, JobFailed, MissingDependency, ServiceError
 from raysm.request.codec import from_json
 
-__all__ = ["Result", "check_folder", "fetch", "manifest_of", "raised", "value"]
+__all__ = ["Result", "fetch", "raised", "value"]
 
 ARCHIVE = "model.tar.gz"
 """What a Training job leaves that does not ask for ``CompressionType`` NONE."""
-
-MARK = ".raysm"
-"""Name of the file that tells a result that has no manifest, or is not whole yet, from a folder of the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +38,9 @@ class Result:
 
     def __fspath__(self) -> str:
         return str(self.path)
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
 
     @property
     def file(self) -> Path:
@@ -86,32 +86,10 @@ class Result:
 
     def _lines(self) -> list[str]:
         return [
-            f"  {file.name}: {' x '.join(f'{length:,}' for length in file.shape)}, {file.bytes:,} bytes; "
-            f"{file.how_to_read.replace(file.name, str(self.path / file.name))}"
+            f"  {file.name}: {file.size}"
+            + (f"; {file.how_to_read.replace(file.name, str(self.path / file.name))}" if file.how_to_read else "")
             for file in self.manifest.files
         ]
-
-
-def manifest_of(folder: Path) -> Manifest | None:
-    """Return the manifest in ``folder``; None where there is none, or one that is no result's of raysm."""
-    try:
-        return Manifest.read(folder)
-    except (InvalidConfig, InvalidRequest):
-        return None
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse a folder whose content is not an earlier result: nothing of the user's is overwritten.
-
-    Raises:
-        InvalidRequest: ``folder`` is a file, or holds something else.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise InvalidRequest(f"the output {folder} is a file; name a folder")
-    if not folder.is_dir() or not any(folder.iterdir()):
-        return
-    if not (folder / MARK).is_file() and manifest_of(folder) is None:
-        raise InvalidRequest(f"the output {folder} holds something that is no result of raysm; name another folder")
 
 
 def fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Path | None:
@@ -128,10 +106,9 @@ def fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: P
         The folder, None where the job left nothing.
 
     Raises:
-        InvalidRequest: ``to`` is a file, or holds what is no result.
+        InvalidRequest: ``to`` is a file, or holds what is no result of the same task.
     """
-    if to is not None:
-        check_folder(to)
+    earlier = None if to is None else check_folder(to, job)
     uri = f"{outputs}/model"
     # A job that others sent may have left its result as one archive.
     stored = storage.folder(uri) or [item for item in storage.folder(outputs) if item.name == ARCHIVE]
@@ -144,17 +121,15 @@ def fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: P
     wanted = [item for item in stored if to is not None or not _is_there(item, folder)]
     if not wanted:
         return folder
-    folder.mkdir(parents=True, exist_ok=True)
-    put(folder / MARK, job + "\n")
-    # A manifest says that the result is whole: the old one goes first, the new one comes last.
-    manifest = [item for item in stored if item.name == MANIFEST]
-    if manifest or manifest_of(folder) is not None:
-        (folder / MANIFEST).unlink(missing_ok=True)
+    names = [item.name for item in stored]
+    begin_result(folder, job, names, earlier)
     in_parallel(lambda item: storage.bring(item, folder), [item for item in wanted if item.name != MANIFEST])
-    for item in manifest:
-        storage.bring(item, folder)
-    if manifest_of(folder) is not None:
-        (folder / MARK).unlink(missing_ok=True)
+    finish_result(folder, job, names, earlier)
+    # It says that the result is whole.
+    for item in stored:
+        if item.name == MANIFEST:
+            storage.bring(item, folder)
+    unmark(folder)
     return folder
 
 

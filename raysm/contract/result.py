@@ -124,13 +124,23 @@ class ResultFile:
     name: str
     """Relative to the manifest."""
     shape: tuple[int, ...]
-    """Top-k: rows and k. Pairs: their number. Full: rows and rows. Model: the number of its values."""
+    """Top-k: rows and k. Pairs: their number. Full: rows and rows. Model: the number of its values. Of other files
+    nothing is known."""
     bytes: int
     """Size of the file."""
     sha256: str
     """Digest of the file."""
     how_to_read: str
-    """One line of Python."""
+    """One line of Python; empty of a file that raysm does not know."""
+    units: tuple[str, ...] = ()
+    """What each length of the shape counts, for people: ``("rows", "neighbors")``."""
+
+    @property
+    def size(self) -> str:
+        """Shape and bytes, for people: ``1,797 rows x 10 neighbors, 251,580 bytes``."""
+        units = (*self.units, *[""] * (len(self.shape) - len(self.units)))
+        lengths = [f"{length:,} {unit}".rstrip() for length, unit in zip(self.shape, units, strict=False)]
+        return ", ".join(filter(None, [" x ".join(lengths), f"{self.bytes:,} bytes"]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,31 +4,37 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from raysm.errors import InvalidConfig
 
-__all__ = ["PARTIAL", "put", "read_json", "replacing", "sha256_of"]
+__all__ = ["OPEN", "PARTIAL", "put", "read_json", "replacing", "sha256_of"]
 
 CHUNK_BYTES = 1 << 20
 
 PARTIAL = ".partial"
 """Suffix of a file that is still being written; readers pass over it."""
 
+OPEN = 0o666
+"""Mode of a file that is no secret, less what the umask takes away, as of any file that a program makes."""
+
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path beside ``path``; rename it to ``path`` at the end, or remove it if the body raised.
+def replacing(path: Path, mode: int = OPEN) -> Iterator[Path]:
+    """Yield a new file beside ``path``; rename it to ``path`` at the end, or remove it if the body raised.
 
     The file is synchronised to the disk before it is renamed, so that a crash leaves the old file or the new one.
+
+    Args:
+        path: The file that is made or replaced.
+        mode: Its mode, from the first byte on; of a secret ``0o600``. The umask may take bits away.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent)
-    beside = Path(name)
-    os.close(handle)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
+    os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
     try:
         yield beside
         with beside.open("rb") as written:
@@ -39,12 +45,10 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
-def put(path: Path, content: bytes | str, mode: int = 0o644) -> None:
-    """Write ``content`` to ``path`` atomically; ``mode`` holds from the first byte on."""
-    with replacing(path) as beside:
-        # mkstemp made it 0600: a secret is never readable by others, not even while it is written.
+def put(path: Path, content: bytes | str, mode: int = OPEN) -> None:
+    """Write ``content`` to ``path`` atomically; ``mode`` as in ``replacing``."""
+    with replacing(path, mode) as beside:
         beside.write_bytes(content.encode() if isinstance(content, str) else content)
-        beside.chmod(mode)
 
 
 def read_json(path: Path) -> Any:

@@ -19,6 +19,8 @@ class Script:
     """
 
     kind: ClassVar[str] = "script"
+    keeps: ClassVar[str] = "what the script writes into the folder $SM_MODEL_DIR"
+    """What a job of this kind keeps, for people whose job has kept nothing."""
 
     script: str = field(kw_only=False)
     """The script's path; relative to ``source_dir`` where that is given."""
@@ -42,6 +44,7 @@ class PickledFunction:
     """A function with its arguments, pickled by cloudpickle into the payload; its value is the job's result."""
 
     kind: ClassVar[str] = "function"
+    keeps: ClassVar[str] = "the value of the function"
 
     name: str
     """For people: ``module.function``."""
@@ -62,6 +65,7 @@ class Similarity:
     """
 
     kind: ClassVar[str] = "similarity"
+    keeps: ClassVar[str] = "the similarities"
 
     top_k: int | None = None
     """Keep the k most similar other rows of each row (of each query, rows); at least 1, at most N - 1 (N)."""
@@ -88,7 +92,7 @@ class Similarity:
         if self.top_k is not None and self.top_k < 1:
             raise InvalidRequest(f"Similarity: top_k must be at least 1, got {self.top_k}")
         if self.threshold is not None and not (math.isfinite(self.threshold) and -1 <= self.threshold <= 1):
-            raise InvalidRequest(f"Similarity: a cosine lies in -1 to 1, got threshold={self.threshold}")
+            raise InvalidRequest(f"Similarity: a cosine lies in -1 to 1, got the threshold {self.threshold}")
         if self.dtype not in ("float32", "float16"):
             raise InvalidRequest(f"Similarity: dtype is 'float32' or 'float16', got {self.dtype!r}")
         if self.dtype != "float32" and not self.full:

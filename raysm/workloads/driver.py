@@ -4,11 +4,13 @@ The bootstrap starts it as a child process, with ``RAY_ADDRESS`` and the token's
 is the result under the model folder, or a ``Failure`` in the failure record, and an exit code.
 """
 
+import atexit
 import contextlib
 import logging
 import shutil
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +28,7 @@ from raysm.errors import InstanceLost, InvalidConfig, InvalidRequest, MissingDep
 from raysm.request.job import MATRIX, QUERIES, JobRequest
 from raysm.request.training import TorchScript, TrainLoop
 from raysm.request.workload import PickledFunction, Script, Similarity
+from raysm.workloads.left_files import write_manifest
 from raysm.workloads.script import run_script
 from raysm.workloads.termination import leave, leave_on_sigterm
 
@@ -81,7 +84,7 @@ def _hush_ray() -> None:
 def _run(packed: Payload, found: Environment, address: str) -> None:
     workload = packed.request.workload
     if isinstance(workload, Script):
-        run_script(packed.source / workload.script, workload.args)
+        _run_script(workload, packed, found)
     elif isinstance(workload, PickledFunction):
         try:
             from raysm.workloads.function import run_function
@@ -94,6 +97,27 @@ def _run(packed: Payload, found: Environment, address: str) -> None:
         _run_training(workload, packed, found)
     else:
         _run_similarity(workload, packed.request, found, address)
+
+
+def _run_script(workload: Script, packed: Payload, found: Environment) -> None:
+    begun_s = time.monotonic()
+
+    def say_what_is_left() -> None:
+        try:
+            phases_s = {"script": time.monotonic() - begun_s}
+            hosts = tuple(host.name for host in found.hosts)
+            write_manifest(packed.request, found.paths.model, instances=hosts, phases_s=phases_s)
+        except OSError as error:
+            print(f"what the script left has no manifest: {error}", file=sys.stderr)  # noqa: T201
+
+    # The first that is registered is called last: threads and exit handlers of the script may write until then.
+    atexit.register(say_what_is_left)
+    try:
+        run_script(packed.source / workload.script, workload.args)
+    except BaseException as error:
+        if failure_of(error) is not None:
+            atexit.unregister(say_what_is_left)
+        raise
 
 
 def _keep(failure: Failure, raised: BaseException | None, record: Path | None) -> None:

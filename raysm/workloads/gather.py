@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysm.contract.store import replacing
+from raysm.contract.store import OPEN, replacing
 from raysm.errors import NoRoom
 from raysm.workloads.blocks import TileBlock
 
@@ -103,7 +103,7 @@ class ArrayFile:
         self._offset = len(header)
         self._columns = columns
         self._dtype = dtype
-        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b", buffering=0)
+        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, OPEN), "r+b", buffering=0)
         self._file.truncate(self._offset + rows * columns * dtype.itemsize)
         self._write_at(0, memoryview(header))
 
@@ -205,5 +205,4 @@ def move(source: Path, target: Path) -> None:
             raise
         with full_disk_is_no_room(target), replacing(target) as beside:
             shutil.copyfile(source, beside)
-            beside.chmod(0o644)
         source.unlink()

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from raysm.contract.store import OPEN
 from raysm.workloads.gather import full_disk_is_no_room
 
 __all__ = ["Stream"]
@@ -52,7 +53,7 @@ class Stream:
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b", buffering=0)
+        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, OPEN), "r+b", buffering=0)
         if size is not None:
             self._file.truncate(size)
         self._write_at(0, memoryview(head))

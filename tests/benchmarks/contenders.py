@@ -12,7 +12,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -320,7 +319,7 @@ def gathering_run(path, job):
             part = np.array(keys[block.start : block.stop])
             standing.merge(block, np.full(len(part), k, dtype=np.uint32), part.ravel())
         merged = time.perf_counter()
-        write_neighbors(target, standing.read, k, SimpleNamespace(rows=rows, id_files=()), lambda done: None)
+        write_neighbors(target, standing.read, k, rows, lambda done: None)
         written = time.perf_counter()
     finally:
         standing.close()

@@ -36,7 +36,7 @@ def test_the_readmes_first_command_leaves_the_result_and_says_how_to_read_it(tmp
     assert "algo-2 joined: 2 of 2 instances" in said
     assert "cluster formed" in said
     assert "similarity: 100% (1,797 of 1,797 rows" in said
-    assert "result   out/neighbors.parquet: 1,797 x 10" in said
+    assert "result   out/neighbors.parquet: 1,797 rows x 10 neighbors" in said
     assert "read it" in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
 
@@ -75,7 +75,8 @@ def test_what_a_script_leaves_is_moved_to_the_output(tmp_path):
         "run", "s.py", "--input", "train=data", "--output", "kept", "--if-done", "skip", "--json", cwd=tmp_path
     )
     assert again.returncode == 0, again.stdout + again.stderr
-    assert json.loads(again.stdout) == {"path": "kept"}
+    found = json.loads(again.stdout)
+    assert (found["path"], [file["name"] for file in found["manifest"]["files"]]) == ("kept", ["copy"])
     assert "already done by" in again.stderr
 
 
@@ -176,6 +177,12 @@ def test_ctrl_c_stops_the_job_and_all_its_instances(tmp_path, home, kind):
     assert [child for child in server.children(recursive=True) if "raysm.bootstrap" in " ".join(child.cmdline())] == []
 
 
+def umask():
+    before = os.umask(0o022)
+    os.umask(before)
+    return before
+
+
 def test_a_job_that_was_left_to_itself_is_found_again_by_its_name(tmp_path):
     (tmp_path / "s.py").write_text(
         "print('my line')\nopen(__import__('os').environ['SM_MODEL_DIR'] + '/x', 'w').write('y')\n"
@@ -187,6 +194,7 @@ def test_a_job_that_was_left_to_itself_is_found_again_by_its_name(tmp_path):
     assert json.loads(raysm("status", name, "--json", cwd=tmp_path).stdout)["status"] == "Completed"
     assert raysm("result", name, "--output", "kept", cwd=tmp_path).returncode == 0
     assert (tmp_path / "kept" / "x").read_text() == "y"
+    assert (tmp_path / "kept" / "x").stat().st_mode & 0o777 == 0o666 & ~umask()
     assert len(raysm("token", name, cwd=tmp_path).stdout.strip()) == 64
     metrics = json.loads(raysm("metrics", name, "--json", cwd=tmp_path).stdout)
     assert "peak_memory_bytes" in {metric["name"] for metric in metrics}

@@ -15,7 +15,9 @@ from raysm.client.description import SecondaryStatus, Status, read
 from raysm.client.function import Function
 from raysm.client.job import attach
 from raysm.client.listing import jobs
+from raysm.client.records import task_of
 from raysm.client.restart import next_name
+from raysm.client.result_folder import begin_result, check_folder
 from raysm.client.service import Service
 from raysm.client.storage import Storage
 from raysm.client.submit import submit
@@ -246,12 +248,81 @@ def test_a_result_of_aws_is_kept_below_the_home_and_brought_once(remote, job, tm
     assert not [name for name, _ in remote.s3.calls if name == "download_file"]
 
 
-def test_a_result_of_another_job_in_the_folder_is_replaced(remote, script, tmp_path):
-    for content in (b"1", b"2"):
-        job = submit(Script(str(script)), cluster=M5, on=remote.service)
-        leave(remote, job, "model/x", content)
-        remote.sagemaker.end(job.name, "Completed")
-        assert (job.result(to=tmp_path / "out") / "x").read_bytes() == content
+def ended(remote, script, name=None, **files):
+    """Return a job that left ``files``, whose names here have no dots."""
+    job = submit(Script(str(script)), cluster=M5, on=remote.service, name=name)
+    for file, content in files.items():
+        leave(remote, job, f"model/{file}", content)
+    remote.sagemaker.end(job.name, "Completed")
+    return job
+
+
+def with_manifest(job, *names):
+    files = [ResultFile(name=name, shape=(), bytes=1, sha256="0", how_to_read="") for name in names]
+    return json.dumps(to_json(dataclasses.replace(MANIFEST, job=job, files=tuple(files)))).encode()
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_result_of_an_earlier_run_of_the_task_is_replaced_as_a_whole(remote, script, tmp_path):
+    first = ended(remote, script, old=b"1", both=b"1")
+    leave(remote, first, "model/manifest.json", with_manifest(first.name, "old", "both"))
+    first.result(to=tmp_path / "out")
+    (tmp_path / "out" / "mine").write_bytes(b"of the user")
+    second = ended(remote, script, both=b"2", new=b"2")
+    leave(remote, second, "model/manifest.json", with_manifest(second.name, "both", "new"))
+    second.result(to=tmp_path / "out")
+    assert names_in(tmp_path / "out") == ["both", "manifest.json", "mine", "new"]
+    assert (tmp_path / "out" / "both").read_bytes() == b"2"
+
+
+def test_a_result_without_a_manifest_is_replaced_as_a_whole_too(remote, script, tmp_path):
+    ended(remote, script, old=b"1").result(to=tmp_path / "out")
+    ended(remote, script, new=b"2").result(to=tmp_path / "out")
+    assert [name for name in names_in(tmp_path / "out") if not name.startswith(".")] == ["new"]
+
+
+def test_a_result_of_another_task_is_left_alone(remote, script, tmp_path):
+    first = ended(remote, script, name="topk", x=b"1")
+    first.result(to=tmp_path / "out")
+    second = ended(remote, script, name="pairs", y=b"2")
+    said = f"holds the result of {first.name}, another task than 'pairs'; name another folder, or remove that one"
+    with pytest.raises(InvalidRequest, match=said):
+        second.result(to=tmp_path / "out")
+    assert [name for name in names_in(tmp_path / "out") if not name.startswith(".")] == ["x"]
+    assert first.result(to=tmp_path / "out") == tmp_path / "out"
+
+
+def test_an_interrupted_replacement_leaves_no_file_of_the_old_result_behind_in_the_end(remote, script, tmp_path):
+    first, second = ended(remote, script, old=b"1"), ended(remote, script, new=b"2")
+    first.result(to=tmp_path / "out")
+    begin_result(tmp_path / "out", second.name, ["new"], check_folder(tmp_path / "out", second.name))
+    second.result(to=tmp_path / "out")
+    assert [name for name in names_in(tmp_path / "out") if not name.startswith(".")] == ["new"]
+
+
+def test_a_manifest_that_names_files_elsewhere_has_none_of_them_removed(remote, script, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    first = ended(remote, script, x=b"1")
+    leave(remote, first, "model/manifest.json", with_manifest(first.name, "x", "../mine", str(tmp_path / "mine")))
+    first.result(to=tmp_path / "out")
+    ended(remote, script, y=b"2").result(to=tmp_path / "out")
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("job", "task"),
+    [
+        ("mine-20261122-020304-0123abcd", "mine"),
+        ("mine-20261122-020304-0123abcd-r2", "mine"),
+        (f"{'x' * 38}-20261122-020304-0123a-r12", "x" * 38),
+        ("somebody-elses", "somebody-elses"),
+    ],
+)
+def test_a_jobs_name_tells_its_task(job, task):
+    assert task_of(job) == task
 
 
 def test_a_result_of_this_machine_is_used_where_it_lies(local, script):

@@ -256,5 +256,5 @@ def test_the_image_says_what_plays_an_instance_on_this_machine(tmp_path, kind):
 def test_docker_needs_an_image_and_gets_it(tmp_path):
     call = local_plan(tmp_path, Local(instance_kind="docker", image="mine:1"))
     assert call["AlgorithmSpecification"]["TrainingImage"] == "mine:1"
-    with pytest.raises(InvalidRequest, match=r"needs image=…"):
+    with pytest.raises(InvalidRequest, match=r"--image … \(in Python: image=…\)"):
         local_plan(tmp_path, Local(instance_kind="docker"))

@@ -1,3 +1,4 @@
+import os
 import stat
 
 import pytest
@@ -50,3 +51,15 @@ def test_a_file_that_is_no_json_is_refused_by_name(tmp_path, content, message):
 def test_a_folder_in_place_of_a_file_is_refused_by_name(tmp_path):
     with pytest.raises(InvalidConfig, match="cannot be read"):
         read_json(tmp_path)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o007])
+def test_a_file_that_is_no_secret_has_the_mode_of_any_other_new_file(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        put(tmp_path / "a", "text")
+        with replacing(tmp_path / "b") as beside:
+            beside.write_text("text")
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "ab"] == [0o666 & ~umask] * 2

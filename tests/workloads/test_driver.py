@@ -15,6 +15,7 @@ from raysm.contract.events import Progress, parse
 from raysm.contract.names import BASE_DIR, FAILURE_RECORD
 from raysm.contract.paths import Paths
 from raysm.contract.result import FAILURE, Failure, Manifest
+from raysm.contract.store import sha256_of
 from raysm.errors import InstanceLost, WorkerFailed
 from raysm.request import Input, JobRequest, Script, Similarity
 from raysm.workloads.driver import failure_of
@@ -66,6 +67,40 @@ def test_a_script_runs_as_main_with_its_arguments_and_folder(instance, tmp_path)
         "True False",
         "later 7",
     ]
+
+
+def test_what_a_script_leaves_has_a_manifest_that_counts_what_its_exit_handlers_wrote(instance, tmp_path):
+    text = (
+        f"import atexit, pathlib, sys\nmodel = pathlib.Path({str(instance.model)!r})\n"
+        "(model / 'sub').mkdir(parents=True)\n"
+        "(model / 'sub' / 'a').write_text('a')\natexit.register(lambda: (model / 'b').write_text('bb'))\nsys.exit(0)\n"
+    )
+    pack_script(instance, tmp_path, text)
+    done, failure = drive(instance, tmp_path)
+    assert (done.returncode, failure) == (0, None), done.stderr
+    found = Manifest.read(instance.model)
+    assert [(file.name, file.bytes) for file in found.files] == [("b", 2), ("sub/a", 1)]
+    assert found.files[0].sha256 == sha256_of(instance.model / "b")
+    assert (found.job, found.workload["kind"], found.instances, list(found.phases_s)) == (
+        "job",
+        "script",
+        ("algo-1",),
+        ["script"],
+    )
+    assert set(found.versions) == {"raysm", "python", "ray"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["pass", "raise ValueError", "raise SystemExit(3)", "open(MODEL + '/manifest.json', 'w').write('mine')"],
+)
+def test_what_is_no_result_has_no_manifest_of_raysm(instance, tmp_path, text):
+    instance.model.mkdir(parents=True)
+    left = f"MODEL = {str(instance.model)!r}\n" + ("" if text == "pass" else "open(MODEL + '/x', 'w').write('x')\n")
+    pack_script(instance, tmp_path, left + text)
+    drive(instance, tmp_path)
+    manifest = instance.model / "manifest.json"
+    assert manifest.read_text() == "mine" if "manifest" in text else not manifest.exists()
 
 
 def test_a_script_that_raises_is_recorded_without_raysms_frames(instance, tmp_path):

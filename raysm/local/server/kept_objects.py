@@ -87,7 +87,7 @@ def save(home: Path, records: Iterable[JobRecord]) -> None:
                 path.unlink()
     for name, bucket in buckets.items():
         kept = _with_only(bucket, wanted) if name == OWN else contextlib.nullcontext()
-        with kept, replacing(folder / name) as beside:
+        with kept, replacing(folder / name, mode=0o600) as beside:
             with beside.open("wb") as file:
                 pickle.dump(bucket, file, protocol=5)
 

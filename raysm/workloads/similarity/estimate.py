@@ -38,6 +38,7 @@ from raysm.errors import RaysmError
 from raysm.request.codec import from_json, to_json
 from raysm.request.workload import Similarity
 from raysm.workloads.similarity import bench, dealing, output, preparing, sizes
+from raysm.workloads.similarity.ids import gather
 from raysm.workloads.similarity.keys import encode
 from raysm.workloads.similarity.matrix import Matrix, open_matrix
 from raysm.workloads.similarity.probe import Costs, Question
@@ -206,9 +207,9 @@ def _writing_seconds(k: int, matrix: Matrix, scratch: Path) -> float:
         np.sort(rng.random((rows, k), dtype=np.float32), axis=1)[:, ::-1].copy(),
         rng.integers(0, matrix.rows, (rows, k)),
     )
-    part = matrix.portion(0, rows)
+    ids = gather(matrix, matrix)
     begin = time.perf_counter()
-    output.write_neighbors(scratch, lambda start, stop: keys[start:stop], k, part, lambda done: None)
+    output.write_neighbors(scratch, lambda start, stop: keys[start:stop], k, rows, lambda done: None, ids)
     return (time.perf_counter() - begin) * matrix.rows / rows
 
 

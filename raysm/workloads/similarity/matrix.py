@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput, NoRoom
 from raysm.workloads.similarity import archives, tables
+from raysm.workloads.similarity.ids import plain_bytes, word
 from raysm.workloads.similarity.npy import RowWriter, map_array, write_array
 from raysm.workloads.similarity.score import Rows
 from raysm.workloads.similarity.sparse_rows import SparseRows
@@ -37,10 +38,12 @@ __all__ = [
     "natural",
     "open_matrix",
     "peek",
-    "read_ids",
 ]
 
 CHUNK_BYTES = 16 << 20
+
+ID_ROWS = 1 << 17
+"""Ids of one batch, and of one row group of the files that keep them."""
 
 ROWS, IDS, DATA, INDICES, INDPTR, SHAPE = (
     "rows.npy",
@@ -91,12 +94,16 @@ def peek(path: Path, id_column: str | None = None) -> tuple[int | None, int | No
     """Return (rows, columns) from the files' headers alone; None for what only reading them all would tell.
 
     Raises:
-        InvalidInput: A file is missing, empty, torn in its header or unsupported, or the numbers of columns differ.
+        InvalidInput: A file is missing, empty, torn in its header or unsupported; the numbers of columns differ; or
+            the id column is not there, names no rows, or is of different types.
     """
     rows: int | None = 0
     columns: int | None = None
     first = ""
-    for name, file in matrix_files(path):
+    files = matrix_files(path)
+    if id_column is not None:
+        _check_ids(files, id_column)
+    for name, file in files:
         file_rows, file_columns = _peek_file(file, id_column)
         rows = None if rows is None or file_rows is None else rows + file_rows
         if columns is not None and file_columns not in (None, columns):
@@ -125,7 +132,10 @@ def _peek_file(file: Path, id_column: str | None) -> tuple[int | None, int | Non
 
 def _no_ids(file: Path, id_column: str | None) -> None:
     if id_column is not None:
-        raise InvalidInput(f"{file.name} has no columns with names; id_column={id_column!r} needs CSV or Parquet")
+        raise InvalidInput(
+            f"{file.name} has no columns with names, so no {id_column!r} that could name its rows; save it as CSV or "
+            "Parquet, matrix and queries alike, or leave the ids away"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +205,16 @@ class Described(Protocol):
     columns: int
     dtype: np.dtype[Any]
     names: list[str]
-    id_files: list[Path]
+
+    @property
+    def ids(self) -> pa.DataType | None:
+        """Type of the ids; None where no id column was named."""
+        ...
+
+    @property
+    def id_bytes(self) -> int:
+        """Size of all ids, as a result has them."""
+        ...
 
     @property
     def elements(self) -> int:
@@ -207,8 +226,8 @@ class Described(Protocol):
         """Whether all of it is CSR."""
         ...
 
-    def id_batches(self, rows: int) -> Iterator[pa.Array]:
-        """Stream the id column in arrays of about ``rows`` values."""
+    def id_batches(self) -> Iterator[pa.Array]:
+        """Yield the ids in the order of the rows."""
         ...
 
 
@@ -220,6 +239,7 @@ class Matrix:
         columns: Number of columns, D.
         dtype: Type of what is read: the files' common one.
         names: The files, in order.
+        id_files: One for each file, with its ids, where an id column was named.
     """
 
     def __init__(
@@ -273,21 +293,21 @@ class Matrix:
         """Return the same rows, read as ``dtype``."""
         return self if dtype == self.dtype else Matrix(self._parts, self.names, self.id_files, dtype)
 
-    def id_batches(self, rows: int) -> Iterator[pa.Array]:
-        """Stream the id column in arrays of at most ``rows`` values.
+    @property
+    def ids(self) -> pa.DataType | None:
+        """Type of the ids; None where no id column was named."""
+        return pq.read_schema(self.id_files[0]).field(0).type if self.id_files else None
 
-        Raises:
-            InvalidInput: The files' id columns have different types.
-        """
-        schemas = [pq.read_schema(file) for file in self.id_files]
-        for name, schema in zip(self.names, schemas, strict=True):
-            if schema != schemas[0]:
-                raise InvalidInput(
-                    f"the id column of {name} is {schema.field(0).type}, before {schemas[0].field(0).type}"
-                )
+    @property
+    def id_bytes(self) -> int:
+        """Size of all ids, as a result has them: neither is compressed."""
+        return sum(plain_bytes(pq.read_metadata(file)) for file in self.id_files)
+
+    def id_batches(self) -> Iterator[pa.Array]:
+        """Yield the ids in the order of the rows."""
         for file in self.id_files:
             with pq.ParquetFile(file) as opened:
-                for batch in opened.iter_batches(batch_size=rows):
+                for batch in opened.iter_batches(batch_size=ID_ROWS):
                     yield batch.column(0)
 
     def portion(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> "Matrix":
@@ -368,8 +388,8 @@ def _check_ids(files: list[tuple[str, Path]], id_column: str) -> None:
         found = reading(file, id_column).ids
         if first is not None and found != first:
             raise InvalidInput(
-                f"the id column {id_column!r} of {name} is {found}, that of {files[0][0]} is {first} (a CSV's is "
-                "string); write all files with one type"
+                f"the id column {id_column!r} of {name} is {word(found)}, that of {files[0][0]} is {word(first)} "
+                "(a CSV's is text); write all files with one type"
             )
         first = found
 
@@ -441,33 +461,21 @@ def _write_table(file: Path, batches: Iterator[tables.Batch], folder: Path) -> N
     first = next(batches, None)
     if first is None:
         raise InvalidInput(f"{file.name} has no rows; there is nothing to compute")
-    ids = None if first.ids is None else pq.ParquetWriter(folder / IDS, pa.schema([("id", first.ids.type)]))
+    ids = None if first.ids is None else _id_writer(folder / IDS, first.ids.type)
     try:
         with RowWriter(folder / ROWS, first.rows.shape[1], first.rows.dtype) as writer:
             batch: tables.Batch | None = first
             while batch is not None:
                 writer.write(batch.rows)
                 if ids is not None:
-                    ids.write_table(pa.table({"id": batch.ids}))
+                    # By batches, which Arrow joins to row groups; by tables each would be one, of a few thousand rows.
+                    ids.write_batch(pa.record_batch([batch.ids], schema=ids.schema), ID_ROWS)
                 batch = next(batches, None)
     finally:
         if ids is not None:
             ids.close()
 
 
-def read_ids(matrix: Described, rows: int) -> Iterator[pa.Array]:
-    """Stream the id column in arrays of exactly ``rows`` values, the last one shorter.
-
-    Raises:
-        InvalidInput: The files' id columns have different types.
-    """
-    waiting: list[pa.Array] = []
-    for batch in matrix.id_batches(rows):
-        waiting.append(batch)
-        while sum(map(len, waiting)) >= rows:
-            joined = pa.concat_arrays(waiting)
-            yield joined.slice(0, rows)
-            waiting = [joined.slice(rows)]
-    joined = pa.concat_arrays(waiting) if waiting else pa.array([])
-    if len(joined):
-        yield joined
+def _id_writer(path: Path, kind: pa.DataType) -> pq.ParquetWriter:
+    # Without a dictionary its size is that of the values.
+    return pq.ParquetWriter(path, pa.schema([("id", kind)]), use_dictionary=False)

@@ -21,6 +21,7 @@ from raysm.workloads.gather import check_room, move
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity import dealing, full, merging, output, sizes, threshold, topk
 from raysm.workloads.similarity.context import Context
+from raysm.workloads.similarity.ids import Ids, gather
 from raysm.workloads.similarity.npy import header
 from raysm.workloads.similarity.parts import Part, decode_part, encode_part, measured
 from raysm.workloads.similarity.score import least_score
@@ -28,7 +29,7 @@ from raysm.workloads.similarity.standing import Standing, zero_row_keys
 from raysm.workloads.similarity.work import Work
 from raysm.workloads.stream import Stream
 
-__all__ = ["compute", "digests_of", "full_file", "gathering", "record_of"]
+__all__ = ["compute", "digests_of", "full_file", "gathering", "ids_of", "record_of"]
 
 
 def compute(work: Work) -> tuple[ResultFile, ...]:
@@ -121,6 +122,11 @@ def _map(
             pace.reach(rows if reached == area else math.floor(rows * share))
 
 
+def ids_of(work: Work) -> Ids | None:
+    """Return what rows and neighbors are called, where a column names them; all else is computed by now."""
+    return gather(work.seekers, work.matrix)
+
+
 @contextmanager
 def gathering(work: Work) -> Iterator[Pace]:
     """Announce and measure the last phase."""
@@ -159,7 +165,7 @@ def _top_k(work: Work, k: int) -> ResultFile:
             if "column_counts" in part.arrays:
                 standing.merge(tile.columns, part.arrays["column_counts"], part.arrays["column_keys"])
         with gathering(work) as pace:
-            file = output.write_neighbors(work.folders.result, keys, k, work.seekers, pace.add)
+            file = output.write_neighbors(work.folders.result, keys, k, work.seekers.rows, pace.add, ids_of(work))
     finally:
         standing.close()
     record.remove()
@@ -182,10 +188,11 @@ def _threshold(work: Work, least: np.float32) -> ResultFile:
         again = [piece for tile in crowded for piece in threshold.pieces(tile)]
         share = sum(map(dealing.area, whole)) / sum(map(dealing.area, tiles))
         whole += [tile for tile, _ in _map(work, function, again, done=share, record=record)]
-    # A pair takes 8 bytes in a part and at most 20 in the table.
-    check_room([(work.folders.result, 5 * record.size_bytes() // 2)])
     with gathering(work) as pace:
-        file = output.write_pairs(work.folders.result, record, _stripes(whole), pace.add)
+        ids = ids_of(work)
+        # A pair takes 8 bytes in a part.
+        check_room([(work.folders.result, int(record.size_bytes() / 8 * output.pair_bytes(ids)))])
+        file = output.write_pairs(work.folders.result, record, _stripes(whole), pace.add, ids)
     record.remove()
     return file
 
@@ -247,6 +254,7 @@ def full_file(work: Work, path: Path, sha256: str) -> ResultFile:
     return ResultFile(
         name=target.name,
         shape=(work.seekers.rows, work.matrix.rows),
+        units=("rows", "columns"),
         bytes=target.stat().st_size,
         sha256=sha256,
         how_to_read=f'import numpy; scores = numpy.load("{target.name}", mmap_mode="r")',

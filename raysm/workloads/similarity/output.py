@@ -1,14 +1,15 @@
 """The files of the result, written from recorded parts in bounded memory.
 
-``neighbors.parquet`` has one row for each row of the matrix: ``row`` (and ``id``), ``neighbors`` and
-``similarities``, a fixed-size list of k each, the best first. ``pairs.parquet`` has ``row``, ``neighbor``,
-``similarity``, sorted by row and neighbor. Row groups have sizes that depend on the request alone, so that the bytes
-do not depend on blocks or instances.
+``neighbors.parquet`` has one row for each row of the matrix: ``row``, ``neighbors`` and ``similarities``, a fixed-size
+list of k each, the best first. ``pairs.parquet`` has ``row``, ``neighbor``, ``similarity``, sorted by row and neighbor.
+Where a column names the rows, ``id`` stands beside ``row``, and ``neighbor_ids`` (of pairs ``neighbor_id``) beside the
+neighbors; the full matrix has no place for them, they are in files of their own. Row groups have sizes that depend on
+the request and the rows alone, so that the bytes do not depend on blocks or instances.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,17 +18,19 @@ from numpy.typing import NDArray
 from raysm.contract.result import ResultFile
 from raysm.workloads.blocks import TileBlock
 from raysm.workloads.gather import regroup
-from raysm.workloads.parquet import Column, write_parquet
+from raysm.workloads.parquet import write_parquet
 from raysm.workloads.record import BlockRecord
+from raysm.workloads.similarity.ids import Ids, as_array, take
 from raysm.workloads.similarity.keys import decode
-from raysm.workloads.similarity.matrix import Described, read_ids
 from raysm.workloads.similarity.parts import Part
 
 __all__ = [
     "IDS",
     "NEIGHBORS",
     "PAIRS",
+    "QUERY_IDS",
     "SIMILARITY",
+    "pair_bytes",
     "write_ids",
     "write_neighbors",
     "write_pair_chunks",
@@ -38,12 +41,16 @@ NEIGHBORS = "neighbors.parquet"
 PAIRS = "pairs.parquet"
 SIMILARITY = "similarity.npy"
 IDS = "ids.parquet"
+QUERY_IDS = "query_ids.parquet"
 
 GROUP_BYTES = 16 << 20
-"""Largest row group of ``neighbors.parquet``; as many are held as a ``Stream`` takes."""
+"""Size of a row group of ``neighbors.parquet``, where ids are as long as their mean."""
 
 PAIRS_GROUP = 1 << 20
-"""Pairs of one row group."""
+"""Pairs of one row group; of pairs with ids fewer, that take as many bytes."""
+
+PAIR_BYTES = 20
+"""Size of a pair without ids."""
 
 STEP_KEYS = 1 << 15
 """Keys that are decoded at a time: they, and what is made of them, stay in a core's cache."""
@@ -58,76 +65,93 @@ def write_neighbors(
     folder: Path,
     keys: Callable[[int, int], NDArray[np.uint64]],
     k: int,
-    matrix: Described,
+    rows: int,
     on_rows: Callable[[int], None],
+    ids: Ids | None = None,
 ) -> ResultFile:
     """Write ``neighbors.parquet``.
 
     Args:
         folder: Where to.
-        keys: Returns keys[stop - start, k] of rows start to stop of ``matrix``, each row's best first.
+        keys: Returns keys[stop - start, k] of rows start to stop, each row's best first.
         k: How many.
-        matrix: Whose rows have the neighbors, and whose ids stand beside them.
+        rows: How many rows have neighbors.
         on_rows: Told how many more rows are written.
+        ids: What rows and neighbors are called, where a column names them.
     """
-    size = max(1, min(1 << 20, GROUP_BYTES // (12 * k + 8)))
-    ids = read_ids(matrix, size) if matrix.id_files else None
-    fields = [pa.field("row", pa.int64(), nullable=False)]
-    if ids is not None:
-        fields.append(pa.field("id", _id_type(matrix), nullable=False))
-    fields.append(pa.field("neighbors", pa.list_(pa.field("item", pa.int64(), nullable=False), k), nullable=False))
-    fields.append(pa.field("similarities", pa.list_(pa.field("item", pa.float32(), nullable=False), k), nullable=False))
+    row_bytes = 12 * k + 8 + (0 if ids is None else ids.row_bytes + k * ids.neighbor_bytes)
+    size = max(1, min(1 << 20, int(GROUP_BYTES / row_bytes)))
+    named = {} if ids is None else {"id": ids.rows.type, "neighbor_ids": _list(ids.neighbors.type, k)}
+    schema = _schema(
+        ("row", "id", "neighbors", "neighbor_ids", "similarities"),
+        {"row": pa.int64(), "neighbors": _list(pa.int64(), k), "similarities": _list(pa.float32(), k)} | named,
+    )
 
-    def groups() -> Iterator[list[Column]]:
-        for start in range(0, matrix.rows, size):
-            stop = min(start + size, matrix.rows)
-            named = [] if ids is None else [next(ids)]
-            yield [_numbers(start, stop), *named, *_decoded(keys, start, stop, k)]
+    def groups() -> Iterator[list[pa.Array]]:
+        for start in range(0, rows, size):
+            stop = min(start + size, rows)
+            neighbors, similarities = _decoded(keys, start, stop, k)
+            columns = {
+                "row": as_array(np.arange(start, stop)),
+                "neighbors": _lists(as_array(neighbors), schema, "neighbors"),
+                "similarities": _lists(as_array(similarities), schema, "similarities"),
+            }
+            if ids is not None:
+                columns["id"] = ids.rows.slice(start, stop - start)
+                columns["neighbor_ids"] = _lists(take(ids.neighbors, neighbors), schema, "neighbor_ids")
+            yield [columns[name] for name in schema.names]
             on_rows(stop - start)
 
-    return write_parquet(folder / NEIGHBORS, pa.schema(fields), groups(), k)
+    return write_parquet(
+        folder / NEIGHBORS, schema, groups(), inner=(k,), units=("rows", "neighbors"), statistics=_sought(schema)
+    )
 
 
 def _decoded(
     keys: Callable[[int, int], NDArray[np.uint64]], start: int, stop: int, k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return neighbors[n, k] and scores[n, k], made in steps that stay in the cache."""
+    """Return neighbors[n * k] and scores[n * k], made in steps that stay in the cache."""
     neighbors, scores = np.empty((stop - start, k), dtype=np.int64), np.empty((stop - start, k), dtype=np.float32)
     step = max(1, STEP_KEYS // k)
     for at in range(start, stop, step):
         some = slice(at - start, min(at + step, stop) - start)
         scores[some], neighbors[some] = decode(keys(at, min(at + step, stop)))
-    return neighbors, scores
+    return neighbors.ravel(), scores.ravel()
 
 
-def _numbers(start: int, stop: int) -> pa.Array:
-    return _array(np.arange(start, stop))
+def _schema(order: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Schema:
+    return pa.schema([pa.field(name, types[name], nullable=False) for name in order if name in types])
 
 
-def _array(values: NDArray[Any]) -> pa.Array:
-    """Return numbers as an Arrow array: ``pa.array`` would first import pandas where it is installed."""
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+def _list(kind: pa.DataType, k: int) -> pa.DataType:
+    return pa.list_(pa.field("item", kind, nullable=False), k)
 
 
-def _id_type(matrix: Described) -> pa.DataType:
-    return next(read_ids(matrix, 1)).type
+def _lists(values: pa.Array, schema: pa.Schema, name: str) -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(values, type=schema.field(name).type)
 
 
-def write_ids(folder: Path, matrix: Described) -> ResultFile:
-    """Write ``ids.parquet``, row and id, for results that name rows by number alone."""
-    schema = pa.schema([pa.field("row", pa.int64(), nullable=False), pa.field("id", _id_type(matrix), nullable=False)])
+def _sought(schema: pa.Schema) -> list[str]:
+    """Return the columns by which a reader looks for rows; what stands in a list or beside them is in any group."""
+    return [name for name in ("row", "id") if name in schema.names]
 
-    def groups() -> Iterator[list[Column]]:
-        row = 0
-        for ids in read_ids(matrix, PAIRS_GROUP):
-            yield [_numbers(row, row + len(ids)), ids]
-            row += len(ids)
 
-    return write_parquet(folder / IDS, schema, groups())
+def write_ids(path: Path, ids: pa.Array) -> ResultFile:
+    """Write row and id into a file of their own, for the full matrix, which names its rows by number alone."""
+    schema = _schema(("row", "id"), {"row": pa.int64(), "id": ids.type})
+    groups = (
+        [as_array(np.arange(start, min(start + PAIRS_GROUP, len(ids)))), ids.slice(start, PAIRS_GROUP)]
+        for start in range(0, len(ids), PAIRS_GROUP)
+    )
+    return write_parquet(path, schema, groups, statistics=_sought(schema))
 
 
 def write_pairs(
-    folder: Path, parts: Parts, stripes: Sequence[Sequence[TileBlock]], on_rows: Callable[[int], None]
+    folder: Path,
+    parts: Parts,
+    stripes: Sequence[Sequence[TileBlock]],
+    on_rows: Callable[[int], None],
+    ids: Ids | None = None,
 ) -> ResultFile:
     """Write ``pairs.parquet`` from the threshold parts of ``stripes``: tiles of the same rows, columns rising."""
 
@@ -136,20 +160,35 @@ def write_pairs(
             yield from _stripe_pairs(parts, stripe)
             on_rows(stripe[0].rows.rows)
 
-    return write_pair_chunks(folder, chunks())
+    return write_pair_chunks(folder, chunks(), ids)
 
 
-def write_pair_chunks(folder: Path, chunks: Iterable[PairChunk]) -> ResultFile:
+def pair_bytes(ids: Ids | None) -> float:
+    """Return what a pair takes in the file, with ids that are as long as their mean."""
+    return PAIR_BYTES if ids is None else PAIR_BYTES + ids.row_bytes + ids.neighbor_bytes
+
+
+def write_pair_chunks(folder: Path, chunks: Iterable[PairChunk], ids: Ids | None = None) -> ResultFile:
     """Write ``pairs.parquet`` from pairs that come sorted by row and neighbor."""
-    schema = pa.schema(
-        [
-            pa.field("row", pa.int64(), nullable=False),
-            pa.field("neighbor", pa.int64(), nullable=False),
-            pa.field("similarity", pa.float32(), nullable=False),
-        ]
+    named = {} if ids is None else {"id": ids.rows.type, "neighbor_id": ids.neighbors.type}
+    schema = _schema(
+        ("row", "id", "neighbor", "neighbor_id", "similarity"),
+        {"row": pa.int64(), "neighbor": pa.int64(), "similarity": pa.float32()} | named,
     )
-    groups = ([_array(row), neighbor, similarity] for row, neighbor, similarity in regroup(chunks, PAIRS_GROUP))
-    return write_parquet(folder / PAIRS, schema, groups)
+    size = max(1, int(PAIRS_GROUP * PAIR_BYTES / pair_bytes(ids)))
+
+    def groups() -> Iterator[list[pa.Array]]:
+        for rows, neighbors, similarities in regroup(chunks, size):
+            columns = {
+                "row": as_array(rows),
+                "neighbor": as_array(neighbors),
+                "similarity": as_array(similarities),
+            }
+            if ids is not None:
+                columns |= {"id": take(ids.rows, rows), "neighbor_id": take(ids.neighbors, neighbors)}
+            yield [columns[name] for name in schema.names]
+
+    return write_parquet(folder / PAIRS, schema, groups(), units=("pairs",), statistics=_sought(schema))
 
 
 def _stripe_pairs(parts: Parts, stripe: Sequence[TileBlock]) -> Iterator[PairChunk]:

@@ -176,16 +176,19 @@ def _check(work: Work) -> None:
             f"the queries have {queries.columns} columns, the matrix has {matrix.columns}; both need the same"
         )
     if k is not None and queries is not None and k > matrix.rows:
-        raise InvalidInput(f"top_k={k} is more than the {matrix.rows} rows of the matrix; ask for fewer")
+        raise InvalidInput(
+            f"{k} neighbors of each row are more than the {matrix.rows} rows of the matrix; ask for fewer"
+        )
     if k is not None and queries is None and k > matrix.rows - 1:
         raise InvalidInput(
-            f"top_k={k} is more than the {matrix.rows - 1} other rows of a matrix of {matrix.rows}; ask for fewer"
+            f"{k} neighbors of each row are more than the {matrix.rows - 1} other rows of a matrix of {matrix.rows}; "
+            "ask for fewer"
         )
     for rows in (matrix.rows, work.seekers.rows):
         if rows > MAX_ROWS:
             raise InvalidInput(f"the matrix has {rows} rows; at most {MAX_ROWS} can be compared with each other")
     places = work.folders.result, work.folders.records, work.scratch
-    sizes.check_result_room(work.workload, work.seekers, matrix.rows, places)
+    sizes.check_result_room(work.workload, work.seekers, matrix, places)
 
 
 def _prepare(work: Work, sources: list[Source]) -> None:
@@ -221,11 +224,13 @@ def _prepare_parts(work: Work, context: Context) -> Iterator[tuple[RowBlock, Par
 
 
 def _ids(work: Work) -> tuple[ResultFile, ...]:
-    """Write the names of rows that the result names by number alone."""
-    # Top-k has the names of the rows that look for neighbors beside them.
-    if not work.matrix.id_files or (work.workload.top_k is not None and work.queries is None):
+    """Write the ids of the rows and columns of the full matrix; other results have them in their own files."""
+    ids = modes.ids_of(work) if work.workload.full else None
+    if ids is None:
         return ()
-    return (output.write_ids(work.folders.result, work.matrix),)
+    folder = work.folders.result
+    columns = output.write_ids(folder / output.IDS, ids.neighbors)
+    return (columns,) if work.queries is None else (columns, output.write_ids(folder / output.QUERY_IDS, ids.rows))
 
 
 def _described(matrix: Described, sha256: str) -> dict[str, Any]:

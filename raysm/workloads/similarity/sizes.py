@@ -245,7 +245,7 @@ def _kept(record: BlockRecord[Any], chosen: tuple[int, ...], most: int, name: st
 def check_result_room(
     workload: Similarity,
     seekers: Described,
-    columns: int,
+    matrix: Described,
     places: tuple[Path, Path, Path],
     free: Callable[[Path], int] = free_bytes,
 ) -> None:
@@ -258,7 +258,7 @@ def check_result_room(
     Args:
         workload: What is asked for.
         seekers: The matrix whose rows look for neighbors.
-        columns: Number of rows of the matrix that they look into.
+        matrix: The matrix that they look into.
         places: The folders of the result, of the records, and of what is merged.
         free: What is free on the disk of a folder.
 
@@ -269,13 +269,13 @@ def check_result_room(
     result, records, scratch = places
     there = occupied_bytes(records)
     if k is not None:
-        ids = 16 * rows if seekers.id_files else 0
+        ids = math.ceil(seekers.id_bytes + rows * k * matrix.id_bytes / matrix.rows)
         keys = rows * k * 8
         # Of each neighbor its number, its score, and a bit that says where a list begins; of each row its number.
         made = rows * (12 * k + k // 8 + 9) + ids
         check_room([(records, keys - there), (scratch, keys), (result, made)], free)
     elif workload.full:
-        size = rows * columns * np.dtype(workload.dtype).itemsize
+        size = rows * matrix.rows * np.dtype(workload.dtype).itemsize
         needs = [(records, size - there)]
         check_room(needs if _same_disk(result, records) else [*needs, (result, size)], free)
 

@@ -13,7 +13,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from raysm.errors import InvalidInput
+from raysm.errors import InvalidInput, option
+from raysm.workloads.similarity import ids as row_ids
 
 __all__ = ["Batch", "Table", "csv_table", "parquet_table", "read_csv", "read_parquet"]
 
@@ -48,18 +49,24 @@ class Table:
     nested: bool = False
     """One list column holds the whole row (Parquet)."""
     ids: pa.DataType | None = None
-    """Type of the ids, where an id column was named."""
+    """Type of the ids, as ``ids.converted_type`` has it, where an id column was named."""
 
 
 def _missing_id(path: Path, id_column: str, names: tuple[str, ...]) -> InvalidInput:
     shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-    return InvalidInput(f"{path.name} has no column {id_column!r} for id_column; its columns are {shown}")
+    return InvalidInput(f"{path.name} has no column {id_column!r} that could name its rows; its columns are {shown}")
+
+
+def _as_ids(column: str) -> str:
+    return f"; if that column names the rows, give {option('id_column', column)}"
 
 
 def _no_second_id(path: Path, id_column: str | None, names: tuple[str, ...]) -> None:
     count = 0 if id_column is None else names.count(id_column)
     if count > 1:
-        raise InvalidInput(f"{path.name} has {count} columns {id_column!r} (id_column); rename all but one")
+        raise InvalidInput(
+            f"{path.name} has {count} columns {id_column!r}, of which one is to name the rows; rename all but one"
+        )
 
 
 def _is_compressed(path: Path) -> bool:
@@ -102,14 +109,14 @@ def csv_table(path: Path, id_column: str | None) -> Table:
     names = tuple(name.strip() for name in first) if has_header else tuple(f"column {i}" for i in range(len(first)))
     if id_column is not None:
         if not has_header:
-            raise InvalidInput(f"{path.name} has no header line, so no column is named {id_column!r} (id_column)")
+            raise InvalidInput(f"{path.name} has no header line, so no column {id_column!r} that could name the rows")
         if id_column not in names:
             raise _missing_id(path, id_column, names)
         _no_second_id(path, id_column, names)
     columns = len(names) - (id_column is not None)
     if columns == 0:
-        raise InvalidInput(f"{path.name} has no column of numbers beside id_column={id_column!r}")
-    ids = None if id_column is None else pa.string()
+        raise InvalidInput(f"{path.name} has no column of numbers beside {id_column!r}, which names the rows")
+    ids = None if id_column is None else pa.large_string()
     header_lines = lines if has_header else 0
     dtype = np.dtype(np.float64)
     return Table(rows=None, columns=columns, names=names, dtype=dtype, header_lines=header_lines, ids=ids)
@@ -155,12 +162,11 @@ def _csv_batch(path: Path, table: Table, batch: pa.RecordBatch, id_index: int | 
     rows = np.empty((batch.num_rows, len(values)))
     for target, i in enumerate(values):
         rows[:, target] = batch.column(i).to_numpy()
-    return Batch(rows, None if id_index is None else batch.column(id_index))
+    return Batch(rows, None if id_index is None else row_ids.convert(batch.column(id_index)))
 
 
 def _csv_error(path: Path, table: Table, id_index: int | None) -> InvalidInput | None:
     """Read the file again, slowly, to say where it is wrong."""
-    hint = "" if id_index is not None else "; if that column names the rows, give id_column="
     try:
         with _text(path) as stream:
             lines = csv.reader(stream)
@@ -176,7 +182,8 @@ def _csv_error(path: Path, table: Table, id_index: int | None) -> InvalidInput |
                         continue
                     if not field or not _is_number(field) or "_" in field:
                         what = f"{field!r} is no number" if field else "the field is empty"
-                        suggestion = f"{hint}{table.names[i]!r}" if hint and field and table.header_lines else ""
+                        as_ids = field and table.header_lines and id_index is None
+                        suggestion = _as_ids(table.names[i]) if as_ids else ""
                         return InvalidInput(f"{path.name}: column {table.names[i]!r}, row {row}: {what}{suggestion}")
     except (csv.Error, ValueError, EOFError, OSError):
         return None
@@ -191,30 +198,32 @@ def parquet_table(path: Path, id_column: str | None) -> Table:
     """
     try:
         with pq.ParquetFile(path) as file:
-            schema, rows = file.schema_arrow, file.metadata.num_rows
+            schema, metadata = file.schema_arrow, file.metadata
     except (pa.ArrowException, OSError) as error:
         raise InvalidInput(f"{path.name} is no whole Parquet file: {error}") from error
     names = tuple(schema.names)
     if id_column is not None and id_column not in names:
         raise _missing_id(path, id_column, names)
     _no_second_id(path, id_column, names)
+    ids = None
+    if id_column is not None:
+        ids = row_ids.converted_type(path.name, id_column, schema.field(id_column).type)
+        row_ids.check_missing(path.name, id_column, metadata)
     fields = [field for field in schema if field.name != id_column]
     if not fields:
-        raise InvalidInput(f"{path.name} has no column of numbers beside id_column={id_column!r}")
+        raise InvalidInput(f"{path.name} has no column of numbers beside {id_column!r}, which names the rows")
     nested = len(fields) == 1 and _is_list(fields[0].type)
     for field in fields:
         kind = field.type.value_type if nested else field.type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
             if id_column is None and not _is_list(kind):
-                remedy = f"; if it names the rows, give id_column={field.name!r}"
+                remedy = _as_ids(field.name)
             else:
                 remedy = "; a matrix is numeric columns, or one list column of numbers"
             raise InvalidInput(f"{path.name}: column {field.name!r} holds {field.type}, no numbers{remedy}")
     kinds = [np.dtype((field.type.value_type if nested else field.type).to_pandas_dtype()) for field in fields]
     size = getattr(fields[0].type, "list_size", None) if nested else len(fields)
-    ids = None if id_column is None else schema.field(id_column).type
-    if ids is not None and pa.types.is_dictionary(ids):
-        ids = ids.value_type
+    rows = metadata.num_rows
     return Table(rows=rows, columns=size, names=names, dtype=np.result_type(*kinds), nested=nested, ids=ids)
 
 
@@ -252,7 +261,7 @@ def read_parquet(path: Path, id_column: str | None) -> Iterator[Batch]:
                     rows = np.empty((batch.num_rows, len(columns)), dtype=table.dtype)
                     for i, column in enumerate(columns):
                         rows[:, i] = column.to_numpy(zero_copy_only=False)
-                yield Batch(rows, ids.dictionary_decode() if isinstance(ids, pa.DictionaryArray) else ids)
+                yield Batch(rows, None if ids is None else row_ids.convert(ids))
                 done += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise InvalidInput(f"{path.name} cannot be read as Parquet: {error}") from error

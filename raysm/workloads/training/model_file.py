@@ -51,8 +51,10 @@ def write(tensors: Mapping[str, torch.Tensor], folder: Path) -> Path:
         raise MissingDependency("the model is saved by safetensors: add it to the requirements") from error
     path = folder / MODEL_FILE
     with replacing(path) as beside:
+        mode = beside.stat().st_mode
         save_file(_apart(tensors), beside, metadata={"format": "pt"})
-        beside.chmod(0o644)
+        # safetensors puts a file of its own, which only its owner may read, in the place of that one.
+        beside.chmod(mode)
     return path
 
 

@@ -74,4 +74,3 @@ def put_together(sent: Iterator[tuple[str, bytes]], to: Path) -> None:
                 while piece:
                     file.write(piece)
                     _, piece = next(sent)
-            beside.chmod(0o644)

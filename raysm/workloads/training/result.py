@@ -1,24 +1,19 @@
-"""The manifest beside a trained model: what was trained, from what, how long it took, and where the time went."""
+"""What a training leaves: rank 0's model, how large it is and how it is read, and where the time went."""
 
 import json
 import math
-import platform
-from importlib import metadata
 from pathlib import Path
 
-import ray
-
-import raysm
 from raysm.contract.result import MODEL_FILE, TRAINING, Manifest, Measured, ResultFile
 from raysm.contract.store import sha256_of
 from raysm.request import JobRequest
-from raysm.request.codec import to_json
+from raysm.workloads import left_files
 
 __all__ = ["write_manifest"]
 
 
 def write_manifest(request: JobRequest, model: Path, hosts: tuple[str, ...], training_s: float) -> Manifest | None:
-    """Write the manifest into the folder ``model``, as the last file of the result; None where there is no model.
+    """Write the manifest into the folder ``model``, as the last file of the result; None where nothing was left.
 
     Args:
         request: What was asked for.
@@ -26,36 +21,28 @@ def write_manifest(request: JobRequest, model: Path, hosts: tuple[str, ...], tra
         hosts: The instances that trained.
         training_s: From the first worker's start to the last one's end, seconds, restarts included.
     """
-    path = model / MODEL_FILE
-    if not path.is_file():
-        return None
     measured = Measured.read(model) if (model / TRAINING).is_file() else Measured(summary="", measures={})
-    manifest = Manifest(
-        job=request.name,
-        workload=to_json(request.workload),
-        inputs={name: to_json(given) for name, given in request.inputs.items()},
-        files=(
-            ResultFile(
-                name=MODEL_FILE,
-                shape=(_values(path),),
-                bytes=path.stat().st_size,
-                sha256=sha256_of(path),
-                how_to_read=f"safetensors.torch.load_file('{MODEL_FILE}')",
-            ),
-        ),
-        versions={
-            "raysm": raysm.__version__,
-            "python": platform.python_version(),
-            "ray": ray.__version__,
-            "torch": metadata.version("torch"),
-        },
+    return left_files.write_manifest(
+        request,
+        model,
         instances=hosts,
-        phases_s={"training": round(training_s, 3)},
+        phases_s={"training": training_s},
+        packages=("torch",),
+        described=(_model(model / MODEL_FILE),) if (model / MODEL_FILE).is_file() else (),
         measures=measured.measures,
         summary=measured.summary,
     )
-    manifest.write(model)
-    return manifest
+
+
+def _model(path: Path) -> ResultFile:
+    return ResultFile(
+        name=MODEL_FILE,
+        shape=(_values(path),),
+        units=("values",),
+        bytes=path.stat().st_size,
+        sha256=sha256_of(path),
+        how_to_read=f"safetensors.torch.load_file('{MODEL_FILE}')",
+    )
 
 
 def _values(path: Path) -> int:

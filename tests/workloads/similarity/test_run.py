@@ -159,20 +159,45 @@ def test_queries_of_another_width_are_refused(ray_here, tmp_path):
         go(saved(ROWS, tmp_path), tmp_path, queries=queries_of(np.ones((3, 2)), tmp_path), top_k=1)
 
 
-def test_ids_stand_beside_their_rows(ray_here, tmp_path):
-    names = [f"row {i}" for i in range(600)]
-    table = pa.table({"name": names, **{f"x{i}": ROWS[:, i] for i in range(24)}})
-    pq.write_table(table, tmp_path / "m.parquet")
-    source = Source(
-        channel="matrix", id_column="name", place=Place(tmp_path / "m.parquet", tmp_path / "scratch", "algo-1")
+def with_ids(rows, ids, folder, channel="matrix"):
+    """Save rows, and a column of ids, as the file of a channel."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(
+        pa.table({"item": ids, **{f"x{i}": column for i, column in enumerate(rows.T)}}), folder / "m.parquet"
     )
-    go(source, tmp_path / "top", top_k=2, id_column="name")
+    return Source(channel=channel, id_column="item", place=Place(folder / "m.parquet", folder / "scratch", "algo-1"))
+
+
+def test_ids_stand_beside_rows_and_neighbors(ray_here, tmp_path):
+    ids = pa.array(np.arange(600, dtype=np.uint64) + np.uint64(2**63))
+    source, names = with_ids(ROWS, ids, tmp_path), np.array(ids.to_pylist(), dtype=object)
+    go(source, tmp_path / "top", top_k=2, id_column="item")
     found = pq.read_table(tmp_path / "top" / "result" / "neighbors.parquet")
-    assert found.schema.names == ["row", "id", "neighbors", "similarities"]
-    assert found["id"].to_pylist() == names
-    manifest = go(source, tmp_path / "pairs", threshold=0.9, id_column="name")
-    assert [file.name for file in manifest.files] == ["pairs.parquet", "ids.parquet"]
-    assert pq.read_table(tmp_path / "pairs" / "result" / "ids.parquet")["id"].to_pylist() == names
+    assert found.schema.names == ["row", "id", "neighbors", "neighbor_ids", "similarities"]
+    assert found["id"].to_pylist() == names.tolist()
+    assert found["neighbor_ids"].to_pylist() == names[np.array(found["neighbors"].to_pylist())].tolist()
+    manifest = go(source, tmp_path / "pairs", threshold=0.9, id_column="item")
+    assert [file.name for file in manifest.files] == ["pairs.parquet"]
+    found = pq.read_table(tmp_path / "pairs" / "result" / "pairs.parquet")
+    assert found["id"].to_pylist() == names[found["row"].to_numpy()].tolist()
+    assert found["neighbor_id"].to_pylist() == names[found["neighbor"].to_numpy()].tolist()
+
+
+def test_queries_have_their_ids_and_their_neighbors_those_of_the_matrix(ray_here, tmp_path):
+    source = with_ids(ROWS, pa.array(np.arange(600) * 10), tmp_path)
+    queries = with_ids(ROWS[5:8], pa.array(["a", "b", "c"]), tmp_path / "queries", "queries")
+    go(source, tmp_path / "top", queries=queries, top_k=3, id_column="item")
+    found = pq.read_table(tmp_path / "top" / "result" / "neighbors.parquet")
+    assert found["id"].to_pylist() == ["a", "b", "c"]
+    assert found["neighbor_ids"].to_pylist() == (np.array(found["neighbors"].to_pylist()) * 10).tolist()
+    go(source, tmp_path / "pairs", queries=queries, threshold=0.9, id_column="item")
+    found = pq.read_table(tmp_path / "pairs" / "result" / "pairs.parquet")
+    assert found["id"].to_pylist() == ["abc"[row] for row in found["row"].to_pylist()]
+    assert found["neighbor_id"].to_pylist() == [row * 10 for row in found["neighbor"].to_pylist()]
+    manifest = go(source, tmp_path / "full", queries=queries, full=True, id_column="item")
+    assert [file.name for file in manifest.files] == ["similarity.npy", "ids.parquet", "query_ids.parquet"]
+    names = [pq.read_table(tmp_path / "full" / "result" / file.name)["id"].to_pylist() for file in manifest.files[1:]]
+    assert names == [list(range(0, 6000, 10)), ["a", "b", "c"]]
 
 
 @pytest.mark.parametrize("workload", [{"top_k": 7}, {"threshold": 0.5}, {"full": True}])
@@ -216,7 +241,9 @@ def test_another_matrix_reuses_nothing(ray_here, tmp_path):
 
 
 def test_more_neighbors_than_there_are_rows_are_refused(ray_here, tmp_path):
-    with pytest.raises(InvalidInput, match="top_k=600 is more than the 599 other rows of a matrix of 600"):
+    with pytest.raises(
+        InvalidInput, match="600 neighbors of each row are more than the 599 other rows of a matrix of 600"
+    ):
         go(saved(ROWS, tmp_path), tmp_path, top_k=600)
     assert not (tmp_path / "result").exists()
 

@@ -155,6 +155,6 @@ def test_a_restarted_job_needs_no_second_room_for_what_it_recorded(matrix, tmp_p
     there = occupied_bytes(tmp_path / "records")
     assert there >= 3 << 20
     enough = SPARE_BYTES + needed - there
-    check_result_room(workload, matrix, ROWS, places, lambda folder: enough)
+    check_result_room(workload, matrix, matrix, places, lambda folder: enough)
     with pytest.raises(NoRoom):
-        check_result_room(workload, matrix, ROWS, places, lambda folder: enough - 1)
+        check_result_room(workload, matrix, matrix, places, lambda folder: enough - 1)

@@ -30,7 +30,8 @@ def test_it_says_what_was_trained_and_where_the_time_went(request_, tmp_path):
     assert (found.workload["name"], found.workload["precision"]) == ("mine.train", "bf16")
     assert found.inputs["train"]["uri"] == "s3://bucket/images"
     assert (found.summary, found.measures) == ("41 % of the step waits for data", {"step_s": 0.5})
-    (model,) = found.files
+    model, beside = found.files
+    assert (beside.name, beside.how_to_read) == ("training.json", "")
     assert (model.name, model.shape, model.sha256) == (MODEL_FILE, (15,), sha256_of(tmp_path / MODEL_FILE))
     assert model.how_to_read == "safetensors.torch.load_file('model.safetensors')"
     assert load_file(tmp_path / MODEL_FILE).keys() == {"weight", "bias"}
@@ -42,7 +43,12 @@ def test_a_training_that_measured_nothing_has_its_manifest_all_the_same(request_
     assert (found.summary, found.measures, found.files[0].shape) == ("", {}, (2,))
 
 
-def test_without_a_model_the_folder_stays_the_users(request_, tmp_path):
+def test_files_of_the_scripts_own_are_listed_too(request_, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
+    (file,) = write_manifest(request_, tmp_path, ("algo-1",), training_s=1.0).files
+    assert (file.name, file.bytes, file.sha256) == ("mine.txt", 4, sha256_of(tmp_path / "mine.txt"))
+
+
+def test_where_nothing_was_left_there_is_no_manifest(request_, tmp_path):
     assert write_manifest(request_, tmp_path, ("algo-1",), training_s=1.0) is None
     assert not (tmp_path / MANIFEST).exists()

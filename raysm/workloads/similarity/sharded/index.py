@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from raysm.errors import InstanceLost, InvalidInput
 from raysm.workloads.similarity.context import Source
+from raysm.workloads.similarity.ids import plain_bytes, word
 from raysm.workloads.similarity.matrix import natural
 
 __all__ = ["Report", "Run", "Shard", "ShardFile", "ShardIndex", "join", "report"]
@@ -41,6 +42,8 @@ class ShardFile:
     """Type of its id column, where one was asked for."""
     id_groups: int = 0
     """Pieces in which the instance keeps that column."""
+    id_bytes: int = 0
+    """Size of its ids."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,6 +126,8 @@ class ShardIndex:
     """hosts[files]: the instance that has each."""
     id_groups: tuple[int, ...]
     """id_groups[files]: pieces of each one's id column."""
+    id_bytes: int
+    """Size of all ids."""
     shards: tuple[Shard, ...]
     """One for each instance, also for those that have no file."""
 
@@ -150,17 +155,18 @@ def report(source: Source) -> Report:
         matrix = source.open()
     except InvalidInput as error:
         raise InvalidInput(f"on {place.host}: {error}") from error
-    ids = [pq.read_metadata(file) for file in matrix.id_files] or [None] * len(matrix.names)
+    kept = [pq.read_metadata(file) for file in matrix.id_files] or [None] * len(matrix.names)
     files = tuple(
         ShardFile(
             name=name,
             rows=rows,
             columns=matrix.columns,
             dtype=dtype,
-            ids=None if known is None else known.schema.to_arrow_schema().field(0).type,
-            id_groups=0 if known is None else known.num_row_groups,
+            ids=matrix.ids,
+            id_groups=0 if ids is None else ids.num_row_groups,
+            id_bytes=0 if ids is None else plain_bytes(ids),
         )
-        for (name, rows, dtype), known in zip(matrix.files, ids, strict=True)
+        for (name, rows, dtype), ids in zip(matrix.files, kept, strict=True)
     )
     return Report(host=place.host, files=files, sparse=matrix.sparse, bytes=matrix.nbytes, elements=matrix.elements)
 
@@ -210,6 +216,7 @@ def join(reports: Sequence[Report], hosts: Sequence[str], channel: str) -> Shard
         starts=tuple(starts[:-1]),
         hosts=tuple(owners),
         id_groups=tuple(files[name].id_groups for name in names),
+        id_bytes=sum(file.id_bytes for file in files.values()),
         shards=tuple(
             Shard(host=one.host, runs=tuple(runs[one.host]), bytes=one.bytes)
             for one in sorted(reports, key=lambda one: natural(one.host))
@@ -259,6 +266,6 @@ def _check_alike(files: Sequence[ShardFile]) -> None:
             )
         if file.ids != first.ids:
             raise InvalidInput(
-                f"the id column of {file.name} is {file.ids}, that of {first.name} is {first.ids} (a CSV's is string); "
-                "write all files with one type"
+                f"the id column of {file.name} is {word(file.ids)}, that of {first.name} is {word(first.ids)} "
+                "(a CSV's is text); write all files with one type"
             )

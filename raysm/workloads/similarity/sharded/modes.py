@@ -153,7 +153,7 @@ def _top_k(work: Work, deal: Deal, k: int) -> ResultFile:
                 right = deal.line_of(meeting.right)
                 standing.merge(right, part.arrays["column_counts"], part.arrays["column_keys"])
         with modes.gathering(work) as pace:
-            file = output.write_neighbors(work.folders.result, keys, k, work.matrix, pace.add)
+            file = output.write_neighbors(work.folders.result, keys, k, work.matrix.rows, pace.add, modes.ids_of(work))
     finally:
         standing.close()
     record.remove()
@@ -184,10 +184,12 @@ def _threshold(work: Work, deal: Deal, least: np.float32) -> ResultFile:
     for meeting, part in _hold(work, deal, partial(tasks.threshold_arrays, least), record):
         if "crowded" not in part.arrays and len(part.arrays["rows"]):
             held.append(Meeting(meeting.host, meeting.left, meeting.right, meeting.piece))
-    # A pair takes 12 bytes in a part and at most 20 in the table.
-    check_room([(work.folders.result, 5 * record.size_bytes() // 3)])
     with modes.gathering(work) as pace:
-        file = output.write_pair_chunks(work.folders.result, _sorted_pairs(record, held, work.matrix.rows, pace))
+        ids = modes.ids_of(work)
+        # A pair takes 12 bytes in a part.
+        check_room([(work.folders.result, int(record.size_bytes() / 12 * output.pair_bytes(ids)))])
+        pairs = _sorted_pairs(record, held, work.matrix.rows, pace)
+        file = output.write_pair_chunks(work.folders.result, pairs, ids)
     record.remove()
     return file
 

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -95,7 +94,8 @@ class SpreadMatrix:
         sparse: Whether all of it is CSR.
         elements: How many are stored.
         names: The files, in order.
-        id_files: One for each file, where an id column was asked for; they lie on the instances.
+        ids: Type of the ids, None where no id column was named; they lie on the instances.
+        id_bytes: Size of all ids.
     """
 
     def __init__(self, index: ShardIndex, source: Source) -> None:
@@ -103,12 +103,11 @@ class SpreadMatrix:
         self.rows, self.columns, self.dtype, self.sparse = index.rows, index.columns, index.dtype, index.sparse
         self.elements = index.elements
         self.names = list(index.names)
-        self.id_files = [Path(name) for name in index.names] if index.ids is not None else []
+        self.ids, self.id_bytes = index.ids, index.id_bytes
         self._index, self._source = index, source
 
-    def id_batches(self, rows: int) -> Iterator[pa.Array]:
-        """Stream the id column in the order of the rows; each piece is what its instance wrote at once."""
-        del rows
+    def id_batches(self) -> Iterator[pa.Array]:
+        """Yield the ids in the order of the rows; each piece is a row group of its instance's own file."""
         waiting: deque[Any] = deque()
         for name, host, groups in zip(self._index.names, self._index.hosts, self._index.id_groups, strict=True):
             for group in range(groups):

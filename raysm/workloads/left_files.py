@@ -1,0 +1,89 @@
+"""The manifest beside what user code left: which files, their digests, from what, with what, and how long it took."""
+
+import contextlib
+import platform
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+import raysm
+from raysm.contract.result import MANIFEST, Manifest, ResultFile
+from raysm.contract.store import PARTIAL, sha256_of
+from raysm.request import JobRequest
+from raysm.request.codec import to_json
+
+__all__ = ["write_manifest"]
+
+READERS = {
+    ".parquet": 'import pyarrow.parquet as pq; table = pq.read_table("{}")',
+    ".npy": 'import numpy; array = numpy.load("{}", mmap_mode="r")',
+}
+"""How a file is read whose name says what it is."""
+
+
+def write_manifest(
+    request: JobRequest,
+    folder: Path,
+    *,
+    instances: tuple[str, ...],
+    phases_s: Mapping[str, float],
+    packages: tuple[str, ...] = (),
+    described: tuple[ResultFile, ...] = (),
+    measures: Mapping[str, float] | None = None,
+    summary: str = "",
+) -> Manifest | None:
+    """Write the manifest into ``folder``, as the last file of the result.
+
+    Args:
+        request: What was asked for.
+        folder: The head's model folder.
+        instances: The hosts that took part.
+        phases_s: Seconds of each phase.
+        packages: Whose versions count, beside raysm's, Python's and Ray's.
+        described: Files of which more is known than their names and sizes; they come first.
+        measures: Figures of the run.
+        summary: For people.
+
+    Returns:
+        The manifest; None where nothing was left, or where the user's own code has written a file of that name.
+    """
+    if (folder / MANIFEST).exists():
+        return None
+    known = {file.name for file in described}
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(PARTIAL))
+    others = [path for path in paths if path.relative_to(folder).as_posix() not in known]
+    files = (*described, *(_file(path, folder) for path in others))
+    if not files:
+        return None
+    manifest = Manifest(
+        job=request.name,
+        workload=to_json(request.workload),
+        inputs={name: to_json(given) for name, given in request.inputs.items()},
+        files=files,
+        versions={"raysm": raysm.__version__, "python": platform.python_version()} | _versions("ray", *packages),
+        instances=instances,
+        phases_s={name: round(seconds, 3) for name, seconds in phases_s.items()},
+        measures=measures or {},
+        summary=summary,
+    )
+    manifest.write(folder)
+    return manifest
+
+
+def _versions(*packages: str) -> dict[str, str]:
+    found = {}
+    for package in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
+
+
+def _file(path: Path, folder: Path) -> ResultFile:
+    name = path.relative_to(folder).as_posix()
+    return ResultFile(
+        name=name,
+        shape=(),
+        bytes=path.stat().st_size,
+        sha256=sha256_of(path),
+        how_to_read=READERS.get(path.suffix, "").format(name),
+    )

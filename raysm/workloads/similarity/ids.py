@@ -1,0 +1,159 @@
+"""The ids of rows: which columns can name rows, and what the result shows of them.
+
+What flows in is a column of each file, what flows out is one Arrow array on the head, from which the row groups of the
+result take what they show. It is read when all is computed, and held as a whole: 16 bytes of text take 24 bytes a row,
+twice that while its pieces are joined, which is beside the norms of all rows (8 bytes each) and no matrix.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from raysm.errors import InvalidInput
+
+__all__ = [
+    "IdSource",
+    "Ids",
+    "as_array",
+    "check_missing",
+    "convert",
+    "converted_type",
+    "gather",
+    "plain_bytes",
+    "take",
+    "word",
+]
+
+
+class IdSource(Protocol):
+    """A matrix whose rows may have ids."""
+
+    @property
+    def ids(self) -> pa.DataType | None:
+        """Type of the ids, as ``converted_type`` has it; None where no column was named."""
+        ...
+
+    def id_batches(self) -> Any:
+        """Yield the ids in the order of the rows."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ids:
+    """What the rows and the neighbors of a result are called."""
+
+    rows: pa.Array
+    """rows[M]: of the rows that look for neighbors."""
+    neighbors: pa.Array
+    """neighbors[N]: of the rows among which they look; the same array where a matrix is compared with itself."""
+
+    @property
+    def row_bytes(self) -> float:
+        """Mean size of the id of a row that looks for neighbors."""
+        return _mean_bytes(self.rows)
+
+    @property
+    def neighbor_bytes(self) -> float:
+        """Mean size of the id of a neighbor."""
+        return _mean_bytes(self.neighbors)
+
+
+def converted_type(file: str, column: str, kind: pa.DataType) -> pa.DataType:
+    """Return the type in which ids of the type ``kind`` are kept.
+
+    A dictionary's is that of its values. Text and bytes are *large*: no row group is too big for their offsets.
+
+    Raises:
+        InvalidInput: ``kind`` has values that are no names.
+    """
+    found = _converted(kind)
+    if found is None:
+        raise InvalidInput(
+            f"{file}: the id column {column!r} holds {kind}, and no single values: write it as text, or name a column "
+            "of numbers, text, bytes, dates or times"
+        )
+    return found
+
+
+def word(kind: pa.DataType | None) -> str:
+    """Return what a converted type is called in messages."""
+    return {pa.large_string(): "text", pa.large_binary(): "bytes"}.get(kind, str(kind))
+
+
+def _converted(kind: pa.DataType) -> pa.DataType | None:
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind if _converted(kind.storage_type) == kind.storage_type else _converted(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return _converted(kind.value_type)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    return None if pa.types.is_nested(kind) or pa.types.is_null(kind) else kind
+
+
+def convert(ids: pa.Array) -> pa.Array:
+    """Return the ids of one batch as ``converted_type`` has them."""
+    kind = _converted(ids.type)
+    if isinstance(ids, pa.ExtensionArray) and kind != ids.type:
+        return convert(ids.storage)
+    if isinstance(ids, pa.DictionaryArray):
+        return convert(ids.dictionary_decode())
+    return ids if kind == ids.type else ids.cast(kind)
+
+
+def check_missing(file: str, column: str, metadata: Any) -> None:
+    """Refuse a Parquet file whose own statistics say that ids are missing.
+
+    Raises:
+        InvalidInput: They say so.
+    """
+    missing = 0
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for chunk in map(group.column, range(group.num_columns)):
+            if chunk.path_in_schema == column and chunk.statistics is not None and chunk.statistics.has_null_count:
+                missing += chunk.statistics.null_count
+    if missing:
+        raise InvalidInput(
+            f"{file}: {missing:,} of {metadata.num_rows:,} rows have no value in the id column {column!r}; each row "
+            "needs an id: fill them, or name another column"
+        )
+
+
+def gather(rows: IdSource, neighbors: IdSource) -> Ids | None:
+    """Bring the ids of both matrices, which may be one, to this process; None where no column was named."""
+    if rows.ids is None or neighbors.ids is None:
+        return None
+    found = _joined(neighbors)
+    return Ids(rows=found if rows is neighbors else _joined(rows), neighbors=found)
+
+
+def _joined(source: IdSource) -> pa.Array:
+    return pa.concat_arrays(list(source.id_batches()))
+
+
+def take(ids: pa.Array, numbers: NDArray[np.int64]) -> pa.Array:
+    """Return the ids of rows by their numbers[n]."""
+    return ids.take(as_array(numbers))
+
+
+def as_array(values: NDArray[Any]) -> pa.Array:
+    """Return numbers[n] as an Arrow array: ``pa.array`` would first import pandas where it is installed."""
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+
+
+def plain_bytes(metadata: Any) -> int:
+    """Return the size of the values of a Parquet file that has no dictionaries, before they were compressed."""
+    return sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups))
+
+
+def _mean_bytes(ids: pa.Array) -> float:
+    """Return what an id takes in a Parquet file: it follows from the values alone, however they came here."""
+    values = ids.storage if isinstance(ids, pa.ExtensionArray) else ids
+    if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type):
+        return 4 + float(pc.sum(pc.binary_length(values)).as_py() or 0) / max(1, len(values))
+    return float(values.type.bit_width) / 8

@@ -1,0 +1,92 @@
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from raysm.cli.report import print_result
+from raysm.client.result import Result
+from raysm.contract.result import Manifest, ResultFile
+
+NEIGHBORS = ResultFile(
+    name="neighbors.parquet",
+    shape=(1797, 10),
+    units=("rows", "neighbors"),
+    bytes=251_580,
+    sha256="0",
+    how_to_read='import pyarrow.parquet as pq; table = pq.read_table("neighbors.parquet")',
+)
+IDS = ResultFile(name="ids.parquet", shape=(1797,), units=("rows",), bytes=9599, sha256="0", how_to_read="read it")
+
+
+def left(name, size=1):
+    return ResultFile(name=name, shape=(), bytes=size, sha256="0", how_to_read="")
+
+
+def result_of(folder, *files, summary=""):
+    manifest = Manifest(
+        job="j",
+        workload={},
+        inputs={},
+        files=files,
+        versions={},
+        instances=(),
+        phases_s={"load": 0.25, "similarity": 1.5},
+        summary=summary,
+    )
+    return Result(folder, manifest)
+
+
+def said(result, **how):
+    out = io.StringIO()
+    print_result(Console(file=out, width=200), result, **how)
+    return out.getvalue().splitlines()
+
+
+def test_each_file_has_its_size_with_units_and_the_time_is_said_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert said(result_of(tmp_path / "out", NEIGHBORS, IDS), elapsed_s=12.34, forming_s=3.0) == [
+        "result   out/neighbors.parquet: 1,797 rows x 10 neighbors, 251,580 bytes",
+        'read it  import pyarrow.parquet as pq; table = pq.read_table("out/neighbors.parquet")',
+        "result   out/ids.parquet: 1,797 rows, 9,599 bytes",
+        "read it  read it",
+        "time     12.3 s (forming the cluster 3.0 s, load 0.2 s, similarity 1.5 s)",
+    ]
+
+
+def test_a_path_is_said_as_it_is_shortest_from_here(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert said(result_of(tmp_path / "out", NEIGHBORS))[0].startswith("result   ../out/neighbors.parquet: ")
+
+
+def test_files_that_a_script_left_are_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files = [left(name, 500) for name in ("a", "b", "c", "sub/d", "e")]
+    assert said(result_of(tmp_path / "kept", *files, summary="well"))[:-1] == [
+        "summary  well",
+        "result   kept/: a, b, c, 2 more, 2,500 bytes",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("workload", "keeps"),
+    [
+        ("script", "what the script writes into the folder $SM_MODEL_DIR"),
+        ("torch_script", "what rank 0 leaves in the folder $SM_MODEL_DIR, or in the one in which it runs"),
+    ],
+)
+def test_a_job_that_kept_nothing_is_told_how_to_keep_something(workload, keeps):
+    expected = f"completed in 15.0 s; nothing was kept: a job keeps {keeps}"
+    assert said(None, workload=workload, elapsed_s=15.0) == [expected]
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, "completed: None"), (0, "completed: 0"), ("x", "completed: 'x'")])
+def test_the_value_of_a_function_is_shown_whatever_it_is(value, text):
+    assert said(value, workload="function") == [text]
+
+
+def test_as_json_it_is_the_folder_and_the_manifest(tmp_path, capsys):
+    print_result(Console(), result_of(tmp_path, NEIGHBORS), as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["path"], found["manifest"]["files"][0]["shape"]) == (str(tmp_path), [1797, 10])
