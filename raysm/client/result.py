@@ -13,7 +13,7 @@ from typing import Any
 
 from raysm.client.function import check_python
 from raysm.client.storage import Storage, Stored, file_path, in_parallel
-from raysm.contract.result import EXCEPTION, FAILURE, MANIFEST, VALUE, Failure, Manifest
+from raysm.contract.result import EXCEPTION, FAILURE, MANIFEST, MARK, VALUE, Failure, Manifest
 from raysm.contract.store import put
 from raysm.errors import InvalidConfig, InvalidRequest, JobFailed, MissingDependency, ServiceError
 from raysm.request.codec import from_json
@@ -22,9 +22,6 @@ __all__ = ["Result", "check_folder", "fetch", "manifest_of", "raised", "value"]
 
 ARCHIVE = "model.tar.gz"
 """What a Training job leaves that does not ask for ``CompressionType`` NONE."""
-
-MARK = ".raysm"
-"""Name of the file that tells a result that has no manifest, or is not whole yet, from a folder of the user's."""
 
 
 @dataclass(frozen=True, slots=True)
