@@ -100,7 +100,9 @@ def prepared(arguments: Arguments) -> Prepared:
         name=arguments.name,
         project=arguments.project,
         limits=limits,
-        requirements=arguments.requirement,
+        environment=_named(arguments.env, "--env", "VALUE", "variable"),
+        requirements=[*arguments.requirement, *map(_requirement, arguments.wheel)],
+        wheels=arguments.wheel,
         resume=arguments.resume,
     )
 
@@ -122,15 +124,28 @@ def _cluster(arguments: Arguments, where: Target) -> Cluster:
 
 
 def _channels(texts: list[str]) -> dict[str, Any]:
-    channels: dict[str, str] = {}
+    return _named(texts, "--input", "URI", "channel")
+
+
+def _requirement(wheel: str) -> str:
+    """Return the requirement that a wheel's file name fulfils: pip installs no wheel that is not asked for."""
+    parts = Path(wheel).name.removesuffix(".whl").split("-")
+    if not wheel.endswith(".whl") or len(parts) not in (5, 6):
+        raise InvalidRequest(f"--wheel takes a file NAME-VERSION-PYTHON-ABI-PLATFORM.whl, got {wheel!r}")
+    return f"{parts[0]}=={parts[1]}"
+
+
+def _named(texts: list[str], option: str, value: str, noun: str) -> dict[str, Any]:
+    """Return the values of a repeated NAME=VALUE option by their names."""
+    values: dict[str, str] = {}
     for text in texts:
-        name, equals, uri = text.partition("=")
-        if not (name and equals and uri):
-            raise InvalidRequest(f"--input takes NAME=URI, got {text!r}")
-        if name in channels:
-            raise InvalidRequest(f"the channel {name!r} is given twice: --input {name}={channels[name]} and {text}")
-        channels[name] = uri
-    return channels
+        name, equals, content = text.partition("=")
+        if not (name and equals and (content or noun == "variable")):
+            raise InvalidRequest(f"{option} takes NAME={value}, got {text!r}")
+        if name in values:
+            raise InvalidRequest(f"the {noun} {name!r} is given twice: {option} {name}={values[name]} and {text}")
+        values[name] = content
+    return values
 
 
 def _check_matrix(matrix: str, queries: str | None, workload: Similarity) -> None:

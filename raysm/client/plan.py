@@ -74,6 +74,12 @@ def plan(
             "as one of AWS's deep-learning images (763104351884.dkr.ecr.REGION.amazonaws.com/pytorch-training:TAG) or "
             "one that you built from containers/"
         )
+    for name in ("output_uri", "checkpoint_uri"):
+        uri = getattr(request, name)
+        if isinstance(target, AWS) and uri is not None and not uri.startswith("s3://"):
+            raise InvalidRequest(
+                f"{name}={uri!r} is on this machine, which AWS cannot write to; give s3://bucket/prefix"
+            )
     builder = _Builder(
         request=request, target=target, places=places, state=state, tags={**request.tags, **(tags or {})}
     )

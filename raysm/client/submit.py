@@ -418,9 +418,7 @@ def _default_cluster(target: Target) -> Cluster:
 
 
 def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
-    for wheel in wheels:
-        if not wheel.is_file():
-            raise InvalidRequest(f"the wheel {str(wheel)!r} is not there, or is no file; build it, or drop it")
+    payload.check_wheels(wheels)
     if request.security.isolation and request.requirements and not wheels:
         raise InvalidRequest(
             "requirements cannot be installed from an index with security.isolation; let them travel: wheels=[…]"

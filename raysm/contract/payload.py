@@ -44,6 +44,7 @@ __all__ = [
     "START",
     "TOKEN",
     "WHEELS",
+    "check_wheels",
     "load",
     "pack",
     "pack_driver",
@@ -183,13 +184,27 @@ def _seal(folder: Path) -> None:
     put(folder / DIGESTS, json.dumps(_digests(folder), indent=1))
 
 
-def _copy_wheels(wheels: Sequence[Path], folder: Path) -> None:
-    folder.mkdir()
+def check_wheels(wheels: Sequence[Path]) -> None:
+    """Check that the packages that are to travel are there, each under a name of its own.
+
+    Raises:
+        InvalidRequest: One is not.
+    """
+    paths: dict[str, Path] = {}
     for wheel in wheels:
         if not wheel.is_file():
             raise InvalidRequest(f"the wheel {str(wheel)!r} is not there, or is no file; build it, or drop it")
-        if (folder / wheel.name).exists():
-            raise InvalidRequest(f"two wheels are named {wheel.name!r}; give one of them")
+        if wheel.name in paths:
+            raise InvalidRequest(
+                f"two wheels are named {wheel.name!r}: {paths[wheel.name]} and {wheel}; give one of them"
+            )
+        paths[wheel.name] = wheel
+
+
+def _copy_wheels(wheels: Sequence[Path], folder: Path) -> None:
+    check_wheels(wheels)
+    folder.mkdir()
+    for wheel in wheels:
         shutil.copy2(wheel, folder / wheel.name)
 
 

@@ -148,6 +148,30 @@ def test_what_cannot_be_is_refused_and_nothing_is_uploaded(remote, script, field
     assert remote.s3.calls == []
 
 
+def test_two_wheels_of_one_name_are_refused_before_anything_is_uploaded(remote, script, tmp_path):
+    for folder in ("old", "new"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "w-1-py3-none-any.whl").write_text(folder)
+    wheels = [tmp_path / folder / "w-1-py3-none-any.whl" for folder in ("old", "new")]
+    with pytest.raises(InvalidRequest, match=r"two wheels are named 'w-1-py3-none-any.whl'.*old.*new"):
+        submit(Script(str(script)), cluster=M5, on=remote.service, wheels=wheels)
+    assert remote.s3.calls == []
+
+
+@pytest.mark.parametrize("option", ["output_uri", "checkpoint_uri"])
+def test_a_folder_of_this_machine_as_output_of_aws_is_refused_before_anything_is_uploaded(remote, script, option):
+    with pytest.raises(InvalidRequest, match=rf"{option}='file:///x' is on this machine, which AWS cannot write to"):
+        submit(Script(str(script)), cluster=M5, on=remote.service, **{option: "file:///x"})
+    assert remote.s3.calls == []
+
+
+@pytest.mark.parametrize("option", ["output_uri", "checkpoint_uri"])
+def test_a_folder_of_this_machine_is_a_whole_uri(local, script, option):
+    with pytest.raises(InvalidRequest, match=rf"{option}='file://x' is not"):
+        submit(Script(str(script)), on=local.service, **{option: "file://x"})
+    submit(Script(str(script)), on=local.service, **{option: "file:///x"})
+
+
 def test_channels_name_groups_all_or_none(remote, script):
     cluster = Cluster(groups=(InstanceGroup("g", "ml.m5.large", 1),))
     inputs = {"x": Input("s3://b/x", groups=("g",)), "y": "s3://b/y"}
