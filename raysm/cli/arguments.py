@@ -41,7 +41,7 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def _unknown(self, option: str) -> str:
-        near = difflib.get_close_matches(option, self._option_string_actions, n=1)
+        near = difflib.get_close_matches(option, self._option_string_actions, n=1, cutoff=0.75)
         hints = [f"; did you mean {near[0]}?" if near else ""]
         hints += [f" ({BEHIND})"] if self.prog.endswith(SCRIPTED) else []
         return f"there is no option {option}{''.join(hints)}"
