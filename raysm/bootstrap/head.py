@@ -164,7 +164,7 @@ class Head:
         named = environment.addresses.get(environment.current_host)
         try:
             found: str | None = await asyncio.wait_for(resolve(named or environment.current_host), 2)
-        except (OSError, asyncio.TimeoutError):
+        except (TimeoutError, OSError):
             found = None
         if named is None:
             # A container's own name may resolve to loopback, or not yet: the shared interface knows better.
@@ -187,7 +187,7 @@ class Head:
         while not all(self._is_in(host) for host in self._hosts if host not in self._gone):
             try:
                 event = await asyncio.wait_for(self._events.get(), max(0.0, deadline - time.monotonic()))
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 self._require_enough()
                 break
             self._take(event)
@@ -355,7 +355,7 @@ class Head:
         while (left := until - time.monotonic()) > 0:
             try:
                 event = await asyncio.wait_for(self._events.get(), left)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 return
             if not isinstance(event, _Stop):
                 self._take(event)

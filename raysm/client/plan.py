@@ -70,7 +70,7 @@ def plan(
     """
     if isinstance(target, AWS) and target.image is None:
         raise InvalidRequest(
-            "AWS(image=…) is missing: give the URI of a container image with Python 3.10 or later in Amazon ECR, such "
+            "AWS(image=…) is missing: give the URI of a container image with Python 3.11 or later in Amazon ECR, such "
             "as one of AWS's deep-learning images (763104351884.dkr.ecr.REGION.amazonaws.com/pytorch-training:TAG) or "
             "one that you built from containers/"
         )
