@@ -13,7 +13,7 @@ from raysm.cli.display import Display
 from raysm.client.job import Job
 from raysm.client.result import check_folder
 from raysm.client.submit import Prepared, prepare
-from raysm.errors import InvalidInput, InvalidRequest
+from raysm.errors import InvalidRequest
 from raysm.request import AWS, Cluster, Input, Limits, Local, Script, Similarity, Target, TorchScript
 from raysm.request.job import MATRIX, QUERIES
 
@@ -90,8 +90,6 @@ def prepared(arguments: Arguments) -> Prepared:
         max_wait_s=arguments.max_wait,
         max_restarts=arguments.max_restarts,
     )
-    if isinstance(workload, Similarity):
-        _check_matrix(arguments.matrix, arguments.queries, workload)
     return prepare(
         workload,
         cluster=_cluster(arguments, where),
@@ -146,32 +144,6 @@ def _named(texts: list[str], option: str, value: str, noun: str) -> dict[str, An
             raise InvalidRequest(f"the {noun} {name!r} is given twice: {option} {name}={values[name]} and {text}")
         values[name] = content
     return values
-
-
-def _check_matrix(matrix: str, queries: str | None, workload: Similarity) -> None:
-    """Refuse what can be seen from the headers of local files before anything is sent."""
-    rows, columns = _shape(matrix, workload)
-    k = workload.top_k
-    if queries is None:
-        if rows is not None and k is not None and k > rows - 1:
-            raise InvalidInput(f"--top-k {k}: {matrix} has {rows:,} rows, so at most {rows - 1} other rows")
-        return
-    _, width = _shape(queries, workload)
-    if rows is not None and k is not None and k > rows:
-        raise InvalidInput(f"--top-k {k}: {matrix} has {rows:,} rows; ask for at most as many")
-    if None not in (columns, width) and columns != width:
-        raise InvalidInput(f"{queries} has {width} columns, {matrix} has {columns}; both need the same")
-
-
-def _shape(matrix: str, workload: Similarity) -> tuple[int | None, int | None]:
-    """Return (rows, columns) of a local matrix; None for what its headers do not tell."""
-    if "://" in matrix.removeprefix("file://") or matrix.startswith("job:"):
-        return None, None
-    try:
-        from raysm.workloads.similarity.matrix import peek
-    except ImportError:  # the light half, without NumPy: the job will say it
-        return None, None
-    return peek(Path(matrix.removeprefix("file://")), workload.id_column)
 
 
 def check_output(output: Path) -> None:

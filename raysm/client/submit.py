@@ -18,6 +18,7 @@ from raysm.client import limits as api_limits
 from raysm.client import records, uploads
 from raysm.client.data_parallel import DataParallel
 from raysm.client.description import Status
+from raysm.client.first_look import check_inputs
 from raysm.client.function import Function, RemoteFunction
 from raysm.client.job import Job, attach
 from raysm.client.plan import Plan, plan
@@ -302,6 +303,7 @@ def prepare(
     source = source_of(travels) if isinstance(travels, (Script, TorchScript)) else None
     task = _task(name, workload)
     given = {channel: _input(channel, item, service) for channel, item in (inputs or {}).items()}
+    check_inputs(travels, given)
     located, needed = uploads.locate(given, service.target, service.places)
     request = JobRequest(
         name=task,

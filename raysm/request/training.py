@@ -26,6 +26,7 @@ class TorchScript:
     """
 
     kind: ClassVar[str] = "torch_script"
+    input_check: ClassVar[str | None] = None
 
     script: str = field(kw_only=False)
     """The script's path; relative to ``source_dir`` where that is given."""
@@ -66,6 +67,7 @@ class TrainLoop:
     """A training loop with its config, pickled by cloudpickle into the payload; ``raysm.DataParallel`` makes it."""
 
     kind: ClassVar[str] = "data_parallel"
+    input_check: ClassVar[str | None] = None
 
     name: str
     """For people: ``module.function``."""

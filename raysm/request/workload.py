@@ -19,6 +19,7 @@ class Script:
     """
 
     kind: ClassVar[str] = "script"
+    input_check: ClassVar[str | None] = None
 
     script: str = field(kw_only=False)
     """The script's path; relative to ``source_dir`` where that is given."""
@@ -42,6 +43,7 @@ class PickledFunction:
     """A function with its arguments, pickled by cloudpickle into the payload; its value is the job's result."""
 
     kind: ClassVar[str] = "function"
+    input_check: ClassVar[str | None] = None
 
     name: str
     """For people: ``module.function``."""
@@ -62,6 +64,8 @@ class Similarity:
     """
 
     kind: ClassVar[str] = "similarity"
+    input_check: ClassVar[str | None] = "raysm.workloads.similarity.first_look:check_inputs"
+    """Looks at the inputs that are on this machine before a job is sent; imported only where it is used."""
 
     top_k: int | None = None
     """Keep the k most similar other rows of each row (of each query, rows); at least 1, at most N - 1 (N)."""
