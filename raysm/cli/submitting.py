@@ -17,7 +17,7 @@ from raysm.errors import InvalidRequest
 from raysm.request import AWS, Cluster, Input, Limits, Local, Script, Similarity, Target, TorchScript
 from raysm.request.job import MATRIX, QUERIES
 
-__all__ = ["check_output", "follow", "prepared", "similarity", "target"]
+__all__ = ["check_output", "cluster", "follow", "prepared", "similarity", "target"]
 
 
 def target(arguments: Arguments) -> Target:
@@ -58,6 +58,19 @@ def similarity(arguments: Arguments) -> Similarity:
     )
 
 
+def cluster(arguments: Arguments) -> Cluster:
+    """Return the instances that the arguments ask for.
+
+    Raises:
+        InvalidRequest: AWS without a type, or a number that cannot be.
+    """
+    if arguments.instance_type is not None:
+        return Cluster(arguments.instance_type, count=arguments.instances)
+    if arguments.on == "aws":
+        raise InvalidRequest("--on aws needs --instance-type, ml.c5.4xlarge for example")
+    return Cluster(count=arguments.instances)
+
+
 def prepared(arguments: Arguments) -> Prepared:
     """Build the job that the arguments ask for; nothing is sent.
 
@@ -92,7 +105,7 @@ def prepared(arguments: Arguments) -> Prepared:
     )
     return prepare(
         workload,
-        cluster=_cluster(arguments, where),
+        cluster=cluster(arguments),
         inputs=inputs,
         on=where,
         name=arguments.name,
@@ -111,14 +124,6 @@ def _matrix(arguments: Arguments) -> Any:
     if arguments.queries is not None:
         raise InvalidRequest("--sharded spreads a matrix that is compared with itself; leave --queries away")
     return Input(arguments.matrix, distribution="ShardedByS3Key")
-
-
-def _cluster(arguments: Arguments, where: Target) -> Cluster:
-    if arguments.instance_type is not None:
-        return Cluster(arguments.instance_type, count=arguments.instances)
-    if isinstance(where, AWS):
-        raise InvalidRequest("--on aws needs --instance-type, ml.c5.4xlarge for example")
-    return Cluster(count=arguments.instances)
 
 
 def _channels(texts: list[str]) -> dict[str, Any]:

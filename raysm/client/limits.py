@@ -14,7 +14,7 @@ from raysm.client.plan import Plan
 from raysm.contract.patterns import compiled
 from raysm.errors import InvalidRequest
 
-__all__ = ["check", "instance_types"]
+__all__ = ["check", "check_instance_type", "instance_types"]
 
 FILE = "file:///"
 """The embedded SageMaker takes it wherever AWS takes ``s3://``: its one extension."""
@@ -44,6 +44,17 @@ def check(plan: Plan) -> None:
         InvalidRequest: The parameter's path, its value, the limit, and what to do.
     """
     _check_shape(_model()["operations"][plan.api]["input"]["shape"], plan.request, ())
+
+
+def check_instance_type(name: str, api: str = "CreateTrainingJob") -> None:
+    """Refuse an instance type that the API does not have.
+
+    Raises:
+        InvalidRequest: The type, and those that are spelt like it.
+    """
+    known = instance_types(api)
+    if name not in known:
+        _refuse_unknown(list(known), name, ("InstanceType",))
 
 
 def instance_types(api: str) -> tuple[str, ...]:
