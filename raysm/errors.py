@@ -26,7 +26,6 @@ Foreign errors are translated into these once, at the boundary, with ``from``.
 
 import concurrent.futures
 import shlex
-import sys
 
 __all__ = [
     "BlockFailed",
@@ -176,15 +175,8 @@ class JobNotFound(ServiceError):
     """The service knows no job of that name."""
 
 
-if sys.version_info >= (3, 11):
-
-    class NotDone(RaysmError, TimeoutError):
-        """A job has not ended within the time that the caller gave; it goes on."""
-
-else:  # there, the two are different classes, and callers may expect either
-
-    class NotDone(RaysmError, concurrent.futures.TimeoutError, TimeoutError):
-        """A job has not ended within the time that the caller gave; it goes on."""
+class NotDone(RaysmError, TimeoutError):
+    """A job has not ended within the time that the caller gave; it goes on."""
 
 
 IN_THE_JOB = "\n\nin the job:\n"

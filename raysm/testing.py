@@ -17,7 +17,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from traceback import format_exception
 from typing import Any, Literal
@@ -120,7 +120,7 @@ class FakeSageMaker(Service):
         return Answer(files={VALUE: cloudpickle.dumps(value)})
 
     def _description(self, plan: Plan, given: Answer, outputs: Path) -> dict[str, Any]:
-        now, kind = datetime.now(timezone.utc), _kind(plan)
+        now, kind = datetime.now(UTC), _kind(plan)
         arn = f"arn:aws:sagemaker:us-east-1:123456789012:{'training' if kind == 'TrainingJob' else 'processing'}-job"
         found = {key: value for key, value in plan.request.items() if key != "Tags"} | {
             f"{kind}Arn": f"{arn}/{plan.name}",

@@ -62,7 +62,7 @@ async def port_answers(address: str, port: int) -> bool:
     """Return whether something accepts connections there."""
     try:
         _, writer = await asyncio.wait_for(asyncio.open_connection(address, port), CONNECT_TIMEOUT_S)
-    except (OSError, asyncio.TimeoutError):
+    except (TimeoutError, OSError):
         return False
     writer.close()
     with contextlib.suppress(OSError):

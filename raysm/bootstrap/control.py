@@ -308,7 +308,7 @@ class HeadControl:
         except TokenRefused:
             self.refused += 1
             peer = None
-        except (ProtocolError, OSError, asyncio.TimeoutError):
+        except (TimeoutError, ProtocolError, OSError):
             peer = None
         finally:
             self._strangers -= 1

@@ -184,7 +184,7 @@ class Head:
         named = environment.addresses.get(environment.current_host)
         try:
             found: str | None = await asyncio.wait_for(resolve(named or environment.current_host), 2)
-        except (OSError, asyncio.TimeoutError):
+        except (TimeoutError, OSError):
             found = None
         if named is None:
             # A container's own name may resolve to loopback, or not yet: the shared interface knows better.
@@ -207,7 +207,7 @@ class Head:
         while not all(self._is_in(host) for host in self._hosts if host not in self._gone):
             try:
                 event = await asyncio.wait_for(self._events.get(), max(0.0, deadline - time.monotonic()))
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 self._require_enough()
                 break
             self._take(event)
@@ -387,7 +387,7 @@ class Head:
         while (left := until - time.monotonic()) > 0 or self._control.silent:
             try:
                 event = await asyncio.wait_for(self._events.get(), max(left, PROBE_S))
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 continue
             if not isinstance(event, _Stop):
                 self._take(event)

@@ -12,7 +12,7 @@ import sys
 __all__ = ["main"]
 
 LIBRARY = "raysm.zip"
-LEAST = (3, 10)
+LEAST = (3, 11)
 BAD_CONFIG = 2
 
 

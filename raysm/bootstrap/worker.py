@@ -122,7 +122,7 @@ class Worker:
             return await self._events.get()
         try:
             return await asyncio.wait_for(self._events.get(), max(0.0, limit - time.monotonic()))
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return None
 
     def _take_timeout(self) -> Ending:
@@ -198,7 +198,7 @@ class Worker:
                 )
             except (TokenRefused, control.Refused) as error:
                 raise InvalidPayload(str(error)) from error
-            except (OSError, asyncio.TimeoutError, ProtocolError) as error:
+            except (TimeoutError, OSError, ProtocolError) as error:
                 self._waits_for = explain(error, self._instance.head, self._instance.ports.control)
                 await asyncio.sleep(backoff(attempt))
                 attempt += 1

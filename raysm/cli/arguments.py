@@ -1,6 +1,7 @@
 """The arguments of the command line. Pure: text in, a namespace out; nothing is read, nothing started."""
 
 import argparse
+import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,11 +22,32 @@ examples:
 """
 
 
+SCRIPTED = ("run", "train")
+"""The commands whose script has arguments of its own."""
+
+BEHIND = "the arguments of a script go behind --, as in: raysm train main.py -- --epochs 10"
+
+
 class _Parser(argparse.ArgumentParser):
+    """Says what is wrong, the nearest option and the way to the help, instead of the whole usage."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        # Ahead of argparse, which of a misspelt option says only which other one is missing.
+        if self._subparsers is None:
+            for text in args or ():
+                option = text.partition("=")[0]
+                if option.startswith("--") and option not in self._option_string_actions:
+                    self.error(self._unknown(option))
+        return super().parse_known_args(args, namespace)
+
+    def _unknown(self, option: str) -> str:
+        near = difflib.get_close_matches(option, self._option_string_actions, n=1, cutoff=0.75)
+        hints = [f"; did you mean {near[0]}?" if near else ""]
+        hints += [f" ({BEHIND})"] if self.prog.endswith(SCRIPTED) else []
+        return f"there is no option {option}{''.join(hints)}"
+
     def error(self, message: str) -> NoReturn:
-        if message.startswith("unrecognized arguments") and self.prog.endswith("raysm"):
-            message += " (the arguments of a script go behind --, as in: raysm train main.py -- --epochs 10)"
-        super().error(message)
+        self.exit(2, f"{self.prog}: {message}\n{self.prog} --help lists what it takes\n")
 
 
 def parse(argv: Sequence[str]) -> Arguments:
@@ -36,8 +58,11 @@ def parse(argv: Sequence[str]) -> Arguments:
     """
     own, theirs = _split(list(argv))
     parser = _parser()
-    arguments = parser.parse_args(own)
-    if theirs and arguments.command not in ("run", "train"):
+    arguments, unread = parser.parse_known_args(own)
+    if unread:
+        hint = f" ({BEHIND})" if arguments.command in SCRIPTED else ""
+        parser.error(f"unrecognized arguments: {' '.join(unread)}{hint}")
+    if theirs and arguments.command not in SCRIPTED:
         parser.error(f"{arguments.command} takes nothing behind --, got {' '.join(theirs)}")
     arguments.script_args = tuple(theirs)
     return arguments
@@ -136,7 +161,11 @@ def _add_train(commands: Any) -> None:
 
 def _add_script(command: argparse.ArgumentParser) -> None:
     command.add_argument("script", metavar="SCRIPT", help="the script; inside --source-dir where that is given")
-    command.add_argument("--source-dir", metavar="DIR", help="a folder that travels whole with the script")
+    command.add_argument(
+        "--source-dir",
+        metavar="DIR",
+        help="a folder that travels whole (default: the modules beside the script that it imports)",
+    )
     command.add_argument(
         "--input",
         action="append",
@@ -152,6 +181,20 @@ def _add_submitting(command: argparse.ArgumentParser) -> None:
     command.add_argument("--name", help="the task's name; each job gets a name of its own, made from it")
     command.add_argument("--project", default="default", help="jobs of one project lie together (default: default)")
     command.add_argument("--requirement", action="append", default=[], metavar="PACKAGE", help="pip installs it")
+    command.add_argument(
+        "--wheel",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a package that travels along and is installed; repeatable",
+    )
+    command.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a variable of every instance; no secrets: whoever may describe the job reads it; repeatable",
+    )
     command.add_argument("--max-runtime", type=int, default=24 * 3600, metavar="S", help="seconds (default: one day)")
     command.add_argument("--max-restarts", type=int, default=0, metavar="N", help="follow-up jobs after --max-runtime")
     command.add_argument("--spot", action="store_true", help="spot capacity, which can be interrupted")

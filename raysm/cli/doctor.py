@@ -115,7 +115,7 @@ def aws_checks(service: Service, *, instance_type: str | None, named_role: bool 
         name="image",
         good=target.image is not None,
         found=target.image or "no image was named",
-        remedy="" if target.image else "--image URI: any image with Python 3.10 or later, in ECR",
+        remedy="" if target.image else "--image URI: any image with Python 3.11 or later, in ECR",
     )
     if credentials.good and instance_type:
         yield _look("quota", lambda: _quota(service, instance_type))

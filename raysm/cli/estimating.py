@@ -3,14 +3,20 @@
 import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.prices import PRICES, SOURCE
-from raysm.cli.submitting import similarity
+from raysm.cli.prices import PRICES, SOURCE, has_gpus, vcpus_of
+from raysm.cli.submitting import cluster, similarity
+from raysm.client.limits import check_instance_type
 from raysm.errors import InvalidRequest, MissingDependency
+from raysm.request import Cluster
+
+if TYPE_CHECKING:
+    from raysm.workloads.similarity.estimate import Estimate
 
 __all__ = ["run"]
 
@@ -22,7 +28,7 @@ def run(arguments: Arguments, console: Console) -> None:
     """Measure, and print the time and the money.
 
     Raises:
-        InvalidRequest: The matrix is not a local file, or the instance type is in no table.
+        InvalidRequest: The matrix is not a local file, or SageMaker does not have the instance type.
         MissingDependency: NumPy or Arrow is not installed here.
     """
     if arguments.queries is not None:
@@ -34,41 +40,44 @@ def run(arguments: Arguments, console: Console) -> None:
         from raysm.workloads.similarity.estimate import estimate
     except ImportError as error:
         raise MissingDependency(f"--estimate needs {error.name or error}: pip install 'raysm[local]'") from error
-    workload = similarity(arguments)
-    slots, price = _cores(arguments), _price(arguments)
-    found = estimate(Path(path), workload, slots, instances=1 if arguments.on == "local" else arguments.instances)
-    money = None if price is None else arguments.instances * price * (found.total_s + FORMING_S) / 3600
+    shape = cluster(arguments)
+    of_type = None if shape.instance_type == "local" else shape.instance_type
+    if of_type is not None:
+        check_instance_type(of_type)
+    slots = (os.cpu_count() or 1) if of_type is None else shape.count * vcpus_of(of_type)
+    # Instances on this machine share its cores, and are one to each other.
+    found = estimate(Path(path), similarity(arguments), slots, instances=1 if of_type is None else shape.count)
+    price = arguments.price_per_hour if arguments.price_per_hour is not None else PRICES.get(of_type or "")
+    money = None if price is None else shape.count * price * (found.total_s + FORMING_S) / 3600
     if arguments.json:
-        answer = {"engine": found.engine, "slots": slots, "phases_s": found.phases_s, "total_s": found.total_s}
-        print(json.dumps(answer | {"usd": money}, indent=1))
+        answer = {"engine": found.engine, "slots": slots, "tasks": found.tasks}
+        answer |= {"phases_s": found.phases_s, "total_s": found.total_s, "usd": money}
+        print(json.dumps(answer, indent=1))
         return
     phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in found.phases_s.items())
     lines = [
         f"time     {found.total_s:.1f} s once the cluster is formed ({phases})",
-        f"cores    {slots}, each taken to be as fast as one of this machine, with {found.engine}",
+        f"cores    {_cores(found, shape, of_type)}",
     ]
     if money is not None:
         of = "--price-per-hour" if arguments.price_per_hour is not None else SOURCE
-        lines.append(
-            f"money    {money:.4f} USD: {arguments.instances} x {price} USD/h, {FORMING_S:.0f} s to form ({of})"
-        )
+        lines.append(f"money    {money:.4f} USD: {shape.count} x {price} USD/h, {FORMING_S:.0f} s to form ({of})")
+    elif of_type is not None:
+        lines.append(f"money    unknown: no price of {of_type} is at hand; give --price-per-hour")
     for line in lines:
         console.print(Text(line), soft_wrap=True, highlight=False)
 
 
-def _cores(arguments: Arguments) -> int:
-    """Return the cores of all instances together; instances on this machine share its own."""
-    kind = arguments.instance_type
-    if kind is None or arguments.on == "local":
-        return os.cpu_count() or 1
-    if kind not in PRICES:
-        known = ", ".join(PRICES)
-        raise InvalidRequest(f"--estimate does not know how many cores {kind} has; it knows {known}")
-    return int(arguments.instances * PRICES[kind].vcpus)
-
-
-def _price(arguments: Arguments) -> float | None:
-    if arguments.price_per_hour is not None:
-        return float(arguments.price_per_hour)
-    offer = PRICES.get(arguments.instance_type)
-    return None if offer is None else offer.usd_per_hour
+def _cores(found: "Estimate", shape: Cluster, of_type: str | None) -> str:
+    """Say how many cores are counted on, whose they are, and how many of them have work."""
+    idle = f", of which only {found.tasks} have work" if found.tasks < found.slots else ""
+    if of_type is None:
+        sharing = f", which its {shape.count} instances share" if shape.count > 1 else ""
+        whose = f"this machine's{sharing}{idle}, with {found.engine}; --instance-type estimates for another"
+    else:
+        gpus = "; its GPUs were not measured" if has_gpus(of_type) else ""
+        whose = (
+            f"{shape.count} x {vcpus_of(of_type)} vCPUs of {of_type}{idle}, each taken to be as fast as a core of this "
+            f"machine, with {found.engine}{gpus}"
+        )
+    return f"{found.slots}: {whose}"

@@ -79,12 +79,17 @@ def _submit(arguments: Arguments, console: Console) -> None:
     ready = prepared(arguments)
     if arguments.output is not None:
         check_folder(arguments.output, ready.request.name)
+    source = ready.source.summary if ready.source is not None else None
     if arguments.dry_run:
         print(ready.plan.json())
+        if source is not None:
+            print(f"would send {source}", file=sys.stderr)
         return
     done = ready.finished() if arguments.if_done == "skip" else None
     job = done or ready.send()
     if arguments.detach:
+        if done is None and source is not None:
+            print(f"sent {source}", file=sys.stderr)
         print(json.dumps(described(job), indent=1) if arguments.json else job.name)
         return
     # stdout is for the result alone where a program reads it.
@@ -94,6 +99,8 @@ def _submit(arguments: Arguments, console: Console) -> None:
             display.say(f"already done by {job.name}; nothing was started")
         else:
             display.say(f"job {job.name}")
+            if done is None and source is not None:
+                display.say(f"sent {source}")
             display.job = job.name
             follow(job, display)
     try:

@@ -13,11 +13,11 @@ from raysm.cli.display import Display
 from raysm.client.job import Job
 from raysm.client.result_folder import check_folder
 from raysm.client.submit import Prepared, prepare
-from raysm.errors import InvalidInput, InvalidRequest
+from raysm.errors import InvalidRequest
 from raysm.request import AWS, Cluster, Input, Limits, Local, Script, Similarity, Target, TorchScript
 from raysm.request.job import MATRIX, QUERIES
 
-__all__ = ["check_output", "follow", "prepared", "similarity", "target"]
+__all__ = ["check_output", "cluster", "follow", "prepared", "similarity", "target"]
 
 
 def target(arguments: Arguments) -> Target:
@@ -58,6 +58,19 @@ def similarity(arguments: Arguments) -> Similarity:
     )
 
 
+def cluster(arguments: Arguments) -> Cluster:
+    """Return the instances that the arguments ask for.
+
+    Raises:
+        InvalidRequest: AWS without a type, or a number that cannot be.
+    """
+    if arguments.instance_type is not None:
+        return Cluster(arguments.instance_type, count=arguments.instances)
+    if arguments.on == "aws":
+        raise InvalidRequest("--on aws needs --instance-type, ml.c5.4xlarge for example")
+    return Cluster(count=arguments.instances)
+
+
 def prepared(arguments: Arguments) -> Prepared:
     """Build the job that the arguments ask for; nothing is sent.
 
@@ -90,17 +103,17 @@ def prepared(arguments: Arguments) -> Prepared:
         max_wait_s=arguments.max_wait,
         max_restarts=arguments.max_restarts,
     )
-    if isinstance(workload, Similarity):
-        _check_matrix(arguments.matrix, arguments.queries, workload)
     return prepare(
         workload,
-        cluster=_cluster(arguments, where),
+        cluster=cluster(arguments),
         inputs=inputs,
         on=where,
         name=arguments.name,
         project=arguments.project,
         limits=limits,
-        requirements=arguments.requirement,
+        environment=_named(arguments.env, "--env", "VALUE", "variable"),
+        requirements=[*arguments.requirement, *map(_requirement, arguments.wheel)],
+        wheels=arguments.wheel,
         resume=arguments.resume,
     )
 
@@ -113,50 +126,29 @@ def _matrix(arguments: Arguments) -> Any:
     return Input(arguments.matrix, distribution="ShardedByS3Key")
 
 
-def _cluster(arguments: Arguments, where: Target) -> Cluster:
-    if arguments.instance_type is not None:
-        return Cluster(arguments.instance_type, count=arguments.instances)
-    if isinstance(where, AWS):
-        raise InvalidRequest("--on aws needs --instance-type, ml.c5.4xlarge for example")
-    return Cluster(count=arguments.instances)
-
-
 def _channels(texts: list[str]) -> dict[str, Any]:
-    channels: dict[str, str] = {}
+    return _named(texts, "--input", "URI", "channel")
+
+
+def _requirement(wheel: str) -> str:
+    """Return the requirement that a wheel's file name fulfils: pip installs no wheel that is not asked for."""
+    parts = Path(wheel).name.removesuffix(".whl").split("-")
+    if not wheel.endswith(".whl") or len(parts) not in (5, 6):
+        raise InvalidRequest(f"--wheel takes a file NAME-VERSION-PYTHON-ABI-PLATFORM.whl, got {wheel!r}")
+    return f"{parts[0]}=={parts[1]}"
+
+
+def _named(texts: list[str], option: str, value: str, noun: str) -> dict[str, Any]:
+    """Return the values of a repeated NAME=VALUE option by their names."""
+    values: dict[str, str] = {}
     for text in texts:
-        name, equals, uri = text.partition("=")
-        if not (name and equals and uri):
-            raise InvalidRequest(f"--input takes NAME=URI, got {text!r}")
-        if name in channels:
-            raise InvalidRequest(f"the channel {name!r} is given twice: --input {name}={channels[name]} and {text}")
-        channels[name] = uri
-    return channels
-
-
-def _check_matrix(matrix: str, queries: str | None, workload: Similarity) -> None:
-    """Refuse what can be seen from the headers of local files before anything is sent."""
-    rows, columns = _shape(matrix, workload)
-    k = workload.top_k
-    if queries is None:
-        if rows is not None and k is not None and k > rows - 1:
-            raise InvalidInput(f"--top-k {k}: {matrix} has {rows:,} rows, so at most {rows - 1} other rows")
-        return
-    _, width = _shape(queries, workload)
-    if rows is not None and k is not None and k > rows:
-        raise InvalidInput(f"--top-k {k}: {matrix} has {rows:,} rows; ask for at most as many")
-    if None not in (columns, width) and columns != width:
-        raise InvalidInput(f"{queries} has {width} columns, {matrix} has {columns}; both need the same")
-
-
-def _shape(matrix: str, workload: Similarity) -> tuple[int | None, int | None]:
-    """Return (rows, columns) of a local matrix; None for what its headers do not tell."""
-    if "://" in matrix.removeprefix("file://") or matrix.startswith("job:"):
-        return None, None
-    try:
-        from raysm.workloads.similarity.matrix import peek
-    except ImportError:  # the light half, without NumPy: the job will say it
-        return None, None
-    return peek(Path(matrix.removeprefix("file://")), workload.id_column)
+        name, equals, content = text.partition("=")
+        if not (name and equals and (content or noun == "variable")):
+            raise InvalidRequest(f"{option} takes NAME={value}, got {text!r}")
+        if name in values:
+            raise InvalidRequest(f"the {noun} {name!r} is given twice: {option} {name}={values[name]} and {text}")
+        values[name] = content
+    return values
 
 
 def check_output(output: Path) -> None:

@@ -1,7 +1,7 @@
 """A job in a few words, for a terminal and for a notebook. Pure: a Description flows in, text flows out."""
 
 import html as markup
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 from raysm.client.description import Description, SecondaryStatus, Status
@@ -82,7 +82,7 @@ def _took(job: Description) -> str:
     begin = job.started or job.created
     if begin is None:
         return ""
-    end = job.ended or datetime.now(timezone.utc)
+    end = job.ended or datetime.now(UTC)
     if begin.tzinfo is None:
         end = end.replace(tzinfo=None)
     seconds = max(0, round((end - begin).total_seconds()))

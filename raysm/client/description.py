@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from raysm.client.plan import API
@@ -16,7 +16,7 @@ from raysm.client.plan import API
 __all__ = ["Description", "SecondaryStatus", "Status", "outputs_of", "read"]
 
 
-class Status(str, Enum):
+class Status(StrEnum):
     """TrainingJobStatus and ProcessingJobStatus."""
 
     IN_PROGRESS = "InProgress"
@@ -37,11 +37,8 @@ class Status(str, Enum):
         """Whether nothing changes any more."""
         return self in (Status.COMPLETED, Status.FAILED, Status.STOPPED)
 
-    def __str__(self) -> str:
-        return self.value
 
-
-class SecondaryStatus(str, Enum):
+class SecondaryStatus(StrEnum):
     """SecondaryStatus of a Training job; a Processing job has none."""
 
     STARTING = "Starting"
@@ -70,9 +67,6 @@ class SecondaryStatus(str, Enum):
             f"the service says the secondary status {value!r}, which this raysm does not know", RuntimeWarning, 2
         )
         return cls.UNKNOWN
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,6 +25,7 @@ from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
 from raysm.client.tags import PYTHON, WORKLOAD
 from raysm.contract.events import Event, Metric, Progress, parse
+from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
 from raysm.request import AWS, Input, PickledFunction, Target
 
@@ -55,8 +56,12 @@ class Job:
         api: API,
         description: Description | None = None,
         tags: Mapping[str, str] | None = None,
+        source: Source | None = None,
     ) -> None:
-        """Hold the job ``name``, which the service knows; ``description`` and ``tags`` save asking for them."""
+        """Hold the job ``name``, which the service knows; ``description`` and ``tags`` save asking for them.
+
+        Who sent it here knows its ``source`` too: of a module that was left behind, the exception then says so.
+        """
         self.service = service
         self.api = api
         self._chain = [name]  # the first job and its follow-ups, as far as it has gone over to them
@@ -64,6 +69,7 @@ class Job:
         self._storage = Storage(service)
         self._last = description
         self._tags = None if tags is None else dict(tags)
+        self._source = source
         self._lock = threading.RLock()
         self._callbacks: list[Callable[[Job], object]] = []
         self._watcher: threading.Thread | None = None
@@ -269,7 +275,9 @@ class Job:
                 job=self._name,
                 reason=found.secondary,
             )
-        return raised(self.outputs, self._storage, job=self._name, python=self.tags.get(PYTHON), reason=found.reason)
+        error = raised(self.outputs, self._storage, job=self._name, python=self.tags.get(PYTHON), reason=found.reason)
+        remedy = self._source.remedy_for(str(error)) if self._source is not None else None
+        return error if remedy is None else _with_remedy(error, remedy)
 
     def add_done_callback(self, fn: "Callable[[Job], object]") -> None:
         """Call ``fn(job)`` once it has ended, in a thread of its own; at once where it has ended already.
@@ -456,6 +464,14 @@ class Job:
 
     def __hash__(self) -> int:
         return hash((type(self), self.service.target))
+
+
+def _with_remedy(error: BaseException, remedy: str) -> BaseException:
+    if not isinstance(error, JobFailed):
+        error.add_note(remedy)
+        return error
+    text = f"{error}\n{remedy}"
+    return JobFailed(text, job=error.job, reason=error.reason, remote_traceback=error.remote_traceback)
 
 
 def attach(name: str, on: Target | Service | None = None) -> Job:

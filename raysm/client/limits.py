@@ -7,16 +7,16 @@ is a plan, what flows out is nothing, or the first thing that is wrong, with its
 
 import difflib
 import functools
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from raysm.client.plan import Plan
+from raysm.contract.patterns import compiled
 from raysm.errors import InvalidRequest
 
-__all__ = ["check", "instance_types"]
+__all__ = ["check", "check_instance_type", "instance_types"]
 
-FILE = "file://"
+FILE = "file:///"
 """The embedded SageMaker takes it wherever AWS takes ``s3://``: its one extension."""
 
 REMEDIES: Mapping[str, str] = {
@@ -36,9 +36,6 @@ REMEDIES: Mapping[str, str] = {
 }
 """What to do, by the parameter that the path ends with or passes through."""
 
-CLASSES: Mapping[str, str] = {r"\p{L}": r"\w", r"\p{N}": r"\w", r"\p{Z}": r"\s"}
-"""Java's Unicode classes, which the API uses inside brackets only; Python has no such names for them."""
-
 
 def check(plan: Plan) -> None:
     """Refuse a plan that the API would refuse.
@@ -47,6 +44,17 @@ def check(plan: Plan) -> None:
         InvalidRequest: The parameter's path, its value, the limit, and what to do.
     """
     _check_shape(_model()["operations"][plan.api]["input"]["shape"], plan.request, ())
+
+
+def check_instance_type(name: str, api: str = "CreateTrainingJob") -> None:
+    """Refuse an instance type that the API does not have.
+
+    Raises:
+        InvalidRequest: The type, and those that are spelt like it.
+    """
+    known = instance_types(api)
+    if name not in known:
+        _refuse_unknown(list(known), name, ("InstanceType",))
 
 
 def instance_types(api: str) -> tuple[str, ...]:
@@ -101,8 +109,7 @@ def _check_string(shape: Mapping[str, Any], value: Any, path: tuple[str, ...]) -
     _check_range(shape, len(value), path, "characters", value)
     if "enum" in shape and value not in shape["enum"]:
         _refuse_unknown(shape["enum"], value, path)
-    pattern = _pattern(shape.get("pattern", ".*"))
-    if pattern is not None and not pattern.fullmatch(value) and not _is_file(shape, value):
+    if not compiled(shape.get("pattern", ".*")).fullmatch(value) and not _is_file(shape, value):
         raise InvalidRequest(
             f"{_named(path)} is {_short(value)!r}, which the API refuses: it must match {shape['pattern']}"
             f"{_remedy(path)}"
@@ -155,17 +162,6 @@ def _refuse_unknown(known: list[str], value: str, path: tuple[str, ...]) -> None
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     few = f"; it takes {', '.join(known)}" if len(known) <= 8 else ""
     raise InvalidRequest(f"{_named(path)} is {value!r}, which SageMaker does not have{hint}{few}")
-
-
-@functools.cache
-def _pattern(text: str) -> "re.Pattern[str] | None":
-    """Return the API's pattern for Python; None where it cannot be said."""
-    for java, python in CLASSES.items():
-        text = text.replace(java, python)
-    try:
-        return re.compile(text, re.DOTALL)
-    except re.error:
-        return None
 
 
 def _is_file(shape: Mapping[str, Any], value: str) -> bool:

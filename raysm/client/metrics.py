@@ -5,7 +5,7 @@ What flows in is a Description, what flows out are the same Metric values that r
 
 import math
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from raysm.client.description import Description
 from raysm.client.service import Service
@@ -36,7 +36,7 @@ def found_by_service(service: Service, job: Description) -> Iterator[Metric]:
 
 def _series(service: Service, job: Description, name: str) -> Iterator[Metric]:
     assert job.created is not None
-    end = (job.ended or datetime.now(timezone.utc)) + timedelta(seconds=PERIOD_S)
+    end = (job.ended or datetime.now(UTC)) + timedelta(seconds=PERIOD_S)
     minutes = math.ceil((end - job.created).total_seconds() / PERIOD_S / MAX_POINTS)
     answer = service.call(
         "cloudwatch",

@@ -73,10 +73,16 @@ def plan(
     """
     if isinstance(target, AWS) and target.image is None:
         raise InvalidRequest(
-            "AWS(image=…) is missing: give the URI of a container image with Python 3.10 or later in Amazon ECR, such "
+            "AWS(image=…) is missing: give the URI of a container image with Python 3.11 or later in Amazon ECR, such "
             "as one of AWS's deep-learning images (763104351884.dkr.ecr.REGION.amazonaws.com/pytorch-training:TAG) or "
             "one that you built from containers/"
         )
+    for name in ("output_uri", "checkpoint_uri"):
+        uri = getattr(request, name)
+        if isinstance(target, AWS) and uri is not None and not uri.startswith("s3://"):
+            raise InvalidRequest(
+                f"{name}={uri!r} is on this machine, which AWS cannot write to; give s3://bucket/prefix"
+            )
     builder = _Builder(
         request=request, target=target, places=places, state=state, tags={**request.tags, **(tags or {})}
     )

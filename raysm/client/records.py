@@ -17,10 +17,10 @@ from typing import Any
 from raysm import __version__
 from raysm.client.plan import API
 from raysm.client.storage import Storage
-from raysm.contract.payload import NOT_SOURCE, check_source
+from raysm.contract.source import Source
 from raysm.contract.store import sha256_of
 from raysm.errors import InvalidConfig
-from raysm.request import Input, JobRequest, Script, Target, TorchScript
+from raysm.request import Input, JobRequest, Target
 from raysm.request.codec import from_json, to_json
 
 __all__ = ["Record", "digest_of", "job_name", "keep", "recorded", "task_of", "with_inputs"]
@@ -94,23 +94,28 @@ def task_of(job: str) -> str:
     return RUN.sub("", job)
 
 
-def digest_of(request: JobRequest, target: Target, *, pickled: bytes | None = None, wheels: Iterable[Path] = ()) -> str:
+def digest_of(
+    request: JobRequest,
+    target: Target,
+    *,
+    source: Source | None = None,
+    pickled: bytes | None = None,
+    wheels: Iterable[Path] = (),
+) -> str:
     """Return the SHA-256 of what is asked for: source, parameters, and raysm's version; of inputs the URIs alone.
 
     Args:
         request: The job; its name does not count, nor do its tags and what only concerns how long it may take.
         target: Where it goes; of it only what runs the job counts, its image above all.
+        source: What travels of the user's source.
         pickled: The function, where it is one.
         wheels: Packages that travel.
-
-    Raises:
-        InvalidRequest: The source is not there.
     """
     parts: dict[str, Any] = {
         "raysm": __version__,
         "request": {name: to_json(getattr(request, name)) for name in DECISIVE},
         "target": {name: getattr(target, name, None) for name in DECISIVE_OF_TARGET},
-        "source": dict(_source(request)),
+        "source": {name: sha256_of(path) for name, path in source.files.items()} if source is not None else {},
         "function": hashlib.sha256(pickled).hexdigest() if pickled else None,
         "wheels": {wheel.name: sha256_of(wheel) for wheel in wheels},
     }
@@ -131,30 +136,3 @@ def with_inputs(digest: str, inputs: Mapping[str, Input], storage: Storage) -> s
 
 def _sha256(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-def _source(request: JobRequest) -> Iterable[tuple[str, str]]:
-    """Yield name and SHA-256 of every file of the source that travels."""
-    workload = request.workload
-    if not isinstance(workload, (Script, TorchScript)):
-        return
-    check_source(workload)
-    root = Path(workload.source_dir or workload.script)
-    if root.is_file():
-        yield root.name, sha256_of(root)
-        return
-    for path in _travelling(root):
-        yield path.relative_to(root).as_posix(), sha256_of(path)
-
-
-def _travelling(folder: Path) -> Iterator[Path]:
-    """Yield the files below ``folder`` that the payload takes along."""
-    children = sorted(folder.iterdir())
-    left_out = NOT_SOURCE(str(folder), [child.name for child in children])
-    for child in children:
-        if child.name in left_out:
-            continue
-        if child.is_dir():
-            yield from _travelling(child)
-        elif child.is_file():
-            yield child

@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from raysm.client.records import task_of
-from raysm.contract.result import MANIFEST, Manifest
+from raysm.contract.result import MANIFEST, MARK, Manifest
 from raysm.contract.store import put
 from raysm.errors import InvalidConfig, InvalidRequest
 
 __all__ = ["Earlier", "begin_result", "check_folder", "earlier_result", "finish_result", "manifest_of", "unmark"]
-
-MARK = ".raysm"
-"""Name of the file that tells a result that has no manifest, or is not whole yet, from a folder of the user's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,6 +18,7 @@ from raysm.client import limits as api_limits
 from raysm.client import records, uploads
 from raysm.client.data_parallel import DataParallel
 from raysm.client.description import Status
+from raysm.client.first_look import check_inputs
 from raysm.client.function import Function, RemoteFunction
 from raysm.client.job import Job, attach
 from raysm.client.plan import Plan, plan
@@ -25,6 +26,7 @@ from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
 from raysm.client.tags import tags_of
 from raysm.contract import payload
+from raysm.contract.source import Source, source_of
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
 from raysm.request import (
     AWS,
@@ -75,6 +77,8 @@ class Prepared:
     """Local data that goes to S3 first."""
     pickled: bytes | None
     """The function, where the workload is one."""
+    source: Source | None
+    """What travels of the user's source."""
     wheels: tuple[Path, ...]
     """Packages that travel."""
     source_digest: str
@@ -126,7 +130,7 @@ class Prepared:
         try:
             with tempfile.TemporaryDirectory(prefix="raysm-payload-") as folder:
                 packed = Path(folder) / "payload"
-                payload.pack(request, packed, function=self.pickled, wheels=self.wheels)
+                payload.pack(request, packed, source=self.source, function=self.pickled, wheels=self.wheels)
                 uploads.send_folder(packed, prefix, storage, kms_key)
             self._create()
         except BaseException:
@@ -141,7 +145,7 @@ class Prepared:
         except (ServiceError, OSError) as error:  # the job runs: whoever sent it must get it
             _log.warning("the job %s is sent, but not remembered for if_done and resume: %s", request.name, error)
         sent_tags = {tag["Key"]: tag["Value"] for tag in self.plan.request["Tags"]}
-        return Job(request.name, service=self.service, api=self.plan.api, tags=sent_tags)
+        return Job(request.name, service=self.service, api=self.plan.api, tags=sent_tags, source=self.source)
 
     def _create(self) -> None:
         try:
@@ -296,8 +300,10 @@ def prepare(
     function = _function(workload)
     pickled = function.pickled() if function is not None else None
     travels: Workload = function.workload() if function is not None else workload  # type: ignore[assignment]
+    source = source_of(travels) if isinstance(travels, (Script, TorchScript)) else None
     task = _task(name, workload)
     given = {channel: _input(channel, item, service) for channel, item in (inputs or {}).items()}
+    check_inputs(travels, given)
     located, needed = uploads.locate(given, service.target, service.places)
     request = JobRequest(
         name=task,
@@ -322,7 +328,7 @@ def prepare(
     from_json(JobRequest, to_json(request))
     packages = tuple(Path(wheel) for wheel in wheels)
     _check_packages(request, packages)
-    digest = records.digest_of(request, service.target, pickled=pickled, wheels=packages)
+    digest = records.digest_of(request, service.target, source=source, pickled=pickled, wheels=packages)
     request = replace(request, name=records.job_name(task, digest, time.time()))
     state = _state(request, task, service, resume)
     planned = plan(request, target=service.target, places=service.places, state=state, tags=tags_of(request, task))
@@ -335,6 +341,7 @@ def prepare(
         service=service,
         uploads=tuple(needed),
         pickled=pickled,
+        source=source,
         wheels=packages,
         source_digest=digest,
     )
@@ -413,9 +420,7 @@ def _default_cluster(target: Target) -> Cluster:
 
 
 def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
-    for wheel in wheels:
-        if not wheel.is_file():
-            raise InvalidRequest(f"the wheel {str(wheel)!r} is not there, or is no file; build it, or drop it")
+    payload.check_wheels(wheels)
     if request.security.isolation and request.requirements and not wheels:
         raise InvalidRequest(
             "requirements cannot be installed from an index with security.isolation; let them travel: wheels=[…]"

@@ -6,7 +6,8 @@
     raysm.zip          raysm itself, so that any image with Python will do
     request.json       the JobRequest
     token              the job's secret, hex; readable by its owner alone
-    source/            the user's script, or source folder; never empty, because an object store has no empty folders
+    source/            what ``contract.source`` finds of the user's source; never empty, because an object store has no
+                       empty folders
     function.pkl       of a PickledFunction or TrainLoop: cloudpickle's bytes of ``(function, args, kwargs)``
     requirements.txt   what pip installs before the instance joins, where there is anything
     wheels/            packages that travel; pip looks here first
@@ -19,12 +20,13 @@ import json
 import platform
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import raysm
 from raysm.contract.library import LIBRARY, library
+from raysm.contract.source import Source, source_of
 from raysm.contract.store import put, read_json
 from raysm.errors import InvalidConfig, InvalidPayload, InvalidRequest
 from raysm.request.codec import from_json, to_json
@@ -42,7 +44,7 @@ __all__ = [
     "START",
     "TOKEN",
     "WHEELS",
-    "check_source",
+    "check_wheels",
     "load",
     "pack",
     "pack_driver",
@@ -65,9 +67,6 @@ PICKLED = (PickledFunction, TrainLoop)
 
 PLACEHOLDER = ".raysm"
 """Keeps ``source`` from being empty."""
-
-NOT_SOURCE = shutil.ignore_patterns(".git", "__pycache__", ".venv", ".ipynb_checkpoints")
-"""What a source folder holds that is no source."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,6 +113,7 @@ def pack(
     request: JobRequest,
     folder: Path,
     *,
+    source: Source | None = None,
     function: bytes | None = None,
     wheels: Sequence[Path] = (),
 ) -> None:
@@ -122,21 +122,20 @@ def pack(
     Args:
         request: What is asked for.
         folder: Must not exist yet.
+        source: What travels of the user's source; of a script None is what ``source_of`` finds.
         function: For a PickledFunction or TrainLoop, and for nothing else: the pickle of ``(function, args, kwargs)``.
         wheels: Packages (``.whl``, or source archives that pip can build) that travel along.
 
     Raises:
-        InvalidRequest: The script, the source folder or a wheel is not there, or the script is not in the folder.
+        InvalidRequest: The source cannot travel, as ``source_of`` says, or a wheel is not there.
     """
     assert (function is not None) == isinstance(request.workload, PICKLED), "a function goes with its pickle"
     folder.mkdir(parents=True, mode=0o700)
-    source = folder / SOURCE
     if isinstance(request.workload, (Script, TorchScript)):
-        script = _copy_source(request.workload, source)
-        workload = dataclasses.replace(request.workload, script=script, source_dir=None)
+        source = source or source_of(request.workload)
+        workload = dataclasses.replace(request.workload, script=source.script, source_dir=None)
         request = dataclasses.replace(request, workload=workload)
-    else:
-        put(source / PLACEHOLDER, "")
+    _copy_source(source.files if source is not None else {}, folder / SOURCE)
     if function is not None:
         put(folder / FUNCTION, function)
     if request.requirements:
@@ -185,46 +184,37 @@ def _seal(folder: Path) -> None:
     put(folder / DIGESTS, json.dumps(_digests(folder), indent=1))
 
 
-def _copy_wheels(wheels: Sequence[Path], folder: Path) -> None:
-    folder.mkdir()
+def check_wheels(wheels: Sequence[Path]) -> None:
+    """Check that the packages that are to travel are there, each under a name of its own.
+
+    Raises:
+        InvalidRequest: One is not.
+    """
+    paths: dict[str, Path] = {}
     for wheel in wheels:
         if not wheel.is_file():
             raise InvalidRequest(f"the wheel {str(wheel)!r} is not there, or is no file; build it, or drop it")
-        if (folder / wheel.name).exists():
-            raise InvalidRequest(f"two wheels are named {wheel.name!r}; give one of them")
+        if wheel.name in paths:
+            raise InvalidRequest(
+                f"two wheels are named {wheel.name!r}: {paths[wheel.name]} and {wheel}; give one of them"
+            )
+        paths[wheel.name] = wheel
+
+
+def _copy_wheels(wheels: Sequence[Path], folder: Path) -> None:
+    check_wheels(wheels)
+    folder.mkdir()
+    for wheel in wheels:
         shutil.copy2(wheel, folder / wheel.name)
 
 
-def check_source(workload: Script | TorchScript) -> None:
-    """Check that the script, and the folder that it comes with, are there.
-
-    Raises:
-        InvalidRequest: One is not, or the script is not in the folder.
-    """
-    script = Path(workload.script)
-    if workload.source_dir is None:
-        if not script.is_file():
-            raise InvalidRequest(f"the script {workload.script!r} is not there, or is no file; check the path")
-        return
-    folder = Path(workload.source_dir)
-    if not folder.is_dir():
-        raise InvalidRequest(f"source_dir={workload.source_dir!r} is not there, or is no folder")
-    if script.is_absolute() or not (folder / script).resolve().is_relative_to(folder.resolve()):
-        raise InvalidRequest(f"the script {workload.script!r} must be a path inside source_dir={workload.source_dir!r}")
-    if not (folder / script).is_file():
-        raise InvalidRequest(f"source_dir={workload.source_dir!r} holds no script {workload.script!r}")
-
-
-def _copy_source(workload: Script | TorchScript, source: Path) -> str:
-    """Copy what travels; return the script's path in it."""
-    check_source(workload)
-    script = Path(workload.script)
-    if workload.source_dir is None:
-        source.mkdir()
-        shutil.copy2(script, source / script.name)
-        return script.name
-    shutil.copytree(workload.source_dir, source, ignore=NOT_SOURCE)
-    return script.as_posix()
+def _copy_source(files: Mapping[str, Path], folder: Path) -> None:
+    if not files:
+        put(folder / PLACEHOLDER, "")
+    for name, path in files.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, target)
 
 
 def load(folder: Path) -> Payload:

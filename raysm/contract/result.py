@@ -14,6 +14,7 @@ __all__ = [
     "EXCEPTION",
     "FAILURE",
     "MANIFEST",
+    "MARK",
     "MAX_REASON",
     "MODEL_FILE",
     "TRAINING",
@@ -26,6 +27,9 @@ __all__ = [
 
 MANIFEST = "manifest.json"
 """Name of the manifest in the result's folder; written last, so that its existence says that the result is whole."""
+
+MARK = ".raysm"
+"""Name of the file that tells a result that has no manifest, or is not whole yet, from a folder of the user's."""
 
 VALUE = "result.pkl"
 """Name of a function's value, pickled by cloudpickle, in the result's folder."""

@@ -78,9 +78,10 @@ class JobRequest:
     requirements: tuple[str, ...] = ()
     """Packages that every instance installs with pip before it joins."""
     checkpoint_uri: str | None = None
-    """``s3://…`` prefix of the state that survives runs; None is one of the project and name."""
+    """``s3://…`` prefix of the state that survives runs, on this machine ``file:///…`` too; None is one of the project
+    and name."""
     output_uri: str | None = None
-    """``s3://…`` prefix of results; None is one of the project and name."""
+    """``s3://…`` prefix of results, on this machine ``file:///…`` too; None is one of the project and name."""
 
     def __post_init__(self) -> None:
         """Check the fields against each other."""
@@ -111,7 +112,7 @@ class JobRequest:
                 raise InvalidRequest(f"the tag {tag!r} begins like those of AWS or raysm; rename it")
         for name in ("checkpoint_uri", "output_uri"):
             uri = getattr(self, name)
-            if uri is not None and not uri.startswith(("s3://", "file://")):
+            if uri is not None and not uri.startswith(("s3://", "file:///")):
                 raise InvalidRequest(f"{name}={uri!r} is not s3://bucket/prefix (here on this machine: file:///path)")
         self._check_groups()
         if not 0 < self.grace_s <= 120:

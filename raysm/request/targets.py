@@ -25,7 +25,7 @@ class AWS:
     bucket: str | None = None
     """Where payloads and results go; None is the account's ``sagemaker-REGION-ACCOUNT``, as the SDK has it."""
     image: str | None = None
-    """URI of the container image: any with Python 3.10 or later; it must be given for now for AWS."""
+    """URI of the container image: any with Python 3.11 or later; it must be given for now for AWS."""
     profile: str | None = None
     """Profile of the AWS configuration; None is the default."""
 

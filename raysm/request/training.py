@@ -27,6 +27,7 @@ class TorchScript:
 
     kind: ClassVar[str] = "torch_script"
     keeps: ClassVar[str] = "what rank 0 leaves in the folder $SM_MODEL_DIR, or in the one in which it runs"
+    input_check: ClassVar[str | None] = None
 
     script: str = field(kw_only=False)
     """The script's path; relative to ``source_dir`` where that is given."""
@@ -68,6 +69,7 @@ class TrainLoop:
 
     kind: ClassVar[str] = "data_parallel"
     keeps: ClassVar[str] = "what rank 0 leaves in the folder $SM_MODEL_DIR, or in the one in which it runs"
+    input_check: ClassVar[str | None] = None
 
     name: str
     """For people: ``module.function``."""

@@ -21,6 +21,7 @@ class Script:
     kind: ClassVar[str] = "script"
     keeps: ClassVar[str] = "what the script writes into the folder $SM_MODEL_DIR"
     """What a job of this kind keeps, for people whose job has kept nothing."""
+    input_check: ClassVar[str | None] = None
 
     script: str = field(kw_only=False)
     """The script's path; relative to ``source_dir`` where that is given."""
@@ -45,6 +46,7 @@ class PickledFunction:
 
     kind: ClassVar[str] = "function"
     keeps: ClassVar[str] = "the value of the function"
+    input_check: ClassVar[str | None] = None
 
     name: str
     """For people: ``module.function``."""
@@ -66,6 +68,8 @@ class Similarity:
 
     kind: ClassVar[str] = "similarity"
     keeps: ClassVar[str] = "the similarities"
+    input_check: ClassVar[str | None] = "raysm.workloads.similarity.first_look:check_inputs"
+    """Looks at the inputs that are on this machine before a job is sent; imported only where it is used."""
 
     top_k: int | None = None
     """Keep the k most similar other rows of each row (of each query, rows); at least 1, at most N - 1 (N)."""

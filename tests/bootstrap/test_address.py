@@ -64,7 +64,7 @@ def test_loopback_is_known(text, expected):
     [
         (socket.gaierror(), "the name algo-1 does not resolve"),
         (ConnectionRefusedError(), "algo-1 refuses connections on port 6380: nothing listens there"),
-        (asyncio.TimeoutError(), "a firewall or security group may drop the packets"),
+        (TimeoutError(), "a firewall or security group may drop the packets"),
         (OSError("no route to host"), "algo-1, port 6380: no route to host"),
     ],
 )

@@ -68,12 +68,12 @@ def test_an_image_without_ray_and_without_pip_says_so(tmp_path):
 def test_a_python_that_is_too_old_says_so(tmp_path):
     paths = pack(tmp_path / "ml")
     code = (
-        "import runpy, sys; sys.version_info = (3, 9, 2, 'final', 0); sys.argv = sys.argv[1:];"
+        "import runpy, sys; sys.version_info = (3, 10, 2, 'final', 0); sys.argv = sys.argv[1:];"
         "runpy.run_path(sys.argv[0], run_name='__main__')"
     )
     done = start(tmp_path / "ml", paths, "-c", code)
     assert done.returncode == 2
-    assert paths.failure.read_text().startswith("raysm needs Python 3.10 or later")
+    assert paths.failure.read_text().startswith("raysm needs Python 3.11 or later")
 
 
 def test_a_torn_raysm_is_not_run(tmp_path):

@@ -241,7 +241,7 @@ def test_strangers_who_say_nothing_do_not_keep_workers_out():
                 try:
                     worker = await join(server)
                     break
-                except (OSError, asyncio.TimeoutError):
+                except (TimeoutError, OSError):
                     await asyncio.sleep(0.02)
             async with running(worker):
                 assert reports.all == [Joined("algo-2")]

@@ -96,6 +96,46 @@ def test_wrong_arguments_end_with_2_and_say_what_is_wrong(argv, message, capsys)
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
+        (["similarity", "m.npy", "--topk", "10"], "there is no option --topk; did you mean --top-k?"),
+        (["similarity", "m.npy", "--full", "--instance", "2"], "no option --instance; did you mean --instances?"),
+        (["similarity", "m.npy", "--full", "--instance=2"], "no option --instance; did you mean --instances?"),
+        (["run", "a.py", "--ouput", "x"], "did you mean --output? (the arguments of a script go behind --"),
+        (["train", "a.py", "--zzz", "1"], "there is no option --zzz (the arguments of a script go behind --"),
+        (["jobs", "--limits", "3"], "did you mean --limit?"),
+        (["local", "status", "--jsn"], "did you mean --json?"),
+        (["similarity", "m.npy", "--full", "more.npy"], "unrecognized arguments: more.npy"),
+        (["similarty", "m.npy"], "invalid choice: 'similarty'"),
+    ],
+)
+def test_a_misspelt_option_is_told_the_nearest_in_two_lines_without_the_usage(argv, message, capsys):
+    with pytest.raises(SystemExit) as caught:
+        parse(argv)
+    said = capsys.readouterr().err
+    assert caught.value.code == 2
+    assert message in said
+    assert len(said.splitlines()) <= 2
+    assert ("--epochs" in said) == (argv[0] in ("run", "train"))
+
+
+def test_variables_and_wheels_are_asked_for_by_all_commands_that_send(request_of, tmp_path):
+    (tmp_path / "w-1-py3-none-any.whl").write_bytes(b"wheel")
+    options = ["--env", "A=1", "--env", "B=x=y", "--env", "EMPTY=", "--wheel", str(tmp_path / "w-1-py3-none-any.whl")]
+    for argv in (["run", "a.py"], ["train", "a.py"], ["similarity", "m.npy", "--full"]):
+        asked = prepared(parse([str(tmp_path / text) if "." in text else text for text in argv] + options))
+        assert asked.request.environment == {"A": "1", "B": "x=y", "EMPTY": ""}
+        assert [wheel.name for wheel in asked.wheels] == ["w-1-py3-none-any.whl"]
+        assert asked.request.requirements == ("w==1",)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["run", "a.py", "--env", "A"], "--env takes NAME=VALUE, got 'A'"),
+        (["run", "a.py", "--env", "=1"], "--env takes NAME=VALUE, got '=1'"),
+        (["run", "a.py", "--env", "A=1", "--env", "A=2"], "the variable 'A' is given twice: --env A=1 and A=2"),
+        (["run", "a.py", "--env", "not a name=1"], "must match"),
+        (["run", "a.py", "--wheel", "no-1-py3-none-any.whl"], "wheel 'no-1-py3-none-any.whl' is not there"),
+        (["run", "a.py", "--wheel", "no.tar.gz"], "--wheel takes a file NAME-VERSION-.*, got 'no.tar.gz'"),
         (["run", "a.py", "--instances", "0"], "count must be at least 1, got 0"),
         (["train", "b.py"], "the script 'b.py' is not there"),
         (["train", "a.py", "--workers-per-instance", "0"], "workers_per_instance must be a whole number of at least 1"),

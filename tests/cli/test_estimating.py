@@ -1,3 +1,4 @@
+import io
 import json
 
 import numpy as np
@@ -6,6 +7,8 @@ from rich.console import Console
 
 from raysm.cli import estimating
 from raysm.cli.arguments import parse
+from raysm.cli.prices import PRICES, vcpus_of
+from raysm.client.limits import instance_types
 from raysm.errors import InvalidRequest
 
 
@@ -24,9 +27,63 @@ def test_an_estimate_has_time_and_money(tmp_path, capsys):
     [
         (["s3://b/m.npy"], "measures a matrix that is here, not s3://b/m.npy"),
         (["m.npy", "--queries", "q.npy"], "leave --queries away"),
-        (["m.npy", "--on", "aws", "--instance-type", "ml.none"], "does not know how many cores ml.none has"),
+        (
+            ["m.npy", "--instance-type", "ml.foo.4xlarge"],
+            "'ml.foo.4xlarge', which SageMaker does not have; did you mean",
+        ),
+        (["m.npy", "--on", "aws", "--instance-type", "ml.none"], "'ml.none', which SageMaker does not have"),
+        (["m.npy", "--on", "aws"], "--on aws needs --instance-type"),
+        (["m.npy", "--instances", "0"], "count must be at least 1"),
     ],
 )
 def test_what_cannot_be_measured_is_said(argv, message):
     with pytest.raises(InvalidRequest, match=message):
         estimating.run(parse(["similarity", *argv, "--top-k", "3", "--estimate"]), Console())
+
+
+@pytest.fixture
+def lines_of(tmp_path):
+    """Return what an estimate says, line by line, of a matrix of so many rows."""
+
+    def ask(rows, *options):
+        np.save(tmp_path / "m.npy", np.random.default_rng(0).standard_normal((rows, 8)))
+        said = io.StringIO()
+        argv = ["similarity", str(tmp_path / "m.npy"), "--top-k", "3", "--estimate", *options]
+        estimating.run(parse(argv), Console(file=said, width=500))
+        return said.getvalue().splitlines()
+
+    return ask
+
+
+def test_an_estimate_for_a_type_counts_its_cores_and_says_whose_they_are(lines_of):
+    _, cores, money = lines_of(600, "--instance-type", "ml.c5.4xlarge", "--instances", "10")
+    # 600 rows are too few for 160 cores; the seconds are those of the cores that have work.
+    assert cores.startswith("cores    160: 10 x 16 vCPUs of ml.c5.4xlarge, of which only 3 have work, each taken to be")
+    assert "10 x 0.816 USD/h" in money
+
+
+def test_an_estimate_without_a_type_says_that_the_cores_are_this_machines(lines_of):
+    _, cores = lines_of(600, "--instances", "2")
+    assert "this machine's, which its 2 instances share" in cores
+    assert cores.endswith("--instance-type estimates for another")
+
+
+def test_an_estimate_says_which_price_is_missing_and_that_gpus_were_not_measured(lines_of):
+    _, cores, money = lines_of(600, "--instance-type", "ml.p5.48xlarge")
+    assert "192 vCPUs of ml.p5.48xlarge" in cores
+    assert "its GPUs were not measured" in cores
+    assert money == "money    unknown: no price of ml.p5.48xlarge is at hand; give --price-per-hour"
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "vcpus"),
+    [("ml.m5.large", 2), ("ml.t3.medium", 2), ("ml.c5.xlarge", 4), ("ml.c5.18xlarge", 72), ("ml.c4.8xlarge", 36)],
+)
+def test_the_size_in_a_types_name_tells_its_cores(instance_type, vcpus):
+    assert vcpus_of(instance_type) == vcpus
+
+
+def test_every_type_of_sagemaker_has_cores_and_every_price_is_of_a_type():
+    types = instance_types("CreateTrainingJob")
+    assert all(vcpus_of(name) >= 2 for name in types)
+    assert set(PRICES) <= set(types)

@@ -60,16 +60,19 @@ def test_a_script_and_its_output_reach_the_user_who_started_it(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_a_script_leaves_is_moved_to_the_output(tmp_path):
+def test_a_script_finds_its_neighbour_modules_in_ray_tasks_too_and_what_it_leaves_is_moved_to_the_output(tmp_path):
     (tmp_path / "s.py").write_text(
-        "import os\n"
+        "import os, ray, reading\n"
         "channel, model = os.environ['SM_CHANNEL_TRAIN'], os.environ['SM_MODEL_DIR']\n"
-        "open(model + '/copy', 'w').write(open(channel + '/x.txt').read())\n"
+        "ray.init()\n"
+        "open(model + '/copy', 'w').write(ray.get(ray.remote(reading.text).remote(channel)))\n"
     )
+    (tmp_path / "reading.py").write_text("def text(channel):\n    return open(channel + '/x.txt').read()\n")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x.txt").write_text("content")
     done = raysm("run", "s.py", "--input", "train=data", "--output", "kept", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "sent s.py and reading.py, 257 bytes" in done.stdout
     assert (tmp_path / "kept" / "copy").read_text() == "content"
     again = raysm(
         "run", "s.py", "--input", "train=data", "--output", "kept", "--if-done", "skip", "--json", cwd=tmp_path

@@ -705,7 +705,7 @@ def test_events_progress_and_metrics_are_read_from_the_log(remote, job):
     write_events(remote, job)
     assert list(job.events()) == EVENTS
     assert job.progress() == {"similarity": EVENTS[2]}
-    final = {"MetricName": "acc", "Value": 0.9, "Timestamp": datetime.datetime.fromtimestamp(2, datetime.timezone.utc)}
+    final = {"MetricName": "acc", "Value": 0.9, "Timestamp": datetime.datetime.fromtimestamp(2, datetime.UTC)}
     remote.sagemaker.end(job.name, "Completed", FinalMetricDataList=[final])
     assert [(metric.name, metric.value) for metric in job.metrics()] == [("loss", 0.5), ("acc", 0.9)]
 
@@ -713,7 +713,7 @@ def test_events_progress_and_metrics_are_read_from_the_log(remote, job):
 def test_the_series_of_a_metric_definition_comes_from_cloudwatch(remote, script):
     metrics = [MetricDefinition("loss", "loss=(.*)"), MetricDefinition("never", "never=(.*)")]
     job = submit(Script(str(script)), cluster=M5, on=remote.service, metrics=metrics)
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     start = now - datetime.timedelta(minutes=10)
     remote.sagemaker.jobs[job.name]["answer"] |= {"CreationTime": start, "TrainingStartTime": start}
     data = [

@@ -172,6 +172,25 @@ def test_what_does_not_match_the_apis_pattern_is_refused(fields):
         checked(**fields)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"metrics": (MetricDefinition("m", "loss\n(x)"),)},
+        {"metrics": (MetricDefinition("m\n", "(x)"),)},
+        {"cluster": groups(1, "g\n")},
+        {"inputs": {"x": Input("s3://b/x\ny", groups=("g\n0",))}, "cluster": groups(1, "g\n")},
+    ],
+    ids=["regex", "name of a metric", "name of a group", "channel of a group"],
+)
+def test_a_line_break_where_the_api_takes_none_is_refused_before_the_upload(fields):
+    with pytest.raises(InvalidRequest, match="must match"):
+        checked(**fields)
+
+
+def test_a_line_break_where_the_api_takes_all_passes():
+    assert checked(environment={"A": "x\ny"}, hyperparameters={"a": "x\ny"}) is None
+
+
 def test_a_tag_may_hold_letters_of_all_languages():
     assert checked(tags={"größe: a/b=c+d-e@f": "über 日本"}) is None
 

@@ -67,6 +67,14 @@ def test_the_payload_arrives_whole_and_says_what_was_asked_for(remote, script, t
     assert len(found.token()) == 64
 
 
+def test_a_job_that_missed_a_module_beside_its_script_says_how_to_send_it(remote, script):
+    (script.parent / "plugin.py").touch()
+    job = submit(Script(str(script)), cluster=M5, on=remote.service)
+    remote.sagemaker.end(job.name, "Failed", FailureReason="ModuleNotFoundError: No module named 'plugin'")
+    assert "plugin.py lies beside train.py" in str(job.exception())
+    assert f"--source-dir {script.parent}" in str(job.exception())
+
+
 def test_a_jobs_name_says_its_task_and_time_and_is_its_own(remote, script):
     names = {submit(Script(str(script)), cluster=M5, on=remote.service, name="My-task").name for _ in range(3)}
     assert len(names) == 3
@@ -138,6 +146,30 @@ def test_what_cannot_be_is_refused_and_nothing_is_uploaded(remote, script, field
     with pytest.raises(InvalidRequest, match=words):
         submit(fields.pop("workload"), **fields)
     assert remote.s3.calls == []
+
+
+def test_two_wheels_of_one_name_are_refused_before_anything_is_uploaded(remote, script, tmp_path):
+    for folder in ("old", "new"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "w-1-py3-none-any.whl").write_text(folder)
+    wheels = [tmp_path / folder / "w-1-py3-none-any.whl" for folder in ("old", "new")]
+    with pytest.raises(InvalidRequest, match=r"two wheels are named 'w-1-py3-none-any.whl'.*old.*new"):
+        submit(Script(str(script)), cluster=M5, on=remote.service, wheels=wheels)
+    assert remote.s3.calls == []
+
+
+@pytest.mark.parametrize("option", ["output_uri", "checkpoint_uri"])
+def test_a_folder_of_this_machine_as_output_of_aws_is_refused_before_anything_is_uploaded(remote, script, option):
+    with pytest.raises(InvalidRequest, match=rf"{option}='file:///x' is on this machine, which AWS cannot write to"):
+        submit(Script(str(script)), cluster=M5, on=remote.service, **{option: "file:///x"})
+    assert remote.s3.calls == []
+
+
+@pytest.mark.parametrize("option", ["output_uri", "checkpoint_uri"])
+def test_a_folder_of_this_machine_is_a_whole_uri(local, script, option):
+    with pytest.raises(InvalidRequest, match=rf"{option}='file://x' is not"):
+        submit(Script(str(script)), on=local.service, **{option: "file://x"})
+    submit(Script(str(script)), on=local.service, **{option: "file:///x"})
 
 
 def test_channels_name_groups_all_or_none(remote, script):
@@ -289,6 +321,20 @@ def test_whatever_the_result_depends_on_makes_a_new_run(either, folder):
     for fields in ({}, {"environment": {"A": "1"}}, {"hyperparameters": {"a": "1"}}, {"requirements": ["six"]}):
         seen.add(run(either, folder, **fields).name)
     assert len(seen) == 5
+
+
+def test_a_changed_module_beside_a_script_makes_a_new_run_if_the_script_imports_it(either, script):
+    def again():
+        cluster = None if isinstance(either.service.target, Local) else M5
+        return submit(Script(str(script)), on=either.service, if_done="skip", cluster=cluster)
+
+    script.write_text("import other")
+    (script.parent / "other.py").write_text("x = 1")
+    first = again()
+    (script.parent / "unseen.py").write_text("")
+    assert again() == first
+    (script.parent / "other.py").write_text("x = 2")
+    assert again() != first
 
 
 def test_another_image_makes_a_new_run(either, folder):

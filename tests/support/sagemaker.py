@@ -113,7 +113,7 @@ def refusal(code, message, operation="Operation"):
 
 
 def now():
-    return datetime.datetime.now(datetime.timezone.utc)
+    return datetime.datetime.now(datetime.UTC)
 
 
 class Recording:

@@ -5,13 +5,13 @@ everything that is wrong.
 """
 
 import functools
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from botocore.model import ListShape, MapShape, OperationModel, ServiceModel, Shape, StructureShape
 from botocore.session import Session
 
+from raysm.contract.patterns import compiled
 from raysm.local.server.api_error import validation
 
 __all__ = ["check", "service_model"]
@@ -118,18 +118,8 @@ def _string(value: Any, shape: Shape, path: str) -> Iterator[str]:
         yield _failed(value, path, f"satisfy enum value set: [{', '.join(values)}]")
     yield from _size(value, shape, path)
     pattern = shape.metadata.get("pattern")
-    if pattern and not _compiled(pattern).fullmatch(value):
+    if pattern and not compiled(pattern).fullmatch(value):
         yield _failed(value, path, f"satisfy regular expression pattern: {pattern}")
-
-
-@functools.cache
-def _compiled(pattern: str) -> "re.Pattern[str]":
-    # Written for Java, which has classes that Python has not.
-    python = pattern.replace(r"\p{L}\p{Z}\p{N}", r"\w\s").replace(r"\p{Alnum}", "a-zA-Z0-9")
-    try:
-        return re.compile(python, re.DOTALL if ".*" in pattern else 0)
-    except re.error:  # a range of UTF-16, in a part of the API that is not served here
-        return re.compile(r"(?s).*")
 
 
 def _number(value: Any, shape: Shape, path: str) -> Iterator[str]:

@@ -68,7 +68,9 @@ class Estimate:
     engine: str
     """What was measured with."""
     slots: int
-    """Cores that compute."""
+    """Cores that are counted on."""
+    tasks: int
+    """Pieces of the work: no more cores than these compute."""
     phases_s: dict[str, float]
     """``prepare``, ``similarity``, ``gathering``: as the manifest will say them."""
 
@@ -132,15 +134,17 @@ def predict(
         size = matrix.rows**2 * np.dtype(workload.dtype).itemsize
         strips = math.ceil(size / bench.PART_BYTES)
         work = (matrix.rows / measured_rows) ** 2 * costs.tile + size * BYTE_S
-        computing = (work + strips * TASK_S) / slots
+        tasks, computing = strips, (work + strips * TASK_S) / slots
         # It is written beside the computing: what the disk has not taken by then remains.
         gathering_s = max(0.0, gathering_s - computing)
     else:
         kept = max(2, int(bench.KEPT_BYTES / max(1, costs.side_bytes * scale)))
+        tasks = blocks * (blocks + 1) // 2
         computing = _last_slot_ends(blocks, slots, costs, scale, kept)
     return Estimate(
         engine=costs.engine,
         slots=slots,
+        tasks=tasks,
         phases_s={
             "prepare": matrix.rows / measured_rows * costs.prepare / slots,
             "similarity": max(computing, merging),

@@ -150,7 +150,7 @@ def test_the_last_value_of_each_metric_is_in_the_job_and_all_are_in_cloudwatch(s
     job = server.ended("measured")
     final = {metric["MetricName"]: metric["Value"] for metric in job["FinalMetricDataList"]}
     assert final == {"train:loss": 0.25, "epoch": 2.0, "no-number": 0.25}
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     found = server.client("cloudwatch").get_metric_statistics(
         Namespace="/aws/sagemaker/TrainingJobs",
         MetricName="train:loss",

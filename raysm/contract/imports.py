@@ -1,0 +1,86 @@
+"""Which modules a Python file imports, and where they lie beside it: read from its text, nothing is imported.
+
+What flows in are files, what flows out are names and files. Python looks into the folder of the script first, so a
+module that lies there wins over an installed one of the same name; a folder without ``__init__.py`` is the last that it
+looks at.
+"""
+
+import ast
+import importlib.machinery
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+__all__ = ["find_module", "imported_modules", "is_code", "read_tree", "top_level_names"]
+
+SUFFIXES = (*importlib.machinery.EXTENSION_SUFFIXES, *importlib.machinery.SOURCE_SUFFIXES)
+"""Of modules, in the order in which Python looks for them."""
+
+CODE_SUFFIXES = (".py", ".pyi", ".so", ".pyd")
+"""Of files that are code whatever their size."""
+
+CALLS = ("import_module", "__import__")
+"""Functions that import the module that their first argument names."""
+
+
+def is_code(path: Path) -> bool:
+    """Return whether a file of a package is code, rather than data."""
+    return path.name.endswith(CODE_SUFFIXES)
+
+
+def read_tree(path: Path) -> ast.Module:
+    """Parse a Python file.
+
+    Raises:
+        SyntaxError: This Python cannot read it.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the user's odd escapes the job itself will warn
+        try:
+            return ast.parse(path.read_bytes(), str(path))
+        except (ValueError, RecursionError, MemoryError) as error:  # NUL bytes; brackets without end
+            raise SyntaxError(str(error)) from error
+
+
+def top_level_names(tree: ast.AST) -> Iterator[str]:
+    """Yield the first part of every module that is imported absolutely, wherever the import stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield node.module.partition(".")[0]
+        elif isinstance(node, ast.Call) and node.args:
+            called, named = node.func, node.args[0]
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            if name in CALLS and isinstance(named, ast.Constant) and isinstance(named.value, str):
+                yield named.value.partition(".")[0]
+
+
+def imported_modules(files: Iterable[Path]) -> set[str]:
+    """Return the top-level names that Python files import; one that cannot be parsed imports nothing."""
+    names: set[str] = set()
+    for path in files:
+        try:
+            names.update(top_level_names(read_tree(path)))
+        except SyntaxError:  # a template, or Python 2: whoever imports it will hear it
+            continue
+    return names - {""}
+
+
+def find_module(name: str, folder: Path) -> Path | None:
+    """Return the file or package folder that ``import name`` would find in ``folder``; None where it would find none.
+
+    Args:
+        name: A top-level name.
+        folder: The one that comes first in ``sys.path``.
+    """
+    package = folder / name
+    if (package / "__init__.py").is_file():
+        return package
+    for suffix in SUFFIXES:
+        module = folder / f"{name}{suffix}"
+        if module.is_file():
+            return module
+    is_namespace = package.is_dir() and name not in sys.stdlib_module_names
+    return package if is_namespace and any(package.rglob("*.py")) else None

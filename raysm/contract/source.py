@@ -1,0 +1,208 @@
+"""What of the user's source travels with a job.
+
+A script takes along the modules and packages beside it that it imports, and those that these import: found by reading
+the files, as Python would find them with the script's folder first in ``sys.path``. A package travels whole: its code,
+and of its other files those of at most 1 MB. A source folder that the user names travels whole. In either case what is
+hidden, caches, virtual environments and earlier results of raysm stay behind.
+
+What flows in is a workload, what flows out is a ``Source``: the very files that are packed, digested and told.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from raysm.contract.imports import find_module, imported_modules, is_code, read_tree
+from raysm.contract.result import MARK, Manifest
+from raysm.errors import InvalidConfig, InvalidRequest
+from raysm.request.training import TorchScript
+from raysm.request.workload import Script
+
+__all__ = ["Source", "source_of"]
+
+MAX_BYTES = 50_000_000
+"""Of what travels with a script that names no source folder: more is not likely to be code."""
+
+MAX_DATA_BYTES = 1_000_000
+"""Of a file inside a package that is no code: word lists and configurations, not weights."""
+
+MAX_NAMED = 3
+"""Files, and folders, that a sentence names."""
+
+OWN = "raysm"
+"""Travels with every payload."""
+
+MISSING = re.compile(r"No module named '([\w.]+)'")
+"""How Python says that it found no module."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """The files that travel."""
+
+    script: str
+    """The script among them."""
+    folder: Path
+    """Where the script imports from."""
+    files: Mapping[str, Path]
+    """By the name below the source folder of the instance, POSIX: where it lies here."""
+    left_behind: Mapping[str, Path] = field(default_factory=dict)
+    """Files of the packages that are too large to be code."""
+
+    @property
+    def summary(self) -> str:
+        """What travels, and how much it is, for people: ``train.py, model.py and 3 files of pkg/, 12 kB``."""
+        names = sorted(self.files, key=lambda name: (name != self.script, name))
+        named = [name for name in names if name == self.script or "/" not in name][:MAX_NAMED]
+        rest = [name for name in names if name not in named]
+        size = _text_of(sum(path.stat().st_size for path in self.files.values()))
+        text = f"{_listed(named, rest)}, {size}"
+        if self.left_behind:
+            large = [f"{name} ({_text_of(path.stat().st_size)})" for name, path in self.left_behind.items()]
+            more = f" and {len(large) - MAX_NAMED} more" if len(large) > MAX_NAMED else ""
+            text += (
+                f"; not {', '.join(large[:MAX_NAMED])}{more}, which is no code: make it an input, or send the folder "
+                "as source_dir"
+            )
+        return text
+
+    def remedy_for(self, failure: str) -> str | None:
+        """Return what to do where a job failed for want of a module that lies beside the script; None otherwise."""
+        missing = MISSING.search(failure)
+        module = find_module(missing[1].partition(".")[0], self.folder) if missing else None
+        if module is None or any(path == module or module in path.parents for path in self.files.values()):
+            return None
+        shown = f"{module.name}/" if module.is_dir() else module.name
+        return (
+            f"{shown} lies beside {self.script}, but no import that names it could be read, so it was not sent: send "
+            f"the whole folder with --source-dir {self.folder} (in Python source_dir={str(self.folder)!r})"
+        )
+
+
+def source_of(workload: Script | TorchScript) -> Source:
+    """Find what travels with a script.
+
+    Raises:
+        InvalidRequest: The script or its folder is not there, Python cannot read the script, or what it imports is too
+            large to be code.
+    """
+    _check_there(workload)
+    if workload.source_dir is not None:
+        folder = Path(workload.source_dir)
+        files = {path.relative_to(folder).as_posix(): path for path in _below(folder)}
+        return Source(script=Path(workload.script).as_posix(), folder=folder, files=files)
+    script = Path(workload.script)
+    try:
+        read_tree(script)
+    except SyntaxError as error:
+        raise InvalidRequest(
+            f"{workload.script}, line {error.lineno or 1}: {error.msg}; mend it, or where another Python runs it send "
+            "its folder unread, as source_dir"
+        ) from error
+    # Python looks beside the file that a link names.
+    return _with_neighbours(script, script.resolve().parent)
+
+
+def _check_there(workload: Script | TorchScript) -> None:
+    script = Path(workload.script)
+    if workload.source_dir is None:
+        if not script.is_file():
+            raise InvalidRequest(f"the script {workload.script!r} is not there, or is no file; check the path")
+        return
+    folder = Path(workload.source_dir)
+    if not folder.is_dir():
+        raise InvalidRequest(f"source_dir={workload.source_dir!r} is not there, or is no folder")
+    if script.is_absolute() or not (folder / script).resolve().is_relative_to(folder.resolve()):
+        raise InvalidRequest(f"the script {workload.script!r} must be a path inside source_dir={workload.source_dir!r}")
+    if not (folder / script).is_file():
+        raise InvalidRequest(f"source_dir={workload.source_dir!r} holds no script {workload.script!r}")
+
+
+def _with_neighbours(script: Path, folder: Path) -> Source:
+    modules = _neighbours(imported_modules([script]), folder)
+    files = {script.name: script}
+    left_behind: dict[str, Path] = {}
+    for path in (file for module in modules for file in _files_of(module)):
+        name = path.relative_to(folder).as_posix()
+        is_small = is_code(path) or path.stat().st_size <= MAX_DATA_BYTES
+        (files if is_small else left_behind).setdefault(name, path)
+    source = Source(script=script.name, folder=folder, files=files, left_behind=left_behind)
+    _check_size(source)
+    return source
+
+
+def _neighbours(names: Iterable[str], folder: Path) -> list[Path]:
+    """Return the modules and packages in ``folder`` among ``names``, and those that they import in turn."""
+    found: dict[str, Path] = {}
+    waiting = sorted(set(names) - {OWN})
+    while waiting:
+        name = waiting.pop()
+        module = find_module(name, folder)
+        if name in found or module is None:
+            continue
+        found[name] = module
+        waiting += imported_modules(path for path in _files_of(module) if path.suffix == ".py") - {OWN}
+    return [found[name] for name in sorted(found)]
+
+
+def _files_of(module: Path) -> Iterator[Path]:
+    if module.is_dir():
+        yield from _below(module)
+    else:
+        yield module
+
+
+def _below(folder: Path, inside: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """Yield the files below ``folder`` that may travel, in the order of their names."""
+    here = folder.resolve()
+    if here in inside:  # a link to a folder that it lies in
+        return
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or path.name == "__pycache__":
+            continue
+        if path.is_dir():
+            if not _is_no_source(path):
+                yield from _below(path, (*inside, here))
+        elif path.is_file():
+            yield path
+
+
+def _is_no_source(folder: Path) -> bool:
+    """Return whether a folder is a virtual environment, or an earlier result of raysm."""
+    if (folder / "pyvenv.cfg").is_file() or (folder / MARK).is_file():
+        return True
+    try:
+        Manifest.read(folder)
+    except (InvalidConfig, InvalidRequest):
+        return False
+    return True
+
+
+def _check_size(source: Source) -> None:
+    sizes = {name: path.stat().st_size for name, path in source.files.items()}
+    if sum(sizes.values()) > MAX_BYTES:
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise InvalidRequest(
+            f"{source.script} and what it imports beside it are {_text_of(sum(sizes.values()))}, more than "
+            f"{MAX_BYTES // 1_000_000} MB; the largest is {largest} with {_text_of(sizes[largest])}: make data an "
+            "input, or send the folder as it is, as source_dir"
+        )
+
+
+def _listed(named: list[str], rest: list[str]) -> str:
+    if not rest:
+        return " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+    folders = sorted({name.partition("/")[0] + "/" for name in rest if "/" in name})
+    where = ""
+    if all("/" in name for name in rest):
+        where = f" of {', '.join(folders[:MAX_NAMED])}{', …' if len(folders) > MAX_NAMED else ''}"
+    more = "" if where else " more"
+    return f"{', '.join(named)} and {len(rest)}{more} file{'s'[: len(rest) > 1]}{where}"
+
+
+def _text_of(size: int) -> str:
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size} bytes"

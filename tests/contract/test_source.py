@@ -1,0 +1,182 @@
+"""What of the user's source travels with a script: seen in the payload that is packed for it."""
+
+import json
+import os
+import warnings
+
+import pytest
+
+from raysm.contract import payload
+from raysm.contract.result import Manifest
+from raysm.contract.source import source_of
+from raysm.errors import InvalidRequest
+from raysm.request import JobRequest, Script, TorchScript
+
+
+@pytest.fixture
+def project(tmp_path):
+    """Return how to write files of a project, by their names and contents, and get its folder."""
+    folder = tmp_path / "project"
+
+    def write(**contents):
+        for name, content in contents.items():
+            path = folder / name.replace("__slash__", "/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return folder
+
+    write.files = lambda contents: write(**{name.replace("/", "__slash__"): text for name, text in contents.items()})
+    return write.files
+
+
+def travelling(workload, tmp_path):
+    """Return the names of what the payload holds of the user's source."""
+    payload.pack(JobRequest(name="a", workload=workload), tmp_path / "payload")
+    source = payload.load(tmp_path / "payload").source
+    return {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("workload", [Script, TorchScript])
+def test_a_module_that_the_script_imports_travels_with_it_and_others_stay(project, tmp_path, workload):
+    folder = project(
+        {"train.py": "from model import Net", "model.py": "class Net: ...", "other.py": "", "data.csv": "1"}
+    )
+    assert travelling(workload(str(folder / "train.py")), tmp_path) == {"train.py", "model.py"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import helpers",
+        "import os, helpers as h",
+        "from helpers import square",
+        "def f():\n    import helpers",
+        "try:\n    import helpers\nexcept ImportError:\n    pass",
+        "if True:\n    from helpers import *",
+        "import importlib\nimportlib.import_module('helpers')",
+        "__import__('helpers')",
+    ],
+)
+def test_an_import_is_found_wherever_it_stands(project, tmp_path, statement):
+    folder = project({"main.py": statement, "helpers.py": ""})
+    assert "helpers.py" in travelling(Script(str(folder / "main.py")), tmp_path)
+
+
+def test_imports_of_what_is_imported_are_followed(project, tmp_path):
+    files = {
+        "main.py": "import a",
+        "a.py": "import b, main",
+        "b.py": "import pkg.deep",
+        "pkg/__init__.py": "",
+        "pkg/deep/__init__.py": "from ..near import x",
+        "pkg/near.py": "import c",
+        "c.py": "",
+        "d.py": "",
+    }
+    assert travelling(Script(str(project(files) / "main.py")), tmp_path) == set(files) - {"d.py"}
+
+
+def test_a_package_travels_whole_without_what_is_hidden_cached_or_large(project, tmp_path):
+    kept = {"pkg/__init__.py": "", "pkg/unseen.py": "", "pkg/sub/words.txt": "a b", "pkg/fast.so": "x" * 2_000_000}
+    left = {
+        "pkg/.env": "SECRET=1",
+        "pkg/__pycache__/unseen.pyc": "",
+        "pkg/weights.bin": "x" * 2_000_000,
+        "pkg/venv/pyvenv.cfg": "",
+        "pkg/venv/lib/big.py": "",
+    }
+    folder = project({"main.py": "from pkg import unseen"} | kept | left)
+    assert travelling(Script(str(folder / "main.py")), tmp_path) == {"main.py", *kept}
+    said = source_of(Script(str(folder / "main.py"))).summary
+    assert said == "main.py and 4 files of pkg/, 2.0 MB; not pkg/weights.bin (2.0 MB), which is no code: " + (
+        "make it an input, or send the folder as source_dir"
+    )
+
+
+def test_a_folder_without_init_travels_where_python_would_import_it(project, tmp_path):
+    folder = project({"main.py": "import tools.a, json", "tools/a.py": "", "json/notes.py": "", "data/x.csv": ""})
+    assert travelling(Script(str(folder / "main.py")), tmp_path) == {"main.py", "tools/a.py"}
+
+
+def test_a_module_named_like_an_installed_package_travels_as_python_would_import_it(project, tmp_path):
+    folder = project({"main.py": "import numpy, yaml, random", "numpy.py": "", "random.py": ""})
+    assert travelling(Script(str(folder / "main.py")), tmp_path) == {"main.py", "numpy.py", "random.py"}
+
+
+def test_raysm_itself_travels_already(project, tmp_path):
+    folder = project({"main.py": "import raysm", "raysm/__init__.py": ""})
+    assert travelling(Script(str(folder / "main.py")), tmp_path) == {"main.py"}
+
+
+def test_a_script_that_python_cannot_read_is_refused_and_a_module_that_it_cannot_is_not(project, tmp_path):
+    folder = project({"main.py": "import old", "old.py": "print 'hello'", "torn.py": "def f(:"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert travelling(Script(str(folder / "main.py")), tmp_path) == {"main.py", "old.py"}
+    with pytest.raises(InvalidRequest, match=r"torn.py, line 1: invalid syntax"):
+        source_of(Script(str(folder / "torn.py")))
+
+
+def test_an_odd_escape_in_a_script_is_no_warning_of_the_command(project):
+    folder = project({"main.py": "x = '\\d'"})
+    assert source_of(Script(str(folder / "main.py"))).files
+
+
+def test_neighbours_of_a_script_are_those_of_the_file_that_a_link_names(project, tmp_path):
+    folder = project({"main.py": "import helpers", "helpers.py": ""})
+    (tmp_path / "link.py").symlink_to(folder / "main.py")
+    assert travelling(Script(str(tmp_path / "link.py")), tmp_path) == {"link.py", "helpers.py"}
+
+
+def test_more_than_50_mb_beside_a_script_is_refused_with_the_largest_file(project):
+    files = {"main.py": "import pkg", "pkg/__init__.py": "", "pkg/a.so": "", "pkg/b.so": ""}
+    folder = project(files)
+    for name, size in (("a.so", 20_000_000), ("b.so", 40_000_000)):
+        with (folder / "pkg" / name).open("wb") as file:
+            file.truncate(size)
+    with pytest.raises(InvalidRequest, match=r"60.0 MB, more than 50 MB; the largest is pkg/b.so with 40.0 MB"):
+        source_of(Script(str(folder / "main.py")))
+
+
+def test_of_a_source_folder_hidden_files_environments_and_earlier_results_stay(project, tmp_path):
+    kept = {"src/main.py": "", "src/data/manifest.json": "{}", "src/conf/a.yaml": ""}
+    left = {"src/.env": "", "src/.git/x": "", "src/env/pyvenv.cfg": "", "src/env/x.py": "", "src/kept/.raysm": "job\n"}
+    folder = project(kept | left)
+    manifest = Manifest(
+        job="j", workload={}, inputs={}, files=(), versions={}, instances=("algo-1",), phases_s={"similarity": 1.0}
+    )
+    (folder / "src" / "out").mkdir()
+    manifest.write(folder / "src" / "out")
+    (folder / "src" / "out" / "neighbors.parquet").write_text("rows")
+    (folder / "src" / "kept" / "model.bin").write_text("weights")
+    asked = Script("main.py", source_dir=str(folder / "src"))
+    assert travelling(asked, tmp_path) == {name.removeprefix("src/") for name in kept}
+    assert source_of(asked).summary == "main.py and 2 files of conf/, data/, 2 bytes"
+
+
+def test_a_source_folder_that_contains_itself_by_a_link_travels_once(project, tmp_path):
+    folder = project({"main.py": "", "pkg/a.py": ""})
+    (folder / "pkg" / "again").symlink_to(folder)
+    (folder / "gone").symlink_to(folder / "nowhere")
+    assert travelling(Script("main.py", source_dir=str(folder)), tmp_path) == {"main.py", "pkg/a.py"}
+
+
+def test_what_lies_beside_the_script_and_did_not_travel_is_named_where_it_was_missed(project):
+    folder = project({"main.py": "name = 'plugin'\n__import__(name)", "plugin.py": "", "pkg/sub.py": ""})
+    source = source_of(Script(str(folder / "main.py")))
+    remedy = source.remedy_for("ModuleNotFoundError: No module named 'plugin'")
+    assert "plugin.py lies beside main.py" in remedy
+    assert f"--source-dir {folder}" in remedy
+    assert "pkg/ lies beside" in source.remedy_for("ModuleNotFoundError: No module named 'pkg.sub'")
+    assert source.remedy_for("ModuleNotFoundError: No module named 'torch'") is None
+    assert source.remedy_for("ValueError: plugin") is None
+
+
+def test_the_files_keep_their_modes_and_contents(project, tmp_path):
+    folder = project({"main.py": "import helpers", "helpers.py": "x = 1"})
+    os.chmod(folder / "helpers.py", 0o750)
+    payload.pack(JobRequest(name="a", workload=Script(str(folder / "main.py"))), tmp_path / "payload")
+    loaded = payload.load(tmp_path / "payload")
+    assert (loaded.source / "helpers.py").read_text() == "x = 1"
+    assert (loaded.source / "helpers.py").stat().st_mode & 0o777 == 0o750
+    assert json.loads((tmp_path / "payload" / "request.json").read_text())["workload"]["source_dir"] is None

@@ -1,0 +1,119 @@
+"""What is seen of a matrix before a job is sent: its headers, and its first rows."""
+
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from raysm.client.submit import prepare
+from raysm.errors import InvalidInput
+from raysm.request import Cluster, Input, Local, Similarity
+from tests.support.sagemaker import fake_aws
+
+
+@pytest.fixture
+def refusal(tmp_path):
+    """Return what ``raysm.submit`` says of a matrix, None where it would send it."""
+
+    def ask(workload=None, target=None, **inputs):
+        try:
+            prepare(
+                workload or Similarity(top_k=1),
+                on=target or Local(home=str(tmp_path / "home")),
+                cluster=Cluster("ml.m5.large") if target else None,
+                inputs=inputs,
+            )
+        except InvalidInput as error:
+            return str(error)
+        return None
+
+    return ask
+
+
+def test_more_neighbors_than_rows_are_refused_by_the_python_call_too(refusal, tmp_path):
+    np.save(tmp_path / "m.npy", np.ones((5000, 2), dtype=np.float32))
+    said = refusal(Similarity(top_k=5000), matrix=tmp_path / "m.npy")
+    assert said == f"top_k=5000: {tmp_path}/m.npy has 5,000 rows, so at most 4,999 other rows"
+    assert refusal(Similarity(top_k=4999), matrix=(tmp_path / "m.npy").as_uri()) is None
+    assert "has 5,000 rows" in refusal(
+        Similarity(top_k=5000), matrix=Input(str(tmp_path / "m.npy"), distribution="ShardedByS3Key")
+    )
+
+
+def test_it_is_refused_for_aws_before_anything_is_uploaded_and_what_lies_there_is_not_looked_at(tmp_path, refusal):
+    (tmp_path / "m.csv").write_text("a,b\n")
+    with fake_aws() as fake:
+        assert "m.csv" in refusal(target=fake.service, matrix=tmp_path / "m.csv")
+        assert fake.s3.calls == []
+        assert refusal(target=fake.service, matrix="s3://b/m.csv") is None
+
+
+def test_queries_are_looked_at_beside_the_matrix(refusal, tmp_path):
+    np.save(tmp_path / "m.npy", np.ones((3, 2)))
+    np.save(tmp_path / "q.npy", np.ones((1, 5)))
+    assert "q.npy has 5 columns" in refusal(matrix=tmp_path / "m.npy", queries=tmp_path / "q.npy")
+    np.save(tmp_path / "q.npy", np.array([[1, np.nan]]))
+    assert "row 0 of q.npy" in refusal(matrix=tmp_path / "m.npy", queries=tmp_path / "q.npy")
+    assert "ask for at most as many" in refusal(Similarity(top_k=4), matrix=tmp_path / "m.npy", queries="s3://b/q.npy")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n", "m.csv has no rows below its header; there is nothing to compute"),
+        (
+            "id,x\none,1\ntwo,2\n",
+            "column 'id', row 0: 'one' is no number; if that column names the rows",
+        ),
+        ("a,b\n1,2\n3,nan\n", r"row 1 of m.csv \(counted from 0\) holds NaN or infinity, the first such row"),
+        ("1,2\n3,inf\n", r"row 1 of m.csv \(counted from 0\) holds NaN or infinity"),
+        ("a,b\n1,2\n3,\n", "column 'b', row 1: the field is empty"),
+        ("a,b\n1,2\n", None),
+    ],
+)
+def test_the_first_lines_of_a_csv_are_read(refusal, tmp_path, text, message):
+    (tmp_path / "m.csv").write_text(text)
+    (tmp_path / "m.csv.gz").write_bytes(gzip.compress(text.encode()))
+    for name in ("m.csv", "m.csv.gz"):
+        said = refusal(Similarity(threshold=0.5), matrix=tmp_path / name)
+        if message is None:
+            assert said is None
+        else:
+            with pytest.raises(InvalidInput, match=message.replace("m.csv", name)):
+                raise InvalidInput(said)
+
+
+def test_a_folder_may_have_a_csv_without_rows_beside_others(refusal, tmp_path):
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "0.csv").write_text("a,b\n")
+    assert "m has no rows" in refusal(matrix=tmp_path / "m")
+    (tmp_path / "m" / "1.csv").write_text("a,b\n1,2\n")
+    assert refusal(matrix=tmp_path / "m") is None
+
+
+@pytest.mark.parametrize("dtype", ["<f8", ">f4", "<f2"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_nan_in_the_first_rows_of_an_array_is_refused(refusal, tmp_path, dtype, order):
+    rows = np.ones((6, 4), dtype=dtype, order=order)
+    rows[3, 2] = np.nan
+    np.save(tmp_path / "m.npy", rows)
+    assert "row 3 of m.npy" in refusal(matrix=tmp_path / "m.npy")
+
+
+def test_nan_and_missing_values_in_the_first_rows_of_a_parquet_file_are_refused(refusal, tmp_path):
+    pq.write_table(pa.table({"x": [1.0, float("nan")]}), tmp_path / "m.parquet")
+    assert "row 1 of m.parquet" in refusal(matrix=tmp_path / "m.parquet")
+    pq.write_table(pa.table({"x": [1.0, None]}), tmp_path / "m.parquet")
+    assert "column 'x', row 1: the value is missing" in refusal(matrix=tmp_path / "m.parquet")
+
+
+def test_integers_archives_and_what_comes_late_are_left_to_the_job(refusal, tmp_path):
+    np.save(tmp_path / "i.npy", np.ones((3, 2), dtype=np.int8))
+    late = np.ones((1_000_000, 4), dtype=np.float32)
+    late[-1] = np.nan
+    np.save(tmp_path / "late.npy", late)
+    np.savez(tmp_path / "a.npz", late[:3])
+    for name in ("i.npy", "late.npy", "a.npz"):
+        assert refusal(matrix=tmp_path / name) is None
