@@ -36,13 +36,13 @@ def test_records_come_the_latest_first(remote):
 
 
 def test_no_more_records_are_read_than_are_taken(remote):
-    storage, names = remembered(remote, 100)
+    storage, names = remembered(remote, 50)
     assert next(recorded(PREFIX, storage)).job == names[-1]
     assert 1 <= read(remote) <= 16
 
 
 def test_of_many_records_only_those_that_may_be_the_same_are_read(remote):
-    storage, names = remembered(remote, 100)
+    storage, names = remembered(remote, 50)
     assert [record.job for record in recorded(PREFIX, storage, digest(7)) if record.digest == digest(7)] == [names[7]]
     assert not [record for record in recorded(PREFIX, storage, digest("new")) if record.digest == digest("new")]
     assert 1 <= read(remote) <= 4  # by chance the digest of another may begin the same
