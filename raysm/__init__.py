@@ -7,6 +7,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from raysm import client as client
+    from raysm import sdk as sdk
+    from raysm import testing as testing
+    from raysm import training as training
     from raysm.client.data_parallel import DataParallel
     from raysm.client.function import Function, remote
     from raysm.client.job import Job, attach
@@ -28,7 +32,8 @@ if TYPE_CHECKING:
         Similarity,
         TorchScript,
     )
-    from raysm.workloads.blocks import RowBlock, file_blocks, map_blocks, row_blocks
+    from raysm.workloads.blocks import PlacedBlock, RowBlock, file_blocks, map_blocks, row_blocks
+    from raysm.workloads.report import report
 
 __version__ = "0.1.0"
 
@@ -46,6 +51,7 @@ __all__ = [
     "Limits",
     "Local",
     "MetricDefinition",
+    "PlacedBlock",
     "Ports",
     "RaysmError",
     "Result",
@@ -58,9 +64,13 @@ __all__ = [
     "file_blocks",
     "map_blocks",
     "remote",
+    "report",
     "row_blocks",
     "submit",
 ]
+
+_MODULES = ("client", "sdk", "testing", "training")
+"""Parts that are named through this one, ``raysm.training.report``: imported on first use too."""
 
 _HOMES = {
     "raysm.client.data_parallel": ("DataParallel",),
@@ -69,12 +79,15 @@ _HOMES = {
     "raysm.client.result": ("Result",),
     "raysm.client.submit": ("submit",),
     "raysm.errors": ("JobFailed", "JobStopped", "RaysmError"),
-    "raysm.workloads.blocks": ("RowBlock", "file_blocks", "map_blocks", "row_blocks"),
+    "raysm.workloads.blocks": ("PlacedBlock", "RowBlock", "file_blocks", "map_blocks", "row_blocks"),
+    "raysm.workloads.report": ("report",),
 }
 """Where each public name lives; the others live in ``raysm.request``."""
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"raysm.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'raysm' has no attribute {name!r}")
     home = next((module for module, names in _HOMES.items() if name in names), "raysm.request")
@@ -82,4 +95,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted(["__version__", *__all__, *_MODULES])

@@ -36,6 +36,9 @@ __all__ = ["Answer", "FakeSageMaker"]
 
 KINDS = (Script.kind, Similarity.kind, PickledFunction.kind, TorchScript.kind, TrainLoop.kind)
 
+WRITTEN = datetime(2026, 1, 1, tzinfo=UTC)
+"""When every object was written: no time passes here."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
@@ -178,7 +181,9 @@ class _Clients:
         found = [(key, body) for (bucket, key), body in self._fake.objects.items() if bucket == Bucket]
         return {
             "Contents": [
-                {"Key": key, "Size": len(body), "ETag": '""'} for key, body in sorted(found) if key.startswith(Prefix)
+                {"Key": key, "Size": len(body), "ETag": '""', "LastModified": WRITTEN}
+                for key, body in sorted(found)
+                if key.startswith(Prefix)
             ]
         }
 

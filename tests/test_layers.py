@@ -62,13 +62,40 @@ def test_what_starts_in_a_bare_image_needs_only_the_standard_library():
             assert foreign <= sys.stdlib_module_names, path
 
 
-def test_importing_raysm_and_asking_for_its_request_types_pulls_in_nothing_heavy():
-    code = (
-        "import sys, raysm; raysm.Cluster, raysm.Similarity, dir(raysm);"
-        "print(sorted({'ray', 'torch', 'boto3', 'numpy', 'pyarrow', 'rich'} & set(sys.modules)))"
+HEAVY = {"ray", "torch", "boto3", "botocore", "numpy", "pandas", "pyarrow", "rich", "sagemaker", "cloudpickle"}
+
+
+def pulled_in(code):
+    out = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"], capture_output=True, text=True, check=True
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
+    return set(out.stdout.splitlines()[-1].split())
+
+
+def test_importing_raysm_and_asking_for_its_request_types_pulls_in_nothing_heavy():
+    code = "import raysm; raysm.Cluster, raysm.Similarity, raysm.report, raysm.client, dir(raysm)"
+    assert pulled_in(code) & HEAVY == set()
+
+
+def test_importing_raysm_pulls_in_nothing_else_of_it():
+    # What is not read takes no time: on any machine this holds more than a number of seconds would.
+    assert {name for name in pulled_in("import raysm") if name.startswith("raysm")} == {"raysm"}
+
+
+@pytest.mark.parametrize("name", ["testing.FakeSageMaker", "sdk.Ray", "training.report", "client.submit.prepare"])
+def test_what_is_named_through_raysm_needs_no_further_import(name):
+    code = f"import raysm; assert callable(raysm.{name})"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_dir_shows_the_public_names_alone():
+    shown = set(dir(raysm))
+    assert shown == {*raysm.__all__, "client", "sdk", "testing", "training", "__version__"}
+    assert all(hasattr(raysm, name) for name in shown - {"sdk", "training"})
+
+
+def test_what_the_client_has_not_is_an_attribute_error():
+    assert not hasattr(raysm.client, "nonsense")
 
 
 def test_every_public_name_can_be_imported():

@@ -9,8 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
+from raysm.cli.measured import print_metrics
 from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import check_output, target
+from raysm.cli.waiting import await_end
 from raysm.client.job import Job, attach
 from raysm.client.listing import jobs as list_jobs
 from raysm.client.service import Service, connect
@@ -22,14 +24,14 @@ from raysm.request import AWS, Local
 __all__ = ["described", "run"]
 
 
-def run(arguments: Arguments, console: Console) -> None:
-    """Do what ``arguments.command`` says."""
-    service = connect(_reading_target(arguments))
+def run(arguments: Arguments, console: Console, service: Service | None = None) -> None:
+    """Do what ``arguments.command`` says, of ``service``; None is the one that the arguments name."""
+    service = service or connect(_reading_target(arguments))
     if arguments.command == "jobs":
         _jobs(arguments, service, console)
         return
     job = attach(arguments.job, service)
-    {"status": _status, "logs": _logs, "result": _result, "metrics": _metrics, "stop": _stop, "token": _token}[
+    {"status": _status, "logs": _logs, "result": _result, "metrics": print_metrics, "stop": _stop, "token": _token}[
         arguments.command
     ](arguments, job, console)
 
@@ -104,30 +106,21 @@ def _status(arguments: Arguments, job: Job, console: Console) -> None:
 
 def _logs(arguments: Arguments, job: Job, console: Console) -> None:
     if not arguments.json:
-        job.logs(follow=arguments.follow, instance=arguments.instance)
+        job.logs(follow=arguments.follow, instance=arguments.instance, metrics=arguments.metrics)
         return
     for line in job.lines(follow=arguments.follow, instance=arguments.instance):
         print(json.dumps(asdict(line)), flush=True)
 
 
 def _result(arguments: Arguments, job: Job, console: Console) -> None:
+    if arguments.timeout is not None and arguments.timeout < 0:
+        raise InvalidRequest(f"--timeout must be at least 0 seconds, got {arguments.timeout:g}")
     if arguments.output is not None:
         check_output(arguments.output)
+    if not job.done():
+        await_end(job, Console(stderr=True), 0.0 if arguments.no_wait else arguments.timeout)
     result = brought(job, arguments.output, Console(stderr=True) if arguments.json else console)
     print_result(console, result, workload=job.tags.get(WORKLOAD, ""), as_json=arguments.json)
-
-
-def _metrics(arguments: Arguments, job: Job, console: Console) -> None:
-    found = job.metrics()
-    if arguments.json:
-        print(json.dumps([asdict(metric) for metric in found], indent=1))
-        return
-    table = Table("metric", "value", "instance", "step", box=None, pad_edge=False)
-    for metric in found:
-        table.add_row(
-            Text(metric.name), f"{metric.value:g}", metric.host, "" if metric.step is None else str(metric.step)
-        )
-    console.print(table if found else "no metrics")
 
 
 def _stop(arguments: Arguments, job: Job, console: Console) -> None:

@@ -244,7 +244,18 @@ def _add_about_jobs(commands: Any) -> None:
         if name == "logs":
             command.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
             command.add_argument("--instance", metavar="HOST", help="of one instance, algo-2")
+            command.add_argument("--metrics", action="store_true", help="the latest values too, every few seconds")
+        if name == "metrics":
+            command.add_argument(
+                "--name", action="append", default=[], metavar="NAME", help="of this name, or like val/*; repeatable"
+            )
+            which = command.add_mutually_exclusive_group()
+            which.add_argument("--telemetry", action="store_true", help="of the instances: memory, CPU, network …")
+            which.add_argument("--all", action="store_true", help="of the job and of its instances")
         if name == "result":
+            waiting = command.add_mutually_exclusive_group()
+            waiting.add_argument("--no-wait", action="store_true", help="end with 1 at once where the job still runs")
+            waiting.add_argument("--timeout", type=float, metavar="S", help="wait at most so many seconds for its end")
             command.add_argument("--output", type=Path, metavar="DIR", help="where to (default: where it lies)")
         _add_reading(command)
 

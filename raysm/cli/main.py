@@ -17,6 +17,9 @@ __all__ = ["main"]
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
 
+SUBMITTING = ("run", "train", "similarity")
+"""The commands that send a job."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
@@ -30,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments, Console())
     except KeyboardInterrupt:
-        errors.print("stopped", highlight=False)
+        # Whoever only looked at a job has stopped nothing.
+        errors.print("stopped" if arguments.command in SUBMITTING else "interrupted", highlight=False)
         return INTERRUPTED
     except BrokenPipeError:  # raysm logs NAME | head
         sys.stderr.close()
@@ -49,7 +53,7 @@ def _run(arguments: Arguments, console: Console) -> int:
         from raysm.cli import estimating
 
         estimating.run(arguments, console)
-    elif arguments.command in ("run", "train", "similarity"):
+    elif arguments.command in SUBMITTING:
         _submit(arguments, console)
     elif arguments.command == "local":
         from raysm.cli import local_server

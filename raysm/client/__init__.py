@@ -1,1 +1,12 @@
 """The half on the laptop or in the notebook: plans a job, uploads, sends, and reads back what became of it."""
+
+import importlib
+import importlib.util
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    # ``raysm.client.submit.prepare`` works after ``import raysm`` alone, and costs nothing before.
+    if name.startswith("_") or importlib.util.find_spec(f"raysm.client.{name}") is None:
+        raise AttributeError(f"module 'raysm.client' has no attribute {name!r}")
+    return importlib.import_module(f"raysm.client.{name}")

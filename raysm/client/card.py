@@ -6,10 +6,9 @@ from urllib.parse import quote
 
 from raysm.client.description import Description, SecondaryStatus, Status
 from raysm.client.plan import LOCAL_TYPE
-from raysm.contract import events
 from raysm.request import AWS, Target
 
-__all__ = ["html", "place", "said", "text"]
+__all__ = ["html", "place", "text"]
 
 COLORS = {Status.COMPLETED: "#2e7d32", Status.FAILED: "#c62828", Status.STOPPED: "#616161"}
 
@@ -45,24 +44,6 @@ def place(target: Target) -> str:
     if isinstance(target, AWS):
         return f"in {target.region}" if target.region else "on AWS"
     return f"on this machine (home {target.home})" if target.home else "on this machine"
-
-
-def said(host: str, line: str) -> str | None:
-    """Return a log line of ``host`` for people: an event as words, None where others show it better (progress)."""
-    event = events.parse(line)
-    if event is None:
-        return f"{host} | {line}"
-    if isinstance(event, events.Progress):
-        return None
-    if isinstance(event, events.Metric):
-        step = "" if event.step is None else f" at step {event.step}"
-        # By its size, not by whether it happens to be whole: the values of one metric look alike.
-        value = f"{event.value:,.0f}" if abs(event.value) >= 1e5 else f"{event.value:,.6g}"
-        # The head's log carries what other instances measured.
-        return f"{event.host or host} | {event.name} = {value}{step}"
-    counted = f" ({event.count} of {event.total})" if event.count is not None and event.total is not None else ""
-    words = (event.host, f"{event.name}{counted}", event.address, event.detail)
-    return f"{host} | raysm: {' '.join(word for word in words if word)}"
 
 
 def _words(job: Description, target: Target) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from raysm import __version__
 from raysm.client.plan import API
-from raysm.client.storage import Storage
+from raysm.client.storage import Storage, in_parallel
 from raysm.contract.source import Source
 from raysm.contract.store import sha256_of
 from raysm.errors import InvalidConfig
@@ -47,6 +47,16 @@ MAX_NAME = 63
 RUN = re.compile(r"-\d{8}-\d{6}-[0-9a-f]*(-r\d+)?$")
 """What ``job_name``, and a follow-up job's name, have behind the task's."""
 
+DIGEST_CHARACTERS = 4
+CHANCE_CHARACTERS = 4
+"""Of a job's name: its end is a piece of the digest of what was asked for, and chance."""
+
+NAMED = re.compile(rf"-\d{{8}}-\d{{6}}-([0-9a-f]{{{DIGEST_CHARACTERS}}})[0-9a-f]{{{CHANCE_CHARACTERS}}}\.json$")
+"""The name of a record, by which the digest's piece is known without reading it."""
+
+READ_AT_ONCE = 16
+"""Records: as many as transfers at a time."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
@@ -69,10 +79,28 @@ def keep(record: Record, prefix: str, storage: Storage, kms_key: str | None = No
     storage.write(f"{prefix}/{record.job}.json", json.dumps(to_json(record), indent=1).encode(), kms_key)
 
 
-def recorded(prefix: str, storage: Storage) -> Iterator[Record]:
-    """Yield what is remembered of a task's jobs, the latest first."""
-    found = [_read(storage.read(item.uri)) for item in storage.folder(prefix)]
-    yield from sorted((item for item in found if item is not None), key=lambda item: item.submitted_s, reverse=True)
+def recorded(prefix: str, storage: Storage, digest: str | None = None) -> Iterator[Record]:
+    """Yield what is remembered of a task's jobs, the latest first; no more is read than is taken, some at a time.
+
+    Args:
+        prefix: Of the task's records.
+        storage: Reads them.
+        digest: Of what was asked for, as ``job_name`` took it: jobs whose names say another are passed over unread. A
+            task may have thousands of jobs, of which one is the same.
+    """
+    items = [item for item in storage.folder(prefix) if digest is None or _may_be_of(item.name, digest)]
+    items.sort(key=lambda item: (item.modified_s, item.name), reverse=True)
+    for begin in range(0, len(items), READ_AT_ONCE):
+        contents = in_parallel(storage.read, [item.uri for item in items[begin : begin + READ_AT_ONCE]])
+        found = [record for record in map(_read, contents) if record is not None]
+        # Times of objects are whole seconds, in which several jobs may have been sent.
+        yield from sorted(found, key=lambda record: record.submitted_s, reverse=True)
+
+
+def _may_be_of(name: str, digest: str) -> bool:
+    """Whether the record ``name`` may be of a job with this digest; of a name that tells nothing it may."""
+    told = NAMED.search(name)
+    return told is None or told.group(1) == digest[:DIGEST_CHARACTERS]
 
 
 def _read(content: bytes | None) -> Record | None:
@@ -85,7 +113,8 @@ def _read(content: bytes | None) -> Record | None:
 
 def job_name(task: str, digest: str, now_s: float) -> str:
     """Return a name that no other job has: the task, the time (UTC), a piece of the digest, and chance."""
-    suffix = time.strftime("-%Y%m%d-%H%M%S-", time.gmtime(now_s)) + digest[:4] + secrets.token_hex(2)
+    piece = digest[:DIGEST_CHARACTERS] + secrets.token_hex(CHANCE_CHARACTERS // 2)
+    suffix = time.strftime("-%Y%m%d-%H%M%S-", time.gmtime(now_s)) + piece
     return task[: MAX_NAME - len(suffix)].rstrip("-") + suffix
 
 

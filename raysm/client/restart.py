@@ -4,6 +4,7 @@ Pure. The follow-up is made of what the service says of the job, so that any pro
 name follows from the first job's, so that of two that try, one is told that it is there already.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from raysm.client.plan import Plan
 from raysm.client.records import MAX_NAME
 from raysm.client.tags import FIRST, MAX_RESTARTS, RESTART
 
-__all__ = ["follow_up", "next_name"]
+__all__ = ["follow_up", "is_follow_up", "names_until", "next_name"]
 
 TAKEN_OVER = (
     "AlgorithmSpecification",
@@ -33,6 +34,9 @@ TAKEN_OVER = (
 )
 """Of Describe's answer, what Create takes."""
 
+FOLLOW_UP = re.compile(r"-r\d+$")
+"""How the names of follow-up jobs end."""
+
 READ_ONLY = ("SelectedInstanceType", "SelectedInstanceCount")
 """Of ResourceConfig, what Create refuses."""
 
@@ -44,9 +48,21 @@ def next_name(description: Description, tags: Mapping[str, str]) -> str | None:
     restart = _number(tags, RESTART) + 1
     if restart > _number(tags, MAX_RESTARTS):
         return None
-    suffix = f"-r{restart}"
-    first = tags.get(FIRST, description.name)
-    return first[: MAX_NAME - len(suffix)].rstrip("-") + suffix
+    return _name_of(tags.get(FIRST, description.name), restart)
+
+
+def is_follow_up(name: str) -> bool:
+    """Whether ``name`` looks like a follow-up job's; only its tags say whether it is one."""
+    return FOLLOW_UP.search(name) is not None
+
+
+def names_until(name: str, tags: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the jobs from the first one to this one, of which these are the tags."""
+    number = _number(tags, RESTART)
+    if FIRST not in tags or number < 1:
+        return (name,)
+    first = tags[FIRST]
+    return (first, *(_name_of(first, restart) for restart in range(1, number)), name)
 
 
 def follow_up(description: Description, tags: Mapping[str, str]) -> Plan:
@@ -59,6 +75,11 @@ def follow_up(description: Description, tags: Mapping[str, str]) -> Plan:
     kept = {key: item for key, item in tags.items() if not key.startswith("aws:")}
     all_tags = [{"Key": key, "Value": item} for key, item in {**kept, **own}.items()]
     return Plan(api="CreateTrainingJob", request={"TrainingJobName": name, **call, "Tags": all_tags})
+
+
+def _name_of(first: str, restart: int) -> str:
+    suffix = f"-r{restart}"
+    return first[: MAX_NAME - len(suffix)].rstrip("-") + suffix
 
 
 def _number(tags: Mapping[str, str], key: str) -> int:

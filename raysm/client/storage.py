@@ -39,6 +39,8 @@ class Stored:
     """Bytes."""
     version: str
     """Changes when the content does: an ETag, or a time of modification."""
+    modified_s: float
+    """When it was written, in seconds since the epoch; of an object to the second."""
 
 
 class Storage:
@@ -97,6 +99,7 @@ class Storage:
                         uri=f"s3://{bucket}/{item['Key']}",
                         size=item["Size"],
                         version=item["ETag"].strip('"'),
+                        modified_s=item["LastModified"].timestamp(),
                     )
                 )
         return sorted(found, key=lambda stored: stored.name)
@@ -236,6 +239,7 @@ def _files(root: Path) -> Iterator[Stored]:
                 uri=path.absolute().as_uri(),
                 size=stat.st_size,
                 version=f"{stat.st_mtime_ns}-{stat.st_size}",
+                modified_s=stat.st_mtime,
             )
 
 

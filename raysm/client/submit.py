@@ -101,7 +101,7 @@ class Prepared:
 
     def finished(self) -> Job | None:
         """Return the latest job of the task that did the very same and is Completed, or is still at it; else None."""
-        for record in records.recorded(self._records, self._storage):
+        for record in records.recorded(self._records, self._storage, self.source_digest):
             if record.digest != self.digest:
                 continue
             try:

@@ -180,6 +180,21 @@ class Manifest:
         put(path, json.dumps(to_json(self), indent=1) + "\n")
         return path
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as it stands in ``manifest.json``: dictionaries, lists, text and numbers."""
+        content: dict[str, Any] = to_json(self)
+        return content
+
+    def __repr__(self) -> str:
+        # Digests, versions and figures by the dozen are for as_dict(): this is what a notebook shows.
+        kind = self.workload.get("kind", "workload")
+        lines = [f"<manifest of {self.job}: {kind} on {', '.join(self.instances)}"]
+        for file in self.files:
+            lines.append(f"  {file.name}: {' x '.join(f'{length:,}' for length in file.shape)}, {file.bytes:,} bytes")
+        phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.phases_s.items())
+        lines += [f"  {text}" for text in (phases, self.summary) if text]
+        return "\n".join(lines) + ">"
+
     @staticmethod
     def read(folder: Path) -> "Manifest":
         """Read the manifest in ``folder``."""

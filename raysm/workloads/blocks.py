@@ -18,12 +18,14 @@ from ray.exceptions import RayActorError, RayError, RayTaskError, TaskUnschedula
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import BlockFailed, InstanceLost, InvalidRequest
 from raysm.workloads.files import FileBlock, file_blocks
+from raysm.workloads.placed import PlacedBlock, host_of, hosts_of, inputs_of
 from raysm.workloads.processes import Processes
 from raysm.workloads.record import BlockRecord
 
 __all__ = [
     "LATER",
     "FileBlock",
+    "PlacedBlock",
     "RowBlock",
     "TileBlock",
     "file_blocks",
@@ -126,9 +128,8 @@ def map_blocks(
     """Call ``function(block)`` for every block, as Ray tasks spread over all instances, and yield what they return.
 
     Ray must be connected (``ray.init()`` in a script of ``raysm run``). The function is shipped once and should be
-    given what all blocks share by ``functools.partial``. A block may have attributes: ``host``, if it is not None, is
-    the instance that it runs on; ``needs`` names others that have to be there; ``inputs`` are objects of Ray whose
-    values the function is given after the block: they travel while the block waits for its CPU.
+    given what all blocks share by ``functools.partial``. A block is any value; a ``PlacedBlock`` may say on which
+    instance it runs, and what the function is given after it.
 
     Args:
         function: Pure: a block that is tried again, or a job that is restarted, has to return the same. Or an object of
@@ -142,7 +143,7 @@ def map_blocks(
         on_progress: Called with the number of finished blocks and of all (None if ``blocks`` has no length).
         in_flight: Most unfinished blocks at a time; None is two for each task that the cluster can run at once.
         lasting: One process for each task that the cluster can run at once does all of its blocks, and keeps a GPU's
-            memory meanwhile; blocks then have no ``host``.
+            memory meanwhile; a block's ``host`` is not asked then.
 
     Yields:
         (block, value), in the order in which they are finished.
@@ -266,19 +267,13 @@ def _submit(task: Any, shipped: Any, block: Any, presence: "_Presence") -> Any:
         while not task.wait(CHECK_S):
             presence.check([block], _alive(), time.monotonic())
         return task.submit(shipped, block)
-    host = getattr(block, "host", None)
+    host = host_of(block)
     where = {"scheduling_strategy": "SPREAD"} if host is None else {"label_selector": {LABEL_HOST: host}}
-    return task.options(name=str(block), **where).remote(shipped, block, *getattr(block, "inputs", ()))
+    return task.options(name=str(block), **where).remote(shipped, block, *inputs_of(block))
 
 
 def _call(function: Callable[..., Any], block: Any, *inputs: Any) -> Any:
     return function(block, *inputs)
-
-
-def _hosts(block: Any) -> tuple[str, ...]:
-    """Return the instances that a block cannot do without."""
-    host = getattr(block, "host", None)
-    return (*(() if host is None else (host,)), *getattr(block, "needs", ()))
 
 
 def task_slots(num_cpus: float = 1.0, num_gpus: float = 0) -> int:
@@ -335,7 +330,7 @@ class _Presence:
                 f"num_cpus={self._task[0]:g} and num_gpus={self._task[1]:g}: all that could went away"
             )
         alive = {node["Labels"].get(LABEL_HOST, "") for node in nodes}
-        bound = {host: block for block in blocks for host in _hosts(block)}
+        bound = {host: block for block in blocks for host in hosts_of(block)}
         self._since = {host: self._since.get(host, now_s) for host in bound if host not in alive}
         for host, since in self._since.items():
             if now_s - since > LOST_AFTER_S:

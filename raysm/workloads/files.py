@@ -10,12 +10,13 @@ from raysm.bootstrap import environment
 from raysm.contract import payload
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import InvalidRequest
+from raysm.workloads.placed import PlacedBlock
 
 __all__ = ["FileBlock", "file_blocks"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FileBlock:
+class FileBlock(PlacedBlock):
     """One file of a channel."""
 
     channel: str

@@ -9,6 +9,8 @@ from typing import Any
 
 import ray
 
+from raysm.workloads.placed import inputs_of
+
 __all__ = ["Processes"]
 
 
@@ -47,7 +49,7 @@ class Processes:
         # One that has no place yet might never have one: its instance went away, or another's work holds the CPU.
         there = [process for process in self._running if process not in self._starting]
         process = min(there, key=lambda process: len(self._running[process]))
-        reference = process.call.options(name=str(block)).remote(shipped, block, *getattr(block, "inputs", ()))
+        reference = process.call.options(name=str(block)).remote(shipped, block, *inputs_of(block))
         self._running[process].append(reference)
         return reference
 

@@ -13,7 +13,7 @@ import pytest
 
 from raysm.client.description import SecondaryStatus, Status, read
 from raysm.client.function import Function
-from raysm.client.job import attach
+from raysm.client.job import Job, attach
 from raysm.client.listing import jobs
 from raysm.client.records import task_of
 from raysm.client.restart import next_name
@@ -631,6 +631,148 @@ def test_following_shows_every_job_of_a_chain(remote, script):
     assert [line.text for line in job.lines(follow=True)] == ["run 0", "run 1", "run 2"]
 
 
+def write_losses(remote, names):
+    """Write a progress and a loss into the log of each job of a chain."""
+    for index, name in enumerate(names):
+        told = (
+            events.Progress(phase="train", done=index + 1, total=3, unit="epochs"),
+            events.Metric(name="loss", value=float(index), step=index, time_s=100.0 + index),
+        )
+        remote.write_log(name, "algo-1", [(NOW_MS + index * 10 + at, events.line(one)) for at, one in enumerate(told)])
+
+
+def chain_of_three(remote, script):
+    job = long_job(remote, script)
+    remote.sagemaker.script.append([COMPLETED])
+    write_losses(remote, (job.name, f"{job.name}-r1", f"{job.name}-r2"))
+    return job
+
+
+def losses_of(job):
+    return [metric.value for metric in job.metrics()]
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_after_the_wait_the_whole_chain_is_told(remote, script, follow):
+    job = chain_of_three(remote, script)
+    job.wait(5)
+    assert len(list(job.lines(follow=follow))) == 6
+    told = [event.value for event in job.events(follow=follow) if isinstance(event, events.Metric)]
+    assert told == losses_of(job) == [0.0, 1.0, 2.0]
+    assert job.progress()["train"].done == 3
+
+
+def test_metrics_go_on_with_the_follow_ups_that_others_send(remote, script):
+    job = chain_of_three(remote, script)
+    assert losses_of(job) == [0.0]
+    attach(job.name, remote.service).wait(5)
+    assert losses_of(job) == [0.0, 1.0, 2.0]
+    assert len(list(job.lines())) == 6
+
+
+def test_a_follow_up_that_is_attached_tells_of_the_first_job_too(remote, script):
+    job = chain_of_three(remote, script)
+    job.wait(5)
+    again = attach(job.name, remote.service)
+    assert job.name.endswith("-r2")
+    assert losses_of(again) == [0.0, 1.0, 2.0]
+    assert len(list(again.lines())) == 6
+
+
+def test_what_the_service_found_in_the_first_job_is_kept_after_its_follow_up(remote, script):
+    job = long_job(remote, script, restarts=1)
+    remote.sagemaker.script.append([COMPLETED])
+    job.wait(5)
+    for value, (_, found) in enumerate(sorted(remote.sagemaker.jobs.items())):
+        final = {"MetricName": "acc", "Value": float(value), "Timestamp": datetime.datetime.fromtimestamp(value)}
+        found["answer"]["FinalMetricDataList"] = [final]
+    assert losses_of(attach(job.name, remote.service)) == [0.0, 1.0]
+
+
+def test_the_handle_stays_the_same_when_it_goes_over_to_a_follow_up(remote, script):
+    job = chain_of_three(remote, script)
+    kept = {job: "mine"}
+    first = attach(job.name, remote.service)
+    job.wait(5)
+    assert kept[job] == "mine"
+    assert kept[attach(job.name, remote.service)] == kept[first] == "mine"
+
+
+def test_jobs_differ_in_their_hashes(remote, script):
+    names = [f"job-{number}" for number in range(100)]
+    assert len({hash(Job(name, service=remote.service, api="CreateTrainingJob")) for name in names}) > 90
+
+
+class CountedLogs:
+    """The log service, which counts the events that it hands out."""
+
+    def __init__(self, logs):
+        self._logs = logs
+        self.handed_out = 0
+
+    def __getattr__(self, name):
+        return getattr(self._logs, name)
+
+    def get_log_events(self, **call):
+        page = self._logs.get_log_events(**call)
+        self.handed_out += len(page["events"])
+        return page
+
+
+@pytest.fixture
+def counted(remote):
+    logs = CountedLogs(remote.logs)
+    clients = {**remote.clients, "logs": logs}
+    return logs, Service(remote.service.target, clients=clients.__getitem__, pace=QUICK)
+
+
+def test_progress_and_metrics_are_read_once_however_often_they_are_asked_for(remote, counted, script):
+    logs, service = counted
+    job = submit(Script(str(script)), cluster=M5, on=service)
+    for step in range(20):
+        line = events.line(events.Metric(name="loss", value=1.0 / (1 + step), step=step, time_s=float(step)))
+        remote.write_log(job.name, "algo-1", [(NOW_MS + step, line)])
+        assert len(job.metrics()) == step + 1
+        assert job.progress() == {}
+    assert logs.handed_out == 20
+
+
+def test_a_job_that_has_ended_is_not_read_again_for_its_metrics(remote, counted, script):
+    logs, service = counted
+    job = submit(Script(str(script)), cluster=M5, on=service)
+    remote.write_log(job.name, "algo-1", [(NOW_MS, events.line(events.Metric(name="loss", value=1.0)))])
+    remote.sagemaker.end(job.name, "Completed")
+    for _ in range(5):
+        assert [metric.value for metric in job.metrics()] == [1.0]
+    assert logs.handed_out == 1
+
+
+def test_late_lines_of_a_job_come_although_its_follow_up_runs(remote, script):
+    service = Service(
+        remote.service.target, clients=remote.clients.__getitem__, pace=dataclasses.replace(QUICK, late_s=600.0)
+    )
+    remote.sagemaker.script = [[EXCEEDED], [{}]]
+    job = submit(Script(str(script)), cluster=M5, on=service, limits=Limits(max_restarts=1))
+    first = job.name
+    remote.write_log(f"{first}-r1", "algo-1", [(NOW_MS, "of the follow-up")])
+    lines = job.lines(follow=True)
+    assert next(lines).text == "of the follow-up"
+    remote.write_log(first, "algo-1", [(NOW_MS, "late")])
+    assert next(lines).text == "late"
+
+
+def test_an_instance_that_the_job_has_not_is_refused_with_those_that_it_has(remote, job):
+    for ask in (job.lines, job.logs):
+        with pytest.raises(InvalidRequest, match=rf"no instance 'algo-9': {job.name} has algo-1, algo-2$"):
+            ask(instance="algo-9")
+
+
+def test_of_many_instances_the_first_and_the_last_are_named(remote, script):
+    job = submit(Script(str(script)), cluster=Cluster("ml.m5.large", count=20), on=remote.service)
+    with pytest.raises(InvalidRequest, match="has algo-1 to algo-20"):
+        job.lines(instance="algo-21")
+
+
 def test_following_outlives_a_log_service_that_is_away_for_a_while(remote, job):
     pages = []
 
@@ -661,8 +803,8 @@ def test_the_log_of_a_processing_job_lies_in_its_own_group(remote, script):
 
 EVENTS = [
     events.State(name="joined", host="algo-2", count=2, total=2),
-    events.Progress(phase="similarity", done=1, total=2, unit="rows"),
-    events.Progress(phase="similarity", done=2, total=2, unit="rows"),
+    events.Progress(phase="similarity", done=1, total=2, unit="rows", time_s=1.0),
+    events.Progress(phase="similarity", done=2, total=2, unit="rows", time_s=2.0),
     events.Metric(name="loss", value=0.5, step=3, time_s=1.0),
 ]
 
@@ -677,28 +819,35 @@ def test_printed_logs_say_the_events_in_words(remote, job):
     out = io.StringIO()
     job.logs(to=out)
     assert out.getvalue().splitlines() == [
-        "algo-1 | raysm: algo-2 joined (2 of 2)",
-        "algo-1 | loss = 0.5 at step 3",
+        "algo-2 joined: 2 of 2 instances",
+        "similarity: 100% (2 of 2 rows, 1 rows/s)",
         "algo-1 | hello",
     ]
 
 
-def test_printed_metrics_have_the_label_of_their_instance_and_one_format_each(remote, job):
+def test_metrics_and_progress_that_are_printed_without_being_called_show_what_there_is(remote, job):
+    write_events(remote, job)
+    assert "loss: 0.5 at step 3" in str(job.metrics)
+    assert "similarity" in str(job.progress)
+
+
+def test_metrics_are_asked_for_by_their_names(remote, job):
+    told = [events.Metric(name=name, value=1.0) for name in ("loss", "val/loss", "rate")]
+    remote.write_log(job.name, "algo-1", [(NOW_MS, events.line(metric)) for metric in told])
+    assert [metric.name for metric in job.metrics("loss")] == ["loss"]
+    assert job.metrics("*loss").names == ["loss", "val/loss"]
+
+
+def test_metrics_are_printed_where_they_are_asked_for(remote, job):
     metrics = [
+        events.Metric(name="loss", value=0.5, step=3),
         events.Metric(name="memory_bytes", value=3524636672.0, host="algo-2"),
-        events.Metric(name="memory_bytes", value=3635870003.25, host="algo-1"),
-        events.Metric(name="cpu_percent", value=12.0, host="algo-2"),
-        events.Metric(name="cpu_percent", value=12.25, host="algo-2"),
+        events.Metric(name="loss", value=0.25, step=4),
     ]
     remote.write_log(job.name, "algo-1", [(NOW_MS + at, events.line(metric)) for at, metric in enumerate(metrics)])
     out = io.StringIO()
-    job.logs(to=out)
-    assert out.getvalue().splitlines() == [
-        "algo-2 | memory_bytes = 3,524,636,672",
-        "algo-1 | memory_bytes = 3,635,870,003",
-        "algo-2 | cpu_percent = 12",
-        "algo-2 | cpu_percent = 12.25",
-    ]
+    job.logs(metrics=True, to=out)
+    assert out.getvalue().splitlines() == ["metrics at step 4: loss = 0.25", "algo-2: memory_bytes = 3,524,636,672"]
 
 
 def test_events_progress_and_metrics_are_read_from_the_log(remote, job):

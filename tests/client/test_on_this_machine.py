@@ -1,5 +1,7 @@
 """The client with the real embedded SageMaker and real Ray: one server, few jobs, because each forms a cluster."""
 
+import re
+
 import pytest
 
 from raysm.client.function import Function
@@ -75,7 +77,8 @@ def long_job(target, tmp_path_factory):
     script.write_text(COUNTS)
 
     def send():
-        limits = Limits(max_runtime_s=12, max_restarts=1)
+        # On a slow machine a run may be over before the script begins; the next one begins it then.
+        limits = Limits(max_runtime_s=20, max_restarts=4)
         return submit(Script(str(script)), on=target, limits=limits, grace_s=1, if_done="skip")
 
     job = send()
@@ -86,7 +89,8 @@ def long_job(target, tmp_path_factory):
 
 def test_a_job_that_runs_too_long_goes_on_from_its_checkpoints(long_job):
     job, first, _ = long_job
-    assert (job.status, job.name) == ("Completed", f"{first}-r1")
+    assert job.status == "Completed"
+    assert re.fullmatch(rf"{first}-r[1-4]", job.name)
     assert "run 2" in [line.text for line in job.lines()]
     assert file_path(f"{job.outputs}/data/count.txt").read_text() == "xx"
 

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from raysm.contract.result import MAX_REASON, Failure, Manifest, ResultFile
@@ -59,3 +61,22 @@ def test_a_manifest_survives_its_file(tmp_path):
         phases_s={"similarity": 1.5},
     )
     assert Manifest.read(manifest.write(tmp_path).parent) == manifest
+
+
+def test_a_manifest_is_short_where_it_is_printed_and_whole_as_a_dictionary(tmp_path):
+    manifest = Manifest(
+        job="j",
+        workload={"kind": "similarity", "top_k": 10},
+        inputs={"matrix": {"sha256": "0" * 64}},
+        files=(ResultFile(name="n.parquet", shape=(1797, 10), bytes=4096, sha256="1" * 64, how_to_read="…"),),
+        versions={"ray": "2.60"},
+        instances=("algo-1", "algo-2"),
+        phases_s={"similarity": 1.25},
+    )
+    assert repr(manifest).splitlines() == [
+        "<manifest of j: similarity on algo-1, algo-2",
+        "  n.parquet: 1,797 x 10, 4,096 bytes",
+        "  similarity 1.2 s>",
+    ]
+    assert manifest.as_dict() == json.loads(manifest.write(tmp_path).read_text())
+    assert manifest.as_dict()["files"][0]["shape"] == [1797, 10]

@@ -1,5 +1,6 @@
 import os
 import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -8,7 +9,16 @@ import pytest
 
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import BlockFailed, InstanceLost, InvalidInput, InvalidRequest
-from raysm.workloads.blocks import FileBlock, RowBlock, TileBlock, _Presence, map_blocks, row_blocks, task_slots
+from raysm.workloads.blocks import (
+    FileBlock,
+    PlacedBlock,
+    RowBlock,
+    TileBlock,
+    _Presence,
+    map_blocks,
+    row_blocks,
+    task_slots,
+)
 from raysm.workloads.record import BlockRecord
 
 
@@ -176,6 +186,48 @@ def where(block: FileBlock) -> str:
 def test_a_block_bound_to_an_instance_runs_there(ray_here):
     block = FileBlock(channel="images", name="a", size_bytes=0, host="algo-1")
     assert list(map_blocks(where, [block])) == [(block, "algo-1")]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A user's own value, whose fields happen to be named as those of a PlacedBlock are."""
+
+    inputs: tuple[str, ...]
+    host: str
+    needs: str
+
+
+def words_of(block: Request, *more: object) -> tuple[str, ...]:
+    return (*block.inputs, block.host, *map(str, more))
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_the_fields_of_a_users_block_are_his_own(ray_here, lasting):
+    blocks = [Request(inputs=("a", "b"), host="db.example.com", needs="water")]
+    found = list(map_blocks(words_of, blocks, lasting=lasting, retries=0))
+    assert found == [(blocks[0], ("a", "b", "db.example.com"))]
+
+
+def test_an_instance_that_a_users_block_names_is_not_waited_for():
+    presence = _Presence(1, 0)
+    for now_s in (0.0, 1000.0):
+        presence.check([Request(inputs=(), host="db.example.com", needs="water")], nodes("algo-1"), now_s)
+
+
+@dataclass(frozen=True)
+class Placed(PlacedBlock):
+    name: str
+    host: str
+    inputs: tuple[object, ...] = ()
+
+
+def placed_with(block: Placed, *inputs: str) -> tuple[str, ...]:
+    return (where(block), *inputs)
+
+
+def test_a_users_block_can_say_where_it_runs_and_what_comes_along(ray_here):
+    block = Placed("x", "algo-1", (ray_here.put("rows"),))
+    assert list(map_blocks(placed_with, [block])) == [(block, ("algo-1", "rows"))]
 
 
 def test_a_block_whose_instance_stays_away_is_given_up():

@@ -5,6 +5,7 @@ offsets, so that whoever follows a log reads each byte once.
 """
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ Event = tuple[int, int, int, str]
 
 MOST_BYTES = 262_144 - 26
 """A longer message CloudWatch would not take."""
+
+CHUNK_BYTES = 1 << 18
+"""Read at a time from the end on."""
 
 
 class LogWriter:
@@ -66,19 +70,40 @@ def read(path: Path, offset: int = 0) -> Iterator[Event]:
         for line in file:
             if not line.endswith(b"\n"):
                 return  # it is being written
-            behind = offset + len(line)
-            # A full disk, or a server that was killed, leaves a torn line, to which the next one is joined.
-            try:
-                at_ms, message = json.loads(line)
-                event = offset, behind, int(at_ms), str(message)
-            except (ValueError, TypeError):
-                event = None
+            event = _event(offset, line)
             if event is not None:
                 yield event
-            offset = behind
+            offset += len(line)
 
 
 def backwards(path: Path, behind: int | None = None) -> Iterator[Event]:
     """Yield the events that end at or before the offset ``behind`` (None is the end), the last one first."""
-    events = list(read(path))
-    yield from reversed([event for event in events if behind is None or event[1] <= behind])
+    with path.open("rb") as file:
+        begin = file.seek(0, os.SEEK_END) if behind is None else behind
+        rest = b""  # what follows ``begin`` and has not been yielded, up to the end of its last whole line
+        while begin > 0:
+            size = min(CHUNK_BYTES, begin)
+            begin -= size
+            file.seek(begin)
+            rest = file.read(size) + rest
+            # The first line of what was read may begin before it, unless the file does here.
+            first = rest.find(b"\n") + 1 if begin else 0
+            if begin and not first:
+                continue
+            *lines, torn = rest[first:].split(b"\n")
+            end = begin + len(rest) - len(torn)
+            for line in reversed(lines):
+                end -= len(line) + 1
+                event = _event(end, line + b"\n")
+                if event is not None:
+                    yield event
+            rest = rest[:first]
+
+
+def _event(offset: int, line: bytes) -> Event | None:
+    """Return the event of a line; None of one that a full disk, or a server that was killed, has left torn."""
+    try:
+        at_ms, message = json.loads(line)
+        return offset, offset + len(line), int(at_ms), str(message)
+    except (ValueError, TypeError):
+        return None

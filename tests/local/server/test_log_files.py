@@ -1,6 +1,11 @@
 """The files of a job's logs."""
 
-from raysm.local.server.log_files import read
+import sys
+from pathlib import Path
+
+import pytest
+
+from raysm.local.server.log_files import LogWriter, backwards, read
 
 
 def test_a_torn_line_is_passed_over(tmp_path):
@@ -8,3 +13,37 @@ def test_a_torn_line_is_passed_over(tmp_path):
     path.write_bytes(b'[1, "a"]\n[2, "to[3, "rn"]\n7\n[4, "b"]\n')
     assert [(at_ms, message) for _, _, at_ms, message in read(path)] == [(1, "a"), (4, "b")]
     assert [path.read_bytes()[begun:behind] for begun, behind, *_ in read(path)] == [b'[1, "a"]\n', b'[4, "b"]\n']
+
+
+def test_backwards_yields_what_forwards_does_from_any_place(tmp_path):
+    path = tmp_path / "stream"
+    for lines in (0, 1, 7, 300):
+        written = b"".join(b'[%d, "%s"]\n' % (at, b"x" * (at * 37 % 5000)) for at in range(lines))
+        for torn in (b"", b'[9, "being wri'):
+            path.write_bytes(written[: len(written) // 2] + b"7\n" * (lines > 1) + written[len(written) // 2 :] + torn)
+            events = list(read(path))
+            assert list(backwards(path)) == events[::-1]
+            for _, behind, *_ in events[:: max(1, lines // 10)]:
+                assert list(backwards(path, behind)) == [event for event in events if event[1] <= behind][::-1]
+
+
+def test_a_message_as_long_as_may_be_is_read_backwards(tmp_path):
+    writer = LogWriter(tmp_path, 1.0)
+    for letter in "abc":
+        writer.line("algo-1", letter * 300_000)
+    writer.close()
+    assert [text[0] for *_, text in backwards(tmp_path / "algo-1-1")] == ["c", "b", "a"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what a process reads")
+def test_the_end_of_a_long_log_is_read_without_its_beginning(tmp_path):
+    path = tmp_path / "stream"
+    path.write_bytes(b"".join(b'[%d, "a line of the log"]\n' % at for at in range(100_000)))
+    before = read_bytes()
+    assert next(backwards(path))[2] == 99_999
+    assert read_bytes() - before < path.stat().st_size / 4
+
+
+def read_bytes():
+    """Return how many bytes this process has read so far, as Linux counts them."""
+    return int(Path("/proc/self/io").read_text().split()[1])

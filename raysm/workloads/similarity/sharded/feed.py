@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raysm.workloads.blocks import LATER, TileBlock
+from raysm.workloads.placed import PlacedBlock
 from raysm.workloads.similarity.matrix import natural
 from raysm.workloads.similarity.sharded.schedule import Parcel, Visit
 
@@ -27,7 +28,7 @@ LEAVING = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Meeting:
+class Meeting(PlacedBlock):
     """Two parcels, or one and itself, of which the host has at least one: what one task compares."""
 
     host: str

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from raysm.bootstrap import environment
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.workloads.blocks import RowBlock, map_blocks
+from raysm.workloads.placed import PlacedBlock
 from raysm.workloads.similarity import preparing, sizes
 from raysm.workloads.similarity.context import Context, Source
 from raysm.workloads.similarity.parts import Part, measured
@@ -43,7 +44,7 @@ BLOCKS_A_SLOT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class HostRows:
+class HostRows(PlacedBlock):
     """Rows in line, and the instance that has them."""
 
     host: str

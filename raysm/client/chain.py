@@ -1,0 +1,170 @@
+"""A job and its follow-ups as one: which of them there are, how the last one is, and who goes on with it.
+
+What flows in is the name of any of them, what flows out are their names from the first on, and Descriptions. A job
+that has ended is not asked for again.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+
+from raysm.client import restart
+from raysm.client.description import Description, SecondaryStatus, Status, read
+from raysm.client.plan import API
+from raysm.client.service import Service
+from raysm.errors import JobNotFound, ServiceError
+
+__all__ = ["Chain", "Patience"]
+
+_log = logging.getLogger("raysm")
+
+
+class Patience:
+    """Tells a service that is away for a while from one that will not answer."""
+
+    def __init__(self, service: Service, job: str) -> None:
+        """Begin now; ``job`` is named in the warnings."""
+        self._patience_s = service.pace.patience_s
+        self._job = job
+        self.heard()
+
+    def heard(self) -> None:
+        """The service has just answered."""
+        self._heard_s = time.monotonic()
+
+    def bear(self, error: ServiceError) -> None:
+        """Raise ``error`` unless it may pass: a network that is away for a while is no reason to give a job up."""
+        if not error.is_transient or time.monotonic() - self._heard_s > self._patience_s:
+            raise error
+        _log.warning("the job %s cannot be watched just now: %s", self._job, error)
+
+
+class Chain:
+    """One job and those that go on with it after ``max_runtime_s``; may be used from any thread.
+
+    Attributes:
+        service: Where they are.
+        api: The operation that made them.
+        is_cancelled: Whether somebody here stopped it: no further job goes on with it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        service: Service,
+        api: API,
+        description: Description | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Begin with the job ``name``; its ``tags`` say which ones were before it."""
+        self.service = service
+        self.api = api
+        self.is_cancelled = False
+        self._names = restart.names_until(name, tags or {})
+        self._last = description
+        self._ended: dict[str, Description | None] = {}
+        self._tags = None if tags is None else dict(tags)
+        self._lock = threading.RLock()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, the first job's first, as far as the chain has been followed."""
+        return tuple(self._names)
+
+    @property
+    def first(self) -> str:
+        """The first job's name, which never changes."""
+        return self._names[0]
+
+    @property
+    def name(self) -> str:
+        """The last one's name."""
+        return self._names[-1]
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The last one's tags."""
+        if self._tags is None:
+            self._tags = self.service.tags(self.known().arn)
+        return dict(self._tags)
+
+    def describe(self) -> Description:
+        """Ask the service how the last one is; one that has ended is not asked again."""
+        with self._lock:
+            if self._last is None or not self._last.status.is_terminal:
+                self._last = read(self.api, self.service.describe(self.api, self.name))
+            return self._last
+
+    def known(self) -> Description:
+        """Return what is known of the last one without asking, if anything is."""
+        return self._last or self.describe()
+
+    def last_known(self) -> Description | None:
+        """Return what the service said when it was last heard; None where it never was."""
+        return self._last
+
+    def descriptions(self) -> list[Description]:
+        """Return how each of them is, the first one first; one that was deleted is left out."""
+        *before, last = self.names
+        for name in before:
+            if name not in self._ended:
+                try:
+                    self._ended[name] = read(self.api, self.service.describe(self.api, name))
+                except JobNotFound:
+                    self._ended[name] = None
+        found = [self._ended[name] for name in before]
+        return [*(one for one in found if one is not None), *([self.describe()] if last == self.name else [])]
+
+    def is_stopped(self, description: Description) -> bool:
+        """Whether somebody stopped the job, rather than the service by its limits."""
+        limits = (SecondaryStatus.MAX_RUNTIME_EXCEEDED, SecondaryStatus.MAX_WAIT_EXCEEDED)
+        return description.status is Status.STOPPED and (self.is_cancelled or description.secondary not in limits)
+
+    def ended(self, *, send: bool) -> bool:
+        """Whether nothing more comes; go over to the follow-up job, and with ``send`` start it if nobody has."""
+        while True:
+            description = self.describe()
+            if not description.status.is_terminal:
+                return False
+            following = restart.next_name(description, self.tags) if description.exceeded_runtime else None
+            if following is None:
+                return True
+            if not self._go_over(description, following, send and not self.is_cancelled):
+                return self.is_cancelled  # who cancelled it between two jobs wants no further one
+
+    def _go_over(self, ended: Description, following: str, send: bool) -> bool:
+        """Go over to the follow-up job; with ``send`` create it where it is not there. Return whether it is there."""
+        try:
+            description = read(self.api, self.service.describe(self.api, following))
+        except JobNotFound:
+            if not send:
+                return False
+            try:
+                self.service.create(restart.follow_up(ended, self.tags))
+                _log.info("the job %s ran as long as it may; %s goes on", ended.name, following)
+            except ServiceError as error:
+                if error.code != "ResourceInUse":  # another process that watches it was quicker
+                    raise
+            try:
+                description = read(self.api, self.service.describe(self.api, following))
+            except JobNotFound:
+                return False
+        with self._lock:
+            if self.name == ended.name:  # else another thread went over meanwhile
+                self._ended[ended.name] = ended
+                self._last, self._tags = description, None
+                self._names = (*self._names, following)
+        if self.is_cancelled and not description.status.is_terminal:
+            try:
+                self.service.stop(self.api, following)  # another process sent it meanwhile
+            except ServiceError as error:  # it may have ended just now
+                _log.warning("the job %s went on after it was cancelled, and cannot be stopped: %s", following, error)
+        return True
+
+    def late_s(self) -> float:
+        """Return how many seconds to wait for the last lines: those of a job that ended long ago are there."""
+        ended = self.known().ended
+        late_s = self.service.pace.late_s
+        return late_s if ended is None else max(0.0, late_s - (time.time() - ended.timestamp()))

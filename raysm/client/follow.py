@@ -1,0 +1,167 @@
+"""The cursor over what a job says: each look costs what is new, and goes on from the first job to its follow-ups.
+
+What flows in is a Chain, what flows out are log lines, each once, and what raysm's own events among them add up to.
+Nothing here waits but ``follow``: a view looks as often as it likes.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+
+from raysm.client.chain import Chain, Patience
+from raysm.client.logs import LogLine, LogReader
+from raysm.contract.events import Metric, Progress, parse
+from raysm.errors import InvalidRequest, NotDone, ServiceError
+
+__all__ = ["EventLog", "JobStream"]
+
+FOLLOW_S = 5.0
+"""Seconds between two looks at a log, at most: whoever follows it is looking at it."""
+
+MOST_LISTED = 8
+"""So many instances are listed by name; of more, the first and the last."""
+
+
+class JobStream:
+    """Yields the lines of a job and of its follow-ups, each once, from the first job's first line on.
+
+    Attributes:
+        is_over: Whether the job has ended, no follow-up goes on with it, and all its lines have been yielded.
+    """
+
+    def __init__(self, chain: Chain, *, instance: str | None = None, send: bool = False) -> None:
+        """Stand before the first line.
+
+        Args:
+            chain: The jobs.
+            instance: Read of this one alone; None is all.
+            send: Send a follow-up job where a look finds that one is due.
+
+        Raises:
+            InvalidRequest: The job has no such instance.
+        """
+        if instance is not None:
+            _check_instance(chain, instance)
+        self.is_over = False
+        self._chain, self._instance, self._send = chain, instance, send
+        self._logs: list[_Log] = []
+
+    def new_lines(self) -> Iterator[LogLine]:
+        """Look once, and yield what has come since the last look, job by job, of each by time; take all of it.
+
+        Memory holds one page of each instance's log.
+
+        Raises:
+            ServiceError: The service does not answer; the next look goes on where this one ended.
+        """
+        if self.is_over:
+            return
+        chain = self._chain
+        ended = chain.ended(send=self._send)  # asked before reading, so that what was written before the end is read
+        for name in chain.names[len(self._logs) :]:
+            self._logs.append(_Log(LogReader(chain.service, chain.api, name, self._instance)))
+        last = self._logs[-1]
+        for log in self._logs:
+            if log is not last:
+                yield from log.new_lines(late_s=chain.service.pace.late_s)
+            else:
+                yield from log.new_lines(late_s=chain.late_s() if ended else None)
+        self.is_over = ended and all(log.is_over for log in self._logs)
+
+    def follow(self, timeout: float | None = None) -> Iterator[LogLine]:
+        """Yield the lines as they come, until the job has ended; a service that is away for a while is borne.
+
+        Args:
+            timeout: Seconds; None is without end.
+
+        Raises:
+            NotDone: A TimeoutError: the job has not ended within ``timeout``.
+            ServiceError: The service refuses to tell, or has been away for minutes.
+        """
+        deadline_s = None if timeout is None else time.monotonic() + timeout
+        patience, pauses = Patience(self._chain.service, self._chain.name), self._chain.service.pace.pauses()
+        while True:
+            came = False
+            try:
+                for line in self.new_lines():
+                    came = True
+                    yield line
+                patience.heard()
+            except ServiceError as error:
+                if came:
+                    patience.heard()
+                patience.bear(error)
+            if self.is_over:
+                return
+            if came:
+                pauses = self._chain.service.pace.pauses()
+            pause_s = min(next(pauses), FOLLOW_S)
+            if deadline_s is not None:
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0:
+                    raise NotDone(f"the job {self._chain.name} has not ended within {timeout:g} s; it goes on")
+                pause_s = min(pause_s, left_s)
+            time.sleep(pause_s)
+
+
+class EventLog:
+    """What a job's progress and metrics add up to so far; may be used from any thread."""
+
+    def __init__(self, stream: JobStream) -> None:
+        """Read ``stream``, which nobody else reads."""
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._progress: dict[str, Progress] = {}
+        self._metrics: list[Metric] = []
+
+    def progress(self) -> dict[str, Progress]:
+        """Look once; return how far each phase is, in the order in which they began."""
+        with self._lock:
+            self._look()
+            return dict(self._progress)
+
+    def metrics(self) -> list[Metric]:
+        """Look once; return the values of all metrics, in the order in which they came."""
+        with self._lock:
+            self._look()
+            return list(self._metrics)
+
+    def _look(self) -> None:
+        for line in self._stream.new_lines():
+            match parse(line.text):
+                case Progress() as progress:
+                    self._progress[progress.phase] = progress
+                case Metric() as metric:
+                    self._metrics.append(metric)
+
+
+class _Log:
+    """The log of one job of the chain: it is over once its last lines must have reached the log service."""
+
+    def __init__(self, reader: LogReader) -> None:
+        self.is_over = False
+        self._reader = reader
+        self._over_s: float | None = None
+
+    def new_lines(self, late_s: float | None) -> Iterator[LogLine]:
+        """Yield what has come; ``late_s`` is how late lines may still be, in seconds, None while the job runs."""
+        if self.is_over:
+            return
+        came = False
+        for line in self._reader.new_lines():
+            came = True
+            yield line
+        if late_s is None:
+            return
+        if self._over_s is None:
+            self._over_s = time.monotonic() + late_s
+        self.is_over = not came and time.monotonic() >= self._over_s
+
+
+def _check_instance(chain: Chain, instance: str) -> None:
+    count = sum(number for _, number in chain.known().instances)
+    names = [f"algo-{number}" for number in range(1, count + 1)]
+    if not names or instance in names:  # what the service does not tell cannot be refused
+        return
+    shown = ", ".join(names) if count <= MOST_LISTED else f"{names[0]} to {names[-1]}"
+    raise InvalidRequest(f"there is no instance {instance!r}: {chain.name} has {shown}")
