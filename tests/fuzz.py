@@ -116,9 +116,9 @@ def _compare_in_processes(counts, first, problems, deadline, report, workers):
     """Compare on several processes. One that dies is a complaint, with its seed."""
     spawning = multiprocessing.get_context("spawn")
     results, stop = spawning.Queue(), spawning.Event()
-    # Ctrl-C is answered here: those that are started inherit that it is nothing to them, and one thread each.
+    # Ctrl-C is answered here: those that are started inherit that it is held back, and that each has one thread.
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     running = {}
     for at in range(workers):
         current = spawning.Value("q", first + at)
@@ -126,8 +126,8 @@ def _compare_in_processes(counts, first, problems, deadline, report, workers):
         process = spawning.Process(target=_work, args=(seeds, current, results, stop), daemon=True)
         process.start()
         running[process] = current
-    signal.signal(signal.SIGINT, interrupted)
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         _take_until(deadline, counts, running, results, report)
     finally:
         stop.set()
@@ -185,8 +185,8 @@ def main(arguments=None, engines=None):
                 f"{last - begin:.0f} s: {counts.problems:,} problems, {total:,} comparisons, {wrong} wrong", flush=True
             )
 
-    print(f"problems from seed {first} on", flush=True)
     try:
+        print(f"problems from seed {first} on", flush=True)
         if options.workers:
             _compare_in_processes(counts, first, options.problems, deadline, report, options.workers)
         else:
