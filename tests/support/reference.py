@@ -5,7 +5,8 @@ import numpy as np
 
 def exact_rows(matrix):
     """Rows as float64; those of extreme magnitude times the power of two that brings the largest into [0.5, 1)."""
-    rows = np.asarray(matrix).astype(np.float64)
+    # In C order: of columns that lie apart, NumPy adds in another order.
+    rows = np.array(matrix, dtype=np.float64, order="C")
     largest = np.abs(rows).max(axis=1)
     exponents = np.frexp(largest)[1]
     extreme = np.flatnonzero((largest != 0) & (np.abs(exponents) > 400))

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.similarity.engines.build import AVX2, AVX512, BASELINE, Unavailable, compiled
+from raysm.workloads.similarity.engines.build import AVX2, AVX512, BASELINE, InstructionSet, Unavailable, compiled
 from raysm.workloads.similarity.engines.densely import dense_tiles, pairs_densely, scores_densely, topk_densely
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, Side
@@ -92,11 +92,15 @@ def _checked(result: int, function: Any, _: Any) -> int:
     return result
 
 
+INSTRUCTIONS = (AVX512, AVX2, BASELINE)
+"""What ``sparse.c`` is compiled for, the best first."""
+
+
 @functools.cache
-def _library() -> tuple[Any | None, str]:
+def _library(candidates: tuple[InstructionSet, ...] = INSTRUCTIONS) -> tuple[Any | None, str]:
     """Return the compiled ``sparse.c``, or None and why this machine cannot compile it."""
     why = ""
-    for instructions in (AVX512, AVX2, BASELINE):
+    for instructions in candidates:
         try:
             return _declared(compiled(SOURCE, instructions)), ""
         except Unavailable as error:
@@ -146,10 +150,22 @@ class SparseEngine:
     On a machine that cannot compile ``sparse.c``, it makes the rows dense, a few at a time, for another engine.
     """
 
-    def __init__(self, *, compiled: bool = True, segment_rows: int = SEGMENT_ROWS) -> None:
-        """Take the compiled ``sparse.c``, or do without it; sum about ``segment_rows`` right rows at a time."""
+    def __init__(
+        self,
+        *,
+        compiled: bool = True,
+        segment_rows: int = SEGMENT_ROWS,
+        instructions: tuple[InstructionSet, ...] = INSTRUCTIONS,
+    ) -> None:
+        """Take the compiled ``sparse.c``, or do without it.
+
+        Args:
+            compiled: Whether to take it.
+            segment_rows: About so many right rows are summed at a time.
+            instructions: What it may be compiled for; the first that this machine has is taken.
+        """
         self._segment_rows = segment_rows
-        library, why = _library() if compiled else (None, "")
+        library, why = _library(instructions) if compiled else (None, "")
         self._library: Any = library
         self.name = COMPILED if library is not None else f"{PlainEngine(why).name}, sparse rows made dense"
 

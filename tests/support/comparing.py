@@ -1,0 +1,258 @@
+"""Every engine that this machine has, and every layout, against float64: what is counted is one answer to one question.
+
+An engine is asked as tasks ask it: tiles cut anywhere, in any order, with what is known of their rows or without it,
+for both sides or for one.
+"""
+
+import math
+import zlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from raysm.errors import InvalidRequest
+from raysm.workloads.similarity.engines import Best, Frame, choose
+from raysm.workloads.similarity.engines.build import AMX, AVX2, AVX512, BASELINE, VNNI, Unavailable
+from raysm.workloads.similarity.engines.compiled import CompiledEngine, kind_name
+from raysm.workloads.similarity.engines.cuda import CudaEngine
+from raysm.workloads.similarity.engines.plain import PlainEngine
+from raysm.workloads.similarity.engines.sparse import SparseEngine
+from raysm.workloads.similarity.keys import decode
+from raysm.workloads.similarity.products import Tile
+from raysm.workloads.similarity.score import least_score
+from tests.support.problems import MODES
+from tests.support.solving import Replicated, Sharded
+
+__all__ = ["Comparison", "all_comparisons", "dense_engines", "engine_comparisons", "sparse_engines", "task_comparisons"]
+
+PRODUCTS = ((8, AMX), (8, VNNI), (16, AVX512), (16, AVX2), (32, AVX512), (32, AVX2))
+
+SMALL_GPU, GPU = 1 << 17, 1 << 24
+"""Bytes of a device whose panels have 32 rows, few of them at a time, and of one that has room for all."""
+
+WORDS = (*(kind_name(*product) for product in PRODUCTS), "NumPy")
+"""What the engine of dense rows may be asked for by."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One answer to one question, beside the one of float64."""
+
+    engine: str
+    mode: str
+    wrong: str
+    """What is wrong; empty where nothing is."""
+
+
+def dense_engines(columns):
+    """Return all engines that this machine has for dense rows, by name; the GPU's computes on the CPU here."""
+    found = {"float32 NumPy": PlainEngine()}
+    for element, instructions in PRODUCTS:
+        for mixed in (False, True):
+            try:
+                engine = CompiledEngine(element, instructions, columns, mixed=mixed)
+            except Unavailable:
+                continue
+            found[engine.name] = engine
+    for name, free in (("float16 CUDA, emulated", GPU), ("float16 CUDA, emulated, in panels", SMALL_GPU)):
+        found[name] = CudaEngine("cpu", columns, free_bytes=free)
+    return found
+
+
+def sparse_engines(columns):
+    """Return all engines that this machine has for sparse rows, by name."""
+    found = {"sparse, made dense": SparseEngine(compiled=False)}
+    for instructions in (AVX512, AVX2, BASELINE):
+        for rows in (1, 7, 12_000):
+            engine = SparseEngine(segment_rows=rows, instructions=(instructions,))
+            if "NumPy" not in engine.name:
+                found[f"sparse {instructions.name}, segments of {rows}"] = engine
+    return found
+
+
+def all_comparisons(problem, folder, dense=dense_engines, sparse=sparse_engines):
+    """Yield what the engines, and the tasks, answer to the problem."""
+    expected = problem.scores()
+    layout = Sharded(problem, folder) if problem.sharded else Replicated(problem, folder)
+    yield from task_comparisons(problem, layout, expected)
+    if not problem.sharded:
+        yield from engine_comparisons(problem, layout.context, expected, dense, sparse)
+
+
+def wrong_keys(keys, scores, same):
+    """Return what is wrong with keys[seekers, k]; zero rows among them."""
+    k = keys.shape[1]
+    falling = -scores.astype(np.float64)
+    if same:
+        np.fill_diagonal(falling, np.inf)
+    indices = np.argsort(falling, axis=1, kind="stable")[:, :k]
+    found = decode(keys)
+    row = np.flatnonzero(
+        (found[1] != indices).any(axis=1) | (found[0] != np.take_along_axis(scores, indices, axis=1)).any(axis=1)
+    )
+    return f"{len(row)} rows, the first {row[0]}: {found[1][row[0]]} not {indices[row[0]]}" if len(row) else ""
+
+
+def wrong_pairs(pairs, threshold, scores, same):
+    """Return what is wrong with a list of (row, neighbor, similarity)."""
+    rows, columns = np.nonzero(scores.astype(np.float64) >= threshold)
+    kept = rows < columns if same else np.full(len(rows), True)
+    rows, columns = rows[kept], columns[kept]
+    expected = list(zip(rows.tolist(), columns.tolist(), scores[rows, columns].tolist(), strict=True))
+    different = sorted(set(pairs) ^ set(expected))
+    if different:
+        return f"{len(pairs)} pairs, not {len(expected)}; among the others {different[0]}"
+    return "" if len(pairs) == len(expected) else f"{len(pairs) - len(expected)} pairs come twice"
+
+
+def wrong_scores(found, scores):
+    """Return what is wrong with scores[seekers, rows], the sign of a zero among it."""
+    wrong = np.argwhere((found != scores) | (np.signbit(found) != np.signbit(scores)))
+    if not len(wrong):
+        return ""
+    i, j = wrong[0].tolist()
+    return f"{len(wrong)} scores, the first ({i}, {j}): {found[i, j]!r} not {scores[i, j]!r}"
+
+
+# ---- tasks ------------------------------------------------------------------------------------------------------
+
+
+def task_comparisons(problem, layout, expected):
+    """Yield what the tasks answer, by the engine that one of them would choose, or that is asked for."""
+    same = problem.queries is None
+    rng = np.random.default_rng([problem.seed, 2])
+    words = ("NumPy", "sparse") if problem.sparse else [word for word in WORDS if available(word, problem.columns)]
+    # Of shards there is nothing but tasks: they are asked more often.
+    asked = [None, *rng.permutation(words)[: 4 if problem.sharded else 1].tolist()]
+    for engine in asked:
+        for mode in MODES:
+            answer = layout.solve(mode, engine)
+            if mode == "topk":
+                wrong = wrong_keys(answer, expected, same)
+            elif mode == "threshold":
+                wrong = wrong_pairs(answer, problem.threshold, expected, same)
+            else:
+                wrong = wrong_scores(answer, expected)
+            yield Comparison(f"tasks, {engine or 'chosen'}", mode, wrong)
+
+
+def available(word, columns):
+    """Return whether a task of this machine can be told to take that engine."""
+    some = Tile(start=0, rows=np.ones((1, columns)), norms=np.full(1, math.sqrt(columns)))
+    try:
+        choose(some, Frame.plain(columns), word)
+    except InvalidRequest:
+        return False
+    return True
+
+
+# ---- engines ----------------------------------------------------------------------------------------------------
+
+
+def engine_comparisons(problem, context, expected, dense=dense_engines, sparse=sparse_engines):
+    """Yield what each engine answers about the rows as tasks read them."""
+    contexts = [(context, sparse if problem.sparse else dense)]
+    if problem.sparse:
+        # The same files by their rows, as where the elements are many.
+        queries = None if context.queries is None else replace(context.queries, sparse=False)
+        contexts.append((replace(context, sparse=False, queries=queries), dense))
+    for one, engines in contexts:
+        for name, engine in engines(problem.columns).items():
+            # Each by itself: what is drawn for one does not depend on who else is asked.
+            rng = np.random.default_rng([problem.seed, 3, zlib.crc32(name.encode())])
+            yield from Asked(problem, one, engine, rng).comparisons(name, expected)
+
+
+class Asked:
+    """A problem in tiles of its own, and the engine that is asked."""
+
+    def __init__(self, problem, context, engine, rng):
+        self.problem, self.engine, self.rng, self.same = problem, engine, rng, context.same
+        self.frame = context.frame() if rng.random() < 0.7 else Frame.plain(problem.columns)
+        self.right = self._tiles(context)
+        self.left = self.right if self.same else self._tiles(context.queries)
+
+    def _tiles(self, context):
+        matrix, count = context.open(), context.rows
+        pieces = int(self.rng.integers(0, 4))
+        cuts = np.unique([0, *self.rng.integers(0, count + 1, pieces), count]).tolist()
+        return [context.tile(matrix, start, stop) for start, stop in zip(cuts, cuts[1:], strict=False)]
+
+    def comparisons(self, name, expected):
+        same = self.same
+        left = [self.engine.side(tile, self.frame) for tile in self.left]
+        right = left if same else [self.engine.side(tile, self.frame) for tile in self.right]
+        yield Comparison(name, "topk", self._topk(left, right, expected))
+        for threshold in self._thresholds(expected):
+            pairs = self._pairs(left, right, least_score(threshold))
+            yield Comparison(name, "threshold", wrong_pairs(pairs, threshold, expected, same))
+        yield Comparison(name, "full", self._scores(expected))
+
+    def _thresholds(self, expected):
+        return {self.problem.threshold, float(expected[tuple(self.rng.integers(expected.shape))])}
+
+    def _best(self, tiles, expected):
+        """Return what is known before: nothing, the k-th best score itself, or one below it."""
+        k, known = self.problem.k, int(self.rng.integers(3))
+        scores = expected.copy()
+        if self.same:
+            np.fill_diagonal(scores, -np.inf)
+        kth = np.sort(scores, axis=1)[:, -k]
+        floors = (np.full(len(kth), -np.inf, dtype=np.float32), kth, kth - np.float32(0.01))[known]
+        return [Best.empty(tile.norms, k, floors[tile.start : tile.start + len(tile)]) for tile in tiles]
+
+    def _topk(self, left, right, expected):
+        best, engine = self._best(self.left, expected), self.engine
+        if self.same:
+            meetings = [(i, j) for i in range(len(left)) for j in range(i, len(left))]
+        else:
+            meetings = [(i, j) for i in range(len(left)) for j in range(len(right))]
+        for at in self.rng.permutation(len(meetings)):
+            i, j = meetings[at]
+            if not self.same:
+                engine.topk(left[i], right[j], best[i], None, same=False)
+            elif i == j:
+                engine.topk(left[i], left[i], best[i], best[i] if self.rng.random() < 0.7 else None, same=True)
+            elif self.rng.random() < 0.5:
+                i, j = (i, j) if self.rng.random() < 0.5 else (j, i)
+                engine.topk(left[i], left[j], best[i], best[j], same=True)
+            else:
+                engine.topk(left[i], left[j], best[i], None, same=True)
+                engine.topk(left[j], left[i], best[j], None, same=True)
+        keys = np.concatenate([one.keys for one in best])
+        # Of zero rows no engine is asked.
+        some = np.concatenate([tile.norms for tile in self.left]) > 0
+        if self.same:
+            return wrong_keys_of(keys, expected, some)
+        return wrong_keys(keys[some], expected[some], False)
+
+    def _pairs(self, left, right, least):
+        found = []
+        for i, above in enumerate(left):
+            for j, beside in enumerate(right):
+                if self.same and j < i:
+                    continue
+                part = self.engine.pairs(above, beside, least, same=self.same)
+                rows = np.repeat(np.arange(len(above)) + above.tile.start, np.diff(part.offsets))
+                found += zip(rows.tolist(), part.neighbors.tolist(), part.similarities.tolist(), strict=True)
+        return found
+
+    def _scores(self, expected):
+        dtype = np.dtype(self.rng.choice(["float32", "float16"]))
+        # A piece of something wider, as of a strip.
+        room = np.full((expected.shape[0], expected.shape[1] + int(self.rng.integers(3))), np.nan, dtype=dtype)
+        out = room[:, : expected.shape[1]]
+        for above in self.left:
+            for beside in self.right:
+                rows = slice(above.start, above.start + len(above))
+                columns = slice(beside.start, beside.start + len(beside))
+                self.engine.scores(above, beside, out[rows, columns])
+        return wrong_scores(out, expected.astype(dtype))
+
+
+def wrong_keys_of(keys, scores, some):
+    """Return what is wrong with the keys of some rows of one matrix."""
+    falling = -scores.astype(np.float64)
+    np.fill_diagonal(falling, np.inf)
+    own = np.where(np.isinf(falling), -np.inf, scores)
+    return wrong_keys(keys[some], own[some].astype(np.float32), False)

@@ -1,0 +1,253 @@
+"""Problems for every engine and layout, drawn at random; each follows from its seed alone.
+
+What is drawn for one side (its kind of rows, types, formats, files) is drawn for the other by itself, so that nothing
+holds only because both happen to be alike.
+"""
+
+import gzip
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.support.adversarial import KINDS, TYPES, cast
+from tests.support.reference import scores_between
+
+__all__ = ["FORMATS", "MODES", "Part", "Problem", "drawn"]
+
+MODES = ("topk", "threshold", "full")
+
+COLUMNS = (1, 2, 7, 8, 17, 33, 64, 129, 260)
+
+NORMAL = "normal"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a matrix."""
+
+    rows: np.ndarray
+    format: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Of which rows something is asked, and how they lie."""
+
+    seed: int
+    kind: str
+    """Of the matrix's rows."""
+    parts: list[Part]
+    """The matrix's files, in order."""
+    queries: list[Part] | None
+    """Those of the rows that look for neighbors in it."""
+    sharded: bool
+    """The files lie on several instances."""
+    k: int
+    threshold: float
+    block_rows: int
+    at_once: int
+    """Tasks that are dealt before the first of them has ended."""
+    merged_tiles: int
+
+    @property
+    def sparse(self):
+        """Whether all files are CSR."""
+        return all(part.format == "CSR" for part in self.parts + (self.queries or []))
+
+    @property
+    def layout(self):
+        """What is told of it by itself in a report: where files lie, and whose types differ."""
+        if self.sharded:
+            return "shards"
+        if self.queries is not None:
+            types = [np.result_type(*(read_type(part) for part in side)) for side in (self.queries, self.parts)]
+            return f"queries of {'the same' if types[0] == types[1] else 'another'} type"
+        return "one file" if len(self.parts) == 1 else "folder of files"
+
+    @property
+    def rows(self):
+        """Number of rows of the matrix."""
+        return sum(len(part.rows) for part in self.parts)
+
+    @property
+    def columns(self):
+        """Number of columns."""
+        return self.parts[0].rows.shape[1]
+
+    def scores(self):
+        """Return scores[seekers, rows] of float64."""
+        matrix = as_float64(self.parts)
+        return scores_between(matrix if self.queries is None else as_float64(self.queries), matrix)
+
+    def __str__(self):
+        """Return what a report says of it."""
+        sides = [self.parts] if self.queries is None else [self.queries, self.parts]
+        types = " / ".join(" + ".join(f"{part.rows.dtype} {part.format}" for part in side) for side in sides)
+        layout = "shards" if self.sharded else "queries / matrix" if self.queries is not None else "matrix"
+        return f"{self.kind}, {self.rows} x {self.columns}, {layout} {types}, k={self.k}, threshold={self.threshold!r}"
+
+
+def read_type(part):
+    """Return the type that a file's rows are read as."""
+    return np.dtype(np.float64) if part.format.startswith("CSV") else part.rows.dtype
+
+
+def as_float64(parts):
+    """Return all rows as the definition takes them."""
+    return np.concatenate([part.rows.astype(np.float64) for part in parts])
+
+
+def drawn(seed):
+    """Return the problem of a seed."""
+    rng = np.random.default_rng(seed)
+    columns = int(rng.choice(COLUMNS))
+    count = int(rng.integers(2, 60)) if rng.random() < 0.9 else int(rng.integers(100, 180))
+    layout = rng.choice(["one", "two", "two", "shards"])
+    sparse = bool(rng.random() < 0.25)
+    kind, rows = some_rows(rng, count, columns, sparse)
+    parts = some_files(rng, rows, sparse, most=4 if layout == "shards" else 3)
+    queries = None
+    if layout == "two":
+        _, seeking = some_rows(rng, int(rng.integers(1, 40)), columns, sparse)
+        if rng.random() < 0.6:
+            # Rows of the matrix itself among them: what is most similar to them is known, and near 1.
+            seeking = cast(seeking, rows.dtype)
+            some = min(len(seeking), count, int(rng.integers(1, 20)))
+            seeking[:some] = rows[rng.integers(count, size=some)]
+        queries = some_files(rng, seeking, sparse and rng.random() < 0.8)
+    scores = scores_between(as_float64(parts if queries is None else queries), as_float64(parts))
+    return Problem(
+        seed=seed,
+        kind=kind,
+        parts=parts,
+        queries=queries,
+        sharded=bool(layout == "shards"),
+        k=int(rng.integers(1, min(20, count) if rng.random() < 0.8 else count + (queries is not None))),
+        threshold=some_threshold(rng, scores),
+        block_rows=int(rng.integers(max(1, count // 8), count + 1)),
+        at_once=int(rng.integers(1, 5)),
+        merged_tiles=int(rng.integers(1, 5)),
+    )
+
+
+def some_rows(rng, count, columns, sparse):
+    """Return the name of a kind, and rows of it, with copies, opposites and zeros among them."""
+    kind = str(rng.choice([*KINDS, NORMAL]))
+    rows = rng.standard_normal((count, columns)) * 20 if kind == NORMAL else KINDS[kind](rng, count, columns)
+    rows = cast(rows, str(rng.choice(TYPES))) if rng.random() < 0.6 else rows.copy()
+    if sparse:
+        rows[rng.random(rows.shape) >= rng.choice([0.02, 0.2, 0.6])] = 0
+    for _ in range(int(rng.integers(0, 1 + count // 4))):
+        source, target = rng.integers(count, size=2)
+        rows[target] = rows[source]
+        if rng.random() < 0.3 and rows.dtype.kind in "fi":
+            rows[target] *= -1
+    if rng.random() < 0.3:
+        rows[rng.integers(count)] = 0
+    return kind, rows
+
+
+def some_files(rng, rows, sparse, most=3):
+    """Cut rows into files, some of them of another type than the others."""
+    edges = np.unique([0, *rng.integers(1, len(rows) + 1, int(rng.integers(most))), len(rows)]).tolist()
+    found = []
+    for start, stop in zip(edges, edges[1:], strict=False):
+        some = cast(rows[start:stop], str(rng.choice(TYPES))) if rng.random() < 0.3 else rows[start:stop]
+        found.append(Part(some, "CSR" if sparse else str(rng.choice(list(FORMATS)))))
+    return found
+
+
+def some_threshold(rng, scores):
+    """Return a number that is reached by some scores, or is one of them, or lies beside."""
+    score = scores[tuple(rng.integers(scores.shape))]
+    beside = np.nextafter(score, np.float32(rng.choice([-2, 2])))
+    near = float(score) + float(rng.choice([-1e-9, 1e-9]))
+    least = rng.choice([-1, 0, 1, float(score), float(beside), near, round(float(score), 2), rng.uniform(-0.3, 1)])
+    return float(np.clip(least, -1, 1))
+
+
+# ---- files ------------------------------------------------------------------------------------------------------
+
+
+def _npy(rows, path, rng):
+    np.save(f"{path}.npy", rows)
+
+
+def _fortran_npy(rows, path, rng):
+    np.save(f"{path}.npy", np.asfortranarray(rows))
+
+
+def _big_endian_npy(rows, path, rng):
+    np.save(f"{path}.npy", rows.astype(rows.dtype.newbyteorder(">")))
+
+
+def _npz(rows, path, rng):
+    np.savez_compressed(f"{path}.npz", rows=rows)
+
+
+def _csr(rows, path, rng):
+    """In any order within a row, some zeros stored, some elements in two pieces."""
+    columns, values, begins = [], [], [0]
+    for row in rows:
+        places = np.flatnonzero((row != 0) | (rng.random(len(row)) < 0.02))
+        places = rng.permutation(np.concatenate([places, places[rng.random(len(places)) < 0.05]]))
+        _, first = np.unique(places, return_index=True)
+        data = np.zeros(len(places), dtype=rows.dtype)
+        data[first] = row[places[first]]
+        columns.append(places)
+        values.append(data)
+        begins.append(begins[-1] + len(places))
+    order = str(rng.choice(["<", ">"]))
+    data = np.concatenate(values).astype(rows.dtype.newbyteorder(order))
+    indices = np.concatenate(columns).astype(f"{order}i{rng.choice([4, 8])}")
+    shape = np.array(rows.shape)
+    np.savez(f"{path}.npz", format=np.array(b"csr"), data=data, indices=indices, indptr=np.array(begins), shape=shape)
+
+
+def _csv_text(rows, rng):
+    header = ",".join(f'"c\n{i}"' for i in range(rows.shape[1])) + "\n" if rng.random() < 0.5 else ""
+    # Without a header, a first row of 0, 1, 2 ... must not be taken for one.
+    number = str if header and rows.dtype.kind in "iu" else lambda value: repr(float(value))
+    return header + "".join(",".join(map(number, row)) + "\n" for row in rows.tolist())
+
+
+def _csv(rows, path, rng):
+    path.with_name(f"{path.name}.csv").write_text(_csv_text(rows, rng))
+
+
+def _csv_gz(rows, path, rng):
+    path.with_name(f"{path.name}.csv.gz").write_bytes(gzip.compress(_csv_text(rows, rng).encode(), 1))
+
+
+def _parquet(rows, path, rng):
+    columns = {f"c{i}": rows[:, i] for i in range(rows.shape[1])}
+    pq.write_table(pa.table(columns), f"{path}.parquet", row_group_size=int(rng.integers(1, len(rows) + 1)))
+
+
+def _parquet_lists(rows, path, rng):
+    values = pa.array(np.ascontiguousarray(rows).ravel())
+    column = pa.ListArray.from_arrays(np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1], values)
+    pq.write_table(pa.table({"row": column}), f"{path}.parquet")
+
+
+FORMATS = {
+    "npy": _npy,
+    "npy Fortran": _fortran_npy,
+    "npy big-endian": _big_endian_npy,
+    "npz": _npz,
+    "CSR": _csr,
+    "CSV": _csv,
+    "CSV gz": _csv_gz,
+    "Parquet": _parquet,
+    "Parquet lists": _parquet_lists,
+}
+"""How a matrix is saved: ``FORMATS[name](rows, path without suffix, rng)``."""
+
+
+def save(parts, folder, seed, first=0):
+    """Save the files of a matrix, or of one instance's share, numbered from ``first`` on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, part in enumerate(parts, start=first):
+        FORMATS[part.format](part.rows, folder / f"part-{number}", np.random.default_rng([seed, number]))

@@ -1,0 +1,99 @@
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+from raysm.workloads.similarity.engines.plain import PlainEngine
+from tests import fuzz
+from tests.support.adversarial import KINDS
+
+
+class OneBitOff(PlainEngine):
+    """Says of one row of a tile that it is more similar, by the last bit, than it is."""
+
+    def scores(self, left, right, out):
+        super().scores(left, right, out)
+        out[0, 0] = np.nextafter(out[0, 0], np.array(2, dtype=out.dtype))
+
+    def pairs(self, left, right, threshold, *, same):
+        return super().pairs(left, right, np.nextafter(threshold, np.float32(2)), same=same)
+
+    def topk(self, left, right, best_left, best_right, *, same):
+        super().topk(left, right, best_left, best_right, same=same)
+        best_left.keys[0, 0] -= np.uint64(1 << 32)
+
+
+class Broken(PlainEngine):
+    """Fails."""
+
+    def topk(self, left, right, best_left, best_right, *, same):
+        raise MemoryError("no memory")
+
+
+def of_one(engine):
+    return lambda columns: {"the one": engine}
+
+
+def test_a_moment_of_it_compares_all_engines_layouts_and_modes_and_finds_nothing(capsys):
+    assert fuzz.main(["--seed", "20", "--problems", "12", "--workers", "0"]) == 0
+    text = capsys.readouterr().out
+    for name in ("float32 NumPy", "float16 CUDA, emulated", "sparse, made dense", "tasks, chosen", "shards", "another"):
+        assert name in text
+    assert "0 wrong (seed 20)" in text
+
+
+def test_several_processes_share_the_problems(capsys):
+    assert fuzz.main(["--seed", "70", "--problems", "4", "--workers", "2"]) == 0
+    assert "of 4 problems" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("engine", [OneBitOff(), Broken()])
+def test_an_engine_that_is_wrong_is_found_with_the_seed_that_shows_it(engine, capsys):
+    assert fuzz.main(["--seed", "21", "--problems", "3", "--workers", "0"], of_one(engine)) == 1
+    text = capsys.readouterr().out
+    assert "seed 21 (again: python -m tests.fuzz --problems 1 --seed 21)" in text
+    assert " 0 wrong (seed" not in text
+
+
+@pytest.fixture
+def begun():
+    command = [sys.executable, "-m", "tests.fuzz", "--minutes", "9", "--seed", "21", "--workers", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "problems from seed 21 on\n"
+        yield process
+        process.kill()
+
+
+def test_an_interrupt_ends_it_with_its_counts(begun):
+    begun.send_signal(signal.SIGINT)
+    text = begun.communicate(timeout=120)[0]
+    assert text.startswith("stopped\n")
+    assert "0 wrong (seed 21)" in text
+    assert begun.returncode == 0
+
+
+def test_a_process_that_dies_of_a_problem_is_found_with_its_seed(begun):
+    deadline = time.monotonic() + 60
+    while not (children := [one for one in psutil.Process(begun.pid).children() if "spawn_main" in one.cmdline()[-2]]):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    children[0].kill()
+    text = begun.communicate(timeout=120)[0]
+    assert "the process died, exit code -9" in text
+    assert begun.returncode == 1
+
+
+def test_each_mode_of_a_wrong_engine_is_counted():
+    counts = fuzz.Counts()
+    for seed in range(20, 26):
+        counts.add(fuzz.compared(seed, of_one(OneBitOff())))
+    assert all(counts.wrong["mode", mode] for mode in ("topk", "threshold", "full"))
+    assert counts.wrong["engine", "tasks, chosen"] == 0
+
+
+def test_there_are_34_kinds_of_rows():
+    assert len(KINDS) == 34
