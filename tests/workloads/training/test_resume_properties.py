@@ -6,7 +6,7 @@ In the same layout bit for bit, on the CPU; in another one to 1e-5, with a warni
 import tempfile
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
 from raysm.errors import InvalidRequest
@@ -24,7 +24,14 @@ REFUSALS = (
 )
 """What may be said of a training that was drawn."""
 
-PLAIN = settings(derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+# Not shrunk: that would train for minutes, and what is drawn is small.
+PLAIN = settings(
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
+)
 
 
 @st.composite
