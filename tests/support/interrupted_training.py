@@ -105,11 +105,13 @@ def leg(work: Training, parallel: Parallel | None, folder: Path | None, steps: i
             seed=5,
         )
         losses = stepped(work, model, steps)
-    prepared = sessions.current().prepared
+        prepared = sessions.current().prepared
+        weights = prepared.full_state_dict()
+        sessions.end()  # the last checkpoint is whole when another process goes on
     named = dict(prepared.parts.named_parameters())
     return Leg(
         losses=losses,
-        weights=prepared.full_state_dict(),
+        weights=weights,
         drawn=(torch.rand(2).tolist(), random.random(), float(np.random.random())),
         whole_everywhere={n: p.detach().clone() for n, p in named.items() if type(p) is torch.nn.Parameter},
         without_state={name for name, parameter in named.items() if parameter not in prepared.optimizer.state},

@@ -97,7 +97,7 @@ class Split:
         if self.is_plain:
             self._recompute(model, blocks)
             return self._replicated(model)
-        plan = self._checked_plan(model)
+        plan, names = self._checked_plan(model), list(model.state_dict())
         stages = self._stages(model) if self.layout.pipeline > 1 else None
         if stages is not None:
             check_placed(groups, stages.parameter_names())
@@ -129,7 +129,7 @@ class Split:
             precision=self.precision,
             counts=place.tensor == 0,
         )
-        return Cut(nn.ModuleList(outer), _merged(inner), pipeline, mesh["pipeline"].get_group())
+        return Cut(nn.ModuleList(outer), _merged(inner, names), pipeline, mesh["pipeline"].get_group())
 
     def _replicated(self, model: nn.Module) -> Cut:
         """Replicate the model on each rank; alone, it stays as it is."""
@@ -279,19 +279,24 @@ def _lighten(block: nn.Module, recompute: bool, offload: bool) -> None:
     block.forward = light
 
 
-def _merged(modules: Sequence[nn.Module]) -> nn.Module:
-    """Return one module with the parameters and buffers of all, by the same names; it computes nothing."""
+def _merged(modules: Sequence[nn.Module], names: Sequence[str]) -> nn.Module:
+    """Return one module with the parameters and buffers of all, by the same names; it computes nothing.
+
+    They stand in the order of ``names``, the whole model's: a parameter that is shared goes by the first name that it
+    has there, whatever the stage calls first, so that a checkpoint of its optimizer is one of every other mode.
+    """
+    tensors = {name: tensor for module in modules for name, tensor in module.state_dict(keep_vars=True).items()}
+    places = {name: place for place, name in enumerate(names)}
     root = nn.Module()
-    for module in modules:
-        for name, tensor in module.state_dict(keep_vars=True).items():
-            *path, leaf = name.split(".")
-            parent = root
-            for part in path:
-                if part not in parent._modules:
-                    parent.add_module(part, nn.Module())
-                parent = parent.get_submodule(part)
-            if isinstance(tensor, nn.Parameter):
-                parent.register_parameter(leaf, tensor)
-            else:
-                parent.register_buffer(leaf, tensor)
+    for name in sorted(tensors, key=places.__getitem__):
+        *path, leaf = name.split(".")
+        parent = root
+        for part in path:
+            if part not in parent._modules:
+                parent.add_module(part, nn.Module())
+            parent = parent.get_submodule(part)
+        if isinstance(tensors[name], nn.Parameter):
+            parent.register_parameter(leaf, tensors[name])
+        else:
+            parent.register_buffer(leaf, tensors[name])
     return root

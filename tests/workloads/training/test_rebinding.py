@@ -39,7 +39,7 @@ def bound(model, optimizer, stages):
     groups = names_of_groups(optimizer, model)
     found = []
     for number in range(len(stages)):
-        rebind(optimizer, groups, _merged([stages.module(number)]), mixed=False)
+        rebind(optimizer, groups, _merged([stages.module(number)], list(model.state_dict())), mixed=False)
         found.append([id(parameter) for group in optimizer.param_groups for parameter in group["params"]])
     return found
 
@@ -59,7 +59,7 @@ def test_each_group_keeps_its_own_of_a_stage_and_none_twice():
         lr=1.0,
     )
     groups = names_of_groups(optimizer, model)
-    rebind(optimizer, groups, _merged([cut(model, 2, "layers").module(1)]), mixed=False)
+    rebind(optimizer, groups, _merged([cut(model, 2, "layers").module(1)], list(model.state_dict())), mixed=False)
     shared = model.layers[1].inner
     assert [[id(parameter) for parameter in group["params"]] for group in optimizer.param_groups] == [
         [id(shared.bias)],

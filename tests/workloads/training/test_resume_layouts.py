@@ -3,6 +3,7 @@
 import pytest
 
 from raysm.training import Parallel
+from raysm.workloads.training import session as sessions
 from tests.support.drawn_models import Drawn
 from tests.support.interrupted_training import Training, leg
 
@@ -42,3 +43,25 @@ def test_a_layer_that_nothing_uses_has_no_state_in_shards_either(ranks, tmp_path
     assert not differing(resumed[0].weights, undisturbed[0].weights)
     assert [rank.without_state for rank in resumed] == [rank.without_state for rank in undisturbed]
     assert bool(resumed[0].without_state) == (optimizer != "adagrad")
+
+
+@pytest.mark.parametrize("legs", [(None, Parallel(pipeline=2)), (Parallel(pipeline=2), None)])
+def test_of_a_parameter_that_is_shared_one_worker_and_a_pipeline_know_the_same_name(ranks, tmp_path, legs):
+    work = Training(drawn=Drawn(blocks=("linear", "mlp"), early=True, rows=32, batch_size=16, rule="adamw"))
+    undisturbed = alone(leg, work, None, None, None)
+    parts = [
+        ranks.run(2, leg, work, parallel, tmp_path, steps)[0] if parallel else alone(leg, work, None, tmp_path, steps)
+        for parallel, steps in zip(legs, (2, None), strict=True)
+    ]
+    for part in parts:
+        assert not isinstance(part, Exception), part
+        assert part.losses == pytest.approx({step: undisturbed.losses[step] for step in part.losses}, abs=1e-5)
+    assert max(float((undisturbed.weights[n] - t).abs().max()) for n, t in parts[-1].weights.items()) < 1e-5
+
+
+def alone(function, *arguments):
+    """Call a function in this process, as the only worker."""
+    try:
+        return function(*arguments)
+    finally:
+        sessions.end()

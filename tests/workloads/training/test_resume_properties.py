@@ -6,7 +6,7 @@ In the same layout bit for bit, on the CPU; in another one to 1e-5, with a warni
 import tempfile
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
 from raysm.errors import InvalidRequest
@@ -24,7 +24,14 @@ REFUSALS = (
 )
 """What may be said of a training that was drawn."""
 
-PLAIN = settings(derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+# Not shrunk: that would train for minutes, and what is drawn is small.
+PLAIN = settings(
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
+)
 
 
 @st.composite
@@ -71,7 +78,7 @@ def on_two(ranks):
         try:
             return [leg(work, None, folder, steps)]
         finally:
-            sessions.end()
+            sessions.end()  # where it failed
 
     return train
 
@@ -117,7 +124,7 @@ def check_in_several_layouts(train, work, legs):
     undisturbed = train(work, None, None, None)[0]
     legs_results = interrupted(train, work, legs)
     saved = None
-    for results, (parallel, steps) in zip(legs_results, legs, strict=False):
+    for results, (parallel, _) in zip(legs_results, legs, strict=False):
         if refused(results):
             return
         losses = results[0].losses
@@ -125,7 +132,7 @@ def check_in_several_layouts(train, work, legs):
         layout = str(parallel.layout(2)) if parallel else "one worker"
         warned = "the workers' random numbers begin anew" in results[0].said
         assert warned == (saved not in (None, layout))
-        if steps is not None and max(losses, default=0) >= work.every_steps:
+        if any(step % work.every_steps == 0 for step in losses):
             saved = layout
     event("gone on with elsewhere")
     weights = results[0].weights
@@ -134,20 +141,20 @@ def check_in_several_layouts(train, work, legs):
 
 
 @given(case=trainings())
-@settings(PLAIN, max_examples=15)
+@settings(PLAIN, max_examples=8)
 def test_one_worker_goes_on_bit_for_bit(ranks, case):
     work, stops = case
     check_in_one_layout(on_two(ranks), work, [(None, steps) for steps in [*stops, None]])
 
 
 @given(case=in_one_layout())
-@settings(PLAIN, max_examples=10)
+@settings(PLAIN, max_examples=6)
 def test_two_workers_go_on_bit_for_bit_in_the_same_layout(ranks, case):
     check_in_one_layout(on_two(ranks), *case)
 
 
 @given(case=in_several_layouts())
-@settings(PLAIN, max_examples=10)
+@settings(PLAIN, max_examples=6)
 def test_other_layouts_go_on_with_the_same_training(ranks, case):
     check_in_several_layouts(on_two(ranks), *case)
 
