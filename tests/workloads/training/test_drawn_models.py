@@ -7,8 +7,9 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from raysm.errors import InvalidRequest
+from raysm.training import Parallel
 from raysm.workloads.training import session as sessions
-from tests.support.drawn_models import drawn_trainings, layouts
+from tests.support.drawn_models import Drawn, drawn_trainings, layouts
 from tests.support.standing_ranks import train
 
 TOLERANCE = 1e-5
@@ -52,6 +53,31 @@ def check(ranks, workers, parallel, drawn):
     found = results[0][1]
     assert list(found) == list(weights)
     assert max(float((found[name] - weights[name]).abs().max()) for name in weights) < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("parallel", "drawn"),
+    [
+        (Parallel(pipeline=2, microbatches=2), Drawn(blocks=("linear", "linear"), early=True, rows=20)),
+        (Parallel(pipeline=2, microbatches=2), Drawn(blocks=("idle", "mlp"), unused=True, rows=20, rule="adamw")),
+        (Parallel(tensor=2), Drawn(blocks=("softmax", "named", "gated"), rows=20)),
+        (Parallel(tensor=2), Drawn(blocks=("leaking", "attention", "encoder"), rows=20)),
+        (Parallel(tensor=2), Drawn(blocks=("mlp", "named", "mlp"), tied=(0, 2), rows=20)),
+        (Parallel(shard=2), Drawn(blocks=("gated", "mlp", "gated"), tied=(0, 2), rows=20)),
+        (Parallel(data=2), Drawn(blocks=("linear", "linear"), unused=True, rows=16, epochs=1)),
+    ],
+    ids=[
+        "a stage's shared parameter with another first name",
+        "what forward never uses, in a pipeline",
+        "layers with known names and a softmax between them",
+        "hidden values that are used elsewhere",
+        "tied weights of which one might be cut",
+        "tied weights of two shards' blocks",
+        "what forward never uses, in replicas",
+    ],
+)
+def test_a_model_that_once_went_wrong_follows_one_process_or_is_refused_by_name(ranks, parallel, drawn):
+    check(ranks, 2, parallel, drawn)
 
 
 PLAIN = settings(
