@@ -32,7 +32,14 @@ from raysm.workloads.training.rebinding import Groups, check_placed
 from raysm.workloads.training.running_averages import averages_kept
 from raysm.workloads.training.session import Session
 from raysm.workloads.training.stages import Stages, cut
-from raysm.workloads.training.tensor_plan import Plan, check_pairs, check_plan, cut_tensors, derived_plan
+from raysm.workloads.training.tensor_plan import (
+    Plan,
+    check_pairs,
+    check_plan,
+    cut_tensors,
+    derived_plan,
+    watch_first_forward,
+)
 from raysm.workloads.training.whole import Loss, WholeModel, inputs_and_target, on_device
 
 __all__ = ["Cut", "Split"]
@@ -211,6 +218,8 @@ class Split:
         inner = module.part if isinstance(module, Stage) else module
         if plan:
             cut_tensors(inner, plan, mesh["tensor"])
+            if self.plan is None:
+                watch_first_forward(inner, plan)
         self._recompute(inner, blocks)
         if not any(parameter.requires_grad for parameter in inner.parameters()):
             return module.to(self.session.device)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.balance import balanced
@@ -138,8 +139,8 @@ def cut(model: nn.Module, stages: int, blocks: Blocks = None, *, example: Sequen
         example: Inputs of the model, to balance by the time of each block; None balances by parameters.
 
     Raises:
-        InvalidRequest: There are fewer blocks than stages, the model cannot be traced, or two stages would share a
-            parameter.
+        InvalidRequest: There are fewer blocks than stages, the model cannot be traced, two stages would share a
+            parameter or a running average, or a norm would wait for workers that never call it.
     """
     shares: tuple[float, ...] = ()
     if blocks is not None and not isinstance(blocks, str):
@@ -166,6 +167,7 @@ def cut(model: nn.Module, stages: int, blocks: Blocks = None, *, example: Sequen
         )
     found = Stages(model=model, graph=graph, starts=starts, shares=shares)
     _check_ties(found)
+    _check_norms(found)
     return found
 
 
@@ -310,4 +312,22 @@ def _check_ties(stages: Stages) -> None:
                 raise InvalidRequest(
                     f"the parameter {name!r} of stage {number + 1} is {known_as!r} of stage {other + 1}: stages cannot "
                     "share weights; untie them, or cut elsewhere by blocks=[…]"
+                )
+
+
+def _check_norms(stages: Stages) -> None:
+    owners: dict[int, int] = {}
+    for number in range(len(stages)):
+        for name, module in stages.module(number).named_modules():
+            if isinstance(module, nn.SyncBatchNorm):
+                raise InvalidRequest(
+                    f"{name!r} is a SyncBatchNorm, which waits for all workers, but only those of stage {number + 1} "
+                    "call it: use BatchNorm, which looks at one micro-batch, or another norm"
+                )
+            is_kept = isinstance(module, _NormBase) and module.track_running_stats
+            if is_kept and owners.setdefault(id(module), number) != number:
+                raise InvalidRequest(
+                    f"the norm {name!r} is in stage {owners[id(module)] + 1} and in stage {number + 1}, each of which "
+                    "would keep running averages of its own; give each block its own norm, or cut elsewhere by "
+                    "blocks=[…]"
                 )

@@ -6,8 +6,10 @@ carry the field's names, if a trial shows that they compute the same when they a
 stays whole on every worker, which is right, only not faster.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -18,7 +20,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.tensor_trial import HEADS, Objection, Pair, Trials
 
-__all__ = ["DerivedPlan", "Plan", "check_pairs", "check_plan", "cut_tensors", "derived_plan"]
+__all__ = ["DerivedPlan", "Plan", "check_pairs", "check_plan", "cut_tensors", "derived_plan", "watch_first_forward"]
 
 Plan: TypeAlias = Mapping[str, Literal["colwise", "rowwise"] | ParallelStyle]
 """How each named module is cut."""
@@ -77,7 +79,9 @@ def derived_plan(model: nn.Module, degree: int, example: Sequence[Any] | None = 
     """
     pairs = {pair: is_proven for pair, is_proven in _pairs(model, degree).items() if _divides(model, pair, degree)}
     objections = {pair: _shared_weights(model, pair) for pair in pairs}
-    open_questions = [pair for pair, is_proven in pairs.items() if not is_proven and objections[pair] is None]
+    open_questions = [
+        pair for pair, is_proven in pairs.items() if objections[pair] is None and (example is not None or not is_proven)
+    ]
     if open_questions:
         objections |= Trials(model, degree)(open_questions, example)
     plan = DerivedPlan()
@@ -144,6 +148,48 @@ def cut_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
     # The fast path of nn.TransformerEncoderLayer reads its weights past the modules that gather them.
     torch.backends.mha.set_fastpath_enabled(False)
     parallelize_module(module, mesh, cuts)
+
+
+def watch_first_forward(module: nn.Module, plan: Plan) -> None:
+    """Let the first forward raise InvalidRequest if it calls a layer that is cut by columns past the module around it.
+
+    What that module does with the layer's outputs was tried; what code outside does with them, a worker's part each,
+    was not. Later forwards are not watched: they would pay for it.
+
+    Args:
+        module: A model that ``cut_tensors`` has cut, or a stage of one.
+        plan: A derived one.
+    """
+    inside: Counter[str] = Counter()
+
+    def check(name: str, parent: str) -> None:
+        if not inside[parent]:
+            raise InvalidRequest(
+                f"tensor: {name} is cut over the workers, but the model's forward calls it outside of "
+                f"{parent or type(module).__name__}; give prepare an example batch, which shows it before, or say "
+                "what to cut by plan=…"
+            )
+
+    here = dict(module.named_modules())
+    layers = [name for name, style in plan.items() if style == "colwise" and name in here]
+    parents = {name.rpartition(".")[0] for name in layers}
+    hooks = [
+        here[name].register_forward_pre_hook(partial(lambda name, *_: check(name, name.rpartition(".")[0]), name))
+        for name in layers
+    ]
+    for parent in parents:
+        hooks += [
+            here[parent].register_forward_pre_hook(partial(lambda parent, *_: inside.update([parent]), parent)),
+            here[parent].register_forward_hook(
+                partial(lambda parent, *_: inside.subtract([parent]), parent), always_call=True
+            ),
+        ]
+
+    def forget(*_: Any) -> None:
+        for hook in hooks:
+            hook.remove()
+
+    hooks.append(module.register_forward_hook(forget))
 
 
 def check_plan(model: nn.Module, plan: Plan, degree: int, left: str = "") -> None:

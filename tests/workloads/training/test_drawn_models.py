@@ -7,8 +7,9 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from raysm.errors import InvalidRequest
+from raysm.training import Parallel
 from raysm.workloads.training import session as sessions
-from tests.support.drawn_models import drawn_trainings, layouts
+from tests.support.drawn_models import Drawn, drawn_trainings, layouts
 from tests.support.standing_ranks import train
 
 TOLERANCE = 1e-5
@@ -38,20 +39,48 @@ def alone(drawn):
 
 
 def check(ranks, workers, parallel, drawn):
-    """Check that the ranks do as one process does, or refuse alike."""
+    """Check that the ranks do as one process does, or refuse alike; return which of the two."""
     results = ranks.run(workers, train, drawn, parallel)
     if isinstance(results[0], InvalidRequest):
         assert {str(result) for result in results} == {str(results[0])}
         assert any(reason in str(results[0]) for reason in REFUSALS), results[0]
-        event("refused")
-        return
+        return "refused"
     losses, weights = alone(drawn)
-    event("followed")
     assert all(result[0] == results[0][0] for result in results)
     assert results[0][0] == pytest.approx(losses, abs=TOLERANCE)
     found = results[0][1]
     assert list(found) == list(weights)
     assert max(float((found[name] - weights[name]).abs().max()) for name in weights) < TOLERANCE
+    return "followed"
+
+
+@pytest.mark.parametrize(
+    ("parallel", "drawn", "outcome"),
+    [
+        (Parallel(pipeline=2, microbatches=2), Drawn(blocks=("linear", "linear"), early=True, rows=20), "followed"),
+        (
+            Parallel(pipeline=2, microbatches=2),
+            Drawn(blocks=("idle", "mlp"), unused=True, rows=20, rule="adamw"),
+            "followed",
+        ),
+        (Parallel(tensor=2), Drawn(blocks=("softmax", "named", "gated"), rows=20), "followed"),
+        (Parallel(tensor=2), Drawn(blocks=("leaking", "attention", "encoder"), rows=20), "followed"),
+        (Parallel(tensor=2), Drawn(blocks=("mlp", "named", "mlp"), tied=(0, 2), rows=20), "followed"),
+        (Parallel(shard=2), Drawn(blocks=("gated", "mlp", "gated"), tied=(0, 2), rows=20), "followed"),
+        (Parallel(data=2), Drawn(blocks=("linear", "linear"), unused=True, rows=16, epochs=1), "refused"),
+    ],
+    ids=[
+        "a stage's shared parameter with another first name",
+        "what forward never uses, in a pipeline",
+        "layers with known names and a softmax between them",
+        "hidden values that are used elsewhere",
+        "tied weights of which one might be cut",
+        "tied weights of two shards' blocks",
+        "what forward never uses, in replicas",
+    ],
+)
+def test_a_model_that_once_went_wrong_follows_one_process_or_is_refused_by_name(ranks, parallel, drawn, outcome):
+    assert check(ranks, 2, parallel, drawn) == outcome
 
 
 PLAIN = settings(
@@ -66,7 +95,7 @@ PLAIN = settings(
 @given(case=cases())
 @PLAIN
 def test_a_drawn_training_follows_one_process_or_is_refused_by_name(ranks, case):
-    check(ranks, *case)
+    event(check(ranks, *case))
 
 
 @pytest.mark.long
@@ -74,4 +103,4 @@ def test_a_drawn_training_follows_one_process_or_is_refused_by_name(ranks, case)
 @given(case=cases())
 @settings(PLAIN, max_examples=1000)
 def test_many_drawn_trainings_follow_one_process_or_are_refused_by_name(ranks, case):
-    check(ranks, *case)
+    event(check(ranks, *case))

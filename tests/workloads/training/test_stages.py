@@ -120,9 +120,19 @@ class Sizing(Deciding):
         return self.layers[1](self.layers[0](x)).reshape(rows * 2, 2)
 
 
+def sharing_a_norm():
+    norm = nn.BatchNorm1d(4, affine=False)
+    return nn.Sequential(nn.Sequential(nn.Linear(4, 4), norm), nn.Sequential(nn.Linear(4, 4), norm))
+
+
 @pytest.mark.parametrize(
     ("model", "named"),
     [
+        (sharing_a_norm(), r"the norm '1\.1' is in stage 1 and in stage 2, each of which would keep running averages"),
+        (
+            nn.Sequential(nn.Linear(4, 4), nn.SyncBatchNorm(4)),
+            "'1' is a SyncBatchNorm, which waits for all workers, but only those of stage 2 call it",
+        ),
         (Tied(), "'layers.1.weight' of stage 2 is 'layers.0.weight' of stage 1: stages cannot share weights"),
         (Deciding(), "the forward of Deciding cannot be cut into stages: .* must not decide on values of tensors"),
         (Sizing(), r"takes a size \(.*\) before stage 2 and uses it there"),

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.tensor_plan import check_pairs, check_plan, derived_plan
+from raysm.workloads.training.tensor_plan import check_pairs, check_plan, derived_plan, watch_first_forward
 from tests.support.drawn_models import HIDDEN, WIDTH, Gated, Leaking, Named, Residual, share
 from tests.support.parallel_modes import Attention, Transformer
 
@@ -202,3 +202,36 @@ def test_a_plan_of_the_user_that_would_compute_something_else_is_refused():
 def test_an_example_that_the_model_does_not_take_is_refused():
     with pytest.raises(InvalidRequest, match="cannot be computed on two rows of the example .*give a batch like those"):
         derived_plan(Transformer(), 2, [torch.randn(4, 5, 9)])
+
+
+class Tapped(nn.Module):
+    """Goes through its layers one by one, and looks at each output."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+
+    def forward(self, x):
+        outputs = [x]
+        for layer in self.layers:
+            outputs.append(layer(outputs[-1]))
+        return torch.stack(outputs).sum(0)
+
+
+def test_layers_that_are_called_one_by_one_are_found_by_an_example_or_in_the_first_forward():
+    model, x = Tapped(), torch.randn(4, 8)
+    assert derived_plan(model, 2, [x]).left == {"layers": "the model never calls it as a whole"}
+    plan = derived_plan(model, 2).cuts
+    assert plan == {"layers.0": "colwise", "layers.2": "rowwise"}
+    watch_first_forward(model, plan)
+    with pytest.raises(
+        InvalidRequest, match=r"layers\.0 is cut .* calls it outside of layers; give prepare an example"
+    ):
+        model(x)
+
+
+def test_only_the_first_forward_is_watched():
+    model = nn.Sequential(Named(nn.GELU()), Named(nn.GELU()))
+    watch_first_forward(model, derived_plan(model, 2).cuts)
+    model(torch.randn(4, WIDTH))
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
