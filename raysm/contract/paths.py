@@ -92,6 +92,13 @@ class Paths:
         """Folder of ``host`` among the checkpoints: hosts that write under one name would overwrite each other."""
         return self.checkpoints / host
 
+    def records(self, *, lasting: bool) -> Path:
+        """Folder of what is finished of a similarity: with ``lasting`` among the checkpoints, else lost with the job.
+
+        Never in the result: a driver that is killed would leave it there.
+        """
+        return (self.checkpoints / "raysm" if lasting else self.scratch) / "similarity"
+
     @property
     def scratch(self) -> Path:
         """What this instance needs for itself while the job runs: never uploaded, lost with the instance."""

@@ -245,8 +245,7 @@ def _run_similarity(workload: Similarity, request: JobRequest, found: Environmen
             f"the channel {min(spread & {MATRIX, QUERIES})!r} is ShardedByS3Key: queries and the matrix that they look "
             "into are compared where both lie whole; make them FullyReplicated"
         )
-    # Without checkpoints, finished blocks need not outlive this process; beside the result, a rename is enough.
-    kept = found.paths.checkpoints / "raysm" / "similarity" if found.has_checkpoints else found.paths.model / ".raysm"
+    kept = found.paths.records(lasting=found.has_checkpoints)
 
     def clean() -> None:
         if not found.has_checkpoints:

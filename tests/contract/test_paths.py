@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from raysm.contract.paths import Paths
 
 
@@ -20,3 +22,12 @@ def test_a_processing_jobs_files_lie_where_sagemaker_puts_them():
     assert paths.processing_config == Path("/opt/ml/config/processingjobconfig.json")
     assert paths.channel("matrix") == Path("/opt/ml/processing/input/matrix")
     assert paths.failure == Path("/opt/ml/output/message")
+
+
+@pytest.mark.parametrize("processing", [False, True])
+@pytest.mark.parametrize("lasting", [False, True])
+def test_what_is_recorded_of_finished_work_never_lies_in_what_is_uploaded_as_the_result(processing, lasting):
+    paths = Paths(processing=processing)
+    records = paths.records(lasting=lasting)
+    assert records.is_relative_to(paths.checkpoints) == lasting
+    assert not any(records.is_relative_to(output) for output in (paths.model, paths.output_data))

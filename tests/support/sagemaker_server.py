@@ -15,7 +15,7 @@ from botocore.config import Config
 
 from raysm.contract.home import ServerRecord
 
-SOON_S = 30.0
+SOON_S = 90.0
 ROLE = "arn:aws:iam::123456789012:role/test"
 BUCKET = "test-bucket"
 TRAINING_LOGS = "/aws/sagemaker/TrainingJobs"

@@ -6,7 +6,9 @@ on in a follow-up job, which starts from them; the others have ended, or can be 
 """
 
 import contextlib
+import logging
 import pickle
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,9 @@ MAX_RESTARTS = "raysm:max-restarts"
 RESTART = "raysm:restart"
 """Tag: the number of a follow-up job, from 1."""
 PARTITION = "aws"
+UNREADABLE = "unreadable"
+"""Folder of the buckets that could not be read."""
+LOG = logging.getLogger(__name__)
 
 
 def _backends() -> Any:
@@ -93,11 +98,35 @@ def save(home: Path, records: Iterable[JobRecord]) -> None:
 
 
 def restore(home: Path) -> None:
-    """Read what the server before this one wrote; a file that cannot be read is a bucket that is not there."""
-    if not _folder(home).is_dir():
-        return
-    backends = _backends()
-    for path in sorted(_folder(home).iterdir()):
-        with contextlib.suppress(Exception), path.open("rb") as file:
-            backends[ACCOUNT][PARTITION].buckets[path.name] = pickle.load(file)  # a file of our own home
-            backends.bucket_accounts[path.name] = (PARTITION, ACCOUNT)
+    """Read what the server before this one wrote; a file that cannot be read is put aside, and told in the log."""
+    backends, folder = _backends(), _folder(home)
+    for other in folder.parent.iterdir() if folder.parent.is_dir() else ():
+        if other.name not in (folder.name, UNREADABLE) and other.is_dir() and any(other.iterdir()):
+            LOG.warning(
+                "%s holds buckets that moto %s wrote, which moto %s does not read", other, other.name, folder.name
+            )
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        try:
+            with path.open("rb") as file:
+                bucket = pickle.load(file)  # a file of our own home
+        except Exception as error:  # unpickling runs the code of moto's classes
+            aside = _put_aside(path)
+            LOG.warning(
+                "the bucket %s could not be read (%s: %s); its file is %s now",
+                path.name,
+                type(error).__name__,
+                error,
+                aside,
+            )
+            continue
+        backends[ACCOUNT][PARTITION].buckets[path.name] = bucket
+        backends.bucket_accounts[path.name] = (PARTITION, ACCOUNT)
+
+
+def _put_aside(path: Path) -> Path:
+    """Move a file to where no server writes; return where it is now."""
+    folder = path.parent.with_name(UNREADABLE)
+    folder.mkdir(exist_ok=True)
+    aside = folder / f"{path.name}-{time.time_ns()}"
+    path.rename(aside)
+    return aside

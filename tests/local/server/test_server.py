@@ -3,13 +3,17 @@
 import http.client
 import io
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
+import moto
 import pytest
 from botocore.exceptions import ClientError
+from packaging.specifiers import SpecifierSet
 
 from raysm.contract.home import ServerRecord
 from raysm.local.server.peers import is_ours, user_of
@@ -107,6 +111,43 @@ def test_what_lies_in_s3_is_there_again_after_a_planned_end(start):
     third.train("reads", "cat /opt/ml/input/data/c/model", InputDataConfig=[channel("c", f"s3://{BUCKET}/model")])
     assert third.ended("reads")["TrainingJobStatus"] == "Completed"
     third.end()
+
+
+def test_a_bucket_that_cannot_be_read_is_put_aside_and_told(start, tmp_path):
+    first = start()
+    first.make_bucket()
+    first.put("model", b"weights")
+    first.s3.create_bucket(Bucket="other")
+    first.end()
+    (stored,) = (tmp_path / "home" / "s3").glob(f"*/{BUCKET}")
+    content = stored.read_bytes()
+    stored.write_bytes(content[: len(content) // 2])
+    second = start()
+    assert [bucket["Name"] for bucket in second.s3.list_buckets()["Buckets"]] == ["other"]
+    assert f"the bucket {BUCKET} could not be read" in second.log()
+    (aside,) = (tmp_path / "home" / "s3" / "unreadable").iterdir()
+    assert str(aside) in second.log()
+    assert aside.read_bytes() == content[: len(content) // 2]
+    second.make_bucket()
+    second.end()
+    assert aside.is_file()
+
+
+def test_buckets_that_another_moto_wrote_are_told(start, tmp_path):
+    old = tmp_path / "home" / "s3" / "4.0.0" / BUCKET
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"x")
+    server = start()
+    assert f"{old.parent} holds buckets that moto 4.0.0 wrote" in server.log()
+    server.end()
+    assert old.is_file()
+
+
+def test_moto_whose_internals_are_used_has_an_upper_bound_that_admits_the_one_here():
+    text = (Path(__file__).parents[3] / "pyproject.toml").read_text()
+    (bounds,) = re.findall(r'"moto\[s3\]([^"]+)"', text)
+    assert "<" in bounds
+    assert SpecifierSet(bounds).contains(moto.__version__)
 
 
 def test_a_job_that_can_go_on_finds_its_payload_after_a_planned_end(start):
