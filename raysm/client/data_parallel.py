@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from raysm.client.function import name_of, pickled_call, python_version
+from raysm.client.own_modules import late_source
+from raysm.contract.source import Source
 from raysm.errors import InvalidRequest
 from raysm.request import TrainLoop
 from raysm.request.training import Precision
@@ -75,6 +77,10 @@ class DataParallel:
             InvalidRequest: Something of it cannot be pickled.
         """
         return pickled_call(self.train_loop, self._args, {})
+
+    def source(self) -> Source | None:
+        """Return the user's own modules that the loop imports when it is called: they travel as files."""
+        return late_source(self.train_loop)
 
     def __repr__(self) -> str:
         return f"DataParallel({name_of(self.train_loop)})"

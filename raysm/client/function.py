@@ -4,18 +4,17 @@ What flows in is a function with its arguments, what flows out is a PickledFunct
 """
 
 import functools
-import importlib.machinery
+import importlib
 import inspect
 import io
 import platform
-import site
 import sys
-import sysconfig
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
+from raysm.client.own_modules import late_source, own_modules
+from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Cluster, PickledFunction, Target
 
@@ -75,6 +74,10 @@ class Function:
             InvalidRequest: Something of it cannot be pickled.
         """
         return pickled_call(self.fn, self.args, self.kwargs)
+
+    def source(self) -> Source | None:
+        """Return the user's own modules that the function imports when it is called: they travel as files."""
+        return late_source(self.fn)
 
     def __repr__(self) -> str:
         return f"Function({name_of(self.fn)})"
@@ -157,7 +160,7 @@ def pickled_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     except ImportError as error:
         raise MissingDependency("functions need cloudpickle: python3 -m pip install cloudpickle") from error
     known = cloudpickle.list_registry_pickle_by_value()
-    own = [module for module in _own_modules(fn) if module.__name__ not in known]
+    own = [module for module in own_modules(fn) if module.__name__ not in known]
     for module in own:
         cloudpickle.register_pickle_by_value(module)
     try:
@@ -226,38 +229,3 @@ def name_of(fn: Callable[..., Any]) -> str:
     """Return a function's name for people: ``module.function``."""
     module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", type(fn).__name__)
     return f"{module}.{name}" if module and module != "__main__" else str(name)
-
-
-def _own_modules(fn: Callable[..., Any]) -> Iterator[ModuleType]:
-    """Yield the modules that lie beside the function's own and belong to no installed package."""
-    module = sys.modules.get(getattr(inspect.unwrap(fn), "__module__", None) or "")
-    home = _root(module) if module is not None else None
-    if home is None or _is_installed(home):
-        return
-    for name, other in list(sys.modules.items()):
-        root = _root(other)
-        # raysm itself travels with every payload.
-        known = name == "__main__" or name.partition(".")[0] == "raysm"
-        if not known and root is not None and root.is_relative_to(home) and not _is_installed(root):
-            yield other
-
-
-def _root(module: ModuleType) -> Path | None:
-    """Return the folder from which the module's top-level package is imported."""
-    file = getattr(module, "__file__", None)
-    if not isinstance(file, str) or not file.endswith(tuple(importlib.machinery.SOURCE_SUFFIXES)):
-        return None
-    depth = module.__name__.count(".") + (1 if Path(file).name == "__init__.py" else 0)
-    parents = Path(file).resolve().parents
-    return parents[depth] if module.__name__ != "__main__" and depth < len(parents) else parents[0]
-
-
-@functools.cache
-def _installed() -> tuple[Path, ...]:
-    places = [*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()]
-    return tuple(Path(place).resolve() for place in places)
-
-
-def _is_installed(folder: Path) -> bool:
-    in_site = any(part in ("site-packages", "dist-packages") for part in folder.parts)
-    return in_site or folder in _installed()

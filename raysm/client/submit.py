@@ -300,7 +300,7 @@ def prepare(
     function = _function(workload)
     pickled = function.pickled() if function is not None else None
     travels: Workload = function.workload() if function is not None else workload  # type: ignore[assignment]
-    source = source_of(travels) if isinstance(travels, (Script, TorchScript)) else None
+    source = function.source() if function is not None else _source_of(travels)
     task = _task(name, workload)
     given = {channel: _input(channel, item, service) for channel, item in (inputs or {}).items()}
     check_inputs(travels, given)
@@ -378,6 +378,10 @@ def _function(workload: object) -> Function | DataParallel | None:
     raise InvalidRequest(
         f"the workload must be Script, TorchScript, Function, DataParallel or Similarity, got {workload!r}"
     )
+
+
+def _source_of(workload: Workload) -> Source | None:
+    return source_of(workload) if isinstance(workload, (Script, TorchScript)) else None
 
 
 def _task(name: str | None, workload: "Workload | Function | DataParallel") -> str:

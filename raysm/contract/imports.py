@@ -12,13 +12,15 @@ import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-__all__ = ["find_module", "imported_modules", "is_code", "read_tree", "top_level_names"]
+__all__ = ["find_module", "imported_modules", "is_code", "late_modules", "read_tree", "top_level_names"]
 
 SUFFIXES = (*importlib.machinery.EXTENSION_SUFFIXES, *importlib.machinery.SOURCE_SUFFIXES)
 """Of modules, in the order in which Python looks for them."""
 
 CODE_SUFFIXES = (".py", ".pyi", ".so", ".pyd")
 """Of files that are code whatever their size."""
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 CALLS = ("import_module", "__import__")
 """Functions that import the module that their first argument names."""
@@ -59,13 +61,21 @@ def top_level_names(tree: ast.AST) -> Iterator[str]:
 
 def imported_modules(files: Iterable[Path]) -> set[str]:
     """Return the top-level names that Python files import; one that cannot be parsed imports nothing."""
-    names: set[str] = set()
+    return {name for tree in _trees(files) for name in top_level_names(tree)} - {""}
+
+
+def late_modules(files: Iterable[Path]) -> set[str]:
+    """Return those of them that are imported inside functions: not before these are called."""
+    nodes = (node for tree in _trees(files) for node in ast.walk(tree))
+    return {name for node in nodes if isinstance(node, FUNCTIONS) for name in top_level_names(node)} - {""}
+
+
+def _trees(files: Iterable[Path]) -> Iterator[ast.Module]:
     for path in files:
         try:
-            names.update(top_level_names(read_tree(path)))
-        except SyntaxError:  # a template, or Python 2: whoever imports it will hear it
+            yield read_tree(path)
+        except (SyntaxError, OSError):  # a template, or Python 2: whoever imports it will hear it
             continue
-    return names - {""}
 
 
 def find_module(name: str, folder: Path) -> Path | None:

@@ -133,6 +133,7 @@ def pack(
     folder.mkdir(parents=True, mode=0o700)
     if isinstance(request.workload, (Script, TorchScript)):
         source = source or source_of(request.workload)
+        assert source.script is not None, "a script travels with what it imports"
         workload = dataclasses.replace(request.workload, script=source.script, source_dir=None)
         request = dataclasses.replace(request, workload=workload)
     _copy_source(source.files if source is not None else {}, folder / SOURCE)

@@ -19,7 +19,7 @@ from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.request.training import TorchScript
 from raysm.request.workload import Script
 
-__all__ = ["Source", "source_of"]
+__all__ = ["Source", "source_of", "source_of_modules"]
 
 MAX_BYTES = 50_000_000
 """Of what travels with a script that names no source folder: more is not likely to be code."""
@@ -41,10 +41,10 @@ MISSING = re.compile(r"No module named '([\w.]+)'")
 class Source:
     """The files that travel."""
 
-    script: str
-    """The script among them."""
+    script: str | None
+    """The script among them; None where they are modules that a function imports."""
     folder: Path
-    """Where the script imports from."""
+    """Where script or function import from."""
     files: Mapping[str, Path]
     """By the name below the source folder of the instance, POSIX: where it lies here."""
     left_behind: Mapping[str, Path] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Source:
     def summary(self) -> str:
         """What travels, and how much it is, for people: ``train.py, model.py and 3 files of pkg/, 12 kB``."""
         names = sorted(self.files, key=lambda name: (name != self.script, name))
-        named = [name for name in names if name == self.script or "/" not in name][:MAX_NAMED]
+        named = [name for name in names if name == self.script or "/" not in name][:MAX_NAMED] or names[:1]
         rest = [name for name in names if name not in named]
         size = _text_of(sum(path.stat().st_size for path in self.files.values()))
         text = f"{_listed(named, rest)}, {size}"
@@ -62,8 +62,8 @@ class Source:
             large = [f"{name} ({_text_of(path.stat().st_size)})" for name, path in self.left_behind.items()]
             more = f" and {len(large) - MAX_NAMED} more" if len(large) > MAX_NAMED else ""
             text += (
-                f"; not {', '.join(large[:MAX_NAMED])}{more}, which is no code: make it an input, or send the folder "
-                "as source_dir"
+                f"; not {', '.join(large[:MAX_NAMED])}{more}, which is no code: make it an input"
+                f"{'' if self.script is None else ', or send the folder as source_dir'}"
             )
         return text
 
@@ -74,6 +74,11 @@ class Source:
         if module is None or any(path == module or module in path.parents for path in self.files.values()):
             return None
         shown = f"{module.name}/" if module.is_dir() else module.name
+        if self.script is None:
+            return (
+                f"{shown} lies beside the function's file, but no import that names it could be read, so it was not "
+                "sent: import it by its name in the function, or at the top of the function's file"
+            )
         return (
             f"{shown} lies beside {self.script}, but no import that names it could be read, so it was not sent: send "
             f"the whole folder with --source-dir {self.folder} (in Python source_dir={str(self.folder)!r})"
@@ -101,7 +106,16 @@ def source_of(workload: Script | TorchScript) -> Source:
             "its folder unread, as source_dir"
         ) from error
     # Python looks beside the file that a link names.
-    return _with_neighbours(script, script.resolve().parent)
+    return _with_neighbours(script, imported_modules([script]), script.resolve().parent)
+
+
+def source_of_modules(names: Iterable[str], folder: Path) -> Source:
+    """Find those of the modules ``names`` that lie in ``folder``, and what they import there.
+
+    Raises:
+        InvalidRequest: They are too large to be code.
+    """
+    return _with_neighbours(None, names, folder)
 
 
 def _check_there(workload: Script | TorchScript) -> None:
@@ -119,15 +133,16 @@ def _check_there(workload: Script | TorchScript) -> None:
         raise InvalidRequest(f"source_dir={workload.source_dir!r} holds no script {workload.script!r}")
 
 
-def _with_neighbours(script: Path, folder: Path) -> Source:
-    modules = _neighbours(imported_modules([script]), folder)
-    files = {script.name: script}
+def _with_neighbours(script: Path | None, names: Iterable[str], folder: Path) -> Source:
+    modules = _neighbours(names, folder)
+    files = {} if script is None else {script.name: script}
     left_behind: dict[str, Path] = {}
     for path in (file for module in modules for file in _files_of(module)):
         name = path.relative_to(folder).as_posix()
         is_small = is_code(path) or path.stat().st_size <= MAX_DATA_BYTES
         (files if is_small else left_behind).setdefault(name, path)
-    source = Source(script=script.name, folder=folder, files=files, left_behind=left_behind)
+    name_of_script = None if script is None else script.name
+    source = Source(script=name_of_script, folder=folder, files=files, left_behind=left_behind)
     _check_size(source)
     return source
 
@@ -183,10 +198,11 @@ def _check_size(source: Source) -> None:
     sizes = {name: path.stat().st_size for name, path in source.files.items()}
     if sum(sizes.values()) > MAX_BYTES:
         largest = max(sizes, key=lambda name: sizes[name])
+        otherwise = "build a wheel of the code" if source.script is None else "send the folder as source_dir"
         raise InvalidRequest(
-            f"{source.script} and what it imports beside it are {_text_of(sum(sizes.values()))}, more than "
-            f"{MAX_BYTES // 1_000_000} MB; the largest is {largest} with {_text_of(sizes[largest])}: make data an "
-            "input, or send the folder as it is, as source_dir"
+            f"{source.script or 'the function'} and what it imports beside it are {_text_of(sum(sizes.values()))}, "
+            f"more than {MAX_BYTES // 1_000_000} MB; the largest is {largest} with {_text_of(sizes[largest])}: make "
+            f"data an input, or {otherwise}"
         )
 
 

@@ -1,5 +1,6 @@
 """The client with the real embedded SageMaker and real Ray: one server, few jobs, because each forms a cluster."""
 
+import importlib
 import re
 
 import pytest
@@ -30,10 +31,19 @@ class OwnError(Exception):
         return OwnError, (self.code,)
 
 
+MODULE = """
 def hosts_of(tag):
     import ray
+    from late_import import times
 
-    return tag, len([node for node in ray.nodes() if node["Alive"]])
+    asked = [ray.remote(num_cpus=0, scheduling_strategy="SPREAD")(task).remote(index) for index in range(2)]
+    return tag, len([node for node in ray.nodes() if node["Alive"]]), times(ray.get(asked))
+
+def task(index):
+    import late_import
+
+    return late_import.VALUE
+"""
 
 
 def fail(code):
@@ -54,11 +64,14 @@ time.sleep(600 if not seen else 0)
 """
 
 
-def test_a_function_returns_its_value_from_a_cluster_of_two(target):
-    job = submit(Function(hosts_of, "a"), on=target, cluster=Cluster(count=2))
-    assert job.result(WAIT_S) == ("a", 2)
+def test_a_function_and_its_tasks_on_a_cluster_of_two_find_the_modules_beside_it(target, tmp_path, monkeypatch):
+    (tmp_path / "own_hosts.py").write_text(MODULE)
+    (tmp_path / "late_import.py").write_text("VALUE = 3\ndef times(values):\n    return len(values) * VALUE\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    job = submit(Function(importlib.import_module("own_hosts").hosts_of, "a"), on=target, cluster=Cluster(count=2))
+    assert job.result(WAIT_S) == ("a", 2, 6)
     assert {"algo-1", "algo-2"} <= {line.host for line in job.lines()}
-    assert attach(job.name, target).result() == ("a", 2)
+    assert attach(job.name, target).result() == ("a", 2, 6)
 
 
 def test_a_function_raises_its_own_exception_with_its_traceback(target):

@@ -1,7 +1,9 @@
 import dataclasses
+import importlib
 import json
 import os
 import re
+import subprocess
 import sys
 import threading
 
@@ -481,6 +483,81 @@ def test_arguments_that_the_function_does_not_take_are_refused_at_once():
 def test_what_cannot_be_pickled_is_named():
     with pytest.raises(InvalidRequest, match=r"double or one of its arguments cannot be pickled.*lock"):
         Function(double, threading.Lock()).pickled()
+
+
+@pytest.fixture
+def own_modules(tmp_path, monkeypatch):
+    """Return how to write modules of the user's, and to import the first; they are forgotten at the end."""
+    monkeypatch.syspath_prepend(str(tmp_path / "own"))
+
+    def write(**texts):
+        (tmp_path / "own").mkdir()
+        for name, text in texts.items():
+            (tmp_path / "own" / f"{name}.py").write_text(text)
+        return importlib.import_module(next(iter(texts)))
+
+    before = set(sys.modules)
+    yield write
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+LAZY = "def run():\n    from own_late import value\n    return value()\n"
+
+
+def test_a_module_that_a_function_imports_when_it_is_called_travels_as_a_file(remote, own_modules, tmp_path):
+    own = own_modules(
+        own_main=LAZY, own_late="import own_deep\ndef value(): return 1\n", own_deep="", own_other="", own_early=""
+    )
+    submit(Function(own.run), cluster=M5, on=remote.service)
+    source = payload_of(remote, sent(remote), tmp_path / "payload").source
+    assert {path.name for path in source.iterdir()} == {"own_late.py", "own_deep.py"}
+
+
+def test_so_does_one_that_a_training_loop_imports_and_one_that_a_module_beside_imports_late(remote, own_modules):
+    own = own_modules(own_main="import own_early\ndef loop(): own_early.run()\n", own_early=LAZY, own_late="")
+    ready = prepare(DataParallel(own.loop), cluster=M5, on=remote.service)
+    assert set(ready.source.files) == {"own_late.py"}
+    assert ready.source.summary == "own_late.py, 0 bytes"
+
+
+def test_a_function_without_late_imports_sends_no_files(remote, own_modules):
+    own = own_modules(own_main="import own_early, json\ndef run():\n    import os\n", own_early="")
+    assert prepare(Function(own.run), cluster=M5, on=remote.service).source is None
+
+
+def test_a_changed_module_that_a_function_imports_late_makes_a_new_run(remote, own_modules, tmp_path):
+    own = own_modules(own_main=LAZY, own_late="def value(): return 1\n")
+    digests = [prepare(Function(own.run), cluster=M5, on=remote.service).source_digest]
+    (tmp_path / "own" / "own_late.py").write_text("def value(): return 2\n")
+    digests.append(prepare(Function(own.run), cluster=M5, on=remote.service).source_digest)
+    assert digests[0] != digests[1]
+
+
+def test_a_function_that_missed_a_module_says_where_to_import_it(remote, own_modules):
+    own = own_modules(own_main=LAZY, own_late="", own_hidden="")
+    job = submit(Function(own.run), cluster=M5, on=remote.service)
+    remote.sagemaker.end(job.name, "Failed", FailureReason="ModuleNotFoundError: No module named 'own_hidden'")
+    assert "import it by its name in the function, or at the top of the function's file" in str(job.exception())
+
+
+def test_a_function_of_a_notebook_brings_the_modules_of_its_folder(tmp_path):
+    """A notebook's functions are of a ``__main__`` that has no file."""
+    (tmp_path / "early.py").write_text("def one():\n    return 1\n")
+    (tmp_path / "late.py").write_text("def two():\n    return 2\n")
+    code = (
+        "import base64, early; from raysm.client.function import Function\n"
+        "def indirect():\n    from late import two\n    return two()\n"
+        "def run():\n    return early.one() + indirect()\n"
+        "f = Function(run); print(sorted(f.source().files), base64.b64encode(f.pickled()).decode())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    files, pickled = done.stdout.rsplit(" ", 1)
+    assert files == "['late.py']"
+    (tmp_path / "early.py").unlink()
+    read = f"import base64, pickle; f, _, _ = pickle.loads(base64.b64decode({pickled.strip()!r})); print(f())"
+    done = subprocess.run([sys.executable, "-c", read], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "3\n"
 
 
 def test_the_users_own_modules_travel_by_value_and_installed_ones_do_not(tmp_path, monkeypatch):

@@ -1,0 +1,110 @@
+"""Which modules a function of the user's needs that no instance has, and how they travel.
+
+Modules that are imported by now are pickled by value with the function. An import inside a function runs in the job:
+what it finds beside the function's module travels as a file.
+"""
+
+import dis
+import functools
+import importlib.machinery
+import inspect
+import site
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from raysm.contract.imports import late_modules
+from raysm.contract.source import Source, source_of_modules
+
+__all__ = ["late_source", "own_modules"]
+
+
+def own_modules(fn: Callable[..., Any]) -> Iterator[ModuleType]:
+    """Yield the imported modules that lie beside the function's own and belong to no installed package."""
+    home = _home(fn)
+    if home is None:
+        return
+    for name, module in list(sys.modules.items()):
+        root = _root(module)
+        # raysm itself travels with every payload.
+        known = name == "__main__" or name.partition(".")[0] == "raysm"
+        if not known and root is not None and root.is_relative_to(home) and not _is_installed(root):
+            yield module
+
+
+def late_source(fn: Callable[..., Any]) -> Source | None:
+    """Return the modules beside the function's own that are imported inside functions; None where there are none.
+
+    Raises:
+        InvalidRequest: They are too large to be code.
+    """
+    home = _home(fn)
+    if home is None:
+        return None
+    modules = [_module_of(fn), *own_modules(fn)]
+    files = [path for module in modules if (path := _source_file(module)) is not None]
+    source = source_of_modules(late_modules(files) | set(_late_in_code(fn)), home)
+    return source if source.files else None
+
+
+def _late_in_code(fn: Callable[..., Any]) -> Iterator[str]:
+    """Yield what the functions of a notebook import: there is no file that could be read."""
+    if _source_file(_module_of(fn)) is not None:
+        return
+    known = list(getattr(inspect.unwrap(fn), "__globals__", {}).values())
+    for function in (inspect.unwrap(item) for item in known if callable(item)):
+        if isinstance(function, FunctionType) and function.__module__ == "__main__":
+            yield from _imported_in(function.__code__)
+
+
+def _imported_in(code: CodeType) -> Iterator[str]:
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "IMPORT_NAME":
+            yield str(instruction.argval).partition(".")[0]
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _imported_in(constant)
+
+
+def _module_of(fn: Callable[..., Any]) -> ModuleType | None:
+    return sys.modules.get(getattr(inspect.unwrap(fn), "__module__", None) or "")
+
+
+def _home(fn: Callable[..., Any]) -> Path | None:
+    """Return the folder that the function's module is imported from; None where others installed it."""
+    module = _module_of(fn)
+    if module is None:
+        return None
+    # A notebook, or a Python that is typed into, imports from its working folder.
+    is_typed = module.__name__ == "__main__" and getattr(module, "__file__", None) is None
+    home = Path.cwd() if is_typed else _root(module)
+    return None if home is None or _is_installed(home) else home
+
+
+def _source_file(module: ModuleType | None) -> Path | None:
+    file = getattr(module, "__file__", None)
+    return Path(file) if isinstance(file, str) and file.endswith(tuple(importlib.machinery.SOURCE_SUFFIXES)) else None
+
+
+def _root(module: ModuleType) -> Path | None:
+    """Return the folder from which the module's top-level package is imported."""
+    file = _source_file(module)
+    if file is None:
+        return None
+    depth = module.__name__.count(".") + (1 if file.name == "__init__.py" else 0)
+    parents = file.resolve().parents
+    return parents[depth] if module.__name__ != "__main__" and depth < len(parents) else parents[0]
+
+
+@functools.cache
+def _installed() -> tuple[Path, ...]:
+    places = [*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()]
+    return tuple(Path(place).resolve() for place in places)
+
+
+def _is_installed(folder: Path) -> bool:
+    in_site = any(part in ("site-packages", "dist-packages") for part in folder.parts)
+    return in_site or folder in _installed()
