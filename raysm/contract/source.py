@@ -15,7 +15,7 @@ from pathlib import Path
 
 from raysm.contract.imports import find_module, imported_modules, is_code, read_tree
 from raysm.contract.result import MARK, Manifest
-from raysm.errors import InvalidConfig, InvalidRequest
+from raysm.errors import InvalidConfig, InvalidRequest, option
 from raysm.request.training import TorchScript
 from raysm.request.workload import Script
 
@@ -63,7 +63,7 @@ class Source:
             more = f" and {len(large) - MAX_NAMED} more" if len(large) > MAX_NAMED else ""
             text += (
                 f"; not {', '.join(large[:MAX_NAMED])}{more}, which is no code: make it an input"
-                f"{'' if self.script is None else ', or send the folder as source_dir'}"
+                f"{'' if self.script is None else ', or send the folder with ' + option('source_dir')}"
             )
         return text
 
@@ -81,7 +81,7 @@ class Source:
             )
         return (
             f"{shown} lies beside {self.script}, but no import that names it could be read, so it was not sent: send "
-            f"the whole folder with --source-dir {self.folder} (in Python source_dir={str(self.folder)!r})"
+            f"the whole folder with {option('source_dir', str(self.folder))}"
         )
 
 
@@ -103,7 +103,7 @@ def source_of(workload: Script | TorchScript) -> Source:
     except SyntaxError as error:
         raise InvalidRequest(
             f"{workload.script}, line {error.lineno or 1}: {error.msg}; mend it, or where another Python runs it send "
-            "its folder unread, as source_dir"
+            f"its folder unread, with {option('source_dir')}"
         ) from error
     # Python looks beside the file that a link names.
     return _with_neighbours(script, imported_modules([script]), script.resolve().parent)
@@ -198,7 +198,9 @@ def _check_size(source: Source) -> None:
     sizes = {name: path.stat().st_size for name, path in source.files.items()}
     if sum(sizes.values()) > MAX_BYTES:
         largest = max(sizes, key=lambda name: sizes[name])
-        otherwise = "build a wheel of the code" if source.script is None else "send the folder as source_dir"
+        otherwise = (
+            "build a wheel of the code" if source.script is None else f"send the folder with {option('source_dir')}"
+        )
         raise InvalidRequest(
             f"{source.script or 'the function'} and what it imports beside it are {_text_of(sum(sizes.values()))}, "
             f"more than {MAX_BYTES // 1_000_000} MB; the largest is {largest} with {_text_of(sizes[largest])}: make "

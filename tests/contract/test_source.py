@@ -89,7 +89,7 @@ def test_a_package_travels_whole_without_what_is_hidden_cached_or_large(project,
     assert travelling(Script(str(folder / "main.py")), tmp_path) == {"main.py", *kept}
     said = source_of(Script(str(folder / "main.py"))).summary
     assert said == "main.py and 4 files of pkg/, 2.0 MB; not pkg/weights.bin (2.0 MB), which is no code: " + (
-        "make it an input, or send the folder as source_dir"
+        "make it an input, or send the folder with --source-dir … (in Python: source_dir=…)"
     )
 
 
