@@ -130,6 +130,8 @@ class Prepared:
         try:
             with tempfile.TemporaryDirectory(prefix="raysm-payload-") as folder:
                 packed = Path(folder) / "payload"
+                if self.source is not None:
+                    _log.info("%s is sent with %s", request.name, self.source.summary)
                 payload.pack(request, packed, source=self.source, function=self.pickled, wheels=self.wheels)
                 uploads.send_folder(packed, prefix, storage, kms_key)
             self._create()

@@ -149,16 +149,16 @@ def _with_neighbours(script: Path | None, names: Iterable[str], folder: Path) ->
 
 def _neighbours(names: Iterable[str], folder: Path) -> list[Path]:
     """Return the modules and packages in ``folder`` among ``names``, and those that they import in turn."""
-    found: dict[str, Path] = {}
+    modules: dict[str, Path] = {}
     waiting = sorted(set(names) - {OWN})
     while waiting:
         name = waiting.pop()
         module = find_module(name, folder)
-        if name in found or module is None:
+        if name in modules or module is None:
             continue
-        found[name] = module
+        modules[name] = module
         waiting += imported_modules(path for path in _files_of(module) if path.suffix == ".py") - {OWN}
-    return [found[name] for name in sorted(found)]
+    return [modules[name] for name in sorted(modules)]
 
 
 def _files_of(module: Path) -> Iterator[Path]:
