@@ -172,7 +172,8 @@ class Job:
                 function's value needs none.
 
         Returns:
-            Of Similarity a ``Result``; of a script its folder, None where it left nothing; of a function its value.
+            Of a function its value; of all else a ``Result``, None where nothing was left. Of a job of others, or of a
+            script that wrote a ``manifest.json`` of its own, the folder.
 
         Raises:
             InvalidRequest: ``to`` is a file, or a folder of something that is no result.
