@@ -235,9 +235,11 @@ class Checkpointing(Observer):
         if saving is None:
             return
         step = saving.manifest.step
-        try:
-            saving.future.result()
-        except (Exception, CheckpointException) as error:  # of the disk, of the network, or of a rank that died
+        # Not raised: the traceback would keep the caller's frames alive, and with them loops that he has left.
+        error = saving.future.exception()
+        if error is not None and not isinstance(error, (Exception, CheckpointException)):
+            raise error
+        if error is not None:  # of the disk, of the network, or of a rank that died
             newest = f"that of step {self._whole[-1].step}" if self._whole else "none"
             self._session.say(
                 f"the checkpoint of step {step} could not be written; the newest whole one is {newest}: {_first(error)}"

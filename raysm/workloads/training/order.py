@@ -131,10 +131,9 @@ def batches(
     session = sessions.current()
     if session.prepared is not None:
         session.prepared.parallel.check_batch(batch_size, session.world_size)
-    if epochs is not None and (session.counts_epochs or session.coming is not None):
-        counting = "training.epochs" if session.counts_epochs else "training.batches"
+    if epochs is not None and session.counts_epochs:
         raise InvalidRequest(
-            f"batches: epochs={epochs} inside of a loop over {counting}, which counts the epochs of the training;"
+            f"batches: epochs={epochs} inside of a loop over training.epochs, which counts the epochs of the training;"
             " leave it out for one pass"
         )
     order = _checked(dataset, batch_size, shuffle, seed, loader_workers, drop_last)
