@@ -46,7 +46,8 @@ class Parallel:
     less memory), ``interleaved`` (several stages per worker: less idle time, more traffic)."""
     microbatches: int | None = None
     """Parts of a worker's slice that go through the pipeline one after the other; None is four per worker of it. Layers
-    that look at other rows (batch norm) see those of one part only."""
+    that look at other rows (batch norm) see those of one part only, and the running averages that are kept are those
+    of the first replica."""
     stages_per_worker: int | None = None
     """Stages of each worker; None is 2 with ``interleaved``, else it is 1."""
     optimize: Optimize = "speed"
