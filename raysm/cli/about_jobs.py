@@ -1,4 +1,4 @@
-"""The commands about jobs that there are: jobs, status, logs, result, metrics, stop, token."""
+"""The commands about jobs that there are: jobs, rm, status, logs, result, metrics, stop, token."""
 
 import json
 from dataclasses import asdict
@@ -15,6 +15,7 @@ from raysm.cli.submitting import check_output, target
 from raysm.cli.waiting import await_end
 from raysm.client.job import Job, attach
 from raysm.client.listing import jobs as list_jobs
+from raysm.client.removal import check, descriptions, remove
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
 from raysm.client.tags import WORKLOAD
@@ -29,6 +30,9 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
     service = service or connect(_reading_target(arguments))
     if arguments.command == "jobs":
         _jobs(arguments, service, console)
+        return
+    if arguments.command == "rm":
+        _remove(arguments, service, console)
         return
     job = attach(arguments.job, service)
     {"status": _status, "logs": _logs, "result": _result, "metrics": print_metrics, "stop": _stop, "token": _token}[
@@ -68,7 +72,12 @@ def described(job: Job) -> dict[str, Any]:
 def _jobs(arguments: Arguments, service: Service, console: Console) -> None:
     if arguments.limit < 1:
         raise InvalidRequest(f"--limit must be at least 1, got {arguments.limit}")
-    found = list_jobs(service, contains=arguments.contains, limit=arguments.limit)
+    # One more than is shown tells whether there are more.
+    found = list_jobs(service, contains=arguments.contains, limit=arguments.limit + 1)
+    has_more, found = len(found) > arguments.limit, found[: arguments.limit]
+    if has_more:
+        more = f"the latest {arguments.limit} of more jobs: raysm jobs --limit {2 * arguments.limit}"
+        Console(stderr=True).print(more, highlight=False)
     if arguments.json:
         rows = [
             {
@@ -92,6 +101,20 @@ def _jobs(arguments: Arguments, service: Service, console: Console) -> None:
         status = f"{job.secondary}: {job.message}" if job.message else str(job.status)
         table.add_row(Text(job.name), Text(status), f"{job.created:%Y-%m-%d %H:%M:%S}", took)
     console.print(table)
+
+
+def _remove(arguments: Arguments, service: Service, console: Console) -> None:
+    going = [attach(name, service) for name in dict.fromkeys(arguments.jobs)]
+    every = descriptions(service)
+    for job in going:  # all of them are looked at before any is touched
+        check(job, every)
+    for job in going:
+        remove(job, every)
+        every = [other for other in every if other.name != job.name]
+    if arguments.json:
+        print(json.dumps({"removed": [job.name for job in going]}, indent=1))
+    else:
+        console.print(Text("\n".join(f"removed {job.name}" for job in going)), soft_wrap=True)
 
 
 def _status(arguments: Arguments, job: Job, console: Console) -> None:

@@ -3,6 +3,7 @@
 import argparse
 import difflib
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -232,6 +233,9 @@ def _add_about_jobs(commands: Any) -> None:
     jobs.add_argument("--contains", metavar="TEXT", help="only those with this in their names")
     jobs.add_argument("--limit", type=int, default=20, help="at most so many (default 20)")
     _add_reading(jobs)
+    remove = _command(commands, "rm", "remove ended jobs of this machine: records, logs, results, checkpoints")
+    remove.add_argument("jobs", metavar="JOB", nargs="+", help="a job's name")
+    _add_reading(remove)
     for name, text in (
         ("status", "how a job is"),
         ("logs", "what its instances wrote"),
@@ -268,7 +272,7 @@ def _add_reading(command: argparse.ArgumentParser) -> None:
 
 def _add_local(commands: Any) -> None:
     local = _command(commands, "local", "the embedded SageMaker of this machine")
-    verbs = local.add_subparsers(dest="verb", required=True, metavar="up|down|status|interrupt")
+    verbs = local.add_subparsers(dest="verb", required=True, metavar="up|down|status|clean|interrupt")
     for name, text in (
         ("up", "start it (jobs do that by themselves)"),
         ("down", "end it; with --force its active jobs too"),
@@ -278,11 +282,30 @@ def _add_local(commands: Any) -> None:
         if name == "down":
             verb.add_argument("--force", action="store_true", help="also while jobs are active: they end as Failed")
         verb.add_argument("--json", action="store_true", help="as JSON")
+    clean = verbs.add_parser(
+        "clean",
+        help="remove old jobs with what they left",
+        description="Remove jobs that have ended, with their records, logs, results and checkpoints: those older than "
+        "seven days where nothing else is said. What an active job reads stays, and what was brought by --output.",
+        allow_abbrev=False,
+    )
+    clean.add_argument("--older-than", type=_age, metavar="AGE", help="only those that ended so long ago: 7d, 12h, 30m")
+    clean.add_argument("--keep", type=int, metavar="N", help="all but the N that ended last")
+    clean.add_argument("--dry-run", action="store_true", help="say what would go, and remove nothing")
+    clean.add_argument("--json", action="store_true", help="as JSON")
     interrupt = verbs.add_parser(
         "interrupt", help="interrupt a spot job, as AWS does", description="interrupt a spot job", allow_abbrev=False
     )
     interrupt.add_argument("job", metavar="JOB", help="the job's name")
     interrupt.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _age(text: str) -> timedelta:
+    units = {"d": "days", "h": "hours", "m": "minutes"}
+    number, unit = text[:-1], units.get(text[-1:])
+    if unit is None or not number.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no age; write 7d, 12h or 30m")
+    return timedelta(**{unit: int(number)})
 
 
 def _add_doctor(commands: Any) -> None:

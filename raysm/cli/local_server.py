@@ -1,10 +1,11 @@
-"""The commands about the embedded SageMaker: up, down, status, interrupt."""
+"""The commands about the embedded SageMaker: up, down, status, clean, interrupt."""
 
 import http.client
 import json
 import os
 import signal
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,18 @@ from rich.text import Text
 from raysm.cli.arguments import Arguments
 from raysm.client import endpoint
 from raysm.client.listing import jobs
+from raysm.client.removal import check, descriptions, removable, remove, usage
+from raysm.client.service import connect
 from raysm.contract.home import ServerRecord, home, log_file, sdk_config_file
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import Local
 
 __all__ = ["run"]
 
+OLD = timedelta(days=7)
+"""Age from which on ``raysm local clean`` removes a job where nothing else is said."""
+MOST_SHOWN = 5
+"""Jobs whose size is shown."""
 END_S = 60.0
 """Seconds that the server has to end its jobs and itself."""
 
@@ -32,7 +39,9 @@ def run(arguments: Arguments, console: Console) -> None:
     elif arguments.verb == "down":
         _end(arguments, console, folder)
     elif arguments.verb == "status":
-        _say(arguments, console, _status())
+        _say(arguments, console, _status() | _room(folder, arguments.json))
+    elif arguments.verb == "clean":
+        _say(arguments, console, _clean(arguments))
     else:
         _interrupt(arguments.job)
         _say(arguments, console, {"interrupted": arguments.job})
@@ -73,6 +82,43 @@ def _status() -> dict[str, Any]:
         "active_jobs": active,
         **_for_others(found.url, folder),
     }
+
+
+def _room(folder: Path, as_json: bool) -> dict[str, Any]:
+    """Return how much lies in the home, and of which jobs: for people of the largest ones."""
+    found = usage(folder)
+    if as_json:
+        return {"home_bytes": found.bytes, "job_bytes": found.jobs}
+    largest = [f"{name} {_size(size)}" for name, size in list(found.jobs.items())[:MOST_SHOWN]]
+    more = [f"{len(found.jobs) - MOST_SHOWN} more"] if len(found.jobs) > MOST_SHOWN else []
+    return {"home_size": f"{_size(found.bytes)} (raysm local clean, raysm rm JOB)", "largest_jobs": largest + more}
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+
+
+def _clean(arguments: Arguments) -> dict[str, Any]:
+    if arguments.keep is not None and arguments.keep < 0:
+        raise InvalidRequest(f"--keep must be at least 0, got {arguments.keep}")
+    service = connect(Local())
+    older_than = arguments.older_than
+    if older_than is None and arguments.keep is None:
+        older_than = OLD
+    before, every = usage(service.home), descriptions(service)
+    gone, kept = [], []
+    for job in removable(service, older_than=older_than, keep=arguments.keep or 0):
+        try:
+            check(job, every)
+        except InvalidRequest as error:
+            kept.append(str(error))
+            continue
+        if not arguments.dry_run:
+            remove(job, every)
+            every = [other for other in every if other.name != job.name]
+        gone.append(job.name)
+    freed = sum(before.jobs.get(name, 0) for name in gone)
+    return {"would_remove" if arguments.dry_run else "removed": gone, "kept": kept, "bytes": freed}
 
 
 def _for_others(url: str, folder: Path) -> dict[str, str]:

@@ -83,7 +83,8 @@ def test_every_job_has_a_name_of_its_own_made_from_that_of_its_task(request_of):
         (["similarity", "m.npy", "--top-k", "many"], "invalid int value: 'many'"),
         (["run", "a.py", "--epochs", "10"], "the arguments of a script go behind --"),
         (["similarity", "m.npy", "--full", "--", "x"], "takes nothing behind --, got x"),
-        (["local"], "up|down|status|interrupt"),
+        (["local"], "up|down|status|clean|interrupt"),
+        (["local", "clean", "--older-than", "soon"], "'soon' is no age; write 7d, 12h or 30m"),
     ],
 )
 def test_wrong_arguments_end_with_2_and_say_what_is_wrong(argv, message, capsys):

@@ -12,9 +12,9 @@ from raysm.cli import about_jobs, local_server
 from raysm.cli.arguments import parse
 from raysm.cli.local_server import _down
 from raysm.contract.home import VARIABLE, ServerRecord
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, JobNotFound
 from tests.support.leftovers import assert_nothing_left
-from tests.support.sagemaker_server import Server
+from tests.support.sagemaker_server import Server, channel
 
 FOREVER = "echo ready; while :; do sleep 0.05; done"
 
@@ -27,6 +27,7 @@ def server(tmp_path, monkeypatch):
     try:
         running.make_bucket()
         yield running
+        running.end()
     finally:
         running.kill()
     assert_nothing_left(tmp_path / "home", running.process.pid)
@@ -60,6 +61,105 @@ def test_down_without_active_jobs_needs_no_force(server):
     server.ended("done")
     assert "True" in command("local", "down")
     assert server.process.wait(20) == 0
+
+
+def sent(server, name, script="touch /opt/ml/model/x; sleep 0", **fields):
+    """Create a job as raysm does, with what it leaves in the home."""
+    data = (server.home / "data").as_uri()
+    tags = {"raysm:project": "default", "raysm:task": "task", **fields.pop("tags", {})}
+    for key in (f"raysm/default/{name}/payload/start.py",):
+        server.s3.put_object(Bucket="raysm-local", Key=key, Body=b"x")
+    record = server.home / "data/default/task/jobs" / f"{name}.json"
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text("{}")
+    server.train(
+        name,
+        script + "; mkdir -p /opt/ml/checkpoints; touch /opt/ml/checkpoints/c",
+        OutputDataConfig={"S3OutputPath": f"{data}/default", "CompressionType": "NONE"},
+        CheckpointConfig={"S3Uri": f"{data}/default/task/state/{fields.pop('state', name)}"},
+        InputDataConfig=[
+            channel("raysm", f"s3://raysm-local/raysm/default/{name}/payload/"),
+            *fields.pop("inputs", ()),
+        ],
+        Tags=[{"Key": key, "Value": value} for key, value in tags.items()],
+        **fields,
+    )
+
+
+def left(server):
+    """Return what lies in the home of jobs, but for folders."""
+    below = [path for part in ("jobs", "data") for path in (server.home / part).rglob("*")]
+    listed = server.s3.list_objects_v2(Bucket="raysm-local").get("Contents", [])
+    return {path.relative_to(server.home).as_posix() for path in below if path.is_file()} | {i["Key"] for i in listed}
+
+
+def test_rm_removes_all_of_a_job_that_ended_and_nothing_of_others(server):
+    server.s3.create_bucket(Bucket="raysm-local")
+    sent(server, "stays")
+    server.ended("stays")
+    before = left(server)
+    for name in ("one", "two"):
+        sent(server, name)
+        assert server.ended(name)["TrainingJobStatus"] == "Completed"
+    assert {"data/default/one/output/model/x", "data/default/task/state/one/c"} <= left(server)
+    assert command("rm", "one", "two").split() == ["removed", "one", "removed", "two"]
+    assert left(server) == before
+    with pytest.raises(JobNotFound):
+        command("rm", "one")
+
+
+def test_rm_touches_no_job_where_one_is_active_or_read_by_one_that_is(server):
+    server.s3.create_bucket(Bucket="raysm-local")
+    sent(server, "source")
+    server.ended("source")
+    model = (server.home / "data/default/source/output/model").as_uri()
+    sent(server, "reader", FOREVER, inputs=[channel("c", model)])
+    server.says("reader", "ready")
+    before = left(server)
+    with pytest.raises(InvalidRequest, match="reader is InProgress: stop it first"):
+        command("rm", "reader", "source")
+    with pytest.raises(InvalidRequest, match="source is an input of reader, which is InProgress"):
+        command("rm", "source")
+    assert "source is an input of reader" in command("local", "clean", "--keep", "0")
+    assert left(server) >= before
+
+
+def test_checkpoints_that_another_job_may_go_on_from_stay(server):
+    server.s3.create_bucket(Bucket="raysm-local")
+    sent(server, "first")
+    server.ended("first")
+    sent(server, "again", state="first")
+    server.ended("again")
+    command("rm", "first")
+    assert "data/default/task/state/first/c" in left(server)
+    command("rm", "again")
+    assert "data/default/task/state/first/c" not in left(server)
+
+
+def test_clean_keeps_the_latest_and_a_dry_run_keeps_all(server, capsys):
+    server.s3.create_bucket(Bucket="raysm-local")
+    for name in ("old", "middle", "new"):
+        sent(server, name)
+        server.ended(name)
+    assert command("local", "clean").split()[:2] == ["removed", "none"]  # none of them is a week old
+    command("local", "clean", "--keep", "1", "--dry-run", "--json")
+    assert json.loads(capsys.readouterr().out)["would_remove"] == ["middle", "old"]
+    command("local", "status", "--json")
+    status = json.loads(capsys.readouterr().out)
+    assert set(status["job_bytes"]) == {"old", "middle", "new"}
+    assert status["home_bytes"] > sum(status["job_bytes"].values()) > 0
+    command("local", "clean", "--keep", "1", "--older-than", "0m")
+    assert {path.split("/")[2] for path in left(server) if path.startswith("jobs/")} == {"new"}
+    command("jobs", "--limit", "1")
+    assert capsys.readouterr().err == ""
+
+
+def test_jobs_says_when_there_are_more(server, capsys):
+    for name in ("a", "b"):
+        server.train(name, "exit 0")
+        server.ended(name)
+    assert "b" in command("jobs", "--limit", "1")
+    assert "raysm jobs --limit 2" in capsys.readouterr().err
 
 
 def test_a_server_that_ended_by_itself_meanwhile_need_not_be_ended():

@@ -123,7 +123,7 @@ class Server:
         """End it in the way of a person, and wait."""
         if self.process.poll() is None:
             self.ask("POST", "/raysm/shutdown")
-        assert self.process.wait(20) == 0, self.log()
+        assert self.process.wait(SOON_S) == 0, self.log()
 
     def kill(self):
         self.process.kill()
