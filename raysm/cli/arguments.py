@@ -165,8 +165,8 @@ def _add_script(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--source-dir",
         metavar="DIR",
-        help="a folder that travels whole, but for what is hidden, environments and results (default: the script and the "
-        "modules beside it that it imports)",
+        help="a folder that travels whole, but for what is hidden, environments and results (default: the script and "
+        "the modules beside it that it imports)",
     )
     command.add_argument(
         "--input",

@@ -34,8 +34,8 @@ class TorchScript:
     args: tuple[str, ...] = ()
     """Its arguments, verbatim: ``sys.argv[1:]``."""
     source_dir: str | None = None
-    """A folder that travels whole, but for what is hidden, caches, virtual environments and earlier results; None is the
-    script with the modules and packages beside it that it imports."""
+    """A folder that travels whole, but for what is hidden, caches, virtual environments and earlier results; None is
+    the script with the modules and packages beside it that it imports."""
     workers_per_instance: int | None = None
     """Workers of each instance, at least 1; None is one for each GPU, or one where the cluster has none."""
     spawns: bool = False

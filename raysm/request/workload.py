@@ -28,8 +28,8 @@ class Script:
     args: tuple[str, ...] = ()
     """Its arguments, verbatim: ``sys.argv[1:]``."""
     source_dir: str | None = None
-    """A folder that travels whole, but for what is hidden, caches, virtual environments and earlier results; None is the
-    script with the modules and packages beside it that it imports."""
+    """A folder that travels whole, but for what is hidden, caches, virtual environments and earlier results; None is
+    the script with the modules and packages beside it that it imports."""
 
     def __post_init__(self) -> None:
         """Check the fields."""
