@@ -8,7 +8,7 @@ import contextlib
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def chosen(listed: Iterable[Listed], *, older_than: timedelta | None, keep: int,
 def removable(service: Service, *, older_than: timedelta | None, keep: int) -> list[Job]:
     """Return the jobs of this machine that ``chosen`` chooses."""
     listed = jobs(service, limit=EVERY)
-    going = chosen(listed, older_than=older_than, keep=keep, now=datetime.now(timezone.utc))
+    going = chosen(listed, older_than=older_than, keep=keep, now=datetime.now(UTC))
     return [Job(job.name, service=service, api=job.api) for job in going]
 
 
