@@ -57,9 +57,9 @@ def _check_neighbors(k: int | None, rows: int | None, matrix: Path | None, *, wi
     if k is None or rows is None:
         return
     if with_queries and k > rows:
-        raise InvalidInput(f"top_k={k}: {matrix} has {rows:,} rows; ask for at most as many")
+        raise InvalidInput(f"{k:,} neighbors of each row: {matrix} has {rows:,} rows; ask for at most as many")
     if not with_queries and k > rows - 1:
-        raise InvalidInput(f"top_k={k}: {matrix} has {rows:,} rows, so at most {rows - 1:,} other rows")
+        raise InvalidInput(f"{k:,} neighbors of each row: {matrix} has {rows:,} rows, so at most {rows - 1:,} others")
 
 
 def _check_rows(path: Path, id_column: str | None) -> None:

@@ -35,7 +35,7 @@ def refusal(tmp_path):
 def test_more_neighbors_than_rows_are_refused_by_the_python_call_too(refusal, tmp_path):
     np.save(tmp_path / "m.npy", np.ones((5000, 2), dtype=np.float32))
     said = refusal(Similarity(top_k=5000), matrix=tmp_path / "m.npy")
-    assert said == f"top_k=5000: {tmp_path}/m.npy has 5,000 rows, so at most 4,999 other rows"
+    assert said == f"5,000 neighbors of each row: {tmp_path}/m.npy has 5,000 rows, so at most 4,999 others"
     assert refusal(Similarity(top_k=4999), matrix=(tmp_path / "m.npy").as_uri()) is None
     assert "has 5,000 rows" in refusal(
         Similarity(top_k=5000), matrix=Input(str(tmp_path / "m.npy"), distribution="ShardedByS3Key")
