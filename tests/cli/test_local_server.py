@@ -16,6 +16,8 @@ from raysm.errors import InvalidRequest, JobNotFound
 from tests.support.leftovers import assert_nothing_left
 from tests.support.sagemaker_server import Server, channel
 
+pytestmark = pytest.mark.timeout(600)  # each command makes clients anew, which takes a loaded machine long
+
 FOREVER = "echo ready; while :; do sleep 0.05; done"
 
 
