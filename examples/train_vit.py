@@ -84,6 +84,8 @@ def main():
         inputs={"images": asked.images} if asked.images else {"digits": str(Path(__file__).parent / "data")},
     )
     job.logs(follow=True)
+    for metric in job.metrics("loss"):
+        print(f"step {metric.step}: loss {metric.value:.6f}")
     print(f"the model is in {os.fspath(job.result(to=asked.output))}")
 
 
