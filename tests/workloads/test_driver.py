@@ -151,7 +151,11 @@ def test_an_exit_that_says_nothing_is_success(instance, tmp_path, text):
 
 
 def test_a_script_that_does_not_compile_says_where(instance, tmp_path):
-    pack_script(instance, tmp_path, "def f(:\n")
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "train.py").write_text("def f(:\n")
+    # A folder travels unread: another Python may run it.
+    script = Script("train.py", source_dir=str(tmp_path / "source"))
+    payload.pack(JobRequest(name="job", workload=script), instance.payload)
     done, failure = drive(instance, tmp_path)
     assert done.returncode == 1
     assert failure.error_type == "SyntaxError"
