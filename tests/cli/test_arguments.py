@@ -144,7 +144,7 @@ def test_variables_and_wheels_are_asked_for_by_all_commands_that_send(request_of
         (["run", "a.py", "--input", "train"], "--input takes NAME=URI, got 'train'"),
         (["run", "a.py", "--input", "a=x", "--input", "a=y"], "channel 'a' is given twice"),
         (["similarity", "m.npy", "--top-k", "0"], "top_k must be at least 1, got 0"),
-        (["similarity", "m.npy", "--top-k", "3"], "has 3 rows, so at most 2 other rows"),
+        (["similarity", "m.npy", "--top-k", "3"], "has 3 rows, so at most 2 others"),
         (["similarity", "m.npy", "--threshold", "nan"], "-1 to 1"),
         (["similarity", "m.npy", "--top-k", "1", "--dtype", "float16"], "dtype belongs to full"),
         (["run", "a.py", "--max-wait", "5"], "max_wait_s belongs to spot"),
