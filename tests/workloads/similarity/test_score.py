@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raysm.workloads.similarity.score import least_score, pair_scores, prepare, scaled
+from tests.support.adversarial import TYPES
 from tests.support.reference import score_rows
 from tests.support.similarity import kinds_of_rows
 
@@ -87,23 +88,7 @@ def test_no_float32_lies_between_a_threshold_and_the_least_score_that_reaches_it
     assert float(np.nextafter(least, np.float32(-2))) < threshold <= float(least)
 
 
-REAL = [
-    "bool",
-    "int8",
-    "uint8",
-    "int16",
-    "uint16",
-    "int32",
-    "uint32",
-    "int64",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-]
-
-
-@pytest.mark.parametrize("types", list(itertools.combinations(REAL, 2)), ids="-".join)
+@pytest.mark.parametrize("types", list(itertools.combinations(TYPES, 2)), ids="-".join)
 def test_the_common_type_of_two_matrices_holds_what_float64_holds_of_both(types):
     common = np.result_type(*types)
     for dtype in map(np.dtype, types):
