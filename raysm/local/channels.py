@@ -116,6 +116,7 @@ def hand_over(found: Mapping[str, list[Entry]], bases: Mapping[str, Path]) -> No
 
 def _copy(source: Path, target: Path) -> None:
     try:
+        target.touch(mode=0o600)  # the token of a payload is among them: nobody else reads it in between
         shutil.copy2(source, target)
     except PermissionError as error:
         raise InvalidInput(f"the input {source} cannot be read; change its permissions, or leave it out") from error
