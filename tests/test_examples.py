@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raysm.contract.result import MODEL_FILE, Manifest
+from raysm.contract.result import MODEL_FILE, TRAINING, Manifest
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -64,7 +64,7 @@ def test_digits_are_learned_data_parallel_and_the_model_comes_back(tmp_path):
     )
     assert float(re.search(r"digits never seen: ([0-9.]+)%", said)[1]) > 80
     manifest = Manifest.read(tmp_path / "out")
-    assert [file.name for file in manifest.files] == [MODEL_FILE]
+    assert [file.name for file in manifest.files] == [MODEL_FILE, TRAINING]
     assert manifest.instances == ("algo-1", "algo-2")
     assert manifest.measures["steps_per_s"] > 0
     assert "% of the" in manifest.summary

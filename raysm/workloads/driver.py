@@ -7,6 +7,7 @@ is the result under the model folder, or a ``Failure`` in the failure record, an
 import atexit
 import contextlib
 import logging
+import re
 import shutil
 import signal
 import sys
@@ -36,6 +37,9 @@ __all__ = ["failure_of", "main"]
 
 TERMINATED = 128 + signal.SIGTERM
 """How who is ended by SIGTERM exits, and who has a handler that leaves in good order."""
+
+COLORS = re.compile(r"\x1b\[[0-9;]*m")
+"""That Ray writes into a task's traceback, whoever reads it."""
 
 INTERNAL = ("raysm/workloads/driver.py", "raysm/workloads/script.py", "raysm/workloads/function.py")
 
@@ -68,7 +72,8 @@ def main(arguments: Sequence[str] = ()) -> int:
             return 0
         # What a process of a torchrun script wrote, its traceback too, has come here already, line by line.
         is_told = packed is not None and isinstance(packed.request.workload, TorchScript)
-        print(failure.headline if is_told else failure.remote_traceback or failure.headline, file=sys.stderr)  # noqa: T201
+        text = failure.headline if is_told else failure.remote_traceback or failure.headline
+        print(text.rstrip("\n"), file=sys.stderr)  # noqa: T201
         if found is not None:
             is_function = packed is not None and isinstance(packed.request.workload, PickledFunction)
             _keep(failure, error if is_function else None, found.failure_record)
@@ -149,12 +154,7 @@ def failure_of(error: BaseException) -> Failure | None:
         where = f", raised at {Path(last[0].filename).name}:{last[0].lineno}" if last else ""
         text = f"{error.code}{where}"
         return Failure(error_type="SystemExit", message=text, exit_code=code & 0xFF or 1)
-    kind = type(error)
-    name = (
-        kind.__name__
-        if kind.__module__ in ("builtins", "__main__", "raysm.errors")
-        else (f"{kind.__module__}.{kind.__name__}")
-    )
+    name = _name_of(error)
     if isinstance(error, (InvalidRequest, InvalidConfig)):
         return Failure(error_type=name, message=str(error), exit_code=2)
     if isinstance(error, InstanceLost):  # no line of anybody's code is to blame
@@ -164,9 +164,24 @@ def failure_of(error: BaseException) -> Failure | None:
         return Failure(
             error_type=where, message=error.text, remote_traceback=error.remote_traceback, exit_code=error.exit_code
         )
-    lines = "".join(traceback.format_exception(kind, error, own))
+    lines = COLORS.sub("", "".join(traceback.format_exception(type(error), error, own)))
     code = 130 if isinstance(error, KeyboardInterrupt) else 1
-    return Failure(error_type=name, message=str(error), remote_traceback=lines, exit_code=code)
+    # Ray's own text is the whole traceback of the task: the reason is what the user's code raised there.
+    first = _cause_in_task(error)
+    return Failure(error_type=_name_of(first), message=str(first), remote_traceback=lines, exit_code=code)
+
+
+def _name_of(error: BaseException) -> str:
+    kind = type(error)
+    is_known = kind.__module__ in ("builtins", "__main__", "raysm.errors")
+    return kind.__name__ if is_known else f"{kind.__module__}.{kind.__name__}"
+
+
+def _cause_in_task(error: BaseException) -> BaseException:
+    """Return what a task or actor raised, where ``error`` is how Ray hands it over; else ``error``."""
+    is_of_task = _name_of(error).startswith("ray.exceptions.RayTaskError")
+    cause = getattr(error, "cause", None) if is_of_task else None
+    return cause if isinstance(cause, BaseException) else error
 
 
 def _is_rays_answer_to_sigterm(frames: TracebackType | None) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 import pytest
+from ray.exceptions import RayTaskError
 
 from raysm.bootstrap.variables import DRIVER
 from raysm.contract import payload
@@ -170,6 +171,17 @@ def test_a_broken_payload_is_exit_code_two_and_one_line(instance, tmp_path):
     assert failure.error_type == "InvalidPayload"
     assert failure.remote_traceback == ""
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_what_a_task_raises_is_the_reason_and_no_color_is_in_its_traceback():
+    cause = ValueError("bad 3")
+    try:
+        raise RayTaskError("f", "\x1b[36mray::f()\x1b[39m\nValueError: bad 3", cause).as_instanceof_cause()
+    except ValueError as error:
+        failure = failure_of(error)
+    assert (failure.error_type, failure.message) == ("ValueError", "bad 3")
+    assert "ray::f()" in failure.remote_traceback
+    assert "\x1b" not in failure.remote_traceback
 
 
 def test_what_a_module_raises_carries_its_name():

@@ -80,14 +80,15 @@ def usage_between(before: Counters, after: Counters, gpus: tuple[Gpu, ...] = ())
     """Return the usage by the metrics' names: shares in percent, rates in bytes per second."""
     elapsed_s = max(1e-9, after.time_s - before.time_s)
     ticks = after.cpu_all - before.cpu_all
+    # An interface or a disk that went away meanwhile takes along what it had counted.
     found = {
         "cpu_percent": 100.0 * (after.cpu_busy - before.cpu_busy) / ticks if ticks > 0 else 0.0,
         "memory_bytes": float(after.memory_bytes),
         "memory_percent": 100.0 * after.memory_bytes / max(1, after.memory_limit_bytes),
-        "network_received_bytes_per_s": (after.received_bytes - before.received_bytes) / elapsed_s,
-        "network_sent_bytes_per_s": (after.sent_bytes - before.sent_bytes) / elapsed_s,
-        "disk_read_bytes_per_s": (after.read_bytes - before.read_bytes) / elapsed_s,
-        "disk_written_bytes_per_s": (after.written_bytes - before.written_bytes) / elapsed_s,
+        "network_received_bytes_per_s": max(0, after.received_bytes - before.received_bytes) / elapsed_s,
+        "network_sent_bytes_per_s": max(0, after.sent_bytes - before.sent_bytes) / elapsed_s,
+        "disk_read_bytes_per_s": max(0, after.read_bytes - before.read_bytes) / elapsed_s,
+        "disk_written_bytes_per_s": max(0, after.written_bytes - before.written_bytes) / elapsed_s,
     }
     if gpus:
         found["gpu_percent"] = sum(gpu.busy_percent for gpu in gpus) / len(gpus)

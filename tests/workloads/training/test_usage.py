@@ -72,6 +72,12 @@ def test_usage_is_what_was_counted_between_two_moments(machine):
     assert (found["gpu_percent"], found["gpu_memory_percent"]) == (60, 75)
 
 
+def test_an_interface_that_went_away_makes_no_rate_negative(machine):
+    before = read_counters(machine, clock=lambda: 0.0)
+    found = usage_between(before, replace(before, time_s=2.0, received_bytes=before.received_bytes - 100))
+    assert found["network_received_bytes_per_s"] == 0
+
+
 def test_it_is_announced_for_the_instance_and_ends_with_its_block(machine):
     came = queue.Queue()
     with Usage("algo-2", came.put, root=machine, interval_s=0.01, announce_s=0.02) as usage:
