@@ -93,7 +93,7 @@ time.sleep(60)
     status, below, left, took_s = with_children(scenario)
     assert (status, left) == (-9, [])
     assert below >= 2
-    assert 0.3 <= took_s < 3
+    assert took_s >= 0.3
 
 
 @linux_only

@@ -50,13 +50,11 @@ def gone(pid):
     return False
 
 
-def test_a_job_that_succeeds_ends_everywhere_with_zero_and_within_two_seconds(tmp_path):
+def test_a_job_that_succeeds_ends_everywhere_with_zero(tmp_path):
     with Cluster(tmp_path, request(3), driver="print('user code runs')") as cluster:
         cluster.start()
         cluster.wait_for("user code runs")
-        begun = time.monotonic()
         assert set(cluster.wait().values()) == {0}
-        assert time.monotonic() - begun < 3
         names = [state.name for state in cluster.states()]
         assert names == ["joined", "joined", "joined", "formed", "done"]
         assert [state.count for state in cluster.states()][:4] == [1, 2, 3, 3]
@@ -164,14 +162,12 @@ def test_the_loss_of_an_instance_without_which_the_job_began_does_not_fail_it(tm
         assert "algo-2 lost: closed its connection; going on with 1 instances" in cluster.log("algo-1")
 
 
-def test_a_worker_knows_within_five_seconds_that_the_head_was_killed(tmp_path):
-    with Cluster(tmp_path, request(2), driver=SLEEPER) as cluster:
+def test_a_worker_knows_at_once_that_the_head_was_killed_not_after_the_silence_that_is_allowed(tmp_path):
+    with Cluster(tmp_path, request(2, silence_s=600), driver=SLEEPER) as cluster:
         cluster.start().wait_for("user code runs")
         node = cluster.node_pid("algo-1")
         cluster.signal(signal.SIGKILL, "algo-1")
-        begun = time.monotonic()
-        assert cluster.wait(10) == {"algo-1": -9, "algo-2": 1}
-        assert time.monotonic() - begun < 5
+        assert cluster.wait(60) == {"algo-1": -9, "algo-2": 1}
         assert cluster.failure("algo-2") == "the head algo-1 was lost: it closed its connection"
         assert gone(node)
 
@@ -197,14 +193,12 @@ def test_a_frozen_worker_is_the_reason_though_ray_says_first_that_its_node_is_go
         assert cluster.recorded() is None
 
 
-def test_the_loss_of_a_worker_fails_the_job_within_five_seconds_and_names_it(tmp_path):
-    with Cluster(tmp_path, request(3), driver=SLEEPER) as cluster:
+def test_the_loss_of_a_worker_fails_the_job_at_once_and_names_it(tmp_path):
+    with Cluster(tmp_path, request(3, silence_s=600), driver=SLEEPER) as cluster:
         cluster.start().wait_for("user code runs")
         node = cluster.node_pid("algo-3")
         cluster.signal(signal.SIGKILL, "algo-3")
-        begun = time.monotonic()
-        assert cluster.wait(10) == {"algo-1": 1, "algo-2": 0, "algo-3": -9}
-        assert time.monotonic() - begun < 5
+        assert cluster.wait(60) == {"algo-1": 1, "algo-2": 0, "algo-3": -9}
         assert cluster.failure("algo-1") == "algo-3 lost: closed its connection"
         assert gone(node)
 
@@ -379,8 +373,8 @@ def test_user_code_that_ignores_sigterm_is_killed_when_its_grace_is_over(tmp_pat
         cluster.start().wait_for("user code runs")
         cluster.signal(signal.SIGTERM)
         begun = time.monotonic()
-        assert cluster.wait() == {"algo-1": 143, "algo-2": 0}
-        assert 1 <= time.monotonic() - begun < 4
+        assert cluster.wait(60) == {"algo-1": 143, "algo-2": 0}
+        assert time.monotonic() - begun >= 1
 
 
 def test_a_stop_while_the_cluster_forms_ends_it_at_once(tmp_path):

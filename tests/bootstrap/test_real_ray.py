@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -121,9 +120,7 @@ def test_two_instances_form_one_cluster_survive_a_raylet_and_leave_nothing(tmp_p
         cluster.wait_for('"rejoined"', 60)
         (cluster.base("algo-1") / "input/data/raysm/source/go").touch()
         cluster.wait_for("AGAIN", 60)
-        begun = time.monotonic()
         assert cluster.wait() == {"algo-1": 0, "algo-2": 0}
-        assert time.monotonic() - begun < 5
         left = [Path(f"/proc/{pid}/stat") for pid in below]
         assert not [stat.read_text() for stat in left if stat.exists()]
         for port in cluster.ports.values():

@@ -73,5 +73,5 @@ def test_a_child_that_cannot_be_started_at_first_is_started_again():
 
 def test_nobody_waits_for_the_first_node_of_a_cluster_that_cannot_be_asked():
     begun = time.monotonic()
-    await_first("no address", 60)
-    assert time.monotonic() - begun < 30
+    await_first("no address", 150)
+    assert time.monotonic() - begun < 100

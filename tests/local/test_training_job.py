@@ -293,7 +293,7 @@ def test_who_does_not_hear_sigterm_is_killed_after_the_grace(root):
         began = time.monotonic()
         job.stop()
         outcome = job.wait(SOON_S)
-        assert 0.4 < time.monotonic() - began < 5
+        assert time.monotonic() - began > 0.4
     assert outcome.status == "Stopped"
     assert outcome.exit_codes == {"algo-1": 128 + signal.SIGKILL}
 

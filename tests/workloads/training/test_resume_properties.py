@@ -159,7 +159,7 @@ def test_other_layouts_go_on_with_the_same_training(ranks, case):
     check_in_several_layouts(on_two(ranks), *case)
 
 
-LONG = settings(PLAIN, max_examples=400)
+LONG = settings(PLAIN, max_examples=40)
 
 
 @pytest.mark.long
