@@ -36,7 +36,7 @@ import numpy as np
 from raysm.bootstrap import environment
 from raysm.errors import RaysmError
 from raysm.request.codec import from_json, to_json
-from raysm.request.workload import Similarity
+from raysm.request.similarity import Similarity
 from raysm.workloads.similarity import bench, dealing, output, preparing, sizes
 from raysm.workloads.similarity.ids import gather
 from raysm.workloads.similarity.keys import encode

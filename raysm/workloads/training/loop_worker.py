@@ -21,7 +21,7 @@ from raysm.contract.priority import go_first
 from raysm.errors import WorkerFailed
 from raysm.request.training import Precision
 from raysm.workloads.announce import announce
-from raysm.workloads.function import unpickled
+from raysm.workloads.pickles import unpickled
 from raysm.workloads.training import session, working_folder
 from raysm.workloads.training.model_file import save_model
 from raysm.workloads.training.output import Wire
