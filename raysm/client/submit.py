@@ -16,17 +16,16 @@ from typing import Any, Literal, TypeAlias
 
 from raysm.client import limits as api_limits
 from raysm.client import records, uploads
-from raysm.client.data_parallel import DataParallel
 from raysm.client.description import Status
 from raysm.client.first_look import check_inputs
-from raysm.client.function import Function, RemoteFunction
 from raysm.client.job import Job, attach
+from raysm.client.package import Wrapped, package_of
 from raysm.client.plan import Plan, plan
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
 from raysm.client.tags import tags_of
 from raysm.contract import payload
-from raysm.contract.source import Source, source_of
+from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
 from raysm.request import (
     AWS,
@@ -36,14 +35,9 @@ from raysm.request import (
     Limits,
     Local,
     MetricDefinition,
-    PickledFunction,
     Ports,
-    Script,
     Security,
-    Similarity,
     Target,
-    TorchScript,
-    TrainLoop,
     Workload,
 )
 from raysm.request.codec import from_json, to_json
@@ -184,7 +178,7 @@ def _payload_uri(call: Mapping[str, Any]) -> str | None:
 
 
 def submit(
-    workload: "Workload | Function | DataParallel",
+    workload: "Workload | Wrapped",
     *,
     cluster: Cluster | None = None,
     inputs: Mapping[str, str | Path | Input] | None = None,
@@ -210,7 +204,8 @@ def submit(
     """Send a job, and return the handle on it; it does not wait.
 
     Args:
-        workload: ``Script``, ``Function``, ``Similarity``, ``TorchScript``, ``DataParallel``.
+        workload: ``Script``, ``Function``, ``Similarity``, ``TorchScript``, ``DataParallel``, or one
+            of a kind of your own.
         cluster: The instances; None is ``on.instances`` of this machine.
         inputs: Channels by name: ``s3://…``, a local path, an ``Input``, ``other_job.output("data")``, or
             ``job:NAME/data``.
@@ -267,7 +262,7 @@ def submit(
 
 
 def prepare(
-    workload: "Workload | Function | DataParallel",
+    workload: "Workload | Wrapped",
     *,
     cluster: Cluster | None = None,
     inputs: Mapping[str, str | Path | Input] | None = None,
@@ -299,17 +294,14 @@ def prepare(
     """
     _check_types(cluster, inputs, requirements, wheels)
     service = connect(on)
-    function = _function(workload)
-    pickled = function.pickled() if function is not None else None
-    travels: Workload = function.workload() if function is not None else workload  # type: ignore[assignment]
-    source = function.source() if function is not None else _source_of(travels)
-    task = _task(name, workload)
+    package = package_of(workload)
+    task = _task(name, package.title)
     given = {channel: _input(channel, item, service) for channel, item in (inputs or {}).items()}
-    check_inputs(travels, given)
+    check_inputs(package.workload, given)
     located, needed = uploads.locate(given, service.target, service.places)
     request = JobRequest(
         name=task,
-        workload=travels,
+        workload=package.workload,
         cluster=cluster or _default_cluster(service.target),
         inputs=located,
         limits=limits or Limits(),
@@ -330,7 +322,7 @@ def prepare(
     from_json(JobRequest, to_json(request))
     packages = tuple(Path(wheel) for wheel in wheels)
     _check_packages(request, packages)
-    digest = records.digest_of(request, service.target, source=source, pickled=pickled, wheels=packages)
+    digest = records.digest_of(request, service.target, source=package.source, pickled=package.pickled, wheels=packages)
     request = replace(request, name=records.job_name(task, digest, time.time()))
     state = _state(request, task, service, resume)
     planned = plan(request, target=service.target, places=service.places, state=state, tags=tags_of(request, task))
@@ -342,8 +334,8 @@ def prepare(
         state=state,
         service=service,
         uploads=tuple(needed),
-        pickled=pickled,
-        source=source,
+        pickled=package.pickled,
+        source=package.source,
         wheels=packages,
         source_digest=digest,
     )
@@ -366,40 +358,12 @@ def _check_types(cluster: object, inputs: object, requirements: object, wheels: 
             raise InvalidRequest(f"{name} must be a list, got {listed!r}; write {name}=[{str(listed)!r}]")
 
 
-def _function(workload: object) -> Function | DataParallel | None:
-    if isinstance(workload, (Function, DataParallel)):
-        return workload
-    if isinstance(workload, (Script, Similarity, TorchScript)):
-        return None
-    if isinstance(workload, RemoteFunction):
-        raise InvalidRequest("a function decorated with raysm.remote is submitted by its own submit(…)")
-    if isinstance(workload, TrainLoop):
-        raise InvalidRequest(f"wrap the loop: raysm.submit(raysm.DataParallel(train_loop, config=…)), got {workload!r}")
-    if isinstance(workload, PickledFunction) or callable(workload):
-        raise InvalidRequest(f"wrap the function: raysm.submit(raysm.Function(fn, *args, **kwargs)), got {workload!r}")
-    raise InvalidRequest(
-        f"the workload must be Script, TorchScript, Function, DataParallel or Similarity, got {workload!r}"
-    )
-
-
-def _source_of(workload: Workload) -> Source | None:
-    return source_of(workload) if isinstance(workload, (Script, TorchScript)) else None
-
-
-def _task(name: str | None, workload: "Workload | Function | DataParallel") -> str:
-    if name is not None:
-        if not NAME_PATTERN.fullmatch(name):
-            raise InvalidRequest(f"the name {name!r} is not 1 to 63 letters, digits and inner hyphens; rename it")
-        return name
-    if isinstance(workload, Function):
-        text = getattr(workload.fn, "__name__", "function")
-    elif isinstance(workload, DataParallel):
-        text = getattr(workload.train_loop, "__name__", "train")
-    elif isinstance(workload, (Script, TorchScript)):
-        text = Path(workload.script).stem
-    else:
-        text = workload.kind
-    return re.sub(r"[^a-zA-Z0-9]+", "-", text).strip("-")[:63].strip("-") or "job"
+def _task(name: str | None, title: str) -> str:
+    if name is None:
+        return re.sub(r"[^a-zA-Z0-9]+", "-", title).strip("-")[:63].strip("-") or "job"
+    if not NAME_PATTERN.fullmatch(name):
+        raise InvalidRequest(f"the name {name!r} is not 1 to 63 letters, digits and inner hyphens; rename it")
+    return name
 
 
 def _input(channel: str, given: str | Path | Input, service: Service) -> Input:

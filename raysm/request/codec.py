@@ -19,7 +19,7 @@ __all__ = ["from_json", "to_json"]
 T = TypeVar("T")
 
 TAG = "kind"
-"""The key that names the class where a field admits several (a workload); the class states its value as ``kind``."""
+"""The key that names the class where a field admits several; the class states its value as ``kind``."""
 
 CHOOSE = "named"
 """Of a field's type that is no dataclass: its classmethod that returns the class by that name."""
@@ -43,7 +43,7 @@ def from_json(kind: type[T], data: Any, where: str = "request") -> T:
     Args:
         kind: A dataclass whose fields are annotated with str, int, float, bool, None, Any, ``Literal``,
             ``tuple[X, ...]``, ``Mapping[str, X]``, dataclasses, classes that choose one by its name (``CHOOSE``), and
-            each of them or None.
+            unions of them.
         data: What ``json.loads`` returned.
         where: The path that messages begin with.
 
@@ -84,9 +84,15 @@ def _read_union(choices: tuple[Any, ...], data: Any, where: str) -> Any:
     if data is None and type(None) in choices:
         return None
     choices = tuple(choice for choice in choices if choice is not type(None))
-    if len(choices) != 1:
-        raise _cannot_travel(where, choices)
-    return _read(choices[0], data, where)
+    if len(choices) == 1:
+        return _read(choices[0], data, where)
+    if not all(hasattr(choice, TAG) for choice in choices):
+        raise _cannot_travel(where, " | ".join(map(str, choices)))
+    tags = {choice.kind: choice for choice in choices}
+    tag = data.get(TAG) if isinstance(data, dict) else None
+    if not isinstance(tag, str) or tag not in tags:
+        raise _mismatch(f"{where}.{TAG}", f"one of {', '.join(map(repr, tags))}", tag)
+    return _read(tags[tag], data, where)
 
 
 def _read_dataclass(kind: Any, data: Any, where: str) -> Any:
@@ -134,5 +140,5 @@ def _mismatch(where: str, expected: str, data: Any) -> InvalidRequest:
 def _cannot_travel(where: str, annotation: Any) -> InvalidRequest:
     return InvalidRequest(
         f"{where}: a field of the type {annotation} cannot travel as JSON; declare text, a number, a bool, "
-        "tuple[X, ...], Mapping[str, X], a dataclass, or one of them or None"
+        "tuple[X, ...], Mapping[str, X], a dataclass, or any of them or None"
     )

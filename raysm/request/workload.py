@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from raysm.errors import InvalidRequest
-from raysm.request.codec import to_json
 
 if TYPE_CHECKING:
     from raysm.request.script import ScriptWorkload
@@ -56,7 +55,8 @@ class Workload:
 
     A kind of one's own is a ``@dataclass(frozen=True, kw_only=True, slots=True)`` in a module that an instance can
     import before anything is installed there: its fields are JSON (text, numbers, ``tuple[X, ...]``, ``Mapping[str,
-    X]``, dataclasses of them), and heavy imports stand inside the methods of its runner.
+    X]``, dataclasses of them), and heavy imports stand inside the methods of its runner. A result depends on every
+    field whose metadata does not say ``decides(result=False)``: ``if_done`` compares them.
     """
 
     __slots__ = ()
@@ -134,11 +134,6 @@ class Workload:
     def title(self) -> str:
         """What a job is named after where the user gives no name."""
         return self.kind.rpartition(":")[2]
-
-    def decisive(self) -> Mapping[str, Any]:
-        """Return, as JSON, what the result depends on: two workloads are the same where it is equal (``if_done``)."""
-        values: Mapping[str, Any] = to_json(self)
-        return values
 
     def workers_ahead(self, gpus: int) -> int | None:
         """Return how many of Ray's workers an instance starts before the first task; None is one for each CPU.

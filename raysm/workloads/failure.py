@@ -78,4 +78,3 @@ def _user_frames(frames: TracebackType | None) -> TracebackType | None:
     while frames is not None and INTERNAL.search(Path(frames.tb_frame.f_code.co_filename).as_posix()):
         frames = frames.tb_next
     return frames
-

@@ -12,6 +12,6 @@ class DataParallelRunner(Runner[TrainLoop]):
 
     def run(self, address: str) -> None:
         """Call it to its end; ``training.launch`` says what it raises."""
-        # Ray Train says by its own words, without a name, what it lacks. What a user's loop lacks comes as WorkerFailed.
+        # Ray Train says in words of its own, without a name, what it lacks. What a loop lacks comes as WorkerFailed.
         with naming_what_is_missing(self.workload, "what Ray Train needs (pandas, among others)"):
             run_data_parallel(self.workload, self.payload, self.environment)
