@@ -7,13 +7,12 @@ parameters of the operation that makes the job. What each API's look like stands
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from raysm.client.calls import call_of
 from raysm.client.calls.parts import LOCAL_INSTANCE_TYPE, LOCAL_TYPE, Parts
 from raysm.client.places import Places
-from raysm.contract.job_api import TRAINING, JobApi, api_of
+from raysm.contract.job_api import JobApi, api_of
 from raysm.contract.names import INSTANCE_TYPE_TAG
 from raysm.errors import InvalidRequest
 from raysm.request import AWS, JobRequest, Target
@@ -78,7 +77,6 @@ def plan(
                 f"{name}={uri!r} is on this machine, which AWS cannot write to; give s3://bucket/prefix"
             )
     api = api_of(request.kind)
-    _refuse_what_is_lacking(request, api)
     call = call_of(api)
     call.check(request)
     parts = Parts(request=request, target=target, places=places, state=state, tags={**request.tags, **(tags or {})})
@@ -95,12 +93,3 @@ def chosen_types(instances: tuple[tuple[str, int], ...], tags: Mapping[str, str]
     if tags.get(INSTANCE_TYPE_TAG) != LOCAL_TYPE:
         return instances
     return tuple((LOCAL_TYPE if name == LOCAL_INSTANCE_TYPE else name, count) for name, count in instances)
-
-
-def _refuse_what_is_lacking(request: JobRequest, api: JobApi) -> None:
-    """Refuse the first option that the API has not, unless it is off."""
-    lacking = [f"{what} ({path})" for path, what in api.lacks.items() if reduce(getattr, path.split("."), request)]
-    modes = ((name, source.mode) for name, source in request.inputs.items() if source.mode not in api.input_modes)
-    lacking += [f"{mode} channels (inputs[{name!r}].mode)" for name, mode in modes]
-    if lacking:
-        raise InvalidRequest(f"a {api.title} job has no {lacking[0]}; drop it, or submit with kind={TRAINING.kind!r}")

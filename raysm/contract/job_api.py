@@ -1,4 +1,4 @@
-"""The APIs by which SageMaker runs jobs, each as one value: its operations, its keys, its log group, what it lacks.
+"""The APIs by which SageMaker runs jobs, each as one value: its operations, its keys, its log group.
 
 What flows in is the kind that a request asks for, what flows out is the value that both halves go by: nobody compares
 a kind, or the name of an operation, with a text. SageMaker names all of an API's things by one rule, so that a
@@ -6,8 +6,7 @@ further one (Transform) is one more value here, with how it is called in ``raysm
 ``raysm.local.server.served_apis``.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from raysm.errors import InvalidRequest
 
@@ -36,14 +35,12 @@ class JobApi:
     """Whether its instances find their files where ``Paths(processing=True)`` says."""
     can_update: bool = False
     """Whether a job that runs can be changed."""
+    has_groups: bool = False
+    """Whether its instances may be of several types."""
     has_checkpoints: bool = False
     """Whether state survives a job, so that a follow-up or a later run can go on from it."""
     has_secondary_status: bool = False
     """Whether the service tells what a job that is InProgress does just now."""
-    lacks: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
-    """What a request may not ask of it: the option by its path in ``JobRequest``, and what that is called."""
-    input_modes: tuple[str, ...] = ("File", "FastFile")
-    """How its channels may be read."""
 
     @property
     def title(self) -> str:
@@ -137,6 +134,7 @@ TRAINING = JobApi(
     instance_type_shape="TrainingInstanceType",
     max_runtime_days=28,
     can_update=True,
+    has_groups=True,
     has_checkpoints=True,
     has_secondary_status=True,
 )
@@ -152,21 +150,8 @@ PROCESSING = JobApi(
     reason_keys=("ExitMessage", "FailureReason"),
     has_exit_message=True,
     has_processing_layout=True,
-    lacks={
-        "cluster.groups": "instance groups",
-        "limits.spot": "spot capacity",
-        "cluster.keep_alive_s": "warm pools",
-        "cluster.training_plan": "training plans",
-        "checkpoint_uri": "checkpoints",
-        "limits.max_restarts": "checkpoints, so nothing to restart from",
-        "limits.retry_attempts": "a retry strategy",
-        "metrics": "metric definitions",
-        "hyperparameters": "hyperparameters",
-        "security.remote_debug": "remote debugging",
-    },
-    input_modes=("File",),
 )
-"""Processing jobs."""
+"""Processing jobs. What else they lack stands at the options of a request."""
 
 APIS = (TRAINING, PROCESSING)
 """All of them, in the order in which a job is looked for by its name alone."""

@@ -117,7 +117,7 @@ class JobSpec:
     def __post_init__(self) -> None:
         """Check what the kind of job admits."""
         title = self.api.title
-        if "cluster.groups" in self.api.lacks and len(self.groups) > 1:
+        if len(self.groups) > 1 and not self.api.has_groups:
             raise InvalidRequest(f"a {title} job has instances of one type: give count, not groups, or use training")
         if self.checkpoints and not self.api.has_checkpoints:
             raise InvalidRequest(f"a {title} job has no checkpoints; use training")

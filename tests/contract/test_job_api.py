@@ -7,7 +7,7 @@ from botocore.session import Session
 from raysm.contract.job_api import APIS, PROCESSING, TRAINING, api_of
 from raysm.contract.paths import Paths
 from raysm.errors import InvalidRequest
-from raysm.request import JobRequest, Script
+from raysm.request import JobRequest
 
 MODEL = Session().get_service_model("sagemaker")
 
@@ -33,6 +33,7 @@ def test_the_way_to_the_instances_is_one_of_the_service_model(api):
     for key in api.cluster_keys:
         shape = shape.members[key]
     assert {"InstanceType", "InstanceCount"} <= set(shape.members)
+    assert ("InstanceGroups" in shape.members) == api.has_groups
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
@@ -50,15 +51,6 @@ def test_a_request_can_ask_for_every_api_and_for_no_other():
 def test_a_kind_that_is_none_is_refused_with_those_that_are():
     with pytest.raises(InvalidRequest, match="'training' or 'processing', got 'transform'"):
         api_of("transform")
-
-
-@pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
-def test_what_an_api_lacks_is_an_option_of_a_request_that_is_off_unless_asked_for(api):
-    for path in api.lacks:
-        value = JobRequest(name="a", workload=Script("a.py"))
-        for name in path.split("."):
-            value = getattr(value, name)
-        assert not value, path
 
 
 def test_only_a_processing_job_has_its_own_layout():

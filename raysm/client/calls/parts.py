@@ -126,7 +126,7 @@ class Call:
     """How one API is called."""
 
     check: Callable[[JobRequest], None]
-    """Refuses what excludes itself there."""
+    """Refuses what is not to be had there, or excludes itself."""
     parameters: Callable[[Parts], dict[str, Any]]
     """Returns the parameters of its Create."""
     outputs: Callable[[str, Mapping[str, Any]], str]

@@ -6,8 +6,9 @@ from typing import Any
 
 from raysm.client.calls.parts import Call, Parts, present
 from raysm.contract.paths import Paths
-from raysm.request import Input, JobRequest
+from raysm.request import Input
 from raysm.request.job import OWN_PREFIX
+from raysm.request.options import refuse_what_processing_lacks
 
 __all__ = ["CALL"]
 
@@ -75,8 +76,5 @@ def _outputs(name: str, answer: Mapping[str, Any]) -> str:
     return str(next(iter(uris), "").rpartition("/")[0])
 
 
-def _check(request: JobRequest) -> None:
-    """Nothing excludes itself here: what could, Processing lacks."""
-
-
-CALL = Call(check=_check, parameters=_parameters, outputs=_outputs)
+# Nothing excludes itself here: what could, Processing lacks.
+CALL = Call(check=refuse_what_processing_lacks, parameters=_parameters, outputs=_outputs)
