@@ -200,11 +200,11 @@ def _user_frames(frames: TracebackType | None) -> TracebackType | None:
 def _run_training(workload: TorchScript | TrainLoop, packed: Payload, found: Environment) -> None:
     try:
         if isinstance(workload, TorchScript):
-            from raysm.workloads.training.torch_script import run_torch_script
+            from raysm.workloads.training.launch.torch_script import run_torch_script
 
             run_torch_script(workload, packed, found)
         else:
-            from raysm.workloads.training.data_parallel import run_data_parallel
+            from raysm.workloads.training.launch.data_parallel import run_data_parallel
 
             run_data_parallel(workload, packed, found)
     except ImportError as error:
