@@ -32,7 +32,7 @@ class Similarity(Workload):
     label: ClassVar[str] = "the similarity"
     keeps: ClassVar[str] = "the similarities"
     channels: ClassVar[tuple[str, ...]] = (MATRIX,)
-    input_check: ClassVar[str | None] = "raysm.workloads.similarity.first_look:check_inputs"
+    input_check: ClassVar[str | None] = "raysm.workloads.similarity.reading.first_look:check_inputs"
     packages: ClassVar[tuple[str, ...]] = ("numpy", "pyarrow")
     extra: ClassVar[str | None] = "local"
     # What its tasks import, before there is the first one.

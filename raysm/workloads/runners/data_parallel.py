@@ -2,7 +2,7 @@
 
 from raysm.request.training import TrainLoop
 from raysm.workloads.runner import Runner, naming_what_is_missing
-from raysm.workloads.training.data_parallel import run_data_parallel
+from raysm.workloads.training.launch.data_parallel import run_data_parallel
 
 __all__ = ["DataParallelRunner"]
 

@@ -13,10 +13,10 @@ from raysm.errors import InvalidRequest
 from raysm.request.similarity import MATRIX, QUERIES, Similarity
 from raysm.workloads.announce import announce
 from raysm.workloads.runner import Runner
-from raysm.workloads.similarity import digests
-from raysm.workloads.similarity.context import Source
 from raysm.workloads.similarity.engines import compile_ahead
+from raysm.workloads.similarity.reading import digests
 from raysm.workloads.similarity.run import Folders, run
+from raysm.workloads.similarity.tasks.context import Source
 from raysm.workloads.termination import leave, leave_on_sigterm
 
 __all__ = ["SimilarityRunner"]

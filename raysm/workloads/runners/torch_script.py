@@ -2,7 +2,7 @@
 
 from raysm.request.training import TorchScript
 from raysm.workloads.runner import Runner, naming_what_is_missing
-from raysm.workloads.training.torch_script import run_torch_script
+from raysm.workloads.training.launch.torch_script import run_torch_script
 
 __all__ = ["TorchScriptRunner"]
 
