@@ -12,7 +12,7 @@ import pytest
 
 import raysm
 from raysm.cli.arguments import parse
-from raysm.testing import FakeSageMaker
+from raysm.testing import Answer, FakeSageMaker
 from tests.reference import __main__ as reference
 from tests.reference import api
 
@@ -148,7 +148,9 @@ def test_every_public_name_is_on_a_page_of_the_api():
 @pytest.mark.parametrize("page", with_python(but=(*REALLY, *BY_THEMSELVES)))
 def test_the_python_of_a_page_is_taken_as_it_stands(page, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    submit = functools.partial(raysm.submit, on=FakeSageMaker(tmp_path))
+    fake = FakeSageMaker(tmp_path)
+    fake.answer("script", Answer(files={"model.txt": b"trained"}))
+    submit = functools.partial(raysm.submit, on=fake)
     code = python_of(page).replace("raysm.submit(", "submit(")
     exec(compile(code, str(page), "exec"), {"__name__": "page", "submit": submit})
 

@@ -4,8 +4,8 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import re
 import textwrap
-import typing
 import warnings
 
 import raysm
@@ -158,26 +158,11 @@ def _arguments(function, docstring):
     for name, parameter in inspect.signature(function).parameters.items():
         if name == "self":
             continue
-        if parameter.kind is parameter.VAR_KEYWORD and _unpacked(parameter.annotation) is not None:
-            rows += _options(_unpacked(parameter.annotation), texts)
-            continue
         star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
         missing = parameter.default is parameter.empty
         default = "" if missing else code(_shown(parameter.default))
         rows.append([code(star + name), code(types.get(name, "")), default, cell(texts.get(name, ""))])
     return [table(["argument", "type", "default", "meaning"], rows)] if rows else []
-
-
-def _unpacked(annotation):
-    """Return the TypedDict of ``**options: Unpack[…]``; None of other annotations."""
-    if typing.get_origin(annotation) is typing.Unpack:
-        return typing.get_args(annotation)[0]
-    return None
-
-
-def _options(typed, texts):
-    for item in declared.fields(typed):
-        yield [code(item.name), code(item.type), "", cell(item.meaning or texts.get(item.name, ""))]
 
 
 def _annotations(function):
@@ -191,7 +176,11 @@ def _annotations(function):
         return {}
     arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     arguments += [item for item in (node.args.vararg, node.args.kwarg) if item]
-    return {item.arg: _plain(item.annotation) for item in arguments if item.annotation}
+    types = {item.arg: _plain(item.annotation) for item in arguments if item.annotation}
+    # **options: Unpack[SubmitOptions] stands for the options of that TypedDict.
+    unpacked = re.fullmatch(r"Unpack\[(\w+)\]", types.get("options", ""))
+    options = declared.fields(target.__globals__[unpacked[1]]) if unpacked else []
+    return types | {item.name: item.type for item in options}
 
 
 def _plain(annotation):

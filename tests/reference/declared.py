@@ -5,6 +5,7 @@ Python keeps no docstring of a field or a constant; the source has it.
 
 import ast
 import inspect
+import sys
 import textwrap
 from dataclasses import dataclass
 
@@ -45,12 +46,13 @@ def constants(module):
 
 def fields(cls):
     """Return the fields of a class and of its bases, the bases' first."""
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     found = {}
-    for base in reversed(cls.__mro__):
-        if base.__module__.startswith("raysm"):
-            (node,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-            found |= {item.name: item for item in declarations(node.body)}
-    return list(found.values())
+    # The bases as they are written: a TypedDict has forgotten its own.
+    for base in (getattr(sys.modules[cls.__module__], ast.unparse(name), None) for name in node.bases):
+        if getattr(base, "__module__", "").startswith("raysm"):
+            found |= {item.name: item for item in fields(base)}
+    return list((found | {item.name: item for item in declarations(node.body)}).values())
 
 
 def _value(node):
