@@ -105,8 +105,8 @@ def neighbors_table(neighbors: Neighbors, labels: Sequence[int], rows: int = ROW
 
 def same_digit_percent(neighbors: Neighbors, labels: Sequence[int]) -> float:
     """Return how many rows, in percent, have the same digit as their nearest neighbor."""
-    same = [labels[row["row"]] == labels[row["neighbors"][0]] for row in neighbors]
-    return 100 * sum(same) / len(same)
+    same = [row for row in neighbors if labels[row["row"]] == labels[row["neighbors"][0]]]
+    return 100 * len(same) / len(neighbors)
 
 
 def picture(images: Sequence[Sequence[int]]) -> list[str]:
