@@ -14,14 +14,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from raysm.bootstrap.children import Child, Children
+from raysm.bootstrap.lifecycle import Node
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import RaysmError
 
-__all__ = ["Node", "Registry", "await_first", "main", "watch"]
+__all__ = ["Registry", "await_first", "main", "watch"]
 
 POLL_S = 0.05
 FIRST_POLL_S = 0.1
@@ -30,16 +30,6 @@ RESTART_S = 0.2
 CALL_TIMEOUT_S = 5
 MAX_ANSWER = 2**24
 """Bytes of one line: 1,000 nodes take 100 KB."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A Ray node that is alive."""
-
-    node_id: str
-    """Ray's name of it, hex; a restarted raylet gets a new one."""
-    address: str
-    """Its IP address, as Ray's other nodes use it."""
 
 
 class Registry:

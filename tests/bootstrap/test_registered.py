@@ -8,7 +8,8 @@ import time
 import pytest
 
 from raysm.bootstrap.children import Children
-from raysm.bootstrap.registered import Node, Registry, await_first, watch
+from raysm.bootstrap.lifecycle import Node
+from raysm.bootstrap.registered import Registry, await_first, watch
 
 NODES = '{"algo-1": {"id": "a", "address": "10.0.0.1"}}'
 
