@@ -5,7 +5,7 @@ parameters of CreateTrainingJob or CreateProcessingJob.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal, TypeAlias
@@ -17,6 +17,7 @@ from raysm.contract.payload import START
 from raysm.errors import InvalidRequest, option
 from raysm.request import AWS, Cluster, Input, JobRequest, Local, Target
 from raysm.request.job import OWN_PREFIX, PAYLOAD_CHANNEL
+from raysm.request.options import refuse_what_processing_lacks
 
 __all__ = ["API", "LOCAL_ROLE", "LOCAL_TYPE", "Plan", "chosen_types", "output_prefix", "plan"]
 
@@ -87,7 +88,7 @@ def plan(
         request=request, target=target, places=places, state=state, tags={**request.tags, **(tags or {})}
     )
     if request.kind == "processing":
-        _refuse_what_processing_lacks(request)
+        refuse_what_processing_lacks(request)
         return Plan(api="CreateProcessingJob", request=builder.processing())
     _refuse_what_excludes_itself(request)
     return Plan(api="CreateTrainingJob", request=builder.training())
@@ -333,27 +334,6 @@ def _processing_output(name: str, uri: str, path: PurePath) -> dict[str, Any]:
         "OutputName": name,
         "S3Output": {"S3Uri": uri, "LocalPath": str(path), "S3UploadMode": "EndOfJob"},
     }
-
-
-def _refuse_what_processing_lacks(request: JobRequest) -> None:
-    cluster, limits, security = request.cluster, request.limits, request.security
-    fast = [name for name, given in request.inputs.items() if given.mode != "File"]
-    lacks: Iterable[tuple[bool, str]] = (
-        (bool(cluster.groups), "instance groups (cluster.groups)"),
-        (limits.spot, "spot capacity (limits.spot)"),
-        (cluster.keep_alive_s > 0, "warm pools (cluster.keep_alive_s)"),
-        (cluster.training_plan is not None, "training plans (cluster.training_plan)"),
-        (request.checkpoint_uri is not None, "checkpoints (checkpoint_uri)"),
-        (limits.max_restarts > 0, "checkpoints, so nothing to restart from (limits.max_restarts)"),
-        (limits.retry_attempts is not None, "a retry strategy (limits.retry_attempts)"),
-        (bool(request.metrics), "metric definitions (metrics)"),
-        (bool(request.hyperparameters), "hyperparameters (hyperparameters)"),
-        (security.remote_debug is True, "remote debugging (security.remote_debug)"),
-        (bool(fast), f"FastFile channels (inputs[{fast[0] if fast else ''!r}].mode)"),
-    )
-    for wanted, what in lacks:
-        if wanted:
-            raise InvalidRequest(f"a Processing job has no {what}; drop it, or submit with kind='training'")
 
 
 def _refuse_what_excludes_itself(request: JobRequest) -> None:

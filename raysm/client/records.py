@@ -22,24 +22,9 @@ from raysm.contract.store import sha256_of
 from raysm.errors import InvalidConfig
 from raysm.request import Input, JobRequest, Target
 from raysm.request.codec import from_json, to_json
+from raysm.request.options import decisive
 
 __all__ = ["Record", "digest_of", "job_name", "keep", "recorded", "task_of", "with_inputs"]
-
-DECISIVE = (
-    "workload",
-    "cluster",
-    "kind",
-    "environment",
-    "hyperparameters",
-    "requirements",
-    "inputs",
-    "output_uri",
-    "checkpoint_uri",
-)
-"""Fields of a request on which its result depends."""
-
-DECISIVE_OF_TARGET = ("image", "instance_kind")
-"""Fields of a target on which the result depends, where it has them."""
 
 MAX_NAME = 63
 """Characters of a job's name."""
@@ -142,8 +127,8 @@ def digest_of(
     """
     parts: dict[str, Any] = {
         "raysm": __version__,
-        "request": {name: to_json(getattr(request, name)) for name in DECISIVE},
-        "target": {name: getattr(target, name, None) for name in DECISIVE_OF_TARGET},
+        "request": decisive(request),
+        "target": decisive(target),
         "source": {name: sha256_of(path) for name, path in source.files.items()} if source is not None else {},
         "function": hashlib.sha256(pickled).hexdigest() if pickled else None,
         "wheels": {wheel.name: sha256_of(wheel) for wheel in wheels},

@@ -12,27 +12,13 @@ from raysm.client.description import Description
 from raysm.client.plan import Plan
 from raysm.client.records import MAX_NAME
 from raysm.client.tags import FIRST, MAX_RESTARTS, RESTART
+from raysm.request import AWS, JobRequest, Local
+from raysm.request.options import keys_taken_over
 
 __all__ = ["follow_up", "is_follow_up", "names_until", "next_name"]
 
-TAKEN_OVER = (
-    "AlgorithmSpecification",
-    "CheckpointConfig",
-    "EnableInterContainerTrafficEncryption",
-    "EnableManagedSpotTraining",
-    "EnableNetworkIsolation",
-    "Environment",
-    "HyperParameters",
-    "InputDataConfig",
-    "OutputDataConfig",
-    "RemoteDebugConfig",
-    "ResourceConfig",
-    "RetryStrategy",
-    "RoleArn",
-    "StoppingCondition",
-    "VpcConfig",
-)
-"""Of Describe's answer, what Create takes."""
+TAKEN_OVER = keys_taken_over(JobRequest, AWS, Local)
+"""Of Describe's answer, what the follow-up is sent with: what the options became. Its tags come from elsewhere."""
 
 FOLLOW_UP = re.compile(r"-r\d+$")
 """How the names of follow-up jobs end."""
@@ -69,7 +55,7 @@ def follow_up(description: Description, tags: Mapping[str, str]) -> Plan:
     """Return the call that goes on with a job of which ``next_name`` says that one may."""
     name = next_name(description, tags)
     assert name is not None
-    call: dict[str, Any] = {key: description.answer[key] for key in TAKEN_OVER if key in description.answer}
+    call: dict[str, Any] = {key: description.answer[key] for key in sorted(TAKEN_OVER) if key in description.answer}
     call["ResourceConfig"] = {key: item for key, item in call["ResourceConfig"].items() if key not in READ_ONLY}
     own = {RESTART: str(_number(tags, RESTART) + 1), FIRST: tags.get(FIRST, description.name)}
     kept = {key: item for key, item in tags.items() if not key.startswith("aws:")}

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from raysm.errors import InvalidRequest
+from raysm.request.options import decides
 
 __all__ = ["Distribution", "Input"]
 
@@ -18,16 +19,26 @@ class Input:
         InvalidRequest: The URI is empty.
     """
 
-    uri: str = field(kw_only=False)
+    uri: str = field(kw_only=False, metadata=decides(result=True, create="InputDataConfig"))
     """``s3://bucket/key``, ``file:///path`` or a local path; a file, or a folder of files."""
-    distribution: Distribution = "FullyReplicated"
+    distribution: Distribution = field(
+        default="FullyReplicated", metadata=decides(result=True, create="InputDataConfig")
+    )
     """FullyReplicated: each instance has all. ShardedByS3Key: each has about 1/n of the objects, by key."""
 
-    mode: Literal["File", "FastFile"] = "File"
+    mode: Literal["File", "FastFile"] = field(
+        default="File", metadata=decides(result=True, create="InputDataConfig", processing_lacks="FastFile channels")
+    )
     """File: downloaded before the job starts. FastFile: streamed as it is read."""
-    content_type: str | None = None
+    content_type: str | None = field(
+        default=None,
+        metadata=decides(result=True, create="InputDataConfig", processing_lacks="content types of channels"),
+    )
     """MIME type, told to the job."""
-    groups: tuple[str, ...] = ()
+    groups: tuple[str, ...] = field(
+        default=(),
+        metadata=decides(result=True, create="InputDataConfig", processing_lacks="instance groups"),
+    )
     """Instance groups that get it; all channels name groups, or none does."""
 
     def __post_init__(self) -> None:

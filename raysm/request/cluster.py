@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from raysm.errors import InvalidRequest
+from raysm.request.options import decides
 
 __all__ = ["Cluster", "InstanceGroup", "MAX_GROUPS"]
 
@@ -46,29 +47,44 @@ class Cluster:
         InvalidRequest: The fields contradict each other, or one is out of its range.
     """
 
-    instance_type: str = field(default="local", kw_only=False)
+    instance_type: str = field(
+        default="local", kw_only=False, metadata=decides(result=True, create="ResourceConfig.InstanceType")
+    )
     """Type of all instances; with ``groups``, each group has its own and this stays at its default."""
-    count: int = 1
+    count: int = field(default=1, metadata=decides(result=True, create="ResourceConfig.InstanceCount"))
     """Number of instances, at least 1; with ``groups``, each group has its own and this stays at its default."""
-    groups: tuple[InstanceGroup, ...] = ()
+    groups: tuple[InstanceGroup, ...] = field(
+        default=(),
+        metadata=decides(
+            result=True,
+            create=("ResourceConfig.InstanceGroups", "ResourceConfig.InstanceType", "ResourceConfig.InstanceCount"),
+            processing_lacks="instance groups",
+        ),
+    )
     """A heterogeneous cluster: up to five groups with distinct names."""
-    head: str | None = None
+    head: str | None = field(default=None, metadata=decides(result=True))
     """The group whose first instance is the head; None is the instance with the lowest number of all."""
-    coordinator_only: bool = False
+    coordinator_only: bool = field(default=False, metadata=decides(result=True))
     """True keeps all work off the head: it runs the driver and gathers, nothing else."""
-    min_instances: int | None = None
+    min_instances: int | None = field(default=None, metadata=decides(result=True))
     """Go on with this many (the head among them) when the joining deadline passes; None is all of them."""
-    join_timeout_s: float = 600.0
+    join_timeout_s: float = field(default=600.0, metadata=decides(result=False))
     """Seconds from the start of the head until every instance must have joined."""
-    volume_gb: int = 30
+    volume_gb: int = field(default=30, metadata=decides(result=False, create="ResourceConfig.VolumeSizeInGB"))
     """Size of each instance's volume, GB."""
-    keep_alive_s: int = 0
+    keep_alive_s: int = field(
+        default=0,
+        metadata=decides(result=False, create="ResourceConfig.KeepAlivePeriodInSeconds", processing_lacks="warm pools"),
+    )
     """Seconds that the instances stay warm for the next job, at most 21,600; 0 is not at all."""
-    training_plan: str | None = None
+    training_plan: str | None = field(
+        default=None,
+        metadata=decides(result=False, create="ResourceConfig.TrainingPlanArn", processing_lacks="training plans"),
+    )
     """ARN of a training plan whose reserved capacity is used."""
-    on_instance_loss: Literal["fail", "continue"] = "fail"
+    on_instance_loss: Literal["fail", "continue"] = field(default="fail", metadata=decides(result=True))
     """What the loss of an instance other than the head does to the job."""
-    silence_s: float = 30.0
+    silence_s: float = field(default=30.0, metadata=decides(result=False))
     """Seconds for which an instance may say nothing before it is lost, 3 to 86,400; one whose connection closes is lost
     at once."""
 

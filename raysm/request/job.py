@@ -9,6 +9,7 @@ from raysm.errors import InvalidRequest
 from raysm.request.channels import Input
 from raysm.request.cluster import Cluster
 from raysm.request.limits import Limits, MetricDefinition, Security
+from raysm.request.options import decides
 from raysm.request.ports import Ports
 from raysm.request.workload import Similarity, Workload
 
@@ -47,40 +48,61 @@ class JobRequest:
         InvalidRequest: A field is out of its range, or the workload lacks a channel.
     """
 
-    name: str
+    name: str = field(
+        metadata=decides(
+            result=False, create=("TrainingJobName", "InputDataConfig", "CheckpointConfig.S3Uri"), taken_over=False
+        )
+    )
     """The job's name, 1 to 63 letters, digits and inner hyphens."""
-    workload: Workload
+    workload: Workload = field(metadata=decides(result=True))
     """What runs on the formed cluster."""
     cluster: Cluster = field(default_factory=Cluster)
     """The instances."""
     inputs: Mapping[str, Input] = field(default_factory=dict)
     """Channels by name."""
-    grace_s: float = 100.0
+    grace_s: float = field(default=100.0, metadata=decides(result=False))
     """Seconds that user code has after SIGTERM; SageMaker kills after 120."""
-    ports: Ports = field(default_factory=Ports)
+    ports: Ports = field(default_factory=Ports, metadata=decides(result=False))
     """Where the cluster listens."""
-    kind: Literal["training", "processing"] = "training"
+    # Not a key of the call, but which call.
+    kind: Literal["training", "processing"] = field(default="training", metadata=decides(result=True))
     """Which of the two APIs runs it; Processing has no groups, spot, warm pools, checkpoints or metrics."""
-    project: str = "default"
+    project: str = field(
+        default="default",
+        metadata=decides(
+            result=False, create=("InputDataConfig", "OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri")
+        ),
+    )
     """Jobs of one project share their prefix in the bucket, and their state."""
     limits: Limits = field(default_factory=Limits)
     """Time, spot capacity, restarts."""
     security: Security = field(default_factory=Security)
     """Networks, keys, isolation."""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, metadata=decides(result=True, create="Environment"))
     """Variables of every instance; never secrets: whoever may describe the job reads them."""
-    hyperparameters: Mapping[str, str] = field(default_factory=dict)
+    hyperparameters: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=decides(result=True, create="HyperParameters", processing_lacks="hyperparameters"),
+    )
     """Told to the job, and shown with it."""
-    tags: Mapping[str, str] = field(default_factory=dict)
+    # A follow-up's are asked of the service by themselves: Describe does not tell them.
+    tags: Mapping[str, str] = field(default_factory=dict, metadata=decides(result=False, create="Tags"))
     """Of the job."""
-    metrics: tuple[MetricDefinition, ...] = ()
+    metrics: tuple[MetricDefinition, ...] = field(
+        default=(),
+        metadata=decides(
+            result=False, create="AlgorithmSpecification.MetricDefinitions", processing_lacks="metric definitions"
+        ),
+    )
     """Found in the log by the service."""
-    requirements: tuple[str, ...] = ()
+    requirements: tuple[str, ...] = field(default=(), metadata=decides(result=True))
     """Packages that every instance installs with pip before it joins."""
-    checkpoint_uri: str | None = None
+    checkpoint_uri: str | None = field(
+        default=None, metadata=decides(result=True, create="CheckpointConfig.S3Uri", processing_lacks="checkpoints")
+    )
     """``s3://…`` prefix of the state that survives runs, on this machine ``file:///…`` too; None is one of the project
     and name."""
-    output_uri: str | None = None
+    output_uri: str | None = field(default=None, metadata=decides(result=True, create="OutputDataConfig.S3OutputPath"))
     """``s3://…`` prefix of results, on this machine ``file:///…`` too; None is one of the project and name."""
 
     def __post_init__(self) -> None:

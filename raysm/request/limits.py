@@ -1,9 +1,10 @@
 """How long a job may run and wait, what it may cost, and how it is shut off from others."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from raysm.errors import InvalidRequest
+from raysm.request.options import decides
 
 __all__ = ["Limits", "MetricDefinition", "Security"]
 
@@ -19,15 +20,37 @@ class Limits:
         InvalidRequest: A field is out of its range, or they contradict each other.
     """
 
-    max_runtime_s: int = 24 * 3600
+    max_runtime_s: int = field(
+        default=24 * 3600, metadata=decides(result=False, create="StoppingCondition.MaxRuntimeInSeconds")
+    )
     """Seconds that the job may run; at most 28 days (a Processing job: 9)."""
-    spot: bool = False
+    spot: bool = field(
+        default=False,
+        metadata=decides(
+            result=False,
+            create=("EnableManagedSpotTraining", "StoppingCondition.MaxWaitTimeInSeconds"),
+            processing_lacks="spot capacity",
+        ),
+    )
     """Whether to run on spot capacity, which can be interrupted at any time."""
-    max_wait_s: int | None = None
+    max_wait_s: int | None = field(
+        default=None,
+        metadata=decides(
+            result=False, create="StoppingCondition.MaxWaitTimeInSeconds", processing_lacks="spot capacity to wait for"
+        ),
+    )
     """Seconds to wait for spot capacity and to run, together; at least ``max_runtime_s``; None is twice that."""
-    retry_attempts: int | None = None
+    retry_attempts: int | None = field(
+        default=None,
+        metadata=decides(
+            result=False, create="RetryStrategy.MaximumRetryAttempts", processing_lacks="a retry strategy"
+        ),
+    )
     """How often the service starts the job again after an InternalServerError, 1 to 30; None is never."""
-    max_restarts: int = 0
+    # raysm's own tag tells a follow-up how many more there may be; see raysm.client.tags.
+    max_restarts: int = field(
+        default=0, metadata=decides(result=False, processing_lacks="checkpoints, so nothing to restart from")
+    )
     """How often a job that exceeded ``max_runtime_s`` goes on from its checkpoint in a follow-up job."""
 
     def __post_init__(self) -> None:
@@ -56,19 +79,33 @@ class Security:
         InvalidRequest: Subnets without security groups, or the reverse.
     """
 
-    subnets: tuple[str, ...] = ()
+    subnets: tuple[str, ...] = field(default=(), metadata=decides(result=False, create="VpcConfig.Subnets"))
     """Of the VPC that the instances join."""
-    security_groups: tuple[str, ...] = ()
+    security_groups: tuple[str, ...] = field(
+        default=(), metadata=decides(result=False, create="VpcConfig.SecurityGroupIds")
+    )
     """Of the VPC; they must let the instances reach each other on raysm.Ports."""
-    volume_kms_key: str | None = None
+    volume_kms_key: str | None = field(
+        default=None, metadata=decides(result=False, create="ResourceConfig.VolumeKmsKeyId")
+    )
     """Encrypts the instances' volumes."""
-    output_kms_key: str | None = None
+    output_kms_key: str | None = field(default=None, metadata=decides(result=False, create="OutputDataConfig.KmsKeyId"))
     """Encrypts what the job leaves in S3."""
-    encrypt_traffic: bool = False
+    encrypt_traffic: bool = field(
+        default=False, metadata=decides(result=False, create="EnableInterContainerTrafficEncryption")
+    )
     """Encrypts what the instances send each other; slower."""
-    isolation: bool = False
+    isolation: bool = field(
+        default=False,
+        metadata=decides(result=False, create=("EnableNetworkIsolation", "RemoteDebugConfig.EnableRemoteDebug")),
+    )
     """No network but between the instances; then no requirements can be installed from an index."""
-    remote_debug: bool | None = None
+    remote_debug: bool | None = field(
+        default=None,
+        metadata=decides(
+            result=False, create="RemoteDebugConfig.EnableRemoteDebug", processing_lacks="remote debugging"
+        ),
+    )
     """Whether a shell and the dashboard can be reached through SSM; None is yes, unless ``isolation``."""
 
     def __post_init__(self) -> None:

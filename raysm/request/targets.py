@@ -1,9 +1,10 @@
 """Where a job is sent: AWS, or the embedded SageMaker of this machine. One service at two endpoints."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
 from raysm.errors import InvalidRequest
+from raysm.request.options import decides
 
 __all__ = ["AWS", "Local", "Target"]
 
@@ -18,15 +19,22 @@ class AWS:
 
     kind: ClassVar[str] = "aws"
 
-    role: str
+    role: str = field(metadata=decides(result=False, create="RoleArn"))
     """ARN of the role that the job runs as, ``arn:aws:iam::…:role/…``."""
-    region: str | None = None
+    region: str | None = field(default=None, metadata=decides(result=False))
     """None is the region of the AWS configuration."""
-    bucket: str | None = None
+    bucket: str | None = field(
+        default=None,
+        metadata=decides(
+            result=False, create=("InputDataConfig", "OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri")
+        ),
+    )
     """Where payloads and results go; None is the account's ``sagemaker-REGION-ACCOUNT``, as the SDK has it."""
-    image: str | None = None
+    image: str | None = field(
+        default=None, metadata=decides(result=True, create="AlgorithmSpecification.TrainingImage")
+    )
     """URI of the container image: any with Python 3.11 or later; it must be given for now for AWS."""
-    profile: str | None = None
+    profile: str | None = field(default=None, metadata=decides(result=False))
     """Profile of the AWS configuration; None is the default."""
 
     def __post_init__(self) -> None:
@@ -43,13 +51,21 @@ class Local:
 
     kind: ClassVar[str] = "local"
 
-    instances: int = 1
+    # Only the default of a cluster: its count is what the result depends on.
+    instances: int = field(default=1, metadata=decides(result=False))
     """Number of instances where the job names no cluster."""
-    instance_kind: Literal["process", "namespace", "docker"] = "process"
+    instance_kind: Literal["process", "namespace", "docker"] = field(
+        default="process", metadata=decides(result=True, create=("AlgorithmSpecification.TrainingImage", "Tags"))
+    )
     """What plays an instance."""
-    home: str | None = None
+    home: str | None = field(
+        default=None,
+        metadata=decides(result=False, create=("OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri")),
+    )
     """The server's root folder; None is ``$RAYSM_HOME``, else ``~/.raysm``."""
-    image: str | None = None
+    image: str | None = field(
+        default=None, metadata=decides(result=True, create="AlgorithmSpecification.TrainingImage")
+    )
     """Of kind docker: the image."""
 
 

@@ -51,8 +51,9 @@ dist.destroy_process_group()
 MEASURED = """
 import statistics, sys, time, torch
 from torch import nn
-from raysm.workloads.training import communication, session
-from raysm.workloads.training.measuring import Measuring
+from raysm.workloads.training.measure import communication
+from raysm.workloads.training.loop import session
+from raysm.workloads.training.measure.measuring import Measuring
 from raysm.workloads.training.prepare import prepare, step
 torch.set_num_threads(1)
 model = nn.Sequential(*[nn.Linear(768, 768) for _ in range(8)], nn.Linear(768, 10))
@@ -123,7 +124,7 @@ def measuring_costs(pairs, steps):
     out = subprocess.run([sys.executable, "-c", MEASURED, str(pairs)], capture_output=True, text=True, check=True)
     said = next(line for line in out.stdout.splitlines() if line.startswith("figures "))
     step_s, each_s, look_s = map(float, said.split()[1:])
-    from raysm.workloads.training.communication import is_due
+    from raysm.workloads.training.measure.communication import is_due
 
     looks = sum(is_due(step) for step in range(1, steps + 1))
     print(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from raysm.request import Cluster
-from raysm.workloads.training import session as sessions
+from raysm.workloads.training.loop import session as sessions
 from tests.support import parallel_modes
 from tests.support.jobs import completed, training_request
 

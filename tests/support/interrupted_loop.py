@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from raysm import training
-from raysm.workloads.training.session import current
+from raysm.workloads.training.loop.session import current
 
 
 def loop(config):

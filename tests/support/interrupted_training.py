@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, Subset
 
 from raysm import training
 from raysm.training import Parallel
-from raysm.workloads.training import session as sessions
+from raysm.workloads.training.loop import session as sessions
 from tests.support.drawn_models import Drawn
 
 OPTIMIZERS = {

@@ -17,7 +17,7 @@ from torch.utils.data import TensorDataset
 
 from raysm import training
 from raysm.training import Parallel
-from raysm.workloads.training import session as sessions
+from raysm.workloads.training.loop import session as sessions
 
 WORKERS = 4
 

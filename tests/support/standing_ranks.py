@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from raysm import training
 from raysm.errors import InvalidInput, InvalidRequest
-from raysm.workloads.training import session as sessions
+from raysm.workloads.training.loop import session as sessions
 from tests.support.nursery import nursery
 
 DEADLINE_S = 60.0

@@ -13,19 +13,19 @@ from torch import nn
 from torch.optim import Optimizer
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training import scale
-from raysm.workloads.training.checkpoints import Checkpoints, attach
-from raysm.workloads.training.measuring import measure
-from raysm.workloads.training.model_blocks import Blocks
-from raysm.workloads.training.norms import Norms
-from raysm.workloads.training.optimizer_state import is_stepped, renew
-from raysm.workloads.training.parallel import Parallel, Precision
-from raysm.workloads.training.prepared import Prepared
-from raysm.workloads.training.rebinding import names_of_groups, rebind
-from raysm.workloads.training.session import current
-from raysm.workloads.training.split import Split
-from raysm.workloads.training.tensor_plan import Plan
-from raysm.workloads.training.whole import Loss
+from raysm.workloads.training.checkpoint.checkpoints import Checkpoints, attach
+from raysm.workloads.training.degrees.parallel import Parallel, Precision
+from raysm.workloads.training.engines.full_model import Loss
+from raysm.workloads.training.loop import learning_rate
+from raysm.workloads.training.loop.batch_norms import Norms
+from raysm.workloads.training.loop.session import current
+from raysm.workloads.training.measure.measuring import measure
+from raysm.workloads.training.parallel.model_blocks import Blocks
+from raysm.workloads.training.parallel.optimizer_state import is_stepped, renew
+from raysm.workloads.training.parallel.parallelize import Split
+from raysm.workloads.training.parallel.prepared import Prepared
+from raysm.workloads.training.parallel.rebinding import names_of_groups, rebind
+from raysm.workloads.training.parallel.tensor_plan import Plan
 
 __all__ = ["prepare", "step"]
 
@@ -126,7 +126,7 @@ def prepare(
     session.say(f"training on {workers}\n{layout.map(session.hosts)}")
     # Ranks of one tensor group compute the same values, dropout's among them.
     _seed(seed + layout.data_rank(session.rank) * layout.pipeline + layout.coordinates(session.rank).pipeline)
-    scale.attach(session, optimizer)
+    learning_rate.attach(session, optimizer)
     attach(session, session.prepared, checkpoints)
     return cut.wrapped, optimizer
 

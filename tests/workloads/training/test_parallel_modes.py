@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from raysm import training
 from raysm.errors import InvalidRequest
-from raysm.workloads.training import session as sessions
+from raysm.workloads.training.loop import session as sessions
 from tests.support import parallel_modes
 from tests.support.parallel_modes import (
     BATCH,

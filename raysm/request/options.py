@@ -1,0 +1,132 @@
+"""What an option decides stands at its field: ``field(default=…, metadata=decides(…))``.
+
+What flows in are the fields of a request, what flows out is each option with its path and what it decides. The digest
+of ``if_done``, the call of a follow-up job and what a Processing job refuses are all derived from it, so that an option
+which is added at its field alone is forgotten by none of them.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from raysm.errors import InvalidRequest
+from raysm.request.codec import to_json
+
+__all__ = ["Decides", "Option", "decides", "decisive", "keys_taken_over", "options_of", "refuse_what_processing_lacks"]
+
+KEY = "raysm"
+"""Of a field's metadata: others may keep theirs beside it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decides:
+    """What one option decides."""
+
+    result: bool
+    """Whether a job's result depends on it: then it is part of the digest that ``if_done`` compares."""
+    create: tuple[str, ...]
+    """Keys of CreateTrainingJob that it becomes, ``ResourceConfig.VolumeSizeInGB``; none where the payload has it."""
+    taken_over: bool
+    """Whether a follow-up job has the same of these keys."""
+    processing_lacks: str | None
+    """What a Processing job does not have, for people: the option is refused there; None where it has it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Option:
+    """One option of a request."""
+
+    path: str
+    """``limits.spot``, ``inputs['train'].mode``."""
+    value: Any
+    """As the user chose it, or the default."""
+    default: Any
+    """Where nothing was chosen; ``dataclasses.MISSING`` where it has to be."""
+    decides: Decides
+    """What stands at its field."""
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether something else than the default was chosen; what says no, as the default does, asks for nothing."""
+        return self.value != self.default and bool(self.value)
+
+
+def decides(
+    *, result: bool, create: str | tuple[str, ...] = (), taken_over: bool = True, processing_lacks: str | None = None
+) -> Mapping[str, Decides]:
+    """Return the metadata of a field.
+
+    Args:
+        result: Whether a job's result depends on it.
+        create: The key of CreateTrainingJob that it becomes, or several; none where only the payload has it.
+        taken_over: Whether a follow-up job has the same.
+        processing_lacks: What a Processing job does not have, in words: ``"warm pools"``.
+    """
+    keys = (create,) if isinstance(create, str) else create
+    return {KEY: Decides(result=result, create=keys, taken_over=taken_over, processing_lacks=processing_lacks)}
+
+
+def options_of(value: Any, path: str = "") -> Iterator[Option]:
+    """Yield the options of a request or a target: its fields, and those of the values that it is made of.
+
+    Args:
+        value: A dataclass, each of whose fields says what it decides, or holds a value (channels: values by name) whose
+            fields do.
+        path: What their paths begin with.
+    """
+    for field in dataclasses.fields(value):
+        content, at = getattr(value, field.name), f"{path}{field.name}"
+        if KEY in field.metadata:
+            yield Option(path=at, value=content, default=_default(field), decides=field.metadata[KEY])
+        elif isinstance(content, Mapping):
+            for name, item in content.items():
+                yield from options_of(item, f"{at}[{name!r}].")
+        else:
+            yield from options_of(content, f"{at}.")
+
+
+def decisive(value: Any) -> dict[str, Any]:
+    """Return the options of ``value`` on which a job's result depends, JSON values by their paths."""
+    return {option.path: to_json(option.value) for option in options_of(value) if option.decides.result}
+
+
+def keys_taken_over(*kinds: type) -> frozenset[str]:
+    """Return the keys of CreateTrainingJob that a follow-up job has from the one that it goes on with.
+
+    Args:
+        kinds: The classes whose fields become them: of a request, and of the targets.
+    """
+    every = [fact for kind in kinds for fact in _declared(kind)]
+    return frozenset(key.partition(".")[0] for fact in every if fact.taken_over for key in fact.create)
+
+
+def refuse_what_processing_lacks(request: Any) -> None:
+    """Refuse a Processing job that asks for what CreateProcessingJob does not have.
+
+    Raises:
+        InvalidRequest: What it is, and where it was asked for.
+    """
+    for option in options_of(request):
+        lacks = option.decides.processing_lacks
+        if lacks is not None and option.is_asked_for:
+            raise InvalidRequest(
+                f"a Processing job has no {lacks} ({option.path}); drop it, or submit with kind='training'"
+            )
+
+
+def _declared(kind: type) -> Iterator[Decides]:
+    """Yield what the fields of a class decide, and those of the classes that they hold."""
+    hints = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        if KEY in field.metadata:
+            yield field.metadata[KEY]
+        else:
+            # A channel's class stands in Mapping[str, Input], every other one by itself.
+            inner = typing.get_args(hints[field.name])
+            yield from _declared(inner[-1] if inner else hints[field.name])
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()

@@ -1,0 +1,1 @@
+"""Saving a training while it goes on, and going on from what was saved."""

@@ -1,0 +1,263 @@
+"""Keeps the training safe: saves it while it goes on, goes on from the newest whole checkpoint, and stops it in time.
+
+What flows in are the steps of a session; what flows out are folders of checkpoints, on each instance the files of its
+own workers, and lines of the log. ``manifest`` says when a checkpoint is whole, ``shards`` writes and reads it,
+``exchange`` brings files that an instance lacks, ``resume`` chooses.
+"""
+
+import atexit
+import contextlib
+import math
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
+
+from raysm.bootstrap import environment
+from raysm.errors import InvalidRequest
+from raysm.workloads.training.checkpoint import resume, shards
+from raysm.workloads.training.checkpoint.manifest import FileRecord, Manifest, outdated, remove
+from raysm.workloads.training.checkpoint.transfer import Exchange
+from raysm.workloads.training.loop.random_state import taken
+from raysm.workloads.training.loop.session import Observer, Session
+from raysm.workloads.training.parallel.prepared import Prepared
+
+__all__ = ["Checkpointing", "Checkpoints", "attach"]
+
+Best = tuple[str, Literal["min", "max"]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoints:
+    """When to save a training, and what to keep of it."""
+
+    every_steps: int = 500
+    """Steps between two checkpoints, at least 1; a training that is told to stop saves after any step."""
+    keep: int = 2
+    """How many of the newest are kept, at least 1. With 1, an instance that dies before the service has taken over
+    its files leaves none that is whole."""
+    best: Best | None = None
+    """A metric and ``min`` or ``max``: the checkpoint with the best value is kept as well. ``loss`` is that of the
+    step; of another metric, the value that rank 0 reported last."""
+    folder: str | Path | None = None
+    """Where, on each instance. In a job: below its folder for checkpoints, which the service keeps where the job has a
+    checkpoint URI; None is ``raysm/training`` there. In no job None is ``checkpoints`` in the working folder."""
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        for name in ("every_steps", "keep"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise InvalidRequest(f"Checkpoints: {name} must be a whole number of at least 1, got {value!r}")
+        if self.best is not None and (len(self.best) != 2 or self.best[1] not in ("min", "max")):
+            raise InvalidRequest(
+                f"Checkpoints: best is a metric and 'min' or 'max', ('loss', 'min'), got {self.best!r}"
+            )
+
+
+@dataclass(kw_only=True, slots=True)
+class _Saving:
+    """A checkpoint that is being written."""
+
+    manifest: Manifest
+    """Without its files, which rank 0 alone learns."""
+    future: "Future[Any]"
+    """Done when it is whole."""
+    begun_s: float = field(default_factory=time.monotonic)
+    """By the monotonic clock."""
+
+
+def attach(session: Session, prepared: Prepared, config: Checkpoints | None) -> "Checkpointing | None":
+    """Go on from the newest whole checkpoint, and save from now on; every rank has to call it.
+
+    Without a config a job that keeps checkpoints gets the default one, and anything else none.
+
+    Raises:
+        InvalidRequest: The newest whole checkpoint is that of another model or optimizer.
+    """
+    folder = None if config is None or config.folder is None else Path(config.folder)
+    if session.in_job:
+        found = environment.read()
+        if config is None and not found.has_checkpoints:
+            return None
+        # Without a checkpoint URI they outlive a worker that is started anew, but not the job: no upload, no promise.
+        base = found.paths.checkpoints if found.has_checkpoints else found.paths.scratch
+        folder = base / "raysm" / "training" if folder is None else base / folder
+    elif config is None:
+        return None
+    checkpointing = Checkpointing(session, prepared, config or Checkpoints(), folder or Path("checkpoints"))
+    checkpointing.begin()
+    session.observers.append(checkpointing)
+    return checkpointing
+
+
+class Checkpointing(Observer):
+    """Saves one training, seen from one rank."""
+
+    def __init__(self, session: Session, prepared: Prepared, config: Checkpoints, folder: Path) -> None:
+        """Take what is saved, when, and where on this instance."""
+        self._session, self._prepared, self._config, self._folder = session, prepared, config, folder
+        # A group of its own: saving in the background talks while the training does.
+        group = dist.new_group(backend="gloo") if session.cpu_group is not None else None
+        self._group = group
+        self._exchange = Exchange(session.rank, session.hosts, group)
+        self._staging = shards.stager()
+        self._run = ""
+        self._whole: list[Manifest] = []
+        self._saving: _Saving | None = None
+        self._random: resume.PutBack | None = None
+        self._hyperparameters: Mapping[str, float] = {}
+        self._reached: resume.Reached | None = None
+        self._before: Any = None
+        self._over = False
+
+    def begin(self) -> None:
+        """Go on from the newest whole checkpoint, if there is one, and listen to SIGTERM."""
+        self._run = self._exchange.from_first(secrets.token_hex(4))
+        self._folder.mkdir(parents=True, exist_ok=True)
+        resumed = resume.resume(self._session, self._prepared, self._folder, self._exchange, self._group)
+        self._whole, self._random = list(resumed.whole), resumed.random
+        self._hyperparameters = resumed.hyperparameters
+        if self._session.rank == 0:
+            self._reached = resume.Reached(self._folder, self._session.steps)
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._on_sigterm)
+        atexit.register(self.on_end)  # a script ends without saying so
+
+    def on_loop_begin(self) -> None:
+        """Put the random generators back where the checkpoint had them."""
+        if self._random is not None:
+            self._random()
+            self._random = None
+
+    def on_step_begin(self, step: int) -> None:
+        """The same for a loop whose batches are the user's own."""
+        self.on_loop_begin()
+
+    def on_step_end(self, step: int, loss: float) -> None:
+        """Save if it is time; if some rank was told to stop, save at once and leave."""
+        if self._reached is not None:
+            self._reached.write(step)
+        if self._session.stop_agreed:
+            self._leave(step, loss)
+        elif step % self._config.every_steps == 0:
+            self._save(step, loss)
+        elif self._saving is not None and self._saving.future.done():
+            self._settle()
+
+    def on_end(self) -> None:
+        """Wait for what is being written."""
+        if self._over:
+            return
+        self._over = True
+        atexit.unregister(self.on_end)
+        self._settle()
+        self._staging.close()
+        if self._reached is not None:
+            self._reached.close()
+        if self._before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._before)
+
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        self._session.stop_asked = True
+
+    def _leave(self, step: int, loss: float) -> None:
+        """Save, unless this very step is saved already, and leave as a process does that SIGTERM ends."""
+        begun_s = time.monotonic()
+        if step % self._config.every_steps != 0 or not self._is_saved(step):
+            self._save(step, loss)
+        self._settle()
+        kept = self._whole[-1].step if self._whole else 0
+        self._session.say(
+            f"told to stop: stopped after step {step}, the newest whole checkpoint is that of step {kept}"
+            f" ({time.monotonic() - begun_s:.1f} s after the step)"
+        )
+        raise SystemExit(128 + signal.SIGTERM)
+
+    def _is_saved(self, step: int) -> bool:
+        latest = self._saving.manifest if self._saving else self._whole[-1] if self._whole else None
+        return latest is not None and latest.step == step and latest.run == self._run
+
+    def _save(self, step: int, loss: float) -> None:
+        """Copy the state, and write it in the background."""
+        session = self._session
+        with session.span("checkpoint"):
+            self._settle()
+            manifest = self._exchange.from_first(self._manifest(step, loss))
+            folder = self._folder / manifest.name
+
+            def complete(files: Mapping[str, FileRecord]) -> None:
+                replace(manifest, files=files).write(folder)
+
+            state = self._prepared.state()
+            # Of all ranks on rank 0: with an instance whose weights others have too, nothing must be lost.
+            random = self._exchange.to_first(taken())
+            if random is not None:
+                state[resume.RANDOM] = random
+            future = shards.save(state, folder, group=self._group, staging=self._staging, complete=complete)
+            self._saving = _Saving(manifest=manifest, future=future)
+
+    def _manifest(self, step: int, loss: float) -> Manifest:
+        session, best = self._session, self._config.best
+        value = None
+        if best is not None:
+            value = loss if best[0] == "loss" else session.reported.get(best[0])
+        return Manifest(
+            step=step,
+            epoch=session.epoch,
+            offset=session.offset,
+            workers=session.world_size,
+            layout=str(self._prepared.layout),
+            run=self._run,
+            files={},
+            order=session.order,
+            value=value if value is not None and math.isfinite(value) else None,
+            reported={name: number for name, number in session.reported.items() if math.isfinite(number)},
+            hyperparameters=self._hyperparameters,
+        )
+
+    def _settle(self) -> None:
+        """Wait for the checkpoint that is being written, if there is one; remove those that it makes outdated.
+
+        One that cannot be written does not end the training: what was learned since is worth more, and the next one
+        may find room. Every rank learns of it, for none of them is done before all are.
+        """
+        saving, self._saving = self._saving, None
+        if saving is None:
+            return
+        step = saving.manifest.step
+        # Not raised: the traceback would keep the caller's frames alive, and with them loops that he has left.
+        error = saving.future.exception()
+        if error is not None and not isinstance(error, (Exception, CheckpointException)):
+            raise error
+        if error is not None:  # of the disk, of the network, or of a rank that died
+            newest = f"that of step {self._whole[-1].step}" if self._whole else "none"
+            self._session.say(
+                f"the checkpoint of step {step} could not be written; the newest whole one is {newest}: {_first(error)}"
+            )
+            self._remove([saving.manifest.name])
+            return
+        self._whole.append(saving.manifest)
+        old = outdated(self._whole, self._config.keep, self._config.best[1] if self._config.best else None)
+        self._whole = [manifest for manifest in self._whole if manifest.name not in old]
+        self._remove(old)
+
+    def _remove(self, names: list[str]) -> None:
+        if self._exchange.is_leader:
+            with contextlib.suppress(OSError):
+                remove(self._folder, names)
+
+
+def _first(error: BaseException) -> str:
+    """Return the line that says what went wrong, of torch's long account of which rank failed how."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,172 @@
+"""What makes a checkpoint whole: one file, written last, that names every other file with its size and digest.
+
+A checkpoint is a folder ``step-0000000150-3f9a12cd`` among the job's checkpoints: the step after which it was made, and
+the run that made it. No name is ever written twice, because the service takes files over one by one and in its own
+time: a second file of the same name could be mixed with the first, or removed in its place. What flows in are folders,
+what flows out are manifests; nothing here knows torch.
+"""
+
+import contextlib
+import json
+import re
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from raysm.contract.store import put, read_json, sha256_of
+from raysm.errors import InvalidConfig, InvalidRequest
+from raysm.request.codec import from_json, to_json
+from raysm.workloads.training.loop.data_order import DataOrder
+
+__all__ = [
+    "MANIFEST",
+    "FileRecord",
+    "Manifest",
+    "folders",
+    "found",
+    "is_intact",
+    "name_of",
+    "outdated",
+    "parsed",
+    "remove",
+]
+
+MANIFEST = "manifest.json"
+"""Name of the file that is written last."""
+
+FORMAT = 1
+
+NAME = re.compile(r"step-\d{10,}-[0-9a-f]{8}")
+
+FILE = re.compile(r"[A-Za-z0-9_.-]+")
+"""Names of files inside; no other character, as some make what is no path at all (NUL)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileRecord:
+    """One file of a checkpoint."""
+
+    bytes: int
+    """Its size."""
+    sha256: str
+    """Its digest, hex."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """One whole checkpoint."""
+
+    step: int
+    """Steps of the optimizer that it holds."""
+    epoch: int
+    """The epoch in which training goes on, from 0."""
+    offset: int
+    """Samples of that epoch that were learned from, over all workers."""
+    workers: int
+    """World size of the run that made it."""
+    layout: str
+    """How the work was laid out over them: ``data=2 × pipeline=2``, equal where each rank has the same part."""
+    run: str
+    """Eight hex digits, drawn anew by every start of the workers."""
+    files: Mapping[str, FileRecord]
+    """By name inside the folder."""
+    order: DataOrder | None = None
+    """None where the batches are the user's own."""
+    value: float | None = None
+    """Of the metric by which the best is kept; None where there is none."""
+    reported: Mapping[str, float] = field(default_factory=dict)
+    """The finite ones of the metrics that rank 0 had reported last, by name."""
+    hyperparameters: Mapping[str, float] = field(default_factory=dict)
+    """What optimizer and scheduler were made with when the training began; {} where nobody knows."""
+    format: int = FORMAT
+    """Version of this file's form."""
+    time_s: float = field(default_factory=time.time)
+    """When it was written, in seconds since the epoch of the clock."""
+
+    @property
+    def name(self) -> str:
+        """The checkpoint's folder."""
+        return name_of(self.step, self.run)
+
+    def write(self, folder: Path) -> None:
+        """Make the checkpoint in ``folder`` a whole one."""
+        put(folder / MANIFEST, json.dumps(to_json(self), indent=1) + "\n")
+
+
+def name_of(step: int, run: str) -> str:
+    """Return the name of a checkpoint's folder; names sort by step."""
+    return f"step-{step:010d}-{run}"
+
+
+def parsed(data: Any, where: str) -> Manifest:
+    """Return the manifest that ``data``, JSON values, holds.
+
+    Raises:
+        InvalidConfig: It is none, or one of another format.
+    """
+    if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
+        raise InvalidConfig(
+            f"{where} has format {data['format']!r}, this raysm reads {FORMAT}: use the one that wrote it"
+        )
+    try:
+        manifest = from_json(Manifest, data, where)
+    except InvalidRequest as error:
+        raise InvalidConfig(str(error)) from error
+    outside = [name for name in manifest.files if not FILE.fullmatch(name) or name in (".", "..", MANIFEST)]
+    if outside:
+        raise InvalidConfig(f"{where}: {outside[0]!r} is no name of a file of a checkpoint")
+    return manifest
+
+
+def folders(checkpoints: Path) -> list[str]:
+    """Return the names of all checkpoints below ``checkpoints``, torn ones too, the newest first."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted((path.name for path in checkpoints.iterdir() if NAME.fullmatch(path.name)), reverse=True)
+    return []
+
+
+def found(checkpoints: Path) -> dict[str, Manifest]:
+    """Return the manifests below ``checkpoints`` by folder; whether their files are there is another question.
+
+    A manifest that cannot be read is as good as none: the service may have been stopped while it took it over.
+    """
+    manifests = {}
+    for name in folders(checkpoints):
+        with contextlib.suppress(InvalidConfig):
+            manifest = parsed(read_json(checkpoints / name / MANIFEST), name)
+            if manifest.name == name:
+                manifests[name] = manifest
+    return manifests
+
+
+def is_intact(path: Path, record: FileRecord) -> bool:
+    """Whether the file is there, with the size and the digest that were recorded."""
+    try:
+        return path.stat().st_size == record.bytes and sha256_of(path) == record.sha256
+    except OSError:
+        return False
+
+
+def outdated(whole: Sequence[Manifest], keep: int, direction: Literal["min", "max"] | None) -> list[str]:
+    """Return the names of those that are neither among the ``keep`` newest nor, if ``direction`` says, the best.
+
+    Of several that are as good the newest is the best; one without a value never is.
+    """
+    newest = sorted(whole, key=lambda manifest: (manifest.step, manifest.time_s), reverse=True)
+    kept = {manifest.name for manifest in newest[:keep]}
+    rated = [manifest for manifest in newest if manifest.value is not None]
+    if direction is not None and rated:
+        sign = 1 if direction == "min" else -1
+        kept.add(min(rated, key=lambda manifest: sign * (manifest.value or 0.0)).name)
+    return [manifest.name for manifest in newest if manifest.name not in kept]
+
+
+def remove(checkpoints: Path, names: Iterable[str]) -> None:
+    """Remove checkpoints; harmless where they are not there, or another process removes them too."""
+    for name in names:
+        # The manifest first: what is left of an interrupted removal must not look whole.
+        (checkpoints / name / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(checkpoints / name, ignore_errors=True)

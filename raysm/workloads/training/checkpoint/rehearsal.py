@@ -1,0 +1,44 @@
+"""The first step after a restart, twice: the first time so that the second adds up as an undisturbed training would.
+
+In its first backward pass DDP lays the gradients out for the all-reduce by the order of the parameters, and in all
+later ones by the order in which they became ready. A ring of more than two ranks sums each piece in an order that
+depends on where it lies: without the rehearsal the first step after a restart would differ in the last bit.
+"""
+
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from raysm.workloads.training.engines.protocol import Engine
+from raysm.workloads.training.loop.random_state import put_back, taken
+from raysm.workloads.training.parallel.prepared import Prepared
+
+__all__ = ["rehearse"]
+
+
+def rehearse(prepared: Prepared) -> None:
+    """Let the next step of a model under DDP be rehearsed; what is no DDP, or has two ranks at most, needs none."""
+    if isinstance(prepared.model, DistributedDataParallel) and prepared.session.world_size > 2:
+        prepared.engine = _Rehearsing(prepared)
+
+
+class _Rehearsing:
+    """An engine that gives its place back to the real one at its first call."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self._prepared = prepared
+        self._engine: Engine = prepared.engine
+
+    def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
+        """Go forward and backward once for nothing, and once again."""
+        self._prepared.engine = self._engine
+        parts = self._prepared.parts
+        random, buffers = taken(), [buffer.clone() for buffer in parts.buffers()]
+        self._engine.forward_backward(batch, factor)
+        parts.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            for buffer, before in zip(parts.buffers(), buffers, strict=True):
+                buffer.copy_(before)
+        put_back(random)
+        return self._engine.forward_backward(batch, factor)

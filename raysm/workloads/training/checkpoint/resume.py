@@ -1,0 +1,213 @@
+"""Where a training goes on: the newest checkpoint that is whole, taking all instances together.
+
+What flows in are the folders of all instances; what flows out are the model, the optimizer, the scheduler and the
+session's counts as they were, and what is still to be put back when the loop begins.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+import torch.distributed as dist
+
+from raysm.errors import InvalidRequest
+from raysm.workloads.training.checkpoint import shards
+from raysm.workloads.training.checkpoint.hyperparameters import asked_for, overruled
+from raysm.workloads.training.checkpoint.manifest import Manifest, folders, found, is_intact, remove
+from raysm.workloads.training.checkpoint.rehearsal import rehearse
+from raysm.workloads.training.checkpoint.transfer import Exchange
+from raysm.workloads.training.loop.random_state import put_back, seed_all, seed_of
+from raysm.workloads.training.loop.session import Session
+from raysm.workloads.training.parallel.optimizer_state import readable
+from raysm.workloads.training.parallel.prepared import Prepared
+
+__all__ = ["RANDOM", "PutBack", "Reached", "Resumed", "resume"]
+
+RANDOM = "random"
+"""Entry of a checkpoint: the states of all ranks' random generators, in the order of ranks."""
+
+OPTIMIZER = "optimizer."
+"""How the entries of a checkpoint begin that are the optimizer's."""
+
+REACHED = "reached"
+"""File beside the checkpoints: the last step that was done, in 20 digits."""
+
+PutBack: TypeAlias = Callable[[], None]
+"""Puts this rank's random generators back where they were. Not at once: what the user's code draws before its loop is
+drawn again by a restart, and must not be taken from what came after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What was found."""
+
+    whole: tuple[Manifest, ...] = ()
+    """The checkpoints that there are, the oldest first; the last one is where training goes on."""
+    random: PutBack | None = None
+    """To be called when the loop begins; None where training begins anew."""
+    hyperparameters: Mapping[str, float] = field(default_factory=dict)
+    """What optimizer and scheduler go on with, as ``asked_for`` names it."""
+
+
+class Reached:
+    """Keeps the number of the last step in a file, so that a restart can say how many steps are done again.
+
+    Written in place and not synchronised to the disk: it has to cost next to nothing, and says nothing that counts.
+    """
+
+    def __init__(self, folder: Path, step: int) -> None:
+        """Open the file, and write ``step``."""
+        self._file = os.open(folder / REACHED, os.O_WRONLY | os.O_CREAT, 0o644)
+        self.write(step)
+
+    def write(self, step: int) -> None:
+        """That step is done."""
+        os.pwrite(self._file, b"%020d\n" % step, 0)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    @staticmethod
+    def read(folder: Path) -> int:
+        """Return the last step that was done, as far as this instance knows; 0 if it knows nothing."""
+        try:
+            return int((folder / REACHED).read_text())
+        except (OSError, ValueError):
+            return 0
+
+
+def resume(
+    session: Session, prepared: Prepared, folder: Path, exchange: Exchange, group: "dist.ProcessGroup | None"
+) -> Resumed:
+    """Load the newest whole checkpoint of all instances, if there is one; every rank has to call it.
+
+    Raises:
+        InvalidRequest: It is of another model or optimizer.
+    """
+    reached = max(exchange.gather(Reached.read(folder)))
+    candidates = _candidates(folder, exchange)
+    torn = {name for names in exchange.gather(folders(folder)) for name in names} - {item.name for item in candidates}
+    while candidates:
+        newest = candidates[-1]
+        has = exchange.by_host(_intact(folder / newest.name, newest, exchange))
+        lacking = newest.files.keys() - set().union(*has.values())
+        if not lacking:
+            break
+        session.say(
+            f"the checkpoint of step {newest.step} is not whole, and passed over: {min(lacking)}"
+            f"{f' and {len(lacking) - 1} more files are' if len(lacking) > 1 else ' is'} on no instance, or torn"
+        )
+        torn.add(candidates.pop().name)
+    if exchange.is_leader:
+        remove(folder, torn)
+    asked = asked_for(prepared.optimizer, prepared.scheduler)
+    if not candidates:
+        return Resumed(hyperparameters=asked)
+    random = _load(session, prepared, folder / newest.name, newest, has, exchange, group)
+    _say(session, newest, reached, folder, str(prepared.layout), overruled(asked, newest.hyperparameters))
+    return Resumed(tuple(candidates), random, newest.hyperparameters or asked)
+
+
+def _candidates(folder: Path, exchange: Exchange) -> list[Manifest]:
+    """Return the manifests of all instances, the oldest first."""
+    by_name: dict[str, Manifest] = {}
+    for manifests in exchange.gather(found(folder) if exchange.is_leader else {}):
+        by_name |= manifests
+    return sorted(by_name.values(), key=lambda manifest: (manifest.step, manifest.time_s))
+
+
+def _intact(checkpoint: Path, manifest: Manifest, exchange: Exchange) -> set[str]:
+    """Return the files that are whole on this instance, of those that are this rank's to look at."""
+    own, ranks = exchange.place
+    names = sorted(manifest.files)[own::ranks]
+    return {name for name in names if is_intact(checkpoint / name, manifest.files[name])}
+
+
+def _load(
+    session: Session,
+    prepared: Prepared,
+    checkpoint: Path,
+    manifest: Manifest,
+    has: Mapping[str, set[str]],
+    exchange: Exchange,
+    group: "dist.ProcessGroup | None",
+) -> PutBack:
+    state = prepared.state()
+    # Of as many workers that are laid out otherwise, those of one tensor group must not get states of their own.
+    is_same_layout = manifest.layout == str(prepared.layout)
+    if is_same_layout:
+        state[RANDOM] = []
+    moved = exchange.fetch(checkpoint, {shards.METADATA}, has, manifest.files)
+    there = shards.entries(checkpoint)
+    state["optimizer"] = readable(
+        state["optimizer"], (name.removeprefix(OPTIMIZER) for name in there if name.startswith(OPTIMIZER))
+    )
+    needed = _planned(state, checkpoint, manifest, exchange)
+    moved += exchange.fetch(checkpoint, needed, has, manifest.files)
+    if moved:
+        session.say(f"{moved / 1e6:.1f} MB of the checkpoint came from other instances")
+    shards.load(state, checkpoint, group=group)
+    prepared.load(state)
+    rehearse(prepared)
+    session.steps, session.epoch, session.offset = manifest.step, manifest.epoch, manifest.offset
+    session.order = manifest.order
+    session.batch_before = manifest.order.batch_size if manifest.order else None
+    session.reported |= manifest.reported
+    if is_same_layout:
+        kept = state[RANDOM][session.rank]
+        return lambda: put_back(kept)
+    # Another layout draws other numbers; equal ones on the ranks that have to draw equal ones.
+    seed = seed_of(torch.initial_seed(), manifest.step)
+    return lambda: seed_all(seed)
+
+
+def _planned(state: dict[str, Any], checkpoint: Path, manifest: Manifest, exchange: Exchange) -> set[str]:
+    """Return the files that this rank needs, after all ranks have seen that the checkpoint is of this model."""
+    problem, needed, entries, there = "", set[str](), set[str](), set[str]()
+    try:
+        needed, entries, there = shards.plan(state, checkpoint)
+    except InvalidRequest as error:
+        problem = str(error)
+    said = exchange.gather((problem, entries))
+    problems = [text for text, _ in said if text]
+    unread = there - {RANDOM}.union(*(names for _, names in said))
+    if not problems and unread:
+        problems = [f"it has {min(unread)}, which they have not"]
+    if problems:
+        raise InvalidRequest(
+            f"the checkpoint {checkpoint} is not that of this model and optimizer: {problems[0]}; give another folder"
+            " to Checkpoints, or the model that it was made of"
+        )
+    return needed
+
+
+def _say(
+    session: Session,
+    manifest: Manifest,
+    reached: int,
+    folder: Path,
+    layout: str,
+    ignored: Sequence[tuple[str, float, float]],
+) -> None:
+    again = max(0, reached - manifest.step)
+    repeated = "no step is" if not again else "1 step is" if again == 1 else f"{again} steps are"
+    where = (
+        f" (epoch {manifest.epoch}, {manifest.offset} of {manifest.order.samples} samples)" if manifest.order else ""
+    )
+    afresh = "a job submitted without resume starts" if session.in_job else "remove that folder to start"
+    session.say(
+        f"goes on from the checkpoint of step {manifest.step}{where}; {repeated} done again;"
+        f" it is in {folder.absolute()}: {afresh} afresh"
+    )
+    for name, asked, kept in ignored:
+        shown = "rate" if name == "lr" else name
+        session.say(f"warning: {shown} {asked:g} was asked for, the checkpoint's {kept:g} goes on")
+    if manifest.layout != layout:
+        session.say(
+            f"warning: it was saved by {manifest.workers} workers ({manifest.layout}), now there are"
+            f" {session.world_size} ({layout}): the order of the data stays, the workers' random numbers begin anew"
+        )

@@ -1,0 +1,152 @@
+"""One checkpoint to disk and back by ``torch.distributed.checkpoint``: each rank its part, and a digest of each file.
+
+What flows in is a state of named tensors, DTensors and small objects; what flows out are files ``__<rank>_0.distcp``
+with ``.metadata``, which says where each piece of each tensor lies. So another number of workers, or another mode,
+reads what it needs. Of entries that several ranks have, the lowest rank's is written: that matters for those that are
+not quite the same everywhere, the running statistics of a batch norm.
+"""
+
+import pickle
+import warnings
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+from torch.distributed.checkpoint.state_dict_loader import load as load_shards
+from torch.distributed.checkpoint.state_dict_saver import async_save
+from torch.distributed.checkpoint.storage import WriteResult
+
+from raysm.contract.store import sha256_of
+from raysm.errors import InvalidRequest
+from raysm.workloads.training.checkpoint.manifest import FileRecord
+
+__all__ = ["METADATA", "Stager", "entries", "load", "plan", "save", "stager"]
+
+METADATA = ".metadata"
+"""The file that ``torch.distributed.checkpoint`` writes on rank 0, after the others."""
+
+Stager = DefaultStager
+
+
+def stager() -> Stager:
+    """Return what copies a state into memory of the host, to be used for every save and closed at the end."""
+    cuda = torch.cuda.is_available()
+    return DefaultStager(
+        StagingOptions(
+            use_pinned_memory=cuda, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=cuda
+        )
+    )
+
+
+def save(
+    state: dict[str, Any],
+    folder: Path,
+    *,
+    group: "dist.ProcessGroup | None",
+    staging: Stager,
+    complete: Callable[[Mapping[str, FileRecord]], None],
+) -> "Future[Any]":
+    """Copy ``state`` and write it in the background; every rank of ``group`` has to call it.
+
+    Args:
+        state: This rank's part.
+        folder: Of the checkpoint, on this instance.
+        group: Of the CPU, used by nothing else meanwhile; None in a single process.
+        staging: What ``stager`` returned; the state before must have been written.
+        complete: Called on rank 0 with all files, by name, when they are on their disks.
+
+    Returns:
+        Done when ``complete`` is, or failed on every rank if it failed on one.
+    """
+    _hush_single_process(group)
+    saving = async_save(
+        state,
+        storage_writer=_DigestingWriter(folder, complete),
+        planner=DefaultSavePlanner(dedup_save_to_lowest_rank=True),
+        process_group=group,
+        async_stager=staging,
+    )
+    return saving if isinstance(saving, Future) else saving.upload_completion
+
+
+class _Written(list[WriteResult]):
+    """What one rank wrote, with the digests of its files; travels to rank 0 in the place of the plain list."""
+
+    files: dict[str, FileRecord]
+
+
+class _DigestingWriter(FileSystemWriter):
+    """Writes a checkpoint's files, and passes their sizes and digests on when all are written."""
+
+    def __init__(self, folder: Path, complete: Callable[[Mapping[str, FileRecord]], None]) -> None:
+        super().__init__(folder)
+        self._folder, self._complete = folder, complete
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> "torch.futures.Future[list[WriteResult]]":
+        written = _Written(super().write_data(plan, planner).value())
+        written.files = {name: self._record(name) for name in {item.storage_data.relative_path for item in written}}
+        done: torch.futures.Future[list[WriteResult]] = torch.futures.Future()
+        done.set_result(written)
+        return done
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        super().finish(metadata, results)
+        files = {name: record for written in results for name, record in written.files.items()}  # type: ignore[attr-defined]
+        self._complete(files | {METADATA: self._record(METADATA)})
+
+    def _record(self, name: str) -> FileRecord:
+        path = self._folder / name
+        return FileRecord(bytes=path.stat().st_size, sha256=sha256_of(path))
+
+
+def entries(folder: Path) -> set[str]:
+    """Return the names of all that the checkpoint has, nested ones joined by dots."""
+    return set(_metadata(folder).state_dict_metadata)
+
+
+def plan(state: dict[str, Any], folder: Path) -> tuple[set[str], set[str], set[str]]:
+    """Return what reading ``state`` from the checkpoint takes: files, the entries to be read, and those that there are.
+
+    Raises:
+        InvalidRequest: An entry is not in the checkpoint, or has another shape there.
+    """
+    metadata = _metadata(folder)
+    planner = DefaultLoadPlanner()
+    planner.set_up_planner(state, metadata, is_coordinator=False)
+    there = set(metadata.state_dict_metadata)
+    wanted = set(planner.state_dict)
+    if wanted - there:
+        raise InvalidRequest(f"it has no {min(wanted - there)}")
+    try:
+        items = planner.create_local_plan().items
+    except ValueError as error:  # "Size mismatch between saved [3] and current: [4] for weight"
+        raise InvalidRequest(str(error)) from error
+    return {metadata.storage_data[item.storage_index].relative_path for item in items}, wanted, there
+
+
+def load(state: dict[str, Any], folder: Path, *, group: "dist.ProcessGroup | None") -> None:
+    """Read ``state``, in place, from a checkpoint whose files are here; every rank of ``group`` has to call it."""
+    _hush_single_process(group)
+    load_shards(state, storage_reader=FileSystemReader(folder), process_group=group)
+
+
+def _metadata(folder: Path) -> Metadata:
+    # From the user's own checkpoint, and its digest is the manifest's.
+    with (folder / METADATA).open("rb") as file:
+        metadata: Metadata = pickle.load(file)
+    return metadata
+
+
+def _hush_single_process(group: "dist.ProcessGroup | None") -> None:
+    """Silence the warning that there is only one process, which is what the user asked for."""
+    if group is None:
+        # For good: the warning comes from another thread, at its own time.
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")

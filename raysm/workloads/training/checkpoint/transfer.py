@@ -1,0 +1,169 @@
+"""Files of a checkpoint from the instances that have them to those that need them, over the workers' process group.
+
+Every instance has the files that its own workers wrote; the others are in S3, but come back from there only when a job
+starts. After workers were started anew inside a job, on other instances or in another number, this is how they come.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from raysm.contract.store import replacing
+from raysm.errors import InvalidConfig
+from raysm.workloads.training.checkpoint.manifest import FileRecord, is_intact
+
+__all__ = ["Exchange", "Transfer", "transfers"]
+
+CHUNK_BYTES = 16 << 20
+"""Memory that a transfer takes on each side."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One file that travels."""
+
+    name: str
+    """Of the file."""
+    source: str
+    """The instance that has it."""
+    targets: tuple[str, ...]
+    """The instances that get it."""
+
+
+def transfers(needs: Mapping[str, Collection[str]], has: Mapping[str, Collection[str]]) -> list[Transfer]:
+    """Return how each instance gets what it needs, in the same order whoever asks.
+
+    Args:
+        needs: Names of files by instance.
+        has: Names of files by instance; the sources take turns.
+
+    Raises:
+        InvalidConfig: No instance has a file that one needs.
+    """
+    found = []
+    sent = dict.fromkeys(sorted(has), 0)
+    for name in sorted(set().union(*needs.values())):
+        targets = tuple(host for host in sorted(needs) if name in needs[host] and name not in has.get(host, ()))
+        if not targets:
+            continue
+        sources = [host for host in sent if name in has[host]]
+        if not sources:
+            raise InvalidConfig(f"the checkpoint's file {name} is on no instance")
+        source = min(sources, key=lambda host: sent[host])
+        sent[source] += 1
+        found.append(Transfer(name, source, targets))
+    return found
+
+
+class Exchange:
+    """All ranks, as one of them sees them; each method has to be called by every rank."""
+
+    def __init__(self, rank: int, hosts: Sequence[str], group: "dist.ProcessGroup | None") -> None:
+        """Take who this rank is, the instance of each rank, and a group of the CPU; None in a single process."""
+        self._rank, self._hosts, self._group = rank, tuple(hosts), group
+        self._leaders = {host: self._hosts.index(host) for host in dict.fromkeys(self._hosts)}
+
+    @property
+    def host(self) -> str:
+        """The instance of this rank."""
+        return self._hosts[self._rank]
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this rank acts for its instance."""
+        return self._leaders[self.host] == self._rank
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """This rank's number among the ranks of its instance, and how many they are."""
+        own = [rank for rank, host in enumerate(self._hosts) if host == self.host]
+        return own.index(self._rank), len(own)
+
+    def gather(self, value: T) -> list[T]:
+        """Return every rank's ``value``, in the order of ranks."""
+        if self._group is None:
+            return [value]
+        values: list[Any] = [None] * len(self._hosts)
+        dist.all_gather_object(values, value, group=self._group)
+        return values
+
+    def by_host(self, names: Collection[str]) -> dict[str, set[str]]:
+        """Return the names that the ranks of each instance give, together."""
+        found: dict[str, set[str]] = {host: set() for host in self._hosts}
+        for host, given in zip(self._hosts, self.gather(set(names)), strict=True):
+            found[host] |= given
+        return found
+
+    def to_first(self, value: T) -> list[T] | None:
+        """Return every rank's ``value``, in the order of ranks, on rank 0; None on the others."""
+        if self._group is None:
+            return [value]
+        values: list[Any] | None = [None] * len(self._hosts) if self._rank == 0 else None
+        dist.gather_object(value, values, dst=0, group=self._group)
+        return values
+
+    def from_first(self, value: T) -> T:
+        """Return rank 0's ``value``."""
+        if self._group is None:
+            return value
+        values: list[Any] = [value]
+        dist.broadcast_object_list(values, src=0, group=self._group)
+        return values[0]  # type: ignore[no-any-return]
+
+    def fetch(
+        self, folder: Path, needed: Collection[str], has: Mapping[str, Collection[str]], files: Mapping[str, FileRecord]
+    ) -> int:
+        """Bring the files that the ranks of this instance need into ``folder``.
+
+        Args:
+            folder: The checkpoint, on this instance.
+            needed: By this rank.
+            has: What each instance has, the same on every rank.
+            files: What the manifest says of them.
+
+        Returns:
+            Bytes that all instances received.
+
+        Raises:
+            InvalidConfig: A file is on no instance, or did not arrive as the manifest says.
+        """
+        moved = 0
+        for transfer in transfers(self.by_host(needed), has):
+            record = files[transfer.name]
+            self._move(folder / transfer.name, record, transfer)
+            moved += record.bytes * len(transfer.targets)
+        self.gather(None)  # no rank reads before its instance's leader has written
+        return moved
+
+    def _move(self, path: Path, record: FileRecord, transfer: Transfer) -> None:
+        """Pass a file along the chain of its source and targets: however long it is, each sends the file once."""
+        chain = [self._leaders[host] for host in (transfer.source, *transfer.targets)]
+        if self._rank not in chain:
+            return
+        at = chain.index(self._rank)
+        before, after = chain[at - 1] if at else None, chain[at + 1] if at + 1 < len(chain) else None
+        if before is None:
+            with path.open("rb") as file:
+                self._pass_on(record, lambda chunk: file.readinto(chunk.numpy().data), None, after)
+            return
+        with replacing(path) as beside, beside.open("wb") as file:
+            self._pass_on(record, lambda chunk: dist.recv(chunk, before, group=self._group), file, after)
+        if not is_intact(path, record):
+            raise InvalidConfig(f"{path}: its digest is not the manifest's after it came from {transfer.source}")
+
+    def _pass_on(
+        self, record: FileRecord, fill: Callable[[torch.Tensor], object], file: IO[bytes] | None, after: int | None
+    ) -> None:
+        for begin in range(0, record.bytes, CHUNK_BYTES):
+            chunk = torch.empty(min(CHUNK_BYTES, record.bytes - begin), dtype=torch.uint8)
+            fill(chunk)
+            if after is not None:
+                dist.send(chunk, after, group=self._group)
+            if file is not None:
+                file.write(chunk.numpy().data)

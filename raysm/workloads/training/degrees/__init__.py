@@ -1,0 +1,1 @@
+"""How a training is to be cut over its workers, and which part each rank then has: arithmetic, without torch."""

@@ -1,0 +1,167 @@
+"""The options of SageMaker's model parallel library, v1 and v2, as fields of ``Parallel``, or a refusal.
+
+What flows in is what an estimator was given, what flows out are the fields of a ``Parallel`` that does the same; an
+option that has no counterpart is refused by name.
+
+Sources: the configuration parameters in the SageMaker Python SDK's documentation, "Required SageMaker Python SDK
+parameters" (v1), and in the SageMaker developer guide, "SMP v2 core feature configuration parameters".
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from raysm.errors import InvalidRequest
+
+__all__ = ["fields_from_smdistributed"]
+
+NO_COUNTERPART: dict[str, tuple[Any, str]] = {
+    "activation_loading_horizon": (None, "offloaded activations are loaded when they are needed: leave it out"),
+    "active_microbatches": (
+        None,
+        "the schedule says how many are in work: leave it out, or take pipeline='interleaved'",
+    ),
+    "allow_empty_shards": (False, "leave it out"),
+    "auto_partition": (True, "name where stages begin by prepare(blocks=[…]) instead"),
+    "bf16": (False, "say prepare(precision='bf16') instead"),
+    "context_parallel_degree": (1, "sequences are not cut"),
+    "contiguous": (True, "stages are always contiguous: leave it out"),
+    "custom_mpi_options": (None, "workers are not started by MPI: leave it out"),
+    "ddp_dist_backend": ("auto", "GPUs talk by NCCL, CPUs by gloo: leave it out"),
+    "ddp_port": (None, "the launcher chooses it: leave it out"),
+    "default_partition": (None, "name where stages begin by prepare(blocks=[…]) instead"),
+    "deterministic_server": (False, "schedules are always deterministic: leave it out"),
+    "expert_parallel_degree": (1, "experts are not distributed"),
+    "fp16": (False, "say prepare(precision='bf16') instead: float16 would need its losses scaled"),
+    "fp16_params": (False, "say prepare(precision='bf16') instead: weights stay in float32"),
+    "fsdp_cache_flush_warnings": (False, "leave it out"),
+    "horovod": (False, "replicas are kept by DDP: say ddp=True instead"),
+    "memory_weight": (None, "say optimize='memory' or 'speed'"),
+    "random_seed": (None, "say prepare(seed=…) instead"),
+    "skip_tracing": (False, "only the code around the blocks is traced: leave it out"),
+}
+"""Options that raysm does not have -> (the value with which they change nothing, what to do)."""
+
+V1 = {
+    "ddp", "microbatches", "offload_activations", "optimize", "partitions", "pipeline", "pipeline_parallel_degree",
+    "placement_strategy", "prescaled_batch", "sharded_data_parallel_degree", "shard_optimizer_state",
+    "tensor_parallel_degree",
+}  # fmt: skip
+V2 = {"hybrid_shard_degree", "sm_activation_offloading", "tensor_parallel_degree"}
+
+PLACEMENTS = {"cluster": "cluster", "DPT": "cluster", "spread": "spread", "PDT": "spread"}
+"""v1's strategies in which the ranks of a tensor group are neighbours, as they have to be here."""
+
+
+def fields_from_smdistributed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the ``Parallel`` that does what these options did.
+
+    Args:
+        options: The ``distribution`` of an estimator, or its ``modelparallel``, or the ``parameters`` alone, to which
+            ``processes_per_host`` may be added.
+
+    Raises:
+        InvalidRequest: An option has no counterpart, or its value none; the message names it.
+    """
+    flat = dict(_parameters(options))
+    workers = flat.pop("processes_per_host", None)
+    known = {}
+    for name, value in flat.items():
+        if name in NO_COUNTERPART:
+            off, remedy = NO_COUNTERPART[name]
+            if value != off:
+                raise InvalidRequest(f"smdistributed: {name}={value!r} has no counterpart in raysm; {remedy}")
+        elif name in V1 | V2:
+            known[name] = value
+        else:
+            raise InvalidRequest(f"smdistributed: the option {name!r} is not known, so it has no counterpart in raysm")
+    is_v1 = "partitions" in known or "pipeline_parallel_degree" in known
+    strange = sorted(known.keys() - (V1 if is_v1 else V2))
+    if strange and is_v1:
+        raise InvalidRequest(
+            f"smdistributed: {', '.join(strange)} belongs to v2, but the other options are those of v1"
+        )
+    if strange:
+        raise InvalidRequest(
+            f"smdistributed: {', '.join(strange)} belongs to v1, which needs 'partitions' or 'pipeline_parallel_degree'"
+        )
+    return _from_v1(known, workers) if is_v1 else _from_v2(known, workers)
+
+
+def _parameters(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the parameters out of the wrappings of an estimator's ``distribution``."""
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in ("smdistributed", "modelparallel", "mpi", "torch_distributed", "parameters"):
+            if not isinstance(value, Mapping):
+                raise InvalidRequest(f"smdistributed: {name} is {value!r}; it must be a dict")
+            found.update(_parameters(value))
+        elif name != "enabled":
+            found[name] = value
+        elif value is not True:
+            raise InvalidRequest("smdistributed: enabled is not True, so there is nothing to map; leave it out")
+    return found
+
+
+def _from_v1(options: Mapping[str, Any], workers: int | None) -> dict[str, Any]:
+    if "partitions" in options and "pipeline_parallel_degree" in options:
+        raise InvalidRequest("smdistributed: partitions and pipeline_parallel_degree are the same; say one of them")
+    pipeline = _whole(options, "partitions" if "partitions" in options else "pipeline_parallel_degree", 1)
+    microbatches = _whole(options, "microbatches", 1)
+    tensor = _whole(options, "tensor_parallel_degree", 1)
+    ddp = _flag(options, "ddp")
+    shard: int | None = _whole(options, "sharded_data_parallel_degree", 1)
+    if _flag(options, "shard_optimizer_state"):
+        shard = None
+    if not ddp and (tensor > 1 or shard != 1):
+        raise InvalidRequest("smdistributed: tensors or state are cut, which needs ddp=True as in the library")
+    schedule: Any = _one_of(options, "pipeline", {"interleaved": "1f1b", "simple": "gpipe"}, "interleaved")
+    # With so few micro-batches, one forward and one backward never alternate.
+    schedule = "gpipe" if microbatches < pipeline else schedule
+    _flag(options, "prescaled_batch")  # Either way, batches() gives a tensor group the same rows.
+    return dict(
+        data=None if ddp else 1,
+        shard=shard,
+        pipeline=pipeline,
+        tensor=tensor,
+        placement=_one_of(options, "placement_strategy", PLACEMENTS, "cluster"),
+        schedule=schedule,
+        microbatches=None if pipeline == microbatches == 1 else microbatches,
+        optimize=_one_of(options, "optimize", {"memory": "memory", "speed": "speed"}, "speed"),
+        offload=_flag(options, "offload_activations"),
+        workers_per_instance=workers,
+    )
+
+
+def _from_v2(options: Mapping[str, Any], workers: int | None) -> dict[str, Any]:
+    degree = _whole(options, "hybrid_shard_degree", 0, least=0)
+    return dict(
+        # 0 is the whole cluster, or what tensor parallelism leaves of it.
+        shard=degree or None,
+        tensor=_whole(options, "tensor_parallel_degree", 1),
+        offload=_flag(options, "sm_activation_offloading"),
+        workers_per_instance=workers,
+    )
+
+
+def _whole(options: Mapping[str, Any], name: str, default: int, least: int = 1) -> int:
+    value = options.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InvalidRequest(f"smdistributed: {name} is {value!r}; it must be a whole number from {least}")
+    return value
+
+
+def _flag(options: Mapping[str, Any], name: str) -> bool:
+    value = options.get(name, False)
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"smdistributed: {name} is {value!r}; it must be True or False")
+    return value
+
+
+def _one_of(options: Mapping[str, Any], name: str, counterparts: Mapping[str, str], default: str) -> Any:
+    value = options.get(name, default)
+    if not isinstance(value, str) or value not in counterparts:
+        there = ", ".join(repr(option) for option in counterparts)
+        raise InvalidRequest(
+            f"smdistributed: {name}={value!r} has no counterpart in raysm; those that have are {there}"
+        )
+    return counterparts[value]

@@ -1,0 +1,216 @@
+"""Forward and backward of a model that is cut into stages, by torch's own schedules of micro-batches.
+
+What flows in is a data rank's slice of a batch, the same on every rank of the pipeline; what flows out is its loss, on
+the rank that has the last stage. Every micro-batch holds real rows only: what a layer computes over the rows (batch
+norm), and keeps of them (running averages), is that of one micro-batch after the other, as on one worker that adds up
+their gradients; replicas do so each for itself. A slice smaller than a full one goes through in fewer micro-batches, or
+in smaller ones that differ by one row at most.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+from torch.utils import _pytree as pytree
+
+from raysm.errors import InvalidInput
+from raysm.workloads.training.degrees.parallel import Parallel
+from raysm.workloads.training.engines.full_model import Loss, autocast
+from raysm.workloads.training.engines.gradient_averaging import average
+from raysm.workloads.training.engines.running_averages import normed_by_averages, without_trace
+from raysm.workloads.training.loop.batch import inputs_and_target, on_device
+from raysm.workloads.training.loop.session import Session
+
+__all__ = ["Pipeline", "Stage", "runs", "stage_numbers"]
+
+
+def stage_numbers(parallel: Parallel, place: int) -> range:
+    """Return the stages of one rank of the pipeline: with several per worker, one of each round."""
+    return range(place, parallel.stages, parallel.pipeline)
+
+
+def runs(rows: int, microbatch_rows: int, parallel: Parallel) -> list[tuple[int, int]]:
+    """Return how a slice goes through the pipeline: (micro-batches, rows of each) of one run after the other.
+
+    The micro-batches of one run are alike, since the stages' messages keep their shapes. Over the runs they differ by
+    one row at most: a last one with what is left over might have a single row, which batch norms cannot normalise.
+
+    Args:
+        rows: Of the slice.
+        microbatch_rows: Of a full slice's micro-batches; none gets more.
+        parallel: Schedule and workers.
+    """
+    count = -(-rows // microbatch_rows)
+    size, larger = divmod(rows, count)
+    parts = [(larger, size + 1), (count - larger, size)]
+    if parallel.schedule == "interleaved":
+        # It takes multiples of the pipeline's workers, or fewer.
+        rests = [(number % parallel.pipeline, rows_of_each) for number, rows_of_each in parts]
+        whole = [(number - number % parallel.pipeline, rows_of_each) for number, rows_of_each in parts]
+        parts = [part for pair in zip(whole, rests, strict=True) for part in pair]
+    return [(number, rows_of_each) for number, rows_of_each in parts if number]
+
+
+class Stage(nn.Module):
+    """A stage that computes in the precision asked for: the schedule calls it outside of any context of ours."""
+
+    def __init__(self, part: nn.Module, device: torch.device, precision: torch.dtype | None) -> None:
+        """Wrap a part of the model.
+
+        Args:
+            part: Takes what the stage before it returns.
+            device: Where it is going to be.
+            precision: Type of the matrix products; None is the parameters' own.
+        """
+        super().__init__()
+        self.part = part
+        self._device, self._precision = device, precision
+        self._is_trial = False
+
+    def expect_trial(self) -> None:
+        """Say that a new ``PipelineStage`` makes the next call, to learn shapes, on memory as it happens to be."""
+        self._is_trial = True
+
+    def forward(self, *inputs: Any) -> Any:
+        """Return what the next stage takes."""
+        is_trial, self._is_trial = self._is_trial, False
+        with without_trace(self.part, self._device) if is_trial else contextlib.nullcontext():
+            with autocast(self._device, self._precision):
+                return self.part(*inputs)
+
+
+class Pipeline:
+    """The engine of pipelines."""
+
+    def __init__(
+        self,
+        modules: Sequence[Stage],
+        *,
+        parallel: Parallel,
+        place: int,
+        group: dist.ProcessGroup,
+        replicas: dist.ProcessGroup | None,
+        loss: Loss,
+        session: Session,
+        precision: torch.dtype | None,
+        counts: bool,
+    ) -> None:
+        """Take what schedules are made of.
+
+        Args:
+            modules: This rank's stages, in their order.
+            parallel: Degrees, schedule and micro-batches.
+            place: Of this rank in the pipeline.
+            group: The ranks of the pipeline, in its order.
+            replicas: The ranks with the same stages, whose gradients are averaged; None if something else does it.
+            loss: Of an output and a target, the mean over the rows.
+            session: For the rows of a full slice.
+            precision: Type of the matrix products; None is the parameters' own.
+            counts: Whether this pipeline accounts for its slice's loss: one of those that share a slice does.
+        """
+        self._loss, self._session, self._precision, self._counts = loss, session, precision, counts
+        self._modules, self._replicas, self._parallel, self._group = modules, replicas, parallel, group
+        self._parameters = [parameter for module in modules for parameter in module.parameters()]
+        self._numbers = stage_numbers(parallel, place)
+        self._is_first, self._is_last = 0 in self._numbers, parallel.stages - 1 in self._numbers
+        self._schedules: dict[tuple[int, int], Any] = {}
+        self._full_rows: int | None = None
+        self._weight_of_row = 1.0
+        self._target: Any = None
+
+    def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
+        """Add the gradients of ``factor`` x the loss; return the loss on one rank of the last stage, 0 on the others.
+
+        Raises:
+            InvalidInput: The slice's rows do not divide into micro-batches, or it has more than the first one.
+        """
+        inputs, self._target = inputs_and_target(on_device(batch, self._session.device))
+        rows = len(pytree.tree_leaves(inputs)[0])
+        microbatch_rows = self._full_slice(rows) // self._parallel.microbatch_count
+        self._weight_of_row = factor / rows
+        losses: list[torch.Tensor] = []
+        first = 0
+        with contextlib.ExitStack() as stack:
+            for module in self._modules if factor == 0 else ():
+                stack.enter_context(normed_by_averages(module))
+            for count, size in runs(rows, microbatch_rows, self._parallel):
+                losses += self._run(inputs, torch.arange(first, first + count * size), count)
+                first += count * size
+        if self._replicas is not None:
+            average(self._parameters, self._replicas)
+        if not (self._is_last and self._counts and factor):
+            return torch.zeros((), device=self._session.device)
+        return torch.stack([loss.detach() for loss in losses]).sum() / factor
+
+    def _run(self, inputs: tuple[Any, ...], rows: torch.Tensor, count: int) -> list[torch.Tensor]:
+        """Add the gradients of the rows of these numbers, in ``count`` micro-batches; return the loss of each."""
+        losses: list[torch.Tensor] = []
+        given = _rows(inputs, rows) if self._is_first else ()
+        # The schedule cuts tensors only: it gets the numbers of the rows, by which the loss finds its targets.
+        options: dict[str, Any] = {"target": rows if self._is_last else None, "losses": losses, "return_outputs": False}
+        kind = count, len(rows) // count
+        if kind in self._schedules:
+            self._schedules[kind].step(*given, **options)
+        else:
+            self._schedules[kind] = self._schedule(count)
+            # In its first step a schedule tries the stages, and drops the gradients that it finds in shards.
+            with self._gradients_set_aside():
+                self._schedules[kind].step(*given, **options)
+        return losses
+
+    def _schedule(self, count: int) -> Any:
+        """Return a schedule of ``count`` micro-batches, which learns their shapes in its first step."""
+        stages: list[Any] = []
+        for module, number in zip(self._modules, self._numbers, strict=True):
+            module.expect_trial()
+            stages.append(PipelineStage(module, number, self._parallel.stages, self._session.device, group=self._group))
+        # It would weigh all micro-batches alike; the loss weighs them by their rows.
+        options: dict[str, Any] = {"loss_fn": self._loss_of_rows, "scale_grads": False}
+        if self._parallel.schedule == "interleaved":
+            return ScheduleInterleaved1F1B(stages, count, **options)
+        if self._parallel.schedule == "1f1b" and count >= self._parallel.stages:
+            return Schedule1F1B(stages[0], count, **options)
+        return ScheduleGPipe(stages[0], count, **options)
+
+    @contextlib.contextmanager
+    def _gradients_set_aside(self) -> Iterator[None]:
+        before = [parameter.grad for parameter in self._parameters]
+        for parameter in self._parameters:
+            parameter.grad = None
+        yield
+        for parameter, grad in zip(self._parameters, before, strict=True):
+            if grad is not None:
+                parameter.grad = grad if parameter.grad is None else grad.add_(parameter.grad)
+
+    def _loss_of_rows(self, output: Any, rows: torch.Tensor) -> torch.Tensor:
+        """Return the loss of a micro-batch, weighed so that the sum over all is the mean over the slice's rows."""
+        with autocast(self._session.device, self._precision):
+            return self._loss(output, _rows(self._target, rows)) * (self._weight_of_row * len(rows))
+
+    def _full_slice(self, rows: int) -> int:
+        """Return the rows of a full slice: told by ``batches``, else those of the first batch."""
+        if self._full_rows is None:
+            count = self._parallel.microbatch_count
+            self._full_rows = self._session.slice_rows or rows
+            if self._full_rows % count:
+                raise InvalidInput(
+                    f"a slice of {self._full_rows} rows does not divide into microbatches={count}; change the batch "
+                    "size or microbatches"
+                )
+        if rows > self._full_rows:
+            raise InvalidInput(
+                f"a slice has {rows} rows, the first one had {self._full_rows}: a pipeline's batches may become "
+                "smaller, not larger"
+            )
+        return self._full_rows
+
+
+def _rows(value: Any, rows: torch.Tensor) -> Any:
+    """Return the rows of these numbers, which follow one another, of each tensor."""
+    first, count = int(rows[0]), len(rows)
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor[first : first + count], value)

@@ -1,0 +1,174 @@
+"""The workers of one instance: child processes with torchrun's variables, watched, and ended together.
+
+An actor on each instance, as torchrun has an agent on each node. What flows in is a ``Task``, what flows out are the
+``Exit`` of its workers, the first failing one first; their output goes straight to the head. What ends them early comes
+by the agent's own connection to the head: an actor whose methods may be called while one runs has a main thread that
+wakes a hundred times a second, and takes 1 % of a core from the workers.
+"""
+
+import contextlib
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from raysm.bootstrap import environment, fate
+from raysm.contract import payload
+from raysm.contract.events import Event, line
+from raysm.contract.priority import let_others_first
+from raysm.workloads.training.launch.output import AGENT, ERROR, OUT, STOP, Wire
+from raysm.workloads.training.launch.placement import Place
+from raysm.workloads.training.launch.variables import DEFAULTS, Group, filled, torchrun_variables
+from raysm.workloads.training.measure.usage import Usage
+from raysm.workloads.training.results import working_folder
+
+__all__ = ["END_GRACE_S", "Agent", "Exit", "Task"]
+
+END_GRACE_S = 2.0
+"""Seconds that the others have after SIGTERM once a worker failed: most hang in a collective call that never ends."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """What the workers of one instance do."""
+
+    place: Place
+    """Their instance and ranks."""
+    script: str
+    """The script, relative to the source."""
+    args: tuple[str, ...]
+    """Its arguments."""
+    fill: bool
+    """True replaces ``{rank}`` and its like in them."""
+    group: Group
+    """What all workers share."""
+    wire: Wire
+    """Where their output goes."""
+    threads: int | None
+    """OMP_NUM_THREADS of each; None is an even share of the instance's CPUs."""
+    grace_s: float
+    """Seconds that they have after SIGTERM where a stop is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exit:
+    """How a worker ended."""
+
+    rank: int
+    """Which one."""
+    status: int
+    """Its exit code, or minus the signal that killed it."""
+    at_s: float
+    """When that was seen, seconds since the epoch."""
+    was_ended: bool = False
+    """True where the agent ended it, because another one had failed or a stop was asked for."""
+
+
+class Agent:
+    """Runs the workers of one instance; an actor."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._changing = threading.Lock()
+        self._ending = False
+
+    def free_port(self) -> int:
+        """Return a port that nothing listens on here."""
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            port: int = probe.getsockname()[1]
+            return port
+
+    def run(self, task: Task) -> tuple[Exit, ...]:
+        """Start the workers, and wait until all have ended; once one fails, or the head says so, they are ended."""
+        here = environment.read()
+        source = here.payload / payload.SOURCE
+        folder = working_folder.made(here, source)
+        let_others_first()  # each worker is a session of its own
+        self._ending = False
+
+        def told(word: bytes) -> None:
+            with self._changing:
+                self._end(task.grace_s if word == STOP else END_GRACE_S)
+
+        # Like a worker's output: so what is said here is on the head's, whole, before the job ends.
+        with task.wire.heeding(task.place.first_rank, AGENT, told) as head:
+            with self._changing:
+                if self._ending:
+                    return ()
+                for local_rank, rank in enumerate(task.place.ranks):
+                    self._running[rank] = _start(task, local_rank, source, folder)
+            with Usage(here.current_host, partial(_send, head)):
+                return self._watch()
+
+    def _watch(self) -> tuple[Exit, ...]:
+        exits: list[Exit] = []
+        ended: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
+        for rank, popen in self._running.items():
+            # A thread that waits costs nothing; looking at them every 20 ms cost 1 % of a core that they need.
+            threading.Thread(target=_await, args=[rank, popen, ended], daemon=True, name=f"rank-{rank}").start()
+        while self._running:
+            rank, status = ended.get()
+            with self._changing:
+                _signal_group(self._running.pop(rank), signal.SIGKILL)  # what it left behind holds its output open
+                exits.append(Exit(rank=rank, status=status, at_s=time.time(), was_ended=self._ending))
+                if status and not self._ending:
+                    self._end(END_GRACE_S)
+        return tuple(exits)
+
+    def _end(self, grace_s: float) -> None:
+        """Send SIGTERM to the workers that are left, and SIGKILL to what is left of them after ``grace_s``."""
+        self._ending = True
+        workers = list(self._running.values())
+        for popen in workers:
+            with contextlib.suppress(ProcessLookupError):
+                popen.send_signal(signal.SIGTERM)
+        killing = threading.Timer(grace_s, self._kill, args=[workers])
+        killing.daemon = True
+        killing.start()
+
+    @staticmethod
+    def _kill(workers: list["subprocess.Popen[bytes]"]) -> None:
+        for popen in workers:
+            if popen.returncode is None:
+                _signal_group(popen, signal.SIGKILL)
+
+
+def _start(task: Task, local_rank: int, source: Path, folder: Path) -> "subprocess.Popen[bytes]":
+    """Start one worker in a session of its own; it dies with this process."""
+    rank = task.place.first_rank + local_rank
+    shim = [sys.executable, "-I", "-S", str(fate.__file__), str(os.getpid())] if sys.platform == "linux" else []
+    variables = torchrun_variables(task.place, local_rank, task.group, task.threads)
+    args = filled(task.args, variables) if task.fill else task.args
+    with task.wire.connect(rank, OUT) as out, task.wire.connect(rank, ERROR) as error:
+        return subprocess.Popen(
+            [*shim, sys.executable, str(source / task.script), *args],
+            env={**DEFAULTS, **environment.child_environment(variables)},
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=out.fileno(),
+            stderr=error.fileno(),
+            start_new_session=True,
+        )
+
+
+def _await(rank: int, popen: "subprocess.Popen[bytes]", ended: "queue.SimpleQueue[tuple[int, int]]") -> None:
+    ended.put((rank, popen.wait()))
+
+
+def _send(to: socket.socket, event: Event) -> None:
+    with contextlib.suppress(OSError):  # a head that is gone needs no figures
+        to.sendall(f"{line(event)}\n".encode())
+
+
+def _signal_group(popen: "subprocess.Popen[bytes]", number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(popen.pid, number)

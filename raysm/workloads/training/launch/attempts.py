@@ -1,0 +1,138 @@
+"""The workers as one group: placed on the instances, started anew where the request allows it, stopped together.
+
+What flows in are the instances that Ray shows and one attempt at the training, what flows out are the places of the
+attempt that succeeded, or the error of the one that was the last. Whether a worker is a child of an ``Agent`` or one of
+Ray Train's is the attempt's own affair.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from raysm.errors import InstanceLost, InvalidRequest, WorkerFailed
+from raysm.workloads.nodes import Node
+from raysm.workloads.training.launch.placement import Place
+
+__all__ = ["Attempt", "NodesLost", "Policy", "Stopped", "say", "train"]
+
+Attempt = Callable[[tuple[Place, ...], int], None]
+"""Trains at these places, the number of earlier attempts told; returns once all workers have ended well."""
+
+RETURN_S = 60.0
+"""How long an instance whose loss is not allowed may be away: the bootstrap starts its Ray again, or ends the job."""
+ASK_S = 0.5
+
+
+class Stopped(Exception):
+    """A stop was asked for, and the workers have ended; ``clean`` says that all of them did with 0."""
+
+    def __init__(self, clean: bool) -> None:
+        """Keep how they ended."""
+        self.clean = clean
+        super().__init__("stopped")
+
+
+class NodesLost(Exception):
+    """Instances, or their Rays, went away during an attempt.
+
+    Attributes:
+        nodes: Which ones.
+    """
+
+    def __init__(self, nodes: Sequence[Node], why: str) -> None:
+        """Keep them, and say what was seen of it."""
+        self.nodes = tuple(nodes)
+        hosts = ", ".join(node.host for node in nodes)
+        super().__init__(f"{hosts} lost while it trained: {why}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    """What is done about failures."""
+
+    max_restarts: int
+    """How often the group is started anew after a worker failed, or the Ray of an instance."""
+    on_instance_loss: Literal["fail", "continue"]
+    """What the loss of an instance does; going on without it is not counted as a restart."""
+
+
+def train(
+    attempt: Attempt,
+    *,
+    nodes: Callable[[], Sequence[Node]],
+    place: Callable[[Sequence[Node]], tuple[Place, ...]],
+    policy: Policy,
+    say: Callable[[str], None],
+    sleep: Callable[[float], None] = time.sleep,
+) -> tuple[Place, ...]:
+    """Attempt the training until it succeeds, or failed as often as it may; return where the workers were.
+
+    Args:
+        attempt: One attempt; it raises WorkerFailed, NodesLost or Stopped.
+        nodes: Returns the instances that are alive.
+        place: Gives the workers to instances.
+        policy: What is done about failures.
+        say: Takes a line for people.
+        sleep: Waits; it may raise Stopped.
+
+    Raises:
+        WorkerFailed: More often than the policy allows; the last time.
+        InstanceLost: An instance went away, and the policy, or what is left, does not allow to go on.
+        InvalidRequest: The workers do not fit the instances.
+        Stopped: A stop was asked for.
+    """
+    gone: set[str] = set()
+    places = place(nodes())
+    number = restarts = 0
+    while True:
+        _tell(places, number, say)
+        try:
+            attempt(places, number)
+            return places
+        except WorkerFailed as error:
+            if restarts == policy.max_restarts:
+                raise
+            restarts += 1
+            say(f"{error}; restart {restarts} of {policy.max_restarts} with all workers")
+        except NodesLost as error:
+            gone.update(node.node_id for node in error.nodes)
+            if policy.on_instance_loss == "fail":
+                restarts += 1
+                if restarts > policy.max_restarts or not _came_back(error.nodes, gone, nodes, sleep):
+                    raise InstanceLost(
+                        f"{error}; to go on after such a loss, allow max_restarts of the workers, or "
+                        "Cluster(on_instance_loss='continue')"
+                    ) from error
+            say(f"{error}; all workers are started anew")
+        number += 1
+        present = [node for node in nodes() if node.node_id not in gone]
+        try:
+            places = place(present)
+        except InvalidRequest as error:
+            raise InstanceLost(f"the training cannot go on with what is left of the instances: {error}") from error
+
+
+def _came_back(
+    lost: Sequence[Node], gone: set[str], nodes: Callable[[], Sequence[Node]], sleep: Callable[[float], None]
+) -> bool:
+    """Wait until each of their hosts is there again, with its Ray started anew; False if one does not come."""
+    for _ in range(int(RETURN_S / ASK_S)):
+        present = {node.host for node in nodes() if node.node_id not in gone}
+        if present.issuperset(node.host for node in lost):
+            return True
+        sleep(ASK_S)
+    return False
+
+
+def _tell(places: tuple[Place, ...], number: int, say: Callable[[str], None]) -> None:
+    workers = sum(item.workers for item in places)
+    shown = ", ".join(map(str, places[:8])) + (f" and {len(places) - 8} more" if len(places) > 8 else "")
+    on = "GPUs" if places[0].gpus else "CPUs"
+    again = f" (attempt {number + 1})" if number else ""
+    say(f"training{again}: {workers} worker{'s' if workers > 1 else ''} on {on}: {shown}")
+
+
+def say(text: str) -> None:
+    """Print a line for people."""
+    print(f"raysm: {text}", flush=True)  # noqa: T201 - the job's log

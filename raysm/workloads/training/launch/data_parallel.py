@@ -1,0 +1,199 @@
+"""A training loop on all instances that train, by Ray Train's TorchTrainer.
+
+What flows in is the payload's pickled loop, what flows out is rank 0's model folder on the head. Ray Train places the
+workers, makes the process group, chooses the devices and watches the workers; raysm says where they are placed, what
+their failure means, and starts them anew.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.exceptions import RayActorError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raysm.bootstrap import environment
+from raysm.bootstrap.environment import Environment
+from raysm.contract.names import LABEL_HOST
+from raysm.contract.payload import Payload
+from raysm.errors import RayFailed, WorkerFailed
+from raysm.request import TrainLoop
+from raysm.workloads.nodes import Node
+from raysm.workloads.training.launch.attempts import NodesLost, Stopped
+from raysm.workloads.training.launch.failure_attribution import refused
+from raysm.workloads.training.launch.launch import LOST_S, Launch, launch
+from raysm.workloads.training.launch.output import OUT, STOP
+from raysm.workloads.training.launch.placement import Place, place
+from raysm.workloads.training.launch.stopping import grace_of_workers
+
+if TYPE_CHECKING:
+    from ray.train.torch import TorchTrainer
+
+__all__ = ["run_data_parallel"]
+
+POLL_S = 0.1
+RAY_TRAIN = {
+    # How often its controller looks after the workers, seconds: the end of the last one is seen that much later.
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
+    # Lines go to the head by raysm's relay, as they are.
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+    "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING": "0",
+    "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING": "0",
+    # These ask Ray's dashboard and autoscaler for what the bootstrap knows sooner.
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_TRAIN_ENABLE_STATE_TRACKING": "0",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+}
+"""Settings of Ray Train, which it takes from nowhere else."""
+
+
+def run_data_parallel(workload: TrainLoop, packed: Payload, found: Environment) -> None:
+    """Run the loop on all instances that train, to its end; ``launch`` says what it raises."""
+    environment.tell(RAY_TRAIN)
+    launch(
+        packed,
+        found,
+        place=partial(place, workers_per_instance=workload.workers_per_instance, workers=workload.workers),
+        max_restarts=workload.max_restarts,
+        attempts=lambda given: _Loop(workload, given).attempt,
+    )
+
+
+class _Loop:
+    """One run of the loop, over all its attempts."""
+
+    def __init__(self, workload: TrainLoop, given: Launch) -> None:
+        self._workload, self._given = workload, given
+        self._relay, self._stop = given.relay, given.stop
+
+    def attempt(self, places: tuple[Place, ...], number: int) -> None:
+        error = self._fit(places, number)
+        self._relay.drain()
+        if self._stop.asked:
+            raise Stopped(clean=error is None)
+        if error is None:
+            return
+        lost = _unanswering([item.node for item in places])
+        if lost:
+            raise NodesLost(lost, "it does not answer any more")
+        failure = _failure(error, places)
+        raise refused(failure) or failure if isinstance(failure, WorkerFailed) else failure
+
+    def _fit(self, places: tuple[Place, ...], number: int) -> Exception | None:
+        """Let Ray Train train; return what it raised. A stop goes to the workers meanwhile."""
+        trainer = self._trainer(places, number)
+        raised: list[Exception] = []
+
+        def fit() -> None:
+            try:
+                trainer.fit()
+            except Exception as error:  # judged by the caller, in the main thread
+                raised.append(error)
+
+        # In a thread, because SIGTERM has to be noticed while it trains.
+        fitting = threading.Thread(target=fit, daemon=True, name="ray-train")
+        fitting.start()
+        told = False
+        give_up: float | None = None
+        while fitting.is_alive() and (give_up is None or time.monotonic() < give_up):
+            if self._stop.asked and not told:
+                told = True
+                self._relay.tell(OUT, STOP)
+                give_up = time.monotonic() + grace_of_workers(self._given.packed.request.grace_s)
+            fitting.join(POLL_S)
+        if fitting.is_alive():
+            return RayFailed("the workers did not stop within their grace")
+        return raised[0] if raised else None
+
+    def _trainer(self, places: tuple[Place, ...], number: int) -> "TorchTrainer":
+        from ray.train import FailureConfig, RunConfig, ScalingConfig
+
+        from raysm.workloads.training.launch.loop_worker import Told, run_loop
+
+        workers = sum(item.workers for item in places)
+        cpus = min(1.0, min(item.node.cpus / item.workers for item in places))
+        told = Told(
+            name=self._workload.name,
+            places=places,
+            group=self._given.group(places, number, self._workload.max_restarts),
+            wire=self._relay.wire,
+            precision=self._workload.precision,
+            threads=self._given.threads,
+        )
+        return trainer_class()(
+            run_loop,
+            train_loop_config={"told": told},
+            scaling_config=ScalingConfig(
+                num_workers=workers,
+                use_gpu=places[0].gpus > 0,
+                resources_per_worker={"CPU": cpus} | ({"GPU": 1} if places[0].gpus else {}),
+                label_selector=[{LABEL_HOST: item.node.host} for item in places for _ in item.ranks],
+            ),
+            run_config=RunConfig(
+                name=f"attempt-{number}",
+                # Nothing is kept there: checkpoints are raysm.training's.
+                storage_path=str(self._given.found.paths.scratch / "ray-train"),
+                failure_config=FailureConfig(max_failures=0, controller_failure_limit=1, max_preemption_failures=0),
+            ),
+        )
+
+
+def trainer_class() -> "type[TorchTrainer]":
+    """Return Ray Train's trainer without what it prepares for Ray's datasets, which the request has no place for.
+
+    Their manager is an actor that imports Ray Data, for 2 s of a core, just when the workers start. Where a name of
+    Ray's goes away, it is merely started.
+    """
+    from ray.train.torch import TorchTrainer
+
+    class Trainer(TorchTrainer):  # type: ignore[misc]
+        def _create_default_callbacks(self) -> list[Any]:
+            found = super()._create_default_callbacks()
+            return [callback for callback in found if type(callback).__name__ != "DatasetsCallback"]
+
+    return Trainer
+
+
+def _unanswering(nodes: Sequence[Node]) -> list[Node]:
+    """Return the instances on which nothing can be run any more."""
+    ask = ray.remote(num_cpus=0, max_retries=0)(_here)
+    asked = {
+        ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False)).remote(): node
+        for node in nodes
+    }
+    ready, silent = ray.wait(list(asked), num_returns=len(asked), timeout=LOST_S)
+    lost = [asked[reference] for reference in silent]
+    for reference in ready:
+        try:
+            ray.get(reference)
+        except RayError:
+            lost.append(asked[reference])
+    return lost
+
+
+def _here() -> bool:
+    return True
+
+
+def _failure(error: Exception, places: tuple[Place, ...]) -> Exception:
+    """Return what Ray Train's error means: which worker failed first, and why."""
+    from ray.train import WorkerGroupError
+
+    from raysm.workloads.training.launch.loop_worker import LoopFailed
+
+    if not isinstance(error, WorkerGroupError):
+        return RayFailed(f"Ray Train could not run the workers: {type(error).__name__}: {error}")
+    # A process that died says nothing itself; the others fail for want of it.
+    for rank, failed in sorted(error.worker_failures.items()):
+        cause = getattr(failed, "health_check_failure", failed)
+        if isinstance(cause, RayActorError):
+            host = next(item.node.host for item in places if rank in item.ranks)
+            return WorkerFailed(rank, host, "its process was killed; most likely out of memory", "", "", 137)
+    said = [failed for failed in error.worker_failures.values() if isinstance(failed, LoopFailed)]
+    if not said:
+        return RayFailed(f"Ray Train could not run the workers: {error}")
+    return min(said, key=lambda failed: (failed.stopped, failed.at_s)).error

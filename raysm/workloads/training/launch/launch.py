@@ -1,0 +1,129 @@
+"""What every training does around its attempts: joins Ray, listens for a stop and to the workers, brings the model.
+
+What flows in are the request and the attempts of a ``TorchScript`` or a ``TrainLoop``; what flows out is rank 0's model
+folder on the head, with its manifest.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import ray
+
+from raysm.bootstrap import environment
+from raysm.bootstrap.environment import Environment
+from raysm.contract.payload import Payload
+from raysm.contract.priority import let_others_first
+from raysm.workloads.nodes import Node, cluster_nodes
+from raysm.workloads.training.launch.attempts import Attempt, Policy, Stopped, say, train
+from raysm.workloads.training.launch.output import Relay
+from raysm.workloads.training.launch.placement import Place
+from raysm.workloads.training.launch.stopping import Stop
+from raysm.workloads.training.launch.variables import Group
+from raysm.workloads.training.results.model_folder import bring_model
+from raysm.workloads.training.results.result import write_manifest
+
+__all__ = ["Launch", "launch"]
+
+LOST_S = 8.0
+"""How long after a failure an instance may take to answer before it counts as lost: its peers hear of it first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """What the attempts of one training work with."""
+
+    packed: Payload
+    """The request, and where the source lies."""
+    found: Environment
+    """What the head was told."""
+    relay: Relay
+    """Takes the workers' output."""
+    stop: Stop
+    """Whether a stop was asked for."""
+    threads: int | None
+    """OMP_NUM_THREADS where the user has set it."""
+
+    def group(self, places: tuple[Place, ...], attempt: int, max_restarts: int, master_port: int = 0) -> Group:
+        """Return what all workers of an attempt share."""
+        return Group(
+            world_size=sum(item.workers for item in places),
+            instances=len(places),
+            master_address=places[0].node.address,
+            master_port=master_port,
+            attempt=attempt,
+            max_restarts=max_restarts,
+            run_id=self.found.job_name,
+        )
+
+
+def launch(
+    packed: Payload,
+    found: Environment,
+    *,
+    place: Callable[[Sequence[Node]], tuple[Place, ...]],
+    max_restarts: int,
+    attempts: Callable[[Launch], Attempt],
+) -> None:
+    """Train on the instances that Ray shows.
+
+    Args:
+        packed: The payload.
+        found: What the head was told.
+        place: Gives the workers to instances.
+        max_restarts: How often the workers are started anew.
+        attempts: Makes what attempts the training, once Ray is joined.
+
+    Raises:
+        WorkerFailed: A worker failed more often than it may.
+        InstanceLost: An instance went away, and the job does not go on without it.
+        InvalidRequest: The workers do not fit the instances, or asked for what cannot be.
+        SystemExit: A stop was asked for, and the workers did not all end with 0.
+    """
+    # Before Ray sets it for this process.
+    threads = environment.inherited().get("OMP_NUM_THREADS", "")
+    let_others_first()
+    with Stop() as stop:
+        # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
+        ray.init(address="auto", log_to_driver=False, configure_logging=False)
+        stop.listen()
+        # At this address the head's Ray is reached, so the workers' output finds it too.
+        relay = Relay(ray.util.get_node_ip_address())
+        given = Launch(
+            packed=packed,
+            found=found,
+            relay=relay,
+            stop=stop,
+            threads=int(threads) if threads.isdigit() else None,
+        )
+        policy = Policy(max_restarts=max_restarts, on_instance_loss=packed.request.cluster.on_instance_loss)
+        try:
+            _train(given, attempts(given), place, policy)
+        finally:
+            relay.close()
+            ray.shutdown()
+
+
+def _train(
+    given: Launch, attempt: Attempt, place: Callable[[Sequence[Node]], tuple[Place, ...]], policy: Policy
+) -> None:
+    model, begun_s = given.found.paths.model, time.monotonic()
+    tried: list[tuple[Place, ...]] = []
+
+    def remembered(places: tuple[Place, ...], number: int) -> None:
+        tried[:] = [places]
+        attempt(places, number)
+
+    try:
+        places = train(
+            remembered, nodes=lambda: cluster_nodes(), place=place, policy=policy, say=say, sleep=given.stop.sleep
+        )
+    except Stopped as stopped:
+        if tried:
+            bring_model(tried[0][0].node, given.found, say)
+        if not stopped.clean:
+            raise SystemExit(143) from None
+    else:
+        training_s = time.monotonic() - begun_s
+        bring_model(places[0].node, given.found, say)
+        write_manifest(given.packed.request, model, tuple(item.node.host for item in places), training_s)

@@ -1,0 +1,144 @@
+"""One worker of a DataParallel: the user's loop inside a worker of Ray Train.
+
+What flows in is a ``Told`` and the payload's pickle, what flows out are the worker's lines on the head and, of rank 0,
+the model; or a ``LoopFailed``.
+"""
+
+import os
+import time
+import traceback
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from ray import train
+from ray.train.torch import get_device, prepare_model
+
+from raysm.bootstrap import environment
+from raysm.contract import payload
+from raysm.contract.priority import go_first
+from raysm.errors import WorkerFailed
+from raysm.request.training import Precision
+from raysm.workloads.announce import announce
+from raysm.workloads.function import unpickled
+from raysm.workloads.training.launch.output import Wire
+from raysm.workloads.training.launch.placement import Place
+from raysm.workloads.training.launch.variables import Group, torchrun_variables
+from raysm.workloads.training.loop import session
+from raysm.workloads.training.measure.usage import Usage
+from raysm.workloads.training.results import working_folder
+from raysm.workloads.training.results.model_file import save_model
+
+__all__ = ["LoopFailed", "Told", "run_loop"]
+
+RAY_TRAINS_OWN = ("MASTER_ADDR", "MASTER_PORT")
+"""The process group was made with them before the loop begins."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Told:
+    """What every worker of one attempt is told."""
+
+    name: str
+    """Of the loop, for people."""
+    places: tuple[Place, ...]
+    """All instances that train."""
+    group: Group
+    """What all workers share."""
+    wire: Wire
+    """Where their output goes."""
+    precision: Precision
+    """What ``training.prepare`` computes in, where the loop does not say."""
+    threads: int | None
+    """OMP_NUM_THREADS where the user has set it."""
+
+
+class LoopFailed(Exception):
+    """A worker's loop ended otherwise than well.
+
+    Attributes:
+        at_s: When, seconds since the epoch.
+        error: Which worker, and why.
+        stopped: True for one that left because a stop was asked for.
+    """
+
+    def __init__(self, at_s: float, error: WorkerFailed, stopped: bool) -> None:
+        """Keep the parts."""
+        self.at_s, self.error, self.stopped = at_s, error, stopped
+        super().__init__(at_s, error, stopped)
+
+    def __str__(self) -> str:
+        return str(self.error)
+
+
+def run_loop(told: dict[str, Told]) -> None:
+    """Run the loop of one worker; Ray Train calls it on all of them, with a process group made.
+
+    Raises:
+        LoopFailed: It ended otherwise than well.
+    """
+    go_first()
+    _Worker(told["told"]).run()
+
+
+class _Worker:
+    def __init__(self, told: Told) -> None:
+        self._told = told
+        self._rank = train.get_context().get_world_rank()
+        self._place = next(place for place in told.places if self._rank in place.ranks)
+        self._local_rank = self._rank - self._place.first_rank
+        self._stop_asked = False
+        self._session: session.Session | None = None
+
+    def run(self) -> None:
+        told = self._told
+        here = environment.read()
+        variables = torchrun_variables(self._place, self._local_rank, told.group, told.threads)
+        # By IP address, as Ray Train counts them, instances of one machine would be one.
+        environment.tell({name: value for name, value in variables.items() if name not in RAY_TRAINS_OWN})
+        torch.set_num_threads(int(variables["OMP_NUM_THREADS"]))
+        os.chdir(working_folder.made(here, here.payload / payload.SOURCE))
+        with ExitStack() as open_until_end:
+            open_until_end.enter_context(told.wire.instead_of_output(self._rank, self._stop))
+            if self._local_rank == 0:
+                open_until_end.enter_context(Usage(self._place.node.host, announce))
+            try:
+                self._call(*unpickled(here.payload / payload.FUNCTION, told.name))
+            except BaseException as error:
+                failed = self._failed(error)
+                if failed is not None:
+                    raise failed from None
+
+    def _call(self, loop: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self._session = session.begin(device=get_device(), replicate=prepare_model, precision=self._told.precision)
+        self._session.stop_asked = self._stop_asked
+        try:
+            loop(*args, **named)
+            if self._session.prepared is not None and not self._session.model_saved:
+                save_model()
+        finally:
+            session.end()
+
+    def _stop(self) -> None:
+        self._stop_asked = True
+        if self._session is not None:
+            self._session.stop_asked = True
+
+    def _failed(self, error: BaseException) -> LoopFailed | None:
+        """Return what the end by ``error`` is to the driver; None for an exit with 0."""
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+            frames = frames.tb_next
+        kind, text, trace, code = type(error).__qualname__, str(error), "", 1
+        if isinstance(error, SystemExit):
+            if error.code in (None, 0):
+                return None
+            code = error.code if isinstance(error.code, int) else 1
+            kind, text = f"exit code {code}", "" if isinstance(error.code, int) else str(error.code)
+        else:
+            if type(error).__module__ != "builtins":
+                kind = f"{type(error).__module__}.{kind}"
+            trace = "".join(traceback.format_exception(type(error), error, frames))
+        failed = WorkerFailed(self._rank, self._place.node.host, kind, text, trace, code)
+        return LoopFailed(time.time(), failed, self._stop_asked)

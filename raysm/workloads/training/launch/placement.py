@@ -1,0 +1,116 @@
+"""Which instances train, with how many workers each, and which ranks these have. Pure: no Ray, no processes.
+
+Instances come in the order of the cluster, the head first where it takes part; the ranks of one instance follow each
+other. Where any instance has a GPU, those without take no part: they would only slow the others down.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raysm.errors import InvalidRequest
+from raysm.workloads.nodes import Node
+
+__all__ = ["Place", "place"]
+
+GPU_TYPE = re.compile(r"ml\.(p|g|gr)\d\w*\.")
+"""Families of instance types that have NVIDIA GPUs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """One instance that trains."""
+
+    node: Node
+    """The instance."""
+    group_rank: int
+    """Its number among those that train: torchrun's GROUP_RANK."""
+    first_rank: int
+    """Rank of its first worker."""
+    workers: int
+    """Number of its workers: torchrun's LOCAL_WORLD_SIZE."""
+    gpus: int
+    """GPUs of its workers together; 0 trains on CPUs."""
+
+    @property
+    def ranks(self) -> range:
+        """The ranks of its workers."""
+        return range(self.first_rank, self.first_rank + self.workers)
+
+    def __str__(self) -> str:
+        """Return the place for people: ``algo-2 (ranks 2 to 3)``."""
+        last = self.first_rank + self.workers - 1
+        ranks = f"rank {last}" if self.workers == 1 else f"ranks {self.first_rank} to {last}"
+        return f"{self.node.host} ({ranks})"
+
+
+def place(
+    nodes: Sequence[Node], *, workers_per_instance: int | None = None, workers: int | None = None, spawns: bool = False
+) -> tuple[Place, ...]:
+    """Give the workers to the instances.
+
+    Args:
+        nodes: The instances that are there, by rank.
+        workers_per_instance: None is one for each GPU; on CPUs one, or an even share of ``workers``.
+        workers: In all; None is what the instances have.
+        spawns: One worker for each instance, which has all its GPUs.
+
+    Raises:
+        InvalidRequest: An instance lacks the GPU that its type has, or there are too few GPUs or instances.
+    """
+    able = [node for node in nodes if node.cpus or node.gpus]
+    for node in able:
+        if GPU_TYPE.match(node.instance_type) and not node.gpus:
+            raise InvalidRequest(
+                f"{node.host} is an {node.instance_type}, but shows no GPU: take an image with CUDA (locally: a "
+                "machine with a GPU), and check CUDA_VISIBLE_DEVICES; to train on CPUs take an instance type without"
+            )
+    with_gpus = [node for node in able if node.gpus]
+    chosen = with_gpus or able
+    if not chosen:
+        raise InvalidRequest("no instance is there to train on: the head only coordinates")
+    counts = _counts([node.gpus for node in chosen], bool(with_gpus), workers_per_instance, workers, spawns)
+    for node, count in zip(chosen, counts, strict=False):
+        if with_gpus and not spawns and count > node.gpus:
+            raise InvalidRequest(
+                f"{count} workers were asked for on each instance, but {node.host} has {node.gpus} GPUs, and each "
+                "worker needs one"
+            )
+    places: list[Place] = []
+    first = 0
+    for node, count in zip(chosen, counts, strict=False):
+        gpus = node.gpus if spawns or not node.gpus else count
+        places.append(Place(node=node, group_rank=len(places), first_rank=first, workers=count, gpus=gpus))
+        first += count
+    return tuple(places)
+
+
+def _counts(gpus: list[int], on_gpus: bool, per_instance: int | None, workers: int | None, spawns: bool) -> list[int]:
+    """Return the number of workers of each instance that takes part; the last ones may have none and are left out."""
+    most = len(gpus)
+    if spawns:
+        return [1] * most
+    if per_instance is not None:
+        if workers is None:
+            return [per_instance] * most
+        instances, rest = divmod(workers, per_instance)
+        if rest or instances > most:
+            raise InvalidRequest(
+                f"workers={workers} with workers_per_instance={per_instance} needs {workers / per_instance:g} "
+                f"instances, and {most} can train; drop one of the two"
+            )
+        return [per_instance] * instances
+    if workers is None:
+        return gpus if on_gpus else [1] * most
+    if not on_gpus:
+        share, rest = divmod(workers, most)
+        return [count for count in (share + (index < rest) for index in range(most)) if count]
+    if workers > sum(gpus):
+        raise InvalidRequest(
+            f"workers={workers}, but the instances have {sum(gpus)} GPUs in all; each worker needs one"
+        )
+    counts: list[int] = []
+    while workers:
+        counts.append(min(gpus[len(counts)], workers))
+        workers -= counts[-1]
+    return counts

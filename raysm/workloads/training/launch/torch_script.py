@@ -1,0 +1,129 @@
+"""A script written for torchrun on the formed cluster: an agent on each instance, the script in processes of its own.
+
+What flows in are the payload's script and arguments, what flows out is rank 0's model folder on the head. The agents
+are plain actors: a script makes its own process group, so what Ray Train adds (5 s before the first worker runs on
+two cores, measured, against 0.2 s) would be of no use to it.
+"""
+
+import time
+from functools import partial
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayActorError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raysm.bootstrap.environment import Environment
+from raysm.contract.payload import Payload
+from raysm.request import TorchScript
+from raysm.workloads.nodes import Node
+from raysm.workloads.training.launch.agent import END_GRACE_S, Agent, Exit, Task
+from raysm.workloads.training.launch.attempts import NodesLost, Stopped
+from raysm.workloads.training.launch.failure_attribution import blamed, refused
+from raysm.workloads.training.launch.launch import LOST_S, Launch, launch
+from raysm.workloads.training.launch.output import AGENT, END, STOP
+from raysm.workloads.training.launch.placement import Place, place
+from raysm.workloads.training.launch.stopping import grace_of_workers
+
+__all__ = ["run_torch_script"]
+
+WAIT_S = 0.5
+"""How late a stop may be heard; the end of the workers is heard at once."""
+
+
+def run_torch_script(workload: TorchScript, packed: Payload, found: Environment) -> None:
+    """Run the script on all instances that train, to its end; ``launch`` says what it raises."""
+    launch(
+        packed,
+        found,
+        place=partial(place, workers_per_instance=workload.workers_per_instance, spawns=workload.spawns),
+        max_restarts=workload.max_restarts,
+        attempts=lambda given: _Script(workload, given).attempt,
+    )
+
+
+class _Script:
+    """One run of the script, over all its attempts."""
+
+    def __init__(self, workload: TorchScript, given: Launch) -> None:
+        self._workload, self._given = workload, given
+        self._relay, self._stop = given.relay, given.stop
+        self._grace_s = grace_of_workers(given.packed.request.grace_s)
+        self._agents: dict[str, ActorHandle] = {}
+
+    def attempt(self, places: tuple[Place, ...], number: int) -> None:
+        self._relay.forget()
+        try:
+            tasks = self._tasks(places, number)
+        except RayActorError as error:
+            raise NodesLost([places[0].node], "its worker process died") from error
+        exits, lost = self._wait(tasks)
+        self._relay.drain()
+        if self._stop.asked:
+            raise Stopped(clean=len(exits) == tasks[0].group.world_size and not any(item.status for item in exits))
+        if lost:
+            raise NodesLost(lost, "it does not answer any more")
+        failed = [item for item in exits if item.status]
+        if failed:
+            # Those that were ended, and those that lost a peer, came later.
+            first = min(failed, key=lambda item: (item.was_ended, item.at_s))
+            host = next(item.node.host for item in places if first.rank in item.ranks)
+            failure = blamed(first.rank, host, first.status, self._relay.tail(first.rank))
+            raise refused(failure) or failure
+
+    def _tasks(self, places: tuple[Place, ...], number: int) -> list[Task]:
+        agents = [self._agent(item.node, item.gpus) for item in places]
+        port = ray.get(agents[0].free_port.remote())
+        group = self._given.group(places, number, self._workload.max_restarts, port)
+        return [
+            Task(
+                place=item,
+                script=self._workload.script,
+                args=self._workload.args,
+                fill=self._workload.spawns,
+                group=group,
+                wire=self._relay.wire,
+                threads=self._given.threads,
+                grace_s=self._grace_s,
+            )
+            for item in places
+        ]
+
+    def _agent(self, node: Node, gpus: int = 0) -> ActorHandle:
+        if node.node_id not in self._agents:
+            # num_gpus makes Ray show it the GPUs of its workers together; each takes that of its LOCAL_RANK.
+            self._agents[node.node_id] = (
+                ray.remote(Agent)
+                .options(
+                    num_cpus=0,
+                    num_gpus=gpus,
+                    scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
+                )
+                .remote()
+            )
+        return self._agents[node.node_id]
+
+    def _wait(self, tasks: list[Task]) -> tuple[list[Exit], list[Node]]:
+        """Run all tasks to their end; end the others once one failed, all of them once a stop is asked for."""
+        running = {self._agent(task.place.node).run.remote(task): task for task in tasks}
+        exits: list[Exit] = []
+        lost: list[Node] = []
+        told_to_stop = False
+        give_up: float | None = None
+        while running and (give_up is None or time.monotonic() < give_up):
+            if self._stop.asked and not told_to_stop:
+                told_to_stop = True
+                self._relay.tell(AGENT, STOP)
+                give_up = time.monotonic() + self._grace_s + END_GRACE_S
+            ready, _ = ray.wait(list(running), num_returns=1, timeout=WAIT_S)
+            for reference in ready:
+                node = running.pop(reference).place.node
+                try:
+                    exits += ray.get(reference)
+                except RayActorError:
+                    lost.append(node)
+                    del self._agents[node.node_id]
+            if give_up is None and (lost or any(item.status for item in exits)):
+                self._relay.tell(AGENT, END)
+                give_up = time.monotonic() + LOST_S
+        return exits, lost + [task.place.node for task in running.values()]

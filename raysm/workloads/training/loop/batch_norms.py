@@ -1,0 +1,62 @@
+"""Batch norms need several values per channel, and the last batch of an epoch may leave a worker a single row.
+
+Torch says so when that batch comes: at the end of the first epoch. Here the first step says it, for all the batches
+that will come. What flows in are the shapes that the norms see; what flows out is a refusal, or nothing.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.hooks import RemovableHandle
+
+from raysm.errors import InvalidRequest
+from raysm.workloads.training.loop.session import Observer, Session
+
+__all__ = ["Norms"]
+
+
+class Norms(Observer):
+    """Looks at the batch norms of a model in the first step of each loop over ``batches``."""
+
+    def __init__(self, session: Session, model: nn.Module) -> None:
+        """Find the norms; those that norm over all workers together have the rows of all."""
+        self._session = session
+        self._norms = {
+            name: module
+            for name, module in model.named_modules()
+            if isinstance(module, _BatchNorm) and not isinstance(module, nn.SyncBatchNorm)
+        }
+        self._seen: Any = None
+        self._hooks: list[RemovableHandle] = []
+
+    def on_step_begin(self, step: int) -> None:
+        """Look, where a batch of this loop will leave a single row to some worker."""
+        part = self._session.coming
+        if part is None or part.order is self._seen:
+            return
+        self._seen = part.order
+        if part.fewest_rows == 1 < part.rows:
+            self._hooks = [
+                module.register_forward_pre_hook(lambda module, inputs, name=name: self._look(name, module, inputs[0]))
+                for name, module in self._norms.items()
+            ]
+
+    def on_step_end(self, step: int, loss: float) -> None:
+        """Look no more."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def _look(self, name: str, norm: nn.Module, values: torch.Tensor) -> None:
+        part = self._session.coming
+        if part is None or not norm.training or values.dim() < 2:
+            return
+        if values.numel() // values.shape[1] <= part.rows:
+            raise InvalidRequest(
+                f"training.step: the last batch of an epoch leaves a worker 1 row ({part.order.samples} samples in"
+                f" batches of {part.order.batch_size}, over {self._session.data_ranks} data ranks), and"
+                f" {type(norm).__name__} ({name}) needs more than one value per channel to train: give"
+                " training.batches drop_last=True, or another batch_size"
+            )

@@ -1,0 +1,185 @@
+"""The learning rate for another batch: linear scaling with gradual warm-up.
+
+P. Goyal et al. 2017, "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour" (arXiv 1706.02677), sections 2.1 and
+2.2: where the batch grows by the factor k, the rate grows by k, and over the first epochs (5 in the paper) it rises
+linearly, step by step, from the rate of the small batch.
+
+The rate is multiplied for the optimizer's step alone, and put back after it: whatever scheduler the user brings sees,
+and saves, its own rate.
+"""
+
+from typing import Any
+
+from torch.optim import Optimizer
+
+from raysm.errors import InvalidRequest
+from raysm.workloads.training.loop.session import Observer, Session
+
+__all__ = ["Rate", "ScaledRate", "attach", "factor", "scale"]
+
+
+class ScaledRate(float):
+    """The rate of the base batch, which ``prepare`` recognises in the optimizer; to everything else it is a float.
+
+    Attributes:
+        base_batch: The batch that it suits.
+        warmup_epochs: Epochs until the scaled rate is reached.
+        batch: Global batch, where the loop does not use ``training.batches``.
+        steps_per_epoch: The same.
+    """
+
+    base_batch: int
+    warmup_epochs: float
+    batch: int | None
+    steps_per_epoch: int | None
+
+    def __reduce__(self) -> Any:
+        """Travel as the plain number: a checkpoint must be readable without this class."""
+        return float, (float(self),)
+
+
+def scale(
+    lr: float,
+    *,
+    base_batch: int = 256,
+    warmup_epochs: float = 5,
+    batch: int | None = None,
+    steps_per_epoch: int | None = None,
+) -> ScaledRate:
+    """Return a learning rate for the optimizer that ``prepare`` scales to the global batch, with gradual warm-up.
+
+    Give it to the optimizer as it is (``SGD(parameters, lr=training.scale(0.1))``), before ``prepare``. The global
+    batch and the steps of an epoch are those of ``training.batches``, unless they are given here.
+
+    Args:
+        lr: The rate that suits ``base_batch``.
+        base_batch: The batch for which ``lr`` was found.
+        warmup_epochs: Epochs over which the rate rises from ``lr``; 0 is none. A rate that falls needs none.
+        batch: Rows of one step over all workers.
+        steps_per_epoch: Steps of one pass over the data.
+
+    Raises:
+        InvalidRequest: A number is out of range.
+    """
+    for name, value, least in (
+        ("base_batch", base_batch, 1),
+        ("batch", batch, 1),
+        ("steps_per_epoch", steps_per_epoch, 1),
+    ):
+        if value is not None and value < least:
+            raise InvalidRequest(f"training.scale: {name}={value} must be at least {least}")
+    if lr <= 0 or warmup_epochs < 0:
+        raise InvalidRequest(
+            f"training.scale: lr={lr} must be greater than 0, and warmup_epochs={warmup_epochs} at least 0"
+        )
+    rate = ScaledRate(lr)
+    rate.base_batch, rate.warmup_epochs = base_batch, warmup_epochs
+    rate.batch, rate.steps_per_epoch = batch, steps_per_epoch
+    return rate
+
+
+def factor(step: int, *, growth: float, warmup_steps: int) -> float:
+    """Return by what the rate is multiplied in step ``step``, from 0.
+
+    Args:
+        step: Steps done before it, over the whole training.
+        growth: k, the global batch / the base batch.
+        warmup_steps: Steps over which a k above 1 is reached.
+    """
+    if growth <= 1 or step >= warmup_steps:
+        return growth
+    return 1 + (growth - 1) * step / warmup_steps
+
+
+def attach(session: Session, optimizer: Optimizer) -> "Rate":
+    """Scale what ``scale`` made from now on, say what holds, and warn where something should have been scaled."""
+    rate = Rate(session, optimizer)
+    session.observers.append(rate)
+    return rate
+
+
+class Rate(Observer):
+    """The learning rate of one training."""
+
+    def __init__(self, session: Session, optimizer: Optimizer) -> None:
+        """Find the groups whose rate is to be scaled."""
+        self._session, self._optimizer = session, optimizer
+        self._said = False
+        self._own: list[float] = []
+        self._scaled: dict[int, ScaledRate] = {}
+        for index, group in enumerate(optimizer.param_groups):
+            if isinstance(group["lr"], ScaledRate):
+                self._scaled[index] = group["lr"]
+                group["lr"] = float(group["lr"])
+
+    def on_step_begin(self, step: int) -> None:
+        """Before the first step, say which batch and which rate hold, and hook into the optimizer's steps.
+
+        Not earlier: reading a checkpoint steps the optimizer once, for its state to be there.
+        """
+        if self._said:
+            return
+        self._said = True
+        self._say()
+        if self._scaled:
+            self._optimizer.register_step_pre_hook(self._multiply)
+            self._optimizer.register_step_post_hook(self._put_back)
+
+    def _say(self) -> None:
+        session, ranks = self._session, self._session.data_ranks
+        rates = ", ".join(f"{rate:g}" for rate in dict.fromkeys(float(g["lr"]) for g in self._optimizer.param_groups))
+        if self._scaled:
+            scaled = next(iter(self._scaled.values()))
+            growth, warmup_steps = self._plan(scaled)
+            batch = round(growth * scaled.base_batch)
+            warm_up = f"reached after {warmup_steps} steps of warm-up" if growth > 1 and warmup_steps else "at once"
+            session.say(
+                f"global batch {batch}, rate {float(scaled) * growth:g} = {float(scaled):g} × {batch} /"
+                f" {scaled.base_batch}, {warm_up}"
+            )
+            self._compare(batch)
+        elif session.order is None:
+            session.say(f"rate {rates}, not scaled, no warm-up; the batches are the script's own")
+            if ranks > 1:
+                self._warn(f"{ranks} times that of one worker")
+        else:
+            batch = session.order.batch_size
+            session.say(f"global batch {batch} over {ranks} data ranks, rate {rates}, not scaled, no warm-up")
+            if session.batch_before is not None and batch > session.batch_before:
+                self._warn(f"{batch / session.batch_before:g} times that of the checkpoint, {session.batch_before}")
+            else:
+                self._compare(batch)
+
+    def _compare(self, batch: int) -> None:
+        before = self._session.batch_before
+        if before is not None and batch != before:
+            self._session.say(f"warning: the global batch is {batch}, that of the checkpoint was {before}")
+
+    def _warn(self, how_much: str) -> None:
+        self._session.say(
+            f"warning: the global batch is {how_much}, and the learning rate was not scaled;"
+            " lr=training.scale(lr, base_batch=…) does that"
+        )
+
+    def _plan(self, rate: ScaledRate) -> tuple[float, int]:
+        """Return k, and the steps of the warm-up."""
+        order = self._session.order
+        batch = rate.batch or (order.batch_size if order else None)
+        steps = rate.steps_per_epoch or (-(-order.samples // order.batch_size) if order else None)
+        if batch is None or (steps is None and rate.warmup_epochs):
+            raise InvalidRequest(
+                "training.scale: the batches are the script's own, so it cannot know the global batch; give"
+                " batch=… and steps_per_epoch=…, or read by training.batches"
+            )
+        return batch / rate.base_batch, round(rate.warmup_epochs * (steps or 0))
+
+    def _multiply(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._own = [group["lr"] for group in optimizer.param_groups]
+        for index, rate in self._scaled.items():
+            growth, warmup_steps = self._plan(rate)
+            by = factor(self._session.steps, growth=growth, warmup_steps=warmup_steps)
+            optimizer.param_groups[index]["lr"] = self._own[index] * by
+
+    def _put_back(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        for group, own in zip(optimizer.param_groups, self._own, strict=True):
+            group["lr"] = own

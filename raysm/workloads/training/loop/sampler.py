@@ -1,0 +1,225 @@
+"""Batches in an order that follows from the seed and the epoch alone, however many workers share them.
+
+Batch ``k`` of an epoch is the same rows on one worker and on a thousand: each data rank takes its slice. So a training
+that goes on in the middle of an epoch, also on another number of workers, meets exactly the rows that it has not met.
+What a sample's own code draws at random (augmentation) follows from seed, epoch and row, so it does not depend on
+workers, loaders and interruptions either.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from raysm.errors import InvalidRequest
+from raysm.workloads.training.loop import position
+from raysm.workloads.training.loop import session as sessions
+from raysm.workloads.training.loop.batch import on_device
+from raysm.workloads.training.loop.batch_reader import Reader
+from raysm.workloads.training.loop.data_order import DataOrder, Part
+from raysm.workloads.training.loop.random_state import seed_of
+from raysm.workloads.training.loop.session import Session
+
+__all__ = ["Slice", "batches", "epoch_order", "epochs", "slices"]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One data rank's part of one batch."""
+
+    epoch: int
+    """From 0."""
+    begin: int
+    """Samples of the epoch that come before this batch."""
+    end: int
+    """Samples of the epoch that all data ranks have had after it."""
+    rows: tuple[int, ...]
+    """Of the data set; never empty."""
+    share: float
+    """Rows that count / rows of the whole batch: 0 where the batch has fewer rows than there are data ranks."""
+
+
+def epoch_order(samples: int, *, epoch: int, shuffle: bool, seed: int) -> torch.Tensor:
+    """Return the rows of the data set in the order of that epoch, int64[samples]."""
+    if not shuffle:
+        return torch.arange(samples)
+    return torch.randperm(samples, generator=torch.Generator().manual_seed(seed_of(seed, epoch)))
+
+
+def slices(
+    order: torch.Tensor, *, epoch: int, offset: int, batch_size: int, data_rank: int, data_ranks: int, drop_last: bool
+) -> Iterator[Slice]:
+    """Yield this data rank's slices of the batches from sample ``offset`` of the epoch on.
+
+    The slices of one batch differ by one row at most, so that any batch size goes with any number of workers.
+    """
+    for begin in range(offset, len(order), batch_size):
+        rows = order[begin : begin + batch_size]
+        count = len(rows)
+        if drop_last and count < batch_size:
+            return
+        # The first ranks have more, and a row of their own if anyone has: what rank 0 learned of the rows beside its
+        # weights, the running averages of batch norms, is what checkpoints keep and DDP gives to all.
+        each, more = divmod(count, data_ranks)
+        first = data_rank * each + min(data_rank, more)
+        own = rows[first : first + each + (data_rank < more)]
+        # Every rank has to take part in every step: one without a row of its own computes one that counts nothing.
+        kept = own if len(own) else rows[:1]
+        yield Slice(epoch=epoch, begin=begin, end=begin + count, rows=tuple(kept.tolist()), share=len(own) / count)
+
+
+def epochs(count: int) -> Iterator[int]:
+    """Yield the numbers of the epochs that are still to be done of ``count``, beginning with the one interrupted.
+
+    For loops that do something at the end of each epoch::
+
+        for epoch in training.epochs(10):
+            for batch in training.batches(dataset, batch_size=256):
+                training.step(batch)
+            for inputs, target in training.batches(validation, batch_size=256, shuffle=False):
+                evaluate(model(inputs), target)
+
+    A loop over ``batches`` none of which goes to ``step`` looks at the data and moves nothing: where training is in an
+    epoch, and what checkpoints say of it, follows from the loop that is stepped, of which an epoch has one. Gone on
+    with after an interruption, that loop has the rows that are left, which may be none, and all others have theirs.
+    """
+    session = sessions.current()
+    around, session.counts_epochs = session.counts_epochs, True
+    try:
+        while session.epoch < count:
+            epoch = session.epoch
+            yield epoch
+            position.leave(session, epoch)
+    finally:
+        if session.is_trained:  # the user has left the loop at the end of an epoch
+            position.leave(session, session.epoch)
+        session.counts_epochs = around
+
+
+def batches(
+    dataset: Dataset[Any] | Sequence[Any],
+    *,
+    batch_size: int,
+    epochs: int | None = None,
+    shuffle: bool = True,
+    seed: int = 0,
+    loader_workers: int = 0,
+    drop_last: bool = False,
+    collate: Callable[[list[Any]], Any] = default_collate,
+) -> Iterator[Any]:
+    """Yield this worker's slice of each batch, on its device; goes on where the checkpoint was made.
+
+    Args:
+        dataset: Has ``len()`` and ``[row]``, and is the same on every instance.
+        batch_size: Rows of one step over all workers: what the learning rate has to suit, and what stays the same
+            when the number of workers changes.
+        epochs: Passes over the data in the whole training, those before an interruption included; None is one pass:
+            inside a loop over ``training.epochs``, and for data that are not trained on.
+        shuffle: Give each epoch an order of its own.
+        seed: Of the orders, and of what samples draw at random.
+        loader_workers: Processes that read ahead, for each worker; 0 reads in the worker itself.
+        drop_last: Leave out the last batch of an epoch where it is smaller than the others.
+        collate: Makes a batch of samples.
+
+    Raises:
+        InvalidRequest: A number is out of range, the data set has no length, or two loops count the epochs. ``step``
+            raises it where the checkpoint that training goes on from was made in the middle of an epoch of other data
+            or another order.
+    """
+    session = sessions.current()
+    if session.prepared is not None:
+        session.prepared.parallel.check_batch(batch_size, session.world_size)
+    if epochs is not None and session.counts_epochs:
+        raise InvalidRequest(
+            f"batches: epochs={epochs} inside of a loop over training.epochs, which counts the epochs of the training;"
+            " leave it out for one pass"
+        )
+    order = _checked(dataset, batch_size, shuffle, seed, loader_workers, drop_last)
+    return _all_batches(session, Reader(dataset, seed, collate), order, epochs, loader_workers, drop_last)
+
+
+def _all_batches(
+    session: Session, reader: Reader, order: DataOrder, count: int | None, loader_workers: int, drop_last: bool
+) -> Iterator[Any]:
+    is_single = count is None
+    first, offset = position.begin(session, order, is_single=is_single)
+    for epoch in range(first, first + 1 if count is None else count):
+        todo = slices(
+            epoch_order(order.samples, epoch=epoch, shuffle=order.shuffle, seed=order.seed),
+            epoch=epoch,
+            offset=offset,
+            batch_size=order.batch_size,
+            data_rank=session.data_rank,
+            data_ranks=session.data_ranks,
+            drop_last=drop_last,
+        )
+        fewest = _fewest_rows(order, offset, session.data_ranks, drop_last)
+        yield from position.handed_out(session, _one_pass(session, reader, order, list(todo), fewest, loader_workers))
+        position.passed(session, order, epoch, is_single=is_single)
+        offset = 0
+
+
+def _one_pass(
+    session: Session, reader: Reader, order: DataOrder, todo: list[Slice], fewest_rows: int, loader_workers: int
+) -> Iterator[tuple[Part, Any]]:
+    pinned = session.device.type == "cuda"
+    # Batch by batch through the sampler, not the data set's own length: a loader ends where its sampler does.
+    loader = DataLoader(
+        reader,
+        batch_size=None,
+        sampler=[(item.epoch, item.rows) for item in todo],
+        num_workers=loader_workers,
+        collate_fn=_as_it_is,
+        pin_memory=pinned,
+        # A generator of its own: beginning an epoch again must not draw from the one that training draws from.
+        generator=torch.Generator(),
+    )
+    read = iter(loader)
+    for item in todo:
+        with session.span("data"):
+            batch = on_device(next(read), session.device)
+        yield (
+            Part(
+                order=order,
+                epoch=item.epoch,
+                begin=item.begin,
+                end=item.end,
+                rows=len(item.rows),
+                share=item.share,
+                slice_rows=-(-order.batch_size // session.data_ranks),
+                fewest_rows=fewest_rows,
+            ),
+            batch,
+        )
+
+
+def _fewest_rows(order: DataOrder, offset: int, data_ranks: int, drop_last: bool) -> int:
+    """Return the rows of the smallest slice that is computed in this epoch, or in one that begins anew."""
+    last = {(order.samples - begin) % order.batch_size for begin in (offset, 0)} - {0}
+    return max(1, min({order.batch_size} | (set() if drop_last else last)) // data_ranks)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _checked(
+    dataset: Any, batch_size: int, shuffle: bool, seed: int, loader_workers: int, drop_last: bool
+) -> DataOrder:
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise InvalidRequest(
+            f"batches: the data set, a {type(dataset).__name__}, has no len() or no [row]; only such a one can be cut"
+            " into slices and gone on with: read a stream by a loader of your own"
+        )
+    samples = len(dataset)
+    if batch_size < 1:
+        raise InvalidRequest(f"batches: batch_size={batch_size} must be at least 1")
+    if loader_workers < 0:
+        raise InvalidRequest(f"batches: loader_workers={loader_workers} must be at least 0")
+    if samples == 0 or (drop_last and samples < batch_size):
+        raise InvalidRequest(
+            f"batches: {samples} samples make no batch of {batch_size}: check the channel, or lower batch_size"
+        )
+    return DataOrder(samples=samples, batch_size=batch_size, shuffle=shuffle, seed=seed)

@@ -1,0 +1,284 @@
+"""Who this process is among the workers, and how far the training has come; one per process.
+
+What flows in are torchrun's variables, or what the launcher of a Ray Train worker says by ``begin``; what flows out is
+the ``Session`` that ``prepare``, ``step``, ``batches`` and the checkpoints share. Nothing here knows of Ray: the same
+code runs in a Ray Train worker, in a child of a TorchScript, under bare torchrun, and in one plain process.
+"""
+
+import contextlib
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import torch
+import torch.distributed as dist
+
+from raysm.bootstrap import environment
+from raysm.contract.events import Metric, line
+from raysm.errors import InvalidConfig, InvalidRequest
+from raysm.workloads.training.degrees.layout import Layout
+from raysm.workloads.training.degrees.parallel import Parallel
+from raysm.workloads.training.loop.data_order import DataOrder, Part
+
+__all__ = ["Observer", "Session", "Trainable", "begin", "current", "end"]
+
+
+class Observer:
+    """Told of each step; what is not of interest is inherited. Called on every rank, in the order of joining."""
+
+    def on_loop_begin(self) -> None:
+        """A loop over ``batches`` that may be the one that trains is about to read.
+
+        Not called where the batches are the user's own, or the loop is known to be another.
+        """
+
+    def on_step_begin(self, step: int) -> None:
+        """Step number ``step`` (from 1, over the whole training, restarts included) is about to begin."""
+
+    def on_step_end(self, step: int, loss: float) -> None:
+        """That step is done; ``loss`` is the global mean, the same on every rank."""
+
+    def on_end(self) -> None:
+        """The training is over: the user's loop has returned, or raised."""
+
+
+class Trainable(Protocol):
+    """What ``prepare`` makes, as far as a session's users know it: a model that trains by steps."""
+
+    parallel: Parallel
+    """How the training is cut."""
+    layout: Layout
+    """Which part of the model and which slice of the data each rank has."""
+
+    def step(self, batch: Any) -> float:
+        """Train on this data rank's slice of a batch; return the mean loss of the whole batch."""
+
+    def full_state_dict(self) -> dict[str, torch.Tensor]:
+        """Return the whole model on rank 0, as plain CPU tensors in the original order; {} on the others."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Session:
+    """One worker of the training."""
+
+    rank: int
+    """Of all workers, from 0."""
+    world_size: int
+    """Number of workers."""
+    local_rank: int
+    """Among the workers of this instance."""
+    hosts: tuple[str, ...]
+    """The instance of each rank, by name."""
+    device: torch.device
+    """Where this worker computes."""
+    replicate: Callable[[torch.nn.Module], torch.nn.Module] | None = None
+    """Wraps a model for plain data parallel instead of torch's DDP: Ray Train's ``prepare_model``."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """What ``prepare`` computes in where the loop does not say."""
+    in_job: bool = False
+    """True inside a job, whose log carries events; else metrics are printed for people."""
+    prepared: Trainable | None = None
+    """What ``prepare`` made; None before."""
+    model_saved: bool = False
+    """Whether ``save_model`` was called: at the end of a DataParallel it is, where the loop did not."""
+    steps: int = 0
+    """Steps done over the whole training; a resumed one goes on from its checkpoint's."""
+    epoch: int = 0
+    """Passes over the data that are done; ``position`` keeps this and the next two."""
+    offset: int = 0
+    """Samples of the epoch ``epoch`` that all workers together have learned from."""
+    order: DataOrder | None = None
+    """What the order of the data follows from that steps learned from; None before the first, or where the user brings
+    his own batches."""
+    coming: Part | None = None
+    """What the coming step learns from: the batch that was handed out last; None where it is the user's own."""
+    counts_epochs: bool = False
+    """Whether a loop over ``epochs`` goes on, which then counts them: ``batches`` does not."""
+    is_trained: bool = False
+    """Whether the loop that trains in this epoch is at its end; known only where ``counts_epochs``."""
+    passes: int = 0
+    """Passes that were read to their end and not stepped, before the first step and outside of ``epochs``."""
+    batch_before: int | None = None
+    """Global batch of the checkpoint that training goes on from; None without one."""
+    reported: dict[str, float] = field(default_factory=dict)
+    """What was reported last, by name."""
+    stop_asked: bool = False
+    """This process was told to end (SIGTERM)."""
+    stop_agreed: bool = False
+    """Some rank was told to end, and every rank knows: set on all of them after the same step."""
+    observers: list[Observer] = field(default_factory=list)
+    """Told of each step."""
+    timer: Callable[[str], AbstractContextManager[Any]] | None = None
+    """Measures a span of the step by its name; None measures nothing."""
+    cpu_group: "dist.ProcessGroup | None" = None
+    """A group of all ranks that carries tensors and objects of the CPU (gloo); None in a single process."""
+
+    @property
+    def host(self) -> str:
+        """The instance of this worker."""
+        return self.hosts[self.rank]
+
+    @property
+    def data_rank(self) -> int:
+        """Which slice of each batch is this worker's."""
+        return self.prepared.layout.data_rank(self.rank) if self.prepared else self.rank
+
+    @property
+    def data_ranks(self) -> int:
+        """Into how many slices each batch is cut: workers that share a pipeline or a tensor read the same slice."""
+        return self.prepared.layout.data_ranks if self.prepared else self.world_size
+
+    @property
+    def share(self) -> float | None:
+        """Rows of this data rank's slice of the coming batch / rows of the whole batch; None is 1 / data ranks.
+
+        So the last batch of an epoch, smaller and perhaps uneven, weighs what it should.
+        """
+        return self.coming.share if self.coming else None
+
+    @property
+    def slice_rows(self) -> int | None:
+        """Rows of a full slice, None if nobody knows. Pipelines pad a smaller slice up to it."""
+        return self.coming.slice_rows if self.coming else None
+
+    def span(self, name: str) -> AbstractContextManager[Any]:
+        """Return a context that times a part of the step: ``data``, ``compute``, ``communication``, ``checkpoint``."""
+        return self.timer(name) if self.timer else contextlib.nullcontext()
+
+    def agree(self, loss: torch.Tensor) -> Callable[[], float]:
+        """Begin to sum ``loss`` (a scalar) over all ranks; call what is returned to wait for the sum.
+
+        On the way, all ranks learn whether one of them was told to stop.
+        """
+        told = torch.stack([loss.detach().double(), loss.new_tensor(float(self.stop_asked)).double()])
+        work = dist.all_reduce(told, async_op=True) if self.world_size > 1 else None
+
+        def agreed() -> float:
+            if work is not None:
+                work.wait()
+            total, stops = told.tolist()
+            self.stop_agreed = stops > 0
+            return float(total)
+
+        return agreed
+
+    def report(self, *, step: int | None = None, **metrics: float) -> None:
+        """Announce metrics, those of rank 0 alone.
+
+        Args:
+            step: Training step; None is the number of steps done.
+            metrics: Finite values by name, the unit at the end of the name.
+        """
+        values = {name: float(value) for name, value in metrics.items()}
+        self.reported |= values
+        if self.rank != 0:
+            return
+        step = self.steps if step is None else step
+        if self.in_job:
+            text = "\n".join(line(Metric(name=name, value=value, step=step)) for name, value in values.items())
+        else:
+            text = f"step {step}: " + ", ".join(f"{name} {value:.6g}" for name, value in values.items())
+        print(text, flush=True)  # noqa: T201 - metrics travel in the log
+
+    def say(self, text: str) -> None:
+        """Print a line for people, on rank 0 alone."""
+        if self.rank == 0:
+            print(f"raysm: {text}", flush=True)  # noqa: T201 - the job's log
+
+
+_session: Session | None = None
+
+
+def begin(
+    *,
+    device: torch.device | None = None,
+    replicate: Callable[[torch.nn.Module], torch.nn.Module] | None = None,
+    precision: Literal["fp32", "bf16"] = "fp32",
+) -> Session:
+    """Make this process's session; ``current`` does it by itself where there is nothing to say.
+
+    A process group that is there is used; else one is made from torchrun's variables; a process that has neither is
+    the only worker.
+
+    Args:
+        device: Where this worker computes; None is the GPU of its local rank, or the CPU.
+        replicate: Wraps a model for plain data parallel.
+        precision: What ``prepare`` computes in where the loop does not say.
+
+    Raises:
+        InvalidConfig: torchrun's variables are incomplete.
+        InvalidRequest: There is a session already.
+    """
+    global _session
+    if _session is not None:
+        raise InvalidRequest("training: this process has a session already; end() it before the next")
+    variables = environment.inherited()
+    local_rank = _number(variables, "LOCAL_RANK", 0)
+    device = device or _device(local_rank)
+    if not dist.is_initialized() and "RANK" in variables:
+        missing = [name for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in variables]
+        if missing:
+            raise InvalidConfig(f"training: RANK is set but not {', '.join(missing)}; use torchrun or raysm train")
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    cpu_group = None
+    if dist.is_initialized():
+        cpu_group = dist.group.WORLD if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
+    _session = Session(
+        rank=rank,
+        world_size=world_size,
+        local_rank=local_rank,
+        hosts=_hosts(variables, world_size, cpu_group),
+        device=device,
+        replicate=replicate,
+        precision=precision,
+        in_job=environment.base_paths(variables).resource_config.exists(),
+        cpu_group=cpu_group,
+    )
+    return _session
+
+
+def current() -> Session:
+    """Return this process's session; begin it at the first call."""
+    return _session or begin()
+
+
+def end() -> None:
+    """Tell the observers that the training is over, and forget the session; a process group stays as it is."""
+    global _session
+    ending, _session = _session, None
+    if ending is not None:
+        for observer in ending.observers:
+            observer.on_end()
+
+
+def _device(local_rank: int) -> torch.device:
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    # Where the launcher shows each worker its own GPU alone, that is number 0.
+    device = torch.device("cuda", local_rank if local_rank < torch.cuda.device_count() else 0)
+    torch.cuda.set_device(device)
+    return device
+
+
+def _hosts(variables: Mapping[str, str], world_size: int, group: "dist.ProcessGroup | None") -> tuple[str, ...]:
+    """Return each rank's instance: the name that SageMaker gave it, or torchrun's number of its node."""
+    if environment.base_paths(variables).resource_config.exists():
+        name = environment.read(variables).current_host
+    else:
+        node = variables.get("GROUP_RANK") or variables.get("NODE_RANK")
+        name = f"node-{node}" if node else socket.gethostname()
+    if world_size == 1:
+        return (name,)
+    names: list[str] = [""] * world_size
+    dist.all_gather_object(names, name, group=group)
+    return tuple(names)
+
+
+def _number(variables: Mapping[str, str], name: str, default: int) -> int:
+    try:
+        return int(variables.get(name, default))
+    except ValueError as error:
+        raise InvalidConfig(f"training: {name} is {variables[name]!r}, which is no number") from error

@@ -1,0 +1,312 @@
+"""Cut a model over the ranks of a layout: stages, tensors, shards, replicas, each by torch's own means.
+
+What flows in is the whole model, the same on every rank; what flows out are this rank's modules, wrapped and on its
+device, and the same parameters by their original names. The order is that of PyTorch's own recipes: stages first, then
+tensors within a stage, then recomputation of blocks, then shards or replicas around it all.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.autograd.graph import save_on_cpu
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+from raysm.errors import InvalidRequest
+from raysm.workloads.training.degrees.layout import Layout
+from raysm.workloads.training.degrees.parallel import Parallel
+from raysm.workloads.training.engines.full_model import Loss, WholeModel
+from raysm.workloads.training.engines.pipeline import Pipeline, Stage, stage_numbers
+from raysm.workloads.training.engines.protocol import Engine
+from raysm.workloads.training.engines.running_averages import averages_kept
+from raysm.workloads.training.loop.batch import inputs_and_target, on_device
+from raysm.workloads.training.loop.session import Session
+from raysm.workloads.training.parallel.model_blocks import Blocks, block_names
+from raysm.workloads.training.parallel.rebinding import Groups, check_placed
+from raysm.workloads.training.parallel.stages import Stages, cut
+from raysm.workloads.training.parallel.tensor_plan import (
+    Plan,
+    check_pairs,
+    check_plan,
+    cut_tensors,
+    derived_plan,
+    watch_first_forward,
+)
+
+__all__ = ["Cut", "Split"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a rank has of the model."""
+
+    wrapped: nn.Module
+    """What computes."""
+    parts: nn.Module
+    """The parameters by their original names."""
+    engine: Engine
+    """Forward and backward."""
+    stages: "dist.ProcessGroup | None" = None
+    """The ranks of this one's pipeline."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Split:
+    """How to cut."""
+
+    session: Session
+    """Whose rank, and where."""
+    parallel: Parallel
+    """Degrees and schedule."""
+    layout: Layout
+    """The mesh of ranks."""
+    loss: Loss
+    """Of an output and a target."""
+    blocks: Blocks = None
+    """The container of the model's blocks, or split points."""
+    example: Any = None
+    """A batch, to measure blocks with."""
+    precision: torch.dtype | None = None
+    """Type of the matrix products; None is the parameters' own."""
+    plan: Plan | None = None
+    """Which tensors to cut; None is derived."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each rank has the whole model: replicas only."""
+        return self.layout.data == self.layout.world_size
+
+    def apply(self, model: nn.Module, groups: Groups) -> Cut:
+        """Cut the model.
+
+        Args:
+            model: Whole, the same on every rank.
+            groups: The names of the parameters that its optimizer has.
+
+        Raises:
+            InvalidRequest: It cannot be cut like this; every rank then raises the same, and nothing was changed.
+        """
+        blocks = block_names(model, self.blocks if isinstance(self.blocks, str) else None)
+        if not blocks and (self.parallel.optimize == "memory" or self.parallel.offload):
+            raise InvalidRequest(
+                f"{type(model).__name__} has no Sequential or ModuleList whose children could be computed again or "
+                "offloaded; name one by blocks=…, or leave out optimize='memory' and offload"
+            )
+        if self.is_plain:
+            self._recompute(model, blocks)
+            return self._replicated(model)
+        plan, names = self._checked_plan(model), list(model.state_dict())
+        stages = self._stages(model) if self.layout.pipeline > 1 else None
+        if stages is not None:
+            check_placed(groups, stages.parameter_names())
+        self._share_weights(model)
+        mesh = init_device_mesh(self.session.device.type, self.layout.shape, mesh_dim_names=self.layout.dimensions)
+        place = self.layout.coordinates(self.session.rank)
+        if stages is None:
+            wrapped = self._around(model, blocks, plan, mesh)
+            engine = WholeModel(
+                model=wrapped,
+                loss=self.loss,
+                device=self.session.device,
+                precision=self.precision,
+                counts=place.tensor == 0,
+            )
+            return Cut(wrapped, model, engine)
+        inner = [stages.module(number) for number in stage_numbers(self.parallel, place.pipeline)]
+        outer = [Stage(module, self.session.device, self.precision) for module in inner]
+        for stage in outer:
+            self._around(stage, blocks, plan, mesh)
+        pipeline = Pipeline(
+            outer,
+            parallel=self.parallel,
+            place=place.pipeline,
+            group=mesh["pipeline"].get_group(),
+            replicas=mesh["data"].get_group() if self.layout.data > 1 and self.layout.shard == 1 else None,
+            loss=self.loss,
+            session=self.session,
+            precision=self.precision,
+            counts=place.tensor == 0,
+        )
+        return Cut(nn.ModuleList(outer), _merged(inner, names), pipeline, mesh["pipeline"].get_group())
+
+    def _replicated(self, model: nn.Module) -> Cut:
+        """Replicate the model on each rank; alone, it stays as it is."""
+        session = self.session
+        model.to(session.device)
+        wrapped = model
+        if session.replicate is not None:
+            wrapped = session.replicate(model)
+        elif dist.is_initialized() and any(parameter.requires_grad for parameter in model.parameters()):
+            wrapped = DistributedDataParallel(
+                model, device_ids=[session.device] if session.device.type == "cuda" else None
+            )
+        trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        engine = WholeModel(
+            model=wrapped,
+            loss=self.loss,
+            device=session.device,
+            precision=self.precision,
+            averaged={} if wrapped is model else trained,
+        )
+        return Cut(wrapped, model, engine)
+
+    def _checked_plan(self, model: nn.Module) -> Plan:
+        degree = self.layout.tensor
+        if degree == 1:
+            return {}
+        example = self._example_inputs(model)
+        if self.plan is not None:
+            check_plan(model, self.plan, degree)
+            check_pairs(model, self.plan, degree, example)
+            plan = self.plan
+        else:
+            # Rank 0's: rounding might be another elsewhere.
+            derived = [derived_plan(model, degree, example)]
+            dist.broadcast_object_list(derived, 0, group=self.session.cpu_group)
+            names: dict[str, list[str]] = {}
+            for name, reason in derived[0].left.items():
+                names.setdefault(reason, []).append(name)
+            left = [f"{_shown(modules)}: {reason}" for reason, modules in names.items()]
+            plan = derived[0].cuts
+            check_plan(model, plan, degree, "; ".join(left))
+            for line in left:
+                self.session.say(f"not cut over the {degree} workers of a tensor group: {line}")
+        whole = [name for name, module in model.named_modules() if isinstance(module, nn.Linear) and name not in plan]
+        self.session.say(f"tensors cut: {_shown(plan)}; linear layers whole on every worker: {_shown(whole) or 'none'}")
+        return plan
+
+    def _example_inputs(self, model: nn.Module) -> tuple[Any, ...] | None:
+        """Return the example's inputs where the model is; None without one."""
+        if self.example is None:
+            return None
+        inputs: tuple[Any, ...] = on_device(inputs_and_target(self.example)[0], next(model.parameters()).device)
+        return inputs
+
+    def _stages(self, model: nn.Module) -> Stages:
+        """Cut the model into stages where rank 0 would: times differ from rank to rank."""
+        example = self._example_inputs(model) if self.parallel.optimize == "speed" else None
+        found = cut(model, self.parallel.stages, self.blocks, example=example)
+        told: list[Any] = [found.starts, found.shares]
+        dist.broadcast_object_list(told, 0, group=self.session.cpu_group)
+        found = Stages(model=model, graph=found.graph, starts=told[0], shares=told[1])
+        for number, start in enumerate(("the beginning", *found.starts)):
+            share = f", {found.shares[number]:.0%} of the cost" if found.shares else ""
+            rank = number % self.layout.pipeline + 1
+            self.session.say(f"stage {number + 1} of {len(found)}, on pipeline rank {rank}: from {start}{share}")
+        return found
+
+    def _share_weights(self, model: nn.Module) -> None:
+        """Give every rank the weights of rank 0; they stay where they are until they are cut."""
+        for tensor in (*model.parameters(), *model.buffers()):
+            group = self.session.cpu_group if tensor.device.type == "cpu" else None
+            message = tensor.detach().contiguous()
+            dist.broadcast(message, 0, group=group)
+            if message.data_ptr() != tensor.data_ptr():  # laid out otherwise: channels last
+                tensor.detach().copy_(message)
+
+    def _around(self, module: nn.Module, blocks: Sequence[str], plan: Plan, mesh: DeviceMesh) -> nn.Module:
+        """Wrap this rank's model, or one stage of it, and bring it onto the device."""
+        inner = module.part if isinstance(module, Stage) else module
+        if plan:
+            cut_tensors(inner, plan, mesh["tensor"])
+            if self.plan is None:
+                watch_first_forward(inner, plan)
+        self._recompute(inner, blocks)
+        if not any(parameter.requires_grad for parameter in inner.parameters()):
+            return module.to(self.session.device)
+        # DDP knows no tensors that are cut: there, replicas are shards over groups of one. Those of a pipeline average
+        # their gradients when all micro-batches are done, when there is nothing left for DDP to hide that behind.
+        if self.layout.shard > 1 or (self.layout.tensor > 1 and self.layout.data > 1 and self.layout.pipeline == 1):
+            self._shard(module, inner, blocks, mesh["data", "shard"] if self.layout.data > 1 else mesh["shard"])
+        return module.to(self.session.device)
+
+    def _shard(self, outer: nn.Module, inner: nn.Module, blocks: Sequence[str], mesh: DeviceMesh) -> None:
+        # A stage's parameters are gathered once for all its micro-batches.
+        again = self.layout.pipeline == 1
+        modules = dict(inner.named_modules())
+        for name in blocks:
+            # Parameters that are tied have to be in one unit: blocks that share some are left to that of the whole.
+            if name in modules and any(True for _ in modules[name].parameters()) and not _shares(modules[name], inner):
+                policy = self._policy(modules[name])
+                fully_shard(modules[name], mesh=mesh, mp_policy=policy, reshard_after_forward=again)
+        fully_shard(outer, mesh=mesh, mp_policy=self._policy(outer), reshard_after_forward=again)
+
+    def _policy(self, module: nn.Module) -> MixedPrecisionPolicy:
+        """Return in which types the parameters travel: those beside running averages stay of the averages' type."""
+        averages = any(isinstance(inner, _NormBase) for inner in module.modules())
+        return MixedPrecisionPolicy(
+            param_dtype=None if averages else self.precision, reduce_dtype=torch.float32 if self.precision else None
+        )
+
+    def _recompute(self, module: nn.Module, blocks: Sequence[str]) -> None:
+        """Let each block keep only its inputs until the backward pass, or keep what it keeps on the CPU."""
+        recompute, offload = self.parallel.optimize == "memory", self.parallel.offload
+        if not (recompute or offload):
+            return
+        modules = dict(module.named_modules())
+        for name in blocks:
+            if name in modules:
+                _lighten(modules[name], recompute, offload)
+
+
+def _shares(block: nn.Module, model: nn.Module) -> bool:
+    """Return whether a parameter of the block has a name in the model that is none of the block's."""
+    inside, all_names = (
+        Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
+        for module in (block, model)
+    )
+    return any(all_names[parameter] > count for parameter, count in inside.items())
+
+
+def _shown(names: Iterable[str]) -> str:
+    """Return names for people, those of alike blocks once: layers.*.mlp.0."""
+    return ", ".join(dict.fromkeys(re.sub(r"(?<=\.)\d+(?=\.)", "*", name) for name in names))
+
+
+def _lighten(block: nn.Module, recompute: bool, offload: bool) -> None:
+    # The method, not a module around it: names stay as they are.
+    forward = block.forward
+
+    def light(*args: Any, **kwargs: Any) -> Any:
+        with save_on_cpu(pin_memory=torch.cuda.is_available()) if offload else nullcontext():
+            if not recompute:
+                return forward(*args, **kwargs)
+            return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+
+    def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        return nullcontext(), averages_kept(block)
+
+    block.forward = light
+
+
+def _merged(modules: Sequence[nn.Module], names: Sequence[str]) -> nn.Module:
+    """Return one module with the parameters and buffers of all, by the same names; it computes nothing.
+
+    They stand in the order of ``names``, the whole model's: a parameter that is shared goes by the first name that it
+    has there, whatever the stage calls first, so that a checkpoint of its optimizer is one of every other mode.
+    """
+    tensors = {name: tensor for module in modules for name, tensor in module.state_dict(keep_vars=True).items()}
+    places = {name: place for place, name in enumerate(names)}
+    root = nn.Module()
+    for name in sorted(tensors, key=places.__getitem__):
+        *path, leaf = name.split(".")
+        parent = root
+        for part in path:
+            if part not in parent._modules:
+                parent.add_module(part, nn.Module())
+            parent = parent.get_submodule(part)
+        if isinstance(tensors[name], nn.Parameter):
+            parent.register_parameter(leaf, tensors[name])
+        else:
+            parent.register_buffer(leaf, tensors[name])
+    return root

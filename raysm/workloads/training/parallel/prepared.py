@@ -1,0 +1,175 @@
+"""What ``prepare`` made: a model and an optimizer that train together, whatever the mode of parallelism.
+
+What flows in is a batch; what flows out is its loss. Its state goes out, and comes in, by the names that model and
+optimizer had before anything was split: a checkpoint of one mode is one of every other.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from raysm.workloads.training.degrees.layout import Layout
+from raysm.workloads.training.degrees.parallel import Parallel
+from raysm.workloads.training.engines.gradient_clipping import clip
+from raysm.workloads.training.engines.protocol import Engine
+from raysm.workloads.training.loop import position
+from raysm.workloads.training.loop.session import Session
+from raysm.workloads.training.parallel.optimizer_state import forget_others
+
+__all__ = ["Prepared"]
+
+FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
+"""One entry for each value of each parameter: the ranks of a pipeline then just have different entries."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Prepared:
+    """A model and its optimizer, ready for ``step``."""
+
+    session: Session
+    """Whose."""
+    parallel: Parallel
+    """How the training is cut."""
+    layout: Layout
+    """Which part of the model and which slice of the data each rank has."""
+    model: nn.Module
+    """What the user gets: the wrapped model; of a pipeline, the stages of this rank."""
+    parts: nn.Module
+    """The parameters of this rank by their original names: the model itself where it is whole."""
+    names: tuple[str, ...]
+    """All keys of the model's ``state_dict``, in its order, before anything was split."""
+    optimizer: Optimizer
+    """The user's, over the parameters of this rank."""
+    scheduler: Any
+    """Stepped once a step; or None."""
+    engine: Engine
+    """Forward and backward."""
+    max_norm: float | None = None
+    """Of all gradients together; longer ones are scaled down."""
+    stages: "dist.ProcessGroup | None" = None
+    """The ranks of this one's pipeline; None without one."""
+
+    def step(self, batch: Any) -> float:
+        """Train on this data rank's slice of a batch; return the mean loss of the whole batch, the same on all ranks.
+
+        The loss function has to return the mean over the rows that it is given.
+        """
+        session = self.session
+        position.learn(session)
+        number = session.steps + 1
+        for observer in session.observers:
+            observer.on_step_begin(number)
+        share = 1 / self.layout.data_ranks if session.share is None else session.share
+        with session.span("compute"):
+            # Gradients are averaged over the data ranks: one whose slice is larger than the mean weighs more.
+            loss = self.engine.forward_backward(batch, share * self.layout.data_ranks)
+            agreed = session.agree(loss * share)  # on its way while the optimizer works
+            if self.max_norm is not None:
+                clip(self.parts.parameters(), self.max_norm, self.stages)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            if self.scheduler is not None:
+                self.scheduler.step()
+        with session.span("communication"):
+            mean = agreed()
+        session.steps = number
+        for observer in session.observers:
+            observer.on_step_end(number, mean)
+        return mean
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps, as ``torch.distributed.checkpoint`` takes it.
+
+        ``model`` and ``optimizer`` map original names to this rank's tensors, which are the live ones: copy them
+        before the next step. Where tensors are split (shard, tensor) they are DTensors; ranks of a pipeline have the
+        entries of their stages only. ``scheduler`` is its own state, the same on all ranks.
+        """
+        state = {
+            "model": get_model_state_dict(self.parts),
+            "optimizer": self._optimizer_state(),
+        }
+        if self.scheduler is not None:
+            state["scheduler"] = self.scheduler.state_dict()
+        return state
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over what ``state()`` of any mode, read into this rank's shape, has brought."""
+        set_model_state_dict(self.parts, state["model"])
+        with _filled_groups(self.optimizer) as filled:
+            if filled:
+                forget_others(self.optimizer, self.parts, state["optimizer"])
+                set_optimizer_state_dict(self.parts, self.optimizer, state["optimizer"], options=FLAT)
+        for parameter in [parameter for parameter, values in self.optimizer.state.items() if not values]:
+            del self.optimizer.state[parameter]
+        if self.scheduler is not None and "scheduler" in state:
+            self.scheduler.load_state_dict(state["scheduler"])
+
+    def _optimizer_state(self) -> dict[str, Any]:
+        with _filled_groups(self.optimizer) as filled:
+            return get_optimizer_state_dict(self.parts, self.optimizer, options=FLAT) if filled else {}
+
+    def full_state_dict(self) -> dict[str, torch.Tensor]:
+        """Return the whole model on rank 0, as plain CPU tensors in the original order; {} on the others.
+
+        Every rank has to call it. Tensors come one at a time: beside its own part, no rank but 0 holds more than one.
+        """
+        own = get_model_state_dict(self.parts)
+        owners = self._owners(own)
+        whole = {name: self._whole(own.get(name), owners[name]) for name in self.names}
+        return {name: tensor for name, tensor in whole.items() if tensor is not None and self.session.rank == 0}
+
+    def _owners(self, own: Iterable[str]) -> dict[str, int]:
+        """Return the lowest rank that has each name."""
+        names = [list(own)] * self.session.world_size
+        if self.session.cpu_group:
+            dist.all_gather_object(names, list(own), group=self.session.cpu_group)
+        return {name: rank for rank in reversed(range(len(names))) for name in names[rank]}
+
+    def _whole(self, tensor: Any, owner: int) -> torch.Tensor | None:
+        """Bring one tensor from rank ``owner`` to rank 0; every rank that has a part of it helps to put it together."""
+        if isinstance(tensor, DTensor):
+            tensor = tensor.full_tensor()
+        rank, group = self.session.rank, self.session.cpu_group
+        if rank == owner:
+            plain: torch.Tensor = tensor.detach().to("cpu", copy=True).contiguous()
+            if owner == 0:
+                return plain
+            dist.send_object_list([plain.shape, plain.dtype], 0, group=group)
+            dist.send(plain, 0, group=group)
+        elif rank == 0:
+            said: list[Any] = [None, None]
+            dist.recv_object_list(said, owner, group=group)
+            received = torch.empty(said[0], dtype=said[1])
+            dist.recv(received, owner, group=group)
+            return received
+        return None
+
+
+@contextmanager
+def _filled_groups(optimizer: Optimizer) -> Iterator[int]:
+    """Hide the groups of which this rank has no parameter; yield the number of the others.
+
+    Torch's functions do not expect such groups, and they cannot be left out for good: a scheduler counts on all.
+    """
+    groups = optimizer.param_groups
+    optimizer.param_groups = [group for group in groups if group["params"]]
+    try:
+        yield len(optimizer.param_groups)
+    finally:
+        # Loading a state puts new groups in the place of the old ones.
+        filled = iter(optimizer.param_groups)
+        optimizer.param_groups = [next(filled) if group["params"] else group for group in groups]

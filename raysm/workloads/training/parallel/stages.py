@@ -1,0 +1,333 @@
+"""Cut a model into the stages of a pipeline, at the boundaries of its blocks.
+
+What flows in is a plain model; what flows out is one module per stage, whose parameters are the model's own under
+their original names. The model's forward is traced by ``torch.fx`` with its blocks as opaque leaves, so what goes on
+inside a block may be anything, and values that skip over stages are handed on from stage to stage.
+"""
+
+import inspect
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from raysm.errors import InvalidRequest
+from raysm.workloads.training.parallel.balance import balanced
+from raysm.workloads.training.parallel.model_blocks import Blocks, block_names
+
+__all__ = ["Stages", "cut", "trace"]
+
+MEASURED_RUNS = 3
+"""Runs of which the fastest counts; the first one warms up."""
+
+
+class _Tracer(fx.Tracer):
+    """Opens only the modules that contain a boundary."""
+
+    def __init__(self, opened: set[str]) -> None:
+        super().__init__()
+        self._opened = opened
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return module_qualified_name not in self._opened
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stages:
+    """A traced model and where its stages begin."""
+
+    model: nn.Module
+    """The model that was traced."""
+    graph: fx.Graph
+    """Its forward."""
+    starts: tuple[str, ...]
+    """Name of the module at which each stage but the first begins."""
+    shares: tuple[float, ...]
+    """Each stage's share of the cost; () where the user named the cuts."""
+
+    def module(self, stage: int) -> fx.GraphModule:
+        """Return one stage as a module, which takes what the stage before it returns.
+
+        Raises:
+            InvalidRequest: A size that was taken before this stage is used in or after it.
+        """
+        placed = _placed(self.graph, self.starts)
+        taken, given = _handed_on(placed, stage - 1), _handed_on(placed, stage)
+        graph, copies = fx.Graph(), {}
+        for node in taken:
+            copies[node] = graph.placeholder(node.name)
+
+        def copy(node: fx.Node) -> fx.Node:
+            # Attributes are no values: each stage that reads one reads it for itself.
+            if node not in copies and node.op == "get_attr":
+                copies[node] = graph.node_copy(node)
+            return copies[node]
+
+        for node, place in placed.items():
+            if place != stage or node in copies or node.op == "get_attr":
+                continue
+            if node.op == "output":
+                result = fx.node.map_arg(node.args[0], copy)
+            else:
+                copies[node] = graph.node_copy(node, copy)
+        for name in _unused(self.model, placed, len(self))[stage]:
+            graph.get_attr(name)  # so that the stage has it
+        if not given:
+            graph.output(result)
+        else:
+            outputs = tuple(copies[node] for node in given)
+            graph.output(outputs if len(outputs) > 1 else outputs[0])
+        return fx.GraphModule(self.model, graph, f"Stage{stage}")
+
+    def parameter_names(self) -> set[str]:
+        """Return the names of the parameters of all stages, a shared one's each."""
+        return {
+            name
+            for stage in range(len(self))
+            for name, _ in self.module(stage).named_parameters(remove_duplicate=False)
+        }
+
+    def __len__(self) -> int:
+        """Return the number of stages."""
+        return len(self.starts) + 1
+
+
+def trace(model: nn.Module, boundaries: Sequence[str]) -> fx.Graph:
+    """Return the graph of the model's forward, opened just so far that each boundary is a node.
+
+    Its inputs are the parameters of ``forward`` that have no default.
+
+    Raises:
+        InvalidRequest: There is no such module, or the code around the blocks cannot be traced.
+    """
+    for name in boundaries:
+        try:
+            model.get_submodule(name)
+        except AttributeError:
+            raise InvalidRequest(f"blocks: {type(model).__name__} has no module {name!r}") from None
+    opened = {container for name in boundaries for container in _containers(name)}
+    parameters = inspect.signature(model.forward).parameters
+    defaults = {
+        name: parameter.default for name, parameter in parameters.items() if parameter.default is not parameter.empty
+    }
+    try:
+        graph = _Tracer(opened).trace(model, concrete_args=defaults or None)
+    except Exception as error:  # the user's forward runs on placeholders and may raise anything
+        raise InvalidRequest(
+            f"the forward of {type(model).__name__} cannot be cut into stages: {error}; outside of its blocks it must "
+            "not decide on values of tensors: move such code into a module of its own, or make the model a Sequential"
+        ) from error
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    for node in inputs[len(parameters) - len(defaults) :]:
+        for check in list(node.users):  # that the argument has its default
+            graph.erase_node(check)
+        graph.erase_node(node)
+    return graph
+
+
+def cut(model: nn.Module, stages: int, blocks: Blocks = None, *, example: Sequence[Any] | None = None) -> Stages:
+    """Cut a model into stages.
+
+    Args:
+        model: Any whose forward calls its blocks one after the other.
+        stages: How many; from 2.
+        blocks: The container of the blocks, or the names of the modules at which the second, third … stage begins.
+        example: Inputs of the model, to balance by the time of each block; None balances by parameters.
+
+    Raises:
+        InvalidRequest: There are fewer blocks than stages, the model cannot be traced, two stages would share a
+            parameter or a running average, or a norm would wait for workers that never call it.
+    """
+    shares: tuple[float, ...] = ()
+    if blocks is not None and not isinstance(blocks, str):
+        starts = tuple(blocks)
+        if len(starts) != stages - 1:
+            raise InvalidRequest(
+                f"blocks names {len(starts)} split points ({', '.join(starts)}), but {stages} stages have {stages - 1}"
+            )
+        graph = trace(model, starts)
+    else:
+        names = block_names(model, blocks)
+        if not names:
+            raise InvalidRequest(
+                f"{type(model).__name__} has no Sequential or ModuleList to cut into stages; name split points by "
+                "blocks=[…]"
+            )
+        graph = trace(model, names)
+        costs = _block_costs(_leaf_costs(model, graph, example), names)
+        firsts = balanced(costs, stages)
+        starts = tuple(names[first] for first in firsts[1:])
+        total = sum(costs) or 1.0
+        shares = tuple(
+            sum(costs[first:stop]) / total for first, stop in zip(firsts, [*firsts[1:], len(costs)], strict=True)
+        )
+    found = Stages(model=model, graph=graph, starts=starts, shares=shares)
+    _check_ties(found)
+    _check_norms(found)
+    return found
+
+
+def _placed(graph: fx.Graph, starts: Sequence[str]) -> dict[fx.Node, int]:
+    """Return the stage of each node; a stage begins where its first module is called.
+
+    Raises:
+        InvalidRequest: The modules are not called once each, in this order.
+    """
+    stage, placed = 0, {}
+    for node in graph.nodes:
+        if node.op == "call_module" and stage < len(starts) and _is_within(node.target, starts[stage]):
+            stage += 1
+        placed[node] = stage
+    if stage < len(starts):
+        raise InvalidRequest(
+            f"the stage that begins at {starts[stage]!r} is never reached: the model's forward has to call the modules "
+            f"{', '.join(starts)} in this order"
+        )
+    return placed
+
+
+def _handed_on(placed: dict[fx.Node, int], stage: int) -> list[fx.Node]:
+    """Return the values that ``stage`` returns to the next one: all that later stages need of it and those before it.
+
+    The stage before the first hands on the model's inputs, the last one nothing.
+    """
+    if stage < 0:
+        return [node for node in placed if node.op == "placeholder"]
+    values = [
+        node
+        for node, place in placed.items()
+        if place <= stage and node.op != "get_attr" and any(placed[user] > stage for user in node.users)
+    ]
+    for node in values:
+        if _is_size(node):
+            raise InvalidRequest(
+                f"the model takes a size ({node.name}) before stage {stage + 2} and uses it there, but stages hand on "
+                "tensors only; take the size anew from a tensor at hand where it is needed"
+            )
+    return values
+
+
+def _unused(model: nn.Module, placed: dict[fx.Node, int], stages: int) -> list[list[str]]:
+    """Return for each stage the names of tensors that no stage uses, but that belong to a checkpoint of the model.
+
+    A second name of a tensor goes with the first; what forward never uses goes with the last stage.
+    """
+    places: dict[str, int] = {}
+    for node, place in placed.items():
+        if node.op == "call_module":
+            places[str(node.target)] = place
+        elif node.op == "get_attr":
+            places |= {str(node.target): placed[user] for user in node.users}
+    tensors = {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if torch.is_tensor(tensor)}
+    used = {name: places[prefix] for name in tensors for prefix in (*_containers(name), name) if prefix in places}
+    homes = {id(tensors[name]): place for name, place in used.items()}
+    unused: list[list[str]] = [[] for _ in range(stages)]
+    for name, tensor in tensors.items():
+        if name not in used:
+            unused[homes.get(id(tensor), stages - 1)].append(name)
+    return unused
+
+
+def _is_size(node: fx.Node) -> bool:
+    if node.op == "call_method" and node.target in ("size", "dim", "numel"):
+        return True
+    if node.op == "call_function" and node.target is getattr:
+        return node.args[1] in ("shape", "ndim", "dtype", "device")
+    if node.op == "call_function" and getattr(node.target, "__module__", "") == "_operator":
+        return any(isinstance(argument, fx.Node) and _is_size(argument) for argument in node.args)
+    return False
+
+
+def _containers(name: str) -> list[str]:
+    """Return the names of the modules around that of this name, the root left out: of a.b.c it is a and a.b."""
+    return [name[:dot] for dot, sign in enumerate(name) if sign == "."]
+
+
+def _is_within(name: Any, block: str) -> bool:
+    return name == block or str(name).startswith(f"{block}.")
+
+
+def _leaf_costs(model: nn.Module, graph: fx.Graph, example: Sequence[Any] | None) -> dict[fx.Node, float]:
+    """Return what each called module costs: seconds of its forward, or the number of its parameters."""
+    if example is None:
+        return {
+            node: float(sum(parameter.numel() for parameter in model.get_submodule(str(node.target)).parameters()))
+            for node in graph.nodes
+            if node.op == "call_module"
+        }
+    stopwatch = _Stopwatch(model, graph)
+    modes = {module: module.training for module in model.modules()}
+    model.eval()  # Neither dropout's random numbers nor batch norm's averages are to change.
+    try:
+        with torch.no_grad():
+            for _ in range(MEASURED_RUNS):
+                stopwatch.run(*example)
+    finally:
+        for module, training in modes.items():
+            module.training = training
+    return stopwatch.seconds
+
+
+class _Stopwatch(fx.Interpreter):
+    """Runs a graph and keeps the shortest time of each module."""
+
+    def __init__(self, model: nn.Module, graph: fx.Graph) -> None:
+        traced = fx.GraphModule(model, graph)
+        super().__init__(traced)
+        # The graph module has a graph of its own, node by node the same.
+        self._own = dict(zip(traced.graph.nodes, graph.nodes, strict=True))
+        self.seconds: dict[fx.Node, float] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        start = time.perf_counter()
+        value = super().run_node(n)
+        if n.op == "call_module":
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            took, node = time.perf_counter() - start, self._own[n]
+            self.seconds[node] = min(took, self.seconds.get(node, took))
+        return value
+
+
+def _block_costs(leaves: dict[fx.Node, float], names: Sequence[str]) -> list[float]:
+    """Return the cost of each block; what comes before the first is its, and what follows the last is the last's."""
+    costs, block = [0.0] * len(names), 0
+    for node, cost in leaves.items():
+        if node.target in names:
+            block = names.index(str(node.target))
+        costs[block] += cost
+    return costs
+
+
+def _check_ties(stages: Stages) -> None:
+    owners: dict[int, tuple[int, str]] = {}
+    for number in range(len(stages)):
+        for name, parameter in stages.module(number).named_parameters():
+            other, known_as = owners.setdefault(id(parameter), (number, name))
+            if other != number:
+                raise InvalidRequest(
+                    f"the parameter {name!r} of stage {number + 1} is {known_as!r} of stage {other + 1}: stages cannot "
+                    "share weights; untie them, or cut elsewhere by blocks=[…]"
+                )
+
+
+def _check_norms(stages: Stages) -> None:
+    owners: dict[int, int] = {}
+    for number in range(len(stages)):
+        for name, module in stages.module(number).named_modules():
+            if isinstance(module, nn.SyncBatchNorm):
+                raise InvalidRequest(
+                    f"{name!r} is a SyncBatchNorm, which waits for all workers, but only those of stage {number + 1} "
+                    "call it: use BatchNorm, which looks at one micro-batch, or another norm"
+                )
+            is_kept = isinstance(module, _NormBase) and module.track_running_stats
+            if is_kept and owners.setdefault(id(module), number) != number:
+                raise InvalidRequest(
+                    f"the norm {name!r} is in stage {owners[id(module)] + 1} and in stage {number + 1}, each of which "
+                    "would keep running averages of its own; give each block its own norm, or cut elsewhere by "
+                    "blocks=[…]"
+                )

@@ -1,0 +1,77 @@
+"""The final model as one file: ``model.safetensors``, the plain ``state_dict`` whatever the mode, written by rank 0."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from raysm.bootstrap import environment
+from raysm.contract.result import MODEL_FILE
+from raysm.contract.store import replacing
+from raysm.errors import InvalidRequest, MissingDependency
+from raysm.workloads.training.loop.session import Session, current
+
+__all__ = ["MODEL_FILE", "save_model", "write"]
+
+
+def save_model(folder: str | Path | None = None) -> Path | None:
+    """Write the model that ``prepare`` was given, as it is now; every rank has to call it.
+
+    Args:
+        folder: None is SM_MODEL_DIR; in no job ``model`` in the working folder.
+
+    Returns:
+        The file on rank 0, None on the others.
+
+    Raises:
+        InvalidRequest: ``prepare`` has not been called.
+        MissingDependency: safetensors is not installed.
+    """
+    session = current()
+    if session.prepared is None:
+        raise InvalidRequest("training.save_model was called before training.prepare")
+    tensors = session.prepared.full_state_dict()
+    session.model_saved = True
+    if session.rank != 0:
+        return None
+    path = write(tensors, _default(session) if folder is None else Path(folder))
+    session.say(f"the model is saved: {path} ({path.stat().st_size / 1e6:.1f} MB)")
+    return path
+
+
+def write(tensors: Mapping[str, torch.Tensor], folder: Path) -> Path:
+    """Write tensors by name into ``folder``; return the file.
+
+    Raises:
+        MissingDependency: safetensors is not installed.
+    """
+    try:
+        from safetensors.torch import save_file
+    except ImportError as error:
+        raise MissingDependency("the model is saved by safetensors: add it to the requirements") from error
+    path = folder / MODEL_FILE
+    with replacing(path) as beside:
+        mode = beside.stat().st_mode
+        save_file(_apart(tensors), beside, metadata={"format": "pt"})
+        # safetensors puts a file of its own, which only its owner may read, in the place of that one.
+        beside.chmod(mode)
+    return path
+
+
+def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the tensors with no memory in common: tied weights stand under each of their names, as in state_dict."""
+    seen: set[int] = set()
+    apart = {}
+    for name, tensor in tensors.items():
+        whole = tensor.detach().contiguous()
+        address = whole.untyped_storage().data_ptr()
+        apart[name] = whole.clone() if address in seen or whole.untyped_storage().nbytes() != whole.nbytes else whole
+        seen.add(apart[name].untyped_storage().data_ptr())
+    return apart
+
+
+def _default(session: Session) -> Path:
+    told = environment.inherited().get("SM_MODEL_DIR")
+    if told:
+        return Path(told)
+    return environment.base_paths().model if session.in_job else Path("model")

@@ -1,0 +1,138 @@
+"""The benchmarks of this tree beside those of another commit: in turn, in one run, with the same packages; ratios.
+
+    python3 tests/benchmarks/beside.py bac6e15 [similarity lifecycle submit training] [--rounds 5]
+
+Each round runs every benchmark once of each tree, each tree's own with its own raysm, so that what the machine does
+meanwhile happens to both. What is printed are the medians of both and today's over the other's: of times, above 1 is
+slower. Machines are noisy: the least of both stand beside, which noise can only raise. 5 % are allowed.
+"""
+
+import argparse
+import io
+import re
+import statistics
+import subprocess
+import sysconfig
+import tarfile
+import tempfile
+import venv
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ALLOWED = 1.05
+
+NUMBER = r"\s*:?\s+(\d+\.\d+)"
+
+COMMANDS = {
+    "similarity": ("20k-768", "20k-128", "--runs", "3", "--against", "none"),
+    "lifecycle": ("--runs", "1"),
+    "submit": ("--runs", "3"),
+    "training": ("--runs", "1"),
+}
+"""By name of the benchmark: what it is run with, once a round."""
+
+FIGURES = {
+    "similarity": (r"^(raysm)" + NUMBER, r"^(raysm on a formed cluster)" + NUMBER),
+    "lifecycle": (r"^(started -> first line)" + NUMBER, r"^(last line -> (?:workers|all) gone)" + NUMBER),
+    "submit": (
+        r"^(raysm\.submit returns after)" + NUMBER,
+        r"^(submit -> instances started)" + NUMBER,
+        r"^(import raysm(?:; raysm\.submit)?)" + NUMBER,
+    ),
+    "training": (r"^(steps/s)" + NUMBER, r"^(start -> first step)" + NUMBER, r"^(last step -> end)" + NUMBER),
+}
+"""By name of the benchmark: the lines that are compared, each with its name and its first number."""
+
+MORE_IS_BETTER = ("steps/s",)
+
+CASE = re.compile(r"^([\w-]+): \w+ of \d+ x \d+")
+"""A line below which the figures of another case stand."""
+
+
+def interpreter(tree, folder):
+    """Return a Python that has this one's packages, and raysm from ``tree`` alone."""
+    venv.create(folder, with_pip=False)
+    packages = next(folder.glob("lib/python*/site-packages"))
+    # A line that begins with import is run: the tree has to come before whatever raysm is installed.
+    (packages / "tree.pth").write_text(
+        f"{sysconfig.get_path('purelib')}\nimport sys; sys.path.insert(0, {str(tree)!r})\n"
+    )
+    return folder / "bin" / "python"
+
+
+def measured(python, tree, name):
+    """Run one benchmark of one tree; return its figures by name."""
+    command = [str(python), f"tests/benchmarks/{name}.py", *COMMANDS[name]]
+    out = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    if out.returncode:
+        raise SystemExit(f"{name} of {tree} ended with {out.returncode}:\n{out.stdout[-2000:]}{out.stderr[-2000:]}")
+    return figures(name, out.stdout)
+
+
+def figures(name, text):
+    """Return the figures that a benchmark has printed, by name."""
+    case, values = "", {}
+    for line in text.splitlines():
+        if heading := CASE.match(line):
+            case = f"{heading[1]}, "
+        for pattern in FIGURES[name]:
+            if match := re.match(pattern, line):
+                values[f"{case}{match[1]}"] = float(match[2])
+    return values
+
+
+def compared(key, before, today):
+    """Return how today's values stand to the others': the ratios of the medians and of the best; above 1 is worse."""
+    if key.endswith(MORE_IS_BETTER):
+        return statistics.median(before) / statistics.median(today), max(before) / max(today)
+    if not statistics.median(before) or not min(before):
+        return 1.0, 1.0
+    return statistics.median(today) / statistics.median(before), min(today) / min(before)
+
+
+def report(commit, values):
+    print(f"\n{'medians, and the ratio: above 1 is worse':52}{commit:>10}{'today':>10}{'ratio':>8}{'of the best':>13}")
+    missed = []
+    for name, key in dict.fromkeys((name, key) for _, name, key in values):
+        before, today = values[commit, name, key], values["today", name, key]
+        ratio, best = compared(key, before, today)
+        # Either alone may be chance: a change that costs is seen in both.
+        holds = min(ratio, best) <= ALLOWED
+        if not holds:
+            missed.append(f"{name}: {key}")
+        print(
+            f"{f'{name}: {key}':52}{statistics.median(before):10.3f}{statistics.median(today):10.3f}"
+            f"{ratio:8.3f}{best:13.3f} {'' if holds else 'MISSED'}"
+        )
+    print(f"missed: {', '.join(missed)}" if missed else f"all within {ALLOWED - 1:.0%}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("commit", help="whose tree is measured beside this one")
+    parser.add_argument("benchmarks", nargs="*", metavar="benchmark", help=f"of {', '.join(COMMANDS)}; all without")
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    if unknown := set(arguments.benchmarks) - set(COMMANDS):
+        parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
+    with tempfile.TemporaryDirectory() as folder:
+        other = Path(folder) / "tree"
+        archive = subprocess.run(["git", "archive", arguments.commit], cwd=ROOT, capture_output=True, check=True).stdout
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            tar.extractall(other, filter="data")
+        trees = {arguments.commit: other, "today": ROOT}
+        pythons = {name: interpreter(tree, Path(folder) / name) for name, tree in trees.items()}
+        values = defaultdict(list)
+        for number in range(arguments.rounds):
+            # Who goes first takes turns too: what comes second finds the files in memory.
+            for name in list(trees)[:: -1 if number % 2 else 1]:
+                for benchmark in arguments.benchmarks or COMMANDS:
+                    for key, value in measured(pythons[name], trees[name], benchmark).items():
+                        values[name, benchmark, key].append(value)
+                    print(f"round {number + 1}: {benchmark} of {name}", flush=True)
+        report(arguments.commit, values)
+
+
+if __name__ == "__main__":
+    main()

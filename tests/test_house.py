@@ -1,0 +1,63 @@
+"""The figures of the house are counted as ``house.py`` says, and those that bind are kept."""
+
+import ast
+import textwrap
+
+from tests import house
+
+
+def tree(text):
+    return ast.parse(textwrap.dedent(text))
+
+
+def package(folder, **files):
+    """Write modules of a package ``raysm`` below ``folder``, and read them as house does."""
+    (folder / "raysm").mkdir()
+    for name, text in {"__init__": "", **files}.items():
+        (folder / "raysm" / f"{name}.py").write_text(textwrap.dedent(text))
+    return house.modules_of(folder)
+
+
+def test_a_comment_counts_where_it_stands_for_a_reader():
+    assert house.comments("a = 1  # noqa: F401\nb = 2  # because\n# why\n#\nc = '# no comment'\n") == 2
+
+
+def test_a_function_is_measured_without_its_docstring():
+    (function,) = house.functions(tree('def f():\n    """One.\n\n    Two.\n    """\n    return 1\n'))
+    assert house.body_lines(function) == 2
+
+
+def test_parameters_are_counted_without_self_and_with_those_by_name():
+    (function,) = house.functions(tree("def f(self, a, /, b, *rest, c=1, **more): ..."))
+    assert house.parameters(function) == 3
+
+
+def test_modules_that_import_each_other_are_a_circle(tmp_path):
+    modules = package(
+        tmp_path,
+        a="from raysm import b",
+        b="def late():\n    from raysm.c import name\n",
+        c="import raysm.a",
+        d="import raysm.a",
+    )
+    assert house.circles(modules) == [["raysm.a", "raysm.b", "raysm.c"]]
+
+
+def test_a_run_of_lines_that_stands_twice_is_duplicated_and_imports_are_not(tmp_path):
+    run = "\n".join(f"value_{number} = {number}" for number in range(6))
+    imports = "\n".join(f"import module_{number}" for number in range(6))
+    modules = package(tmp_path, a=f"{imports}\n{run}\n", b=f"{imports}\nif True:\n{textwrap.indent(run, '    ')}\n")
+    assert house.duplicated(modules) == 12
+
+
+def test_a_test_of_its_own_has_the_modules_name_and_folder(tmp_path):
+    modules = package(tmp_path, a="", b="", c="")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").write_text("from raysm import a\nimport raysm.b\n")
+    assert house.untested(tmp_path, modules) == (["raysm.c"], ["raysm.b", "raysm.c"])
+
+
+def test_the_figures_of_this_tree_can_be_taken():
+    figures = house.figures(house.ROOT)
+    assert figures["modules"] > 200
+    assert figures["lines of source"] > figures["functions"]

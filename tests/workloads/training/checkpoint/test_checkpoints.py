@@ -1,0 +1,310 @@
+"""Checkpoints of one process; ``test_interrupted`` has those of several."""
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import TensorDataset
+
+from raysm import training
+from raysm.errors import InvalidRequest
+from raysm.workloads.training.checkpoint.checkpoints import Checkpoints
+from raysm.workloads.training.checkpoint.manifest import found
+from raysm.workloads.training.loop import session as sessions
+
+
+@contextlib.contextmanager
+def prepared(checkpoints, seed=0, lr=0.1, scheduler=None, model=lambda: nn.Linear(3, 2), optimizer=None):
+    """A training of this process that is about to begin; its session."""
+    torch.manual_seed(seed)
+    model = model()
+    optimizer = (optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=lr, momentum=0.9)))(model.parameters())
+    session = sessions.begin()
+    try:
+        training.prepare(
+            model,
+            optimizer,
+            loss=functional.cross_entropy,
+            scheduler=scheduler(optimizer) if scheduler else None,
+            checkpoints=checkpoints,
+        )
+        yield session
+    finally:
+        sessions.end()
+
+
+def train(session, steps, batch_size=4):
+    generator = torch.Generator().manual_seed(1)
+    data = TensorDataset(torch.randn(40, 3, generator=generator), torch.arange(40) % 2)
+    batches = iter(training.batches(data, batch_size=batch_size, epochs=9))
+    return [training.step(next(batches)) for _ in range(steps - session.steps)]
+
+
+def kept_steps(folder):
+    return sorted(manifest.step for manifest in found(folder).values())
+
+
+def wait_until_kept(folder, step):
+    """Checkpoints are written in the background."""
+    deadline_s = time.monotonic() + 30
+    while step not in kept_steps(folder):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"every_steps": 0}, "every_steps must be a whole number of at least 1, got 0"),
+        ({"keep": 0}, "keep must be a whole number of at least 1, got 0"),
+        ({"best": ("loss", "low")}, r"best is a metric and 'min' or 'max', \('loss', 'min'\)"),
+        ({"best": "loss"}, "got 'loss'"),
+    ],
+)
+def test_a_config_that_cannot_be_is_refused_by_name(wrong, named):
+    with pytest.raises(InvalidRequest, match=named):
+        Checkpoints(**wrong)
+
+
+def test_the_last_ones_are_kept_and_the_older_ones_removed(tmp_path):
+    with prepared(Checkpoints(every_steps=2, keep=2, folder=tmp_path)) as session:
+        train(session, 9)
+    assert kept_steps(tmp_path) == [6, 8]
+    assert len(list(tmp_path.glob("step-*"))) == 2
+
+
+def test_the_best_by_a_reported_metric_is_kept_as_well(tmp_path):
+    with prepared(Checkpoints(every_steps=1, keep=1, best=("accuracy", "max"), folder=tmp_path)) as session:
+        for step, accuracy in enumerate([0.5, 0.9, float("nan"), 0.7, 0.6], 1):
+            training.report(accuracy=accuracy)
+            train(session, step)
+    assert {manifest.step: manifest.value for manifest in found(tmp_path).values()} == {2: 0.9, 5: 0.6}
+
+
+def test_of_loss_the_best_is_by_the_loss_of_its_step(tmp_path):
+    with prepared(Checkpoints(every_steps=1, keep=1, best=("loss", "min"), folder=tmp_path)) as session:
+        losses = train(session, 5)
+    assert kept_steps(tmp_path) == sorted({losses.index(min(losses)) + 1, 5})
+
+
+def test_one_that_cannot_be_written_is_said_and_the_training_goes_on(tmp_path, capsys):
+    with prepared(Checkpoints(every_steps=2, folder=tmp_path)) as session:
+        train(session, 2)
+        wait_until_kept(tmp_path, 2)
+        shutil.rmtree(tmp_path)
+        tmp_path.touch()  # where the folder was nothing can be written
+        train(session, 6)  # before it saves again, it has waited for that of step 4
+        tmp_path.unlink()
+        tmp_path.mkdir(exist_ok=True)  # that of step 6 may have begun
+        train(session, 9)
+    assert (
+        "the checkpoint of step 4 could not be written; the newest whole one is that of step 2:"
+        in capsys.readouterr().out
+    )
+    assert 4 not in kept_steps(tmp_path)
+    assert kept_steps(tmp_path)[-1] == 8
+
+
+def test_gone_on_with_it_is_the_training_that_went_through(tmp_path, capsys):
+    with prepared(None) as session:
+        expected = train(session, 8)
+    with prepared(Checkpoints(every_steps=3, folder=tmp_path)) as session:
+        train(session, 4)
+    with prepared(Checkpoints(every_steps=3, folder=tmp_path), seed=9) as session:
+        assert (session.steps, session.epoch, session.offset) == (3, 0, 12)
+        assert train(session, 8) == expected[3:]
+    assert (
+        "goes on from the checkpoint of step 3 (epoch 0, 12 of 40 samples); 1 step is done again"
+        in capsys.readouterr().out
+    )
+
+
+def test_going_on_says_from_which_folder_and_how_to_start_afresh(tmp_path, capsys):
+    with prepared(Checkpoints(every_steps=2, folder=tmp_path)) as session:
+        train(session, 2)
+    with prepared(Checkpoints(folder=tmp_path)):
+        assert f"done again; it is in {tmp_path}: remove that folder to start afresh\n" in capsys.readouterr().out
+
+
+def test_another_rate_than_the_checkpoint_s_is_warned_of(tmp_path, capsys):
+    with prepared(Checkpoints(every_steps=2, folder=tmp_path), lr=0.01) as session:
+        train(session, 2)
+    with prepared(Checkpoints(folder=tmp_path), lr=0.5) as session:
+        assert session.prepared.optimizer.param_groups[0]["lr"] == 0.01
+    assert "warning: rate 0.5 was asked for, the checkpoint's 0.01 goes on\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("lr", "warned"), [(0.1, False), (0.2, True)])
+def test_under_a_scheduler_the_rate_that_it_begins_with_counts(tmp_path, capsys, lr, warned):
+    def halving(optimizer):
+        return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    with prepared(Checkpoints(every_steps=2, folder=tmp_path), scheduler=halving) as session:
+        train(session, 2)
+    with prepared(Checkpoints(folder=tmp_path), lr=lr, scheduler=halving) as session:
+        assert session.prepared.optimizer.param_groups[0]["lr"] == pytest.approx(0.025)
+    assert ("rate 0.2 was asked for, the checkpoint's 0.1 goes on" in capsys.readouterr().out) is warned
+
+
+def test_a_smaller_batch_than_the_checkpoint_s_is_warned_of(tmp_path, capsys):
+    with prepared(Checkpoints(every_steps=2, folder=tmp_path)) as session:
+        train(session, 2)
+    with prepared(Checkpoints(folder=tmp_path)) as session:
+        train(session, 3, batch_size=2)
+    assert "warning: the global batch is 2, that of the checkpoint was 4\n" in capsys.readouterr().out
+
+
+def test_one_worker_is_one_worker(capsys):
+    with prepared(None):
+        assert "raysm: training on 1 worker\n" in capsys.readouterr().out
+
+
+def test_sigterm_saves_the_step_and_leaves_as_a_process_that_it_ends(tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    with prepared(Checkpoints(every_steps=100, folder=tmp_path)) as session:
+        train(session, 2)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(SystemExit) as left:
+            train(session, 5)
+    assert left.value.code == 128 + signal.SIGTERM
+    assert kept_steps(tmp_path) == [3]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+class Branches(nn.Module):
+    """A model that uses one of two layers, and never the other."""
+
+    def __init__(self, unused=2):
+        super().__init__()
+        self.used, self.unused = nn.Linear(3, 2), nn.Linear(3, unused)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+MOMENTA = {
+    "adam": lambda parameters: torch.optim.AdamW(parameters, lr=0.1),
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, dampening=0.5),
+    "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=0.1),
+}
+
+
+@pytest.mark.parametrize("momenta", MOMENTA)
+def test_a_model_with_a_layer_that_nothing_uses_goes_on(tmp_path, momenta):
+    with prepared(None, model=Branches, optimizer=MOMENTA[momenta]) as session:
+        expected = train(session, 8)
+    with prepared(Checkpoints(every_steps=3, folder=tmp_path), model=Branches, optimizer=MOMENTA[momenta]) as session:
+        train(session, 4)
+    with prepared(
+        Checkpoints(every_steps=3, folder=tmp_path), 9, model=Branches, optimizer=MOMENTA[momenta]
+    ) as session:
+        assert session.steps == 3
+        has_state = [bool(session.prepared.optimizer.state[p]) for p in session.prepared.parts.unused.parameters()]
+        assert has_state == [momenta == "adagrad"] * 2  # whose constructor makes it
+        assert train(session, 8) == expected[3:]
+
+
+def test_an_unused_layer_of_another_shape_is_another_model(tmp_path):
+    kept = Checkpoints(every_steps=3, folder=tmp_path)
+    with prepared(kept, model=Branches, optimizer=MOMENTA["adam"]) as session:
+        train(session, 3)
+    with pytest.raises(InvalidRequest, match=r"not that of this model and optimizer: .*unused"):
+        with prepared(kept, model=lambda: Branches(unused=5), optimizer=MOMENTA["adam"]):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "named"),
+    [
+        (
+            lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+            r"it has no optimizer\.state\.bias\.mom",
+        ),
+        (lambda parameters: torch.optim.Adam(parameters, lr=0.1), r"it has no optimizer\.param_groups\.bias\.amsgrad"),
+    ],
+)
+def test_a_checkpoint_of_another_optimizer_is_refused_by_name(tmp_path, optimizer, named):
+    kept = Checkpoints(every_steps=3, folder=tmp_path)
+    with prepared(kept, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)) as session:
+        train(session, 3)
+    with pytest.raises(InvalidRequest, match=named):
+        with prepared(kept, optimizer=optimizer):
+            pass
+
+
+def test_other_hyperparameters_than_the_checkpoint_s_are_warned_of(tmp_path, capsys):
+    def adam(**changed):
+        return lambda parameters: torch.optim.AdamW(parameters, lr=0.1, **changed)
+
+    with prepared(Checkpoints(every_steps=2, folder=tmp_path), optimizer=adam(weight_decay=0.01)) as session:
+        train(session, 2)
+    capsys.readouterr()
+    changed = adam(weight_decay=0.5, betas=(0.9, 0.95), foreach=False)
+    for _ in range(2):  # what goes on is what the next checkpoint says
+        with prepared(Checkpoints(every_steps=2, folder=tmp_path), optimizer=changed) as session:
+            assert session.prepared.optimizer.param_groups[0]["weight_decay"] == 0.01
+            train(session, session.steps + 2)
+        assert sorted(line for line in capsys.readouterr().out.splitlines() if "asked for" in line) == [
+            "raysm: warning: betas[1] 0.95 was asked for, the checkpoint's 0.999 goes on",
+            "raysm: warning: weight_decay 0.5 was asked for, the checkpoint's 0.01 goes on",
+        ]
+
+
+SCHEDULERS = {
+    "cosine": lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40),
+    "one cycle": lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=40),
+    "cyclic": lambda optimizer: torch.optim.lr_scheduler.CyclicLR(optimizer, 0.01, 0.1, step_size_up=7),
+    "sequence": lambda optimizer: torch.optim.lr_scheduler.SequentialLR(
+        optimizer,
+        [
+            torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=3),
+            torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9),
+        ],
+        milestones=[2],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_what_a_scheduler_moves_is_not_warned_of(tmp_path, capsys, name):
+    for _ in range(2):
+        with prepared(Checkpoints(every_steps=3, folder=tmp_path), scheduler=SCHEDULERS[name]) as session:
+            train(session, session.steps + 3)
+    assert "asked for" not in capsys.readouterr().out
+
+
+def test_another_schedule_than_the_checkpoint_s_is_warned_of(tmp_path, capsys):
+    with prepared(Checkpoints(every_steps=3, folder=tmp_path), scheduler=SCHEDULERS["cosine"]) as session:
+        train(session, 3)
+    longer = lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)  # noqa: E731
+    with prepared(Checkpoints(folder=tmp_path), scheduler=longer):
+        assert "warning: T_max 100 was asked for, the checkpoint's 40 goes on\n" in capsys.readouterr().out
+
+
+def test_gone_on_with_a_reported_metric_has_the_value_that_it_had(tmp_path):
+    kept = Checkpoints(every_steps=1, keep=1, best=("accuracy", "max"), folder=tmp_path)
+    with prepared(kept) as session:
+        for step, accuracy in enumerate([0.5, 0.9, 0.7], 1):
+            training.report(accuracy=accuracy)
+            train(session, step)
+    with prepared(kept) as session:
+        train(session, 4)
+    assert {manifest.step: manifest.value for manifest in found(tmp_path).values()} == {2: 0.9, 4: 0.7}
+
+
+def test_an_optimizer_that_was_stepped_is_refused_and_one_whose_constructor_makes_state_is_not():
+    model = nn.Linear(3, 2)
+    for name, momenta in MOMENTA.items():
+        optimizer = momenta(model.parameters())
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        with pytest.raises(InvalidRequest, match="the optimizer has been stepped"):
+            training.prepare(model, optimizer, loss=functional.cross_entropy)
+        assert sessions.current().prepared is None, name
+    sessions.end()

@@ -1,0 +1,109 @@
+import pytest
+
+from raysm.contract.store import read_json, sha256_of
+from raysm.errors import InvalidConfig
+from raysm.workloads.training.checkpoint.manifest import (
+    MANIFEST,
+    DataOrder,
+    FileRecord,
+    Manifest,
+    folders,
+    found,
+    is_intact,
+    outdated,
+    parsed,
+    remove,
+)
+
+
+def manifest(step, *, run="0a1b2c3d", value=None, time_s=0.0, files=None):
+    order = DataOrder(samples=9, batch_size=2, shuffle=True, seed=4)
+    return Manifest(
+        step=step,
+        epoch=1,
+        offset=4,
+        workers=2,
+        layout="data=2",
+        run=run,
+        files=files or {},
+        order=order,
+        value=value,
+        time_s=time_s,
+    )
+
+
+def test_what_was_written_is_found_again_by_its_folder(tmp_path):
+    one = manifest(7, files={"a": FileRecord(bytes=1, sha256="00")}, value=0.5)
+    one.write(tmp_path / one.name)
+    assert found(tmp_path) == {"step-0000000007-0a1b2c3d": one}
+
+
+def test_a_folder_without_a_manifest_or_with_half_of_one_is_no_checkpoint(tmp_path):
+    for step in (1, 2, 3):
+        manifest(step).write(tmp_path / manifest(step).name)
+    (tmp_path / manifest(2).name / MANIFEST).unlink()
+    torn = tmp_path / manifest(3).name / MANIFEST
+    torn.write_bytes(torn.read_bytes()[:-20])
+    assert [one.step for one in found(tmp_path).values()] == [1]
+    assert folders(tmp_path) == [manifest(step).name for step in (3, 2, 1)]
+
+
+def test_a_manifest_in_the_folder_of_another_checkpoint_counts_nothing(tmp_path):
+    manifest(7).write(tmp_path / manifest(8).name)
+    assert found(tmp_path) == {}
+
+
+def test_where_there_is_no_folder_there_are_no_checkpoints(tmp_path):
+    assert found(tmp_path / "none") == {}
+
+
+def test_a_newer_format_is_named(tmp_path):
+    manifest(7).write(tmp_path)
+    with pytest.raises(InvalidConfig, match="has format 2, this raysm reads 1"):
+        parsed(read_json(tmp_path / MANIFEST) | {"format": 2}, "step-7")
+
+
+@pytest.mark.parametrize("name", ["../a", "", ".", "..", MANIFEST, "a\0b", "\ud800"])
+def test_a_manifest_names_files_of_its_own_folder_only(tmp_path, name):
+    manifest(7, files={name: FileRecord(bytes=1, sha256="00")}).write(tmp_path)
+    with pytest.raises(InvalidConfig, match="no name of a file"):
+        parsed(read_json(tmp_path / MANIFEST), "step-7")
+
+
+def test_a_file_is_intact_only_with_its_size_and_its_digest(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    record = FileRecord(bytes=3, sha256=sha256_of(path))
+    assert is_intact(path, record)
+    path.write_bytes(b"abd")
+    assert not is_intact(path, record)
+    path.unlink()
+    assert not is_intact(path, record)
+
+
+def test_the_newest_are_kept():
+    names = [manifest(step).name for step in (1, 2, 3, 4)]
+    assert outdated([manifest(step) for step in (1, 2, 3, 4)], 2, None) == [names[1], names[0]]
+
+
+@pytest.mark.parametrize(("direction", "best"), [("min", 2), ("max", 1)])
+def test_the_best_is_kept_beside_them(direction, best):
+    rated = [manifest(1, value=0.9), manifest(2, value=0.1), manifest(3), manifest(4, value=0.5)]
+    gone = outdated(rated, 1, direction)
+    assert gone == [one.name for one in reversed(rated) if one.step not in (4, best)]
+
+
+def test_of_equally_good_ones_the_newest_is_the_best():
+    rated = [manifest(step, value=0.5) for step in (1, 2, 3)]
+    assert outdated(rated, 1, "min") == [rated[1].name, rated[0].name]
+
+
+def test_without_any_value_the_best_is_none():
+    assert outdated([manifest(1), manifest(2)], 1, "min") == [manifest(1).name]
+
+
+def test_removing_takes_the_whole_folder_and_may_be_repeated(tmp_path):
+    manifest(7).write(tmp_path / manifest(7).name)
+    for _ in range(2):
+        remove(tmp_path, [manifest(7).name])
+        assert not list(tmp_path.iterdir())

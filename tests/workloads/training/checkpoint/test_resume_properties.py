@@ -1,0 +1,187 @@
+"""Whatever is trained, however it is cut: interrupted and gone on with, it is the training that nothing happened to.
+
+In the same layout bit for bit, on the CPU; in another one to 1e-5, with a warning of what cannot be kept.
+"""
+
+import tempfile
+
+import pytest
+from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import strategies as st
+
+from raysm.errors import InvalidRequest
+from raysm.workloads.training.loop import session as sessions
+from tests.support.drawn_models import BLOCKS, EXACT, drawn_trainings, layouts
+from tests.support.interrupted_training import OPTIMIZERS, SCHEDULERS, Training, leg
+
+TOLERANCE = 1e-5
+
+REFUSALS = (
+    "stages cannot share weights",
+    "stages need at least as many blocks",
+    "no pair of linear layers was found",
+    "whose gradients DDP waits for",
+)
+"""What may be said of a training that was drawn."""
+
+# Not shrunk: that would train for minutes, and what is drawn is small.
+PLAIN = settings(
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
+)
+
+
+@st.composite
+def trainings(draw, kinds=tuple(BLOCKS), multiple_of=1):
+    """Draw a training that keeps checkpoints, and the steps after which it is interrupted."""
+    drawn = draw(drawn_trainings(kinds=kinds, multiple_of=multiple_of))
+    work = Training(
+        drawn=drawn,
+        optimizer=draw(st.none() | st.sampled_from(sorted(OPTIMIZERS))),
+        scheduler=draw(st.none() | st.sampled_from(sorted(SCHEDULERS))),
+        noisy=draw(st.booleans()),
+        validates=draw(st.booleans()),
+        every_steps=draw(st.integers(1, 2)),
+    )
+    steps = -(-drawn.rows // drawn.batch_size) * drawn.epochs
+    return work, sorted(draw(st.sets(st.integers(1, steps), min_size=1, max_size=2)))
+
+
+def degree(parallels):
+    """Return what batch sizes have to divide by, for the layouts of two workers."""
+    return max([1, *(each.layout(2).data_ranks * each.microbatch_count for each in parallels if each is not None)])
+
+
+@st.composite
+def in_one_layout(draw):
+    parallel = draw(layouts(2))
+    work, stops = draw(trainings(multiple_of=2 * degree([parallel])))
+    return work, [(parallel, steps) for steps in [*stops, None]]
+
+
+@st.composite
+def in_several_layouts(draw):
+    parallels = draw(st.lists(st.none() | layouts(2), min_size=3, max_size=3))
+    work, stops = draw(trainings(EXACT, degree(parallels)))
+    return work, list(zip(parallels, [*stops, None], strict=False))
+
+
+def on_two(ranks):
+    """Return what trains a leg: on both ranks, or in this process, which is alone, where the layout is None."""
+
+    def train(work, parallel, folder, steps):
+        if parallel is not None:
+            return ranks.run(2, leg, work, parallel, folder, steps)
+        try:
+            return [leg(work, None, folder, steps)]
+        finally:
+            sessions.end()  # where it failed
+
+    return train
+
+
+def interrupted(train, work, legs):
+    """Train leg after leg, each from the checkpoints of those before; return each leg's results, by rank."""
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        for parallel, steps in legs:
+            results.append(train(work, parallel, folder, steps))
+            if isinstance(results[-1][0], InvalidRequest):
+                break
+    return results
+
+
+def refused(results):
+    if not isinstance(results[0], InvalidRequest):
+        return False
+    assert any(reason in str(results[0]) for reason in REFUSALS), results[0]
+    event("refused")
+    return True
+
+
+def check_in_one_layout(train, work, legs):
+    parallel, _ = legs[0]
+    undisturbed = train(work, parallel, None, None)
+    if refused(undisturbed):
+        return
+    for results, (_, steps) in zip(interrupted(train, work, legs), legs, strict=True):
+        losses = results[0].losses
+        assert losses == {step: undisturbed[0].losses[step] for step in losses}
+        assert steps is None or max(losses, default=steps) == steps
+        assert "warning" not in results[0].said
+    event(f"gone on with {len(legs) - 1} times")
+    for gone_on, expected in zip(results, undisturbed, strict=True):
+        assert list(gone_on.weights) == list(expected.weights)
+        assert [name for name in expected.weights if not gone_on.weights[name].equal(expected.weights[name])] == []
+        assert gone_on.drawn == expected.drawn
+        assert gone_on.without_state == expected.without_state
+
+
+def check_in_several_layouts(train, work, legs):
+    undisturbed = train(work, None, None, None)[0]
+    legs_results = interrupted(train, work, legs)
+    saved = None
+    for results, (parallel, _) in zip(legs_results, legs, strict=False):
+        if refused(results):
+            return
+        losses = results[0].losses
+        assert losses == pytest.approx({step: undisturbed.losses[step] for step in losses}, abs=TOLERANCE)
+        layout = str(parallel.layout(2)) if parallel else "one worker"
+        warned = "the workers' random numbers begin anew" in results[0].said
+        assert warned == (saved not in (None, layout))
+        if any(step % work.every_steps == 0 for step in losses):
+            saved = layout
+    event("gone on with elsewhere")
+    weights = results[0].weights
+    assert list(weights) == list(undisturbed.weights)
+    assert max(float((weights[name] - undisturbed.weights[name]).abs().max()) for name in weights) < TOLERANCE
+
+
+@given(case=trainings())
+@settings(PLAIN, max_examples=8)
+def test_one_worker_goes_on_bit_for_bit(ranks, case):
+    work, stops = case
+    check_in_one_layout(on_two(ranks), work, [(None, steps) for steps in [*stops, None]])
+
+
+@given(case=in_one_layout())
+@settings(PLAIN, max_examples=6)
+def test_two_workers_go_on_bit_for_bit_in_the_same_layout(ranks, case):
+    check_in_one_layout(on_two(ranks), *case)
+
+
+@given(case=in_several_layouts())
+@settings(PLAIN, max_examples=6)
+def test_other_layouts_go_on_with_the_same_training(ranks, case):
+    check_in_several_layouts(on_two(ranks), *case)
+
+
+LONG = settings(PLAIN, max_examples=40)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@given(case=trainings())
+@LONG
+def test_one_worker_goes_on_bit_for_bit_in_many_cases(ranks, case):
+    work, stops = case
+    check_in_one_layout(on_two(ranks), work, [(None, steps) for steps in [*stops, None]])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@given(case=in_one_layout())
+@LONG
+def test_two_workers_go_on_bit_for_bit_in_many_cases(ranks, case):
+    check_in_one_layout(on_two(ranks), *case)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@given(case=in_several_layouts())
+@LONG
+def test_other_layouts_go_on_with_the_same_training_in_many_cases(ranks, case):
+    check_in_several_layouts(on_two(ranks), *case)

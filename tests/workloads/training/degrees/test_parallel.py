@@ -1,0 +1,163 @@
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import TensorDataset
+
+from raysm import training
+from raysm.errors import InvalidInput, InvalidRequest
+from raysm.training import Parallel
+from raysm.workloads.training.degrees.layout import Layout
+from raysm.workloads.training.loop import session as sessions
+
+
+@pytest.fixture(autouse=True)
+def _no_session_left():
+    yield
+    sessions.end()
+
+
+def parts(width=4):
+    model = nn.Sequential(nn.Linear(3, width), nn.ReLU(), nn.Linear(width, 2))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("parallel", "workers", "layout"),
+    [
+        (Parallel(), 4, Layout(data=4)),
+        (Parallel(pipeline=2), 8, Layout(data=4, pipeline=2)),
+        (Parallel(shard=None), 8, Layout(shard=8)),
+        (Parallel(data=2, shard=None, tensor=2), 8, Layout(data=2, shard=2, tensor=2)),
+        (Parallel(pipeline=4, placement="spread"), 4, Layout(pipeline=4, placement="spread")),
+    ],
+)
+def test_a_degree_left_open_takes_what_the_workers_allow(parallel, workers, layout):
+    assert parallel.layout(workers) == layout
+
+
+@pytest.mark.parametrize(
+    ("parallel", "workers", "named"),
+    [
+        (
+            Parallel(data=2, pipeline=2),
+            8,
+            "data=2 x shard=1 x pipeline=2 x tensor=1 is 4, which must equal the number of workers, 8",
+        ),
+        (Parallel(pipeline=3), 4, "shard=1 x pipeline=3 x tensor=1 is 3, which must divide the number of workers, 4"),
+        (Parallel(pipeline=8), 4, "is 8, which must divide the number of workers, 4"),
+    ],
+)
+def test_degrees_that_do_not_multiply_to_the_workers_are_refused_with_each_factor(parallel, workers, named):
+    with pytest.raises(InvalidRequest, match=named):
+        parallel.layout(workers)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"data": 0}, "data is 0; it must be a whole number from 1"),
+        ({"pipeline": 2.0}, "pipeline is 2.0"),
+        ({"placement": "pack"}, "placement is 'pack'; it must be one of 'cluster', 'spread'"),
+        ({"schedule": "zero"}, "schedule is 'zero'; it must be one of 'gpipe', '1f1b', 'interleaved'"),
+        ({"microbatches": 4}, "microbatches belongs to a pipeline"),
+        ({"pipeline": 4, "microbatches": 2}, "microbatches=2 is below pipeline=4"),
+        ({"pipeline": 2, "stages_per_worker": 2}, "only schedule='interleaved' takes more than 1, not '1f1b'"),
+        ({"pipeline": 2, "schedule": "interleaved", "stages_per_worker": 1}, "stages_per_worker of at least 2"),
+        ({"pipeline": 2, "schedule": "interleaved", "microbatches": 3}, "microbatches=3 is no multiple of pipeline=2"),
+    ],
+)
+def test_fields_that_cannot_be_are_refused_by_name(fields, named):
+    with pytest.raises(InvalidRequest, match=named):
+        Parallel(**fields)
+
+
+def test_a_batch_that_does_not_divide_into_micro_batches_is_refused_with_what_would():
+    parallel = Parallel(pipeline=2, microbatches=4)
+    parallel.check_batch(32, workers=4)
+    with pytest.raises(InvalidRequest, match="batch_size=36 over 2 data ranks and microbatches=4 .* a multiple of 8"):
+        parallel.check_batch(36, workers=4)
+
+
+def test_prepare_refuses_what_does_not_fit_before_anything_is_changed():
+    model, optimizer = parts()
+    with pytest.raises(InvalidRequest, match="is 2, which must equal the number of workers, 1"):
+        training.prepare(model, optimizer, Parallel(data=2), loss=functional.cross_entropy)
+    with pytest.raises(InvalidRequest, match="precision is 'fp16'"):
+        training.prepare(model, optimizer, loss=functional.cross_entropy, precision="fp16")
+    with pytest.raises(InvalidRequest, match=r"a parameter of shape \(4, 3\) that is none of the model's"):
+        training.prepare(parts()[0], optimizer, loss=functional.cross_entropy)
+    with pytest.raises(InvalidRequest, match="training.step was called before training.prepare"):
+        training.step((torch.zeros(1, 3), torch.zeros(1)))
+    training.prepare(model, optimizer, loss=functional.cross_entropy)
+    with pytest.raises(InvalidRequest, match="called already"):
+        training.prepare(model, optimizer, loss=functional.cross_entropy)
+
+
+def test_an_optimizer_that_has_been_stepped_is_refused():
+    model, _ = parts()
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    with pytest.raises(InvalidRequest, match="has been stepped"):
+        training.prepare(model, optimizer, loss=functional.cross_entropy)
+
+
+def test_a_batch_that_is_no_inputs_and_target_is_refused():
+    training.prepare(*parts(), loss=functional.cross_entropy)
+    with pytest.raises(InvalidInput, match=r"takes \(input, …, target\), got a Tensor"):
+        training.step(torch.zeros(2, 3))
+
+
+def test_one_process_trains_as_the_plain_loop_does_bit_for_bit():
+    torch.manual_seed(1)
+    data = TensorDataset(torch.randn(20, 3), torch.arange(20) % 2)
+    torch.manual_seed(2)
+    model, optimizer = parts()
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    plain = []
+    for _ in range(2):
+        for first in range(0, 20, 8):
+            loss = functional.cross_entropy(model(data[first : first + 8][0]), data[first : first + 8][1])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+            plain.append(loss.item())
+    torch.manual_seed(2)
+    other, optimizer = parts()
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    training.prepare(other, optimizer, loss=functional.cross_entropy, scheduler=scheduler)
+    assert [training.step(batch) for batch in training.batches(data, batch_size=8, epochs=2, shuffle=False)] == plain
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+
+def test_recomputed_and_offloaded_blocks_train_as_kept_ones_do_bit_for_bit():
+    found = []
+    for parallel in (None, Parallel(optimize="memory"), Parallel(offload=True)):
+        torch.manual_seed(3)
+        model, optimizer = training.prepare(*parts(), parallel, loss=functional.cross_entropy)
+        batch = (torch.linspace(-1, 1, 12).view(4, 3), torch.tensor([0, 1, 1, 0]))
+        found.append([training.step(batch) for _ in range(3)])
+        sessions.end()
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_model_without_blocks_cannot_be_recomputed():
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(InvalidRequest, match="Linear has no Sequential or ModuleList whose children"):
+        training.prepare(model, optimizer, Parallel(optimize="memory"), loss=functional.cross_entropy)
+
+
+def test_batches_refuse_a_size_that_does_not_divide_before_any_step():
+    session = sessions.begin()
+    session.world_size = 2
+    parallel = Parallel(pipeline=2, microbatches=4)
+    session.prepared = SimpleNamespace(parallel=parallel, layout=parallel.layout(2))
+    data = TensorDataset(torch.zeros(20, 3))
+    with pytest.raises(InvalidRequest, match="batch_size=10 over 1 data ranks and microbatches=4"):
+        training.batches(data, batch_size=10)
+    assert len(next(training.batches(data, batch_size=12))[0]) == 12

@@ -1,0 +1,134 @@
+"""A pipeline sees real rows only, each micro-batch by itself, and averages what its replicas have."""
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from raysm import training
+from raysm.training import Parallel
+from raysm.workloads.training.engines.pipeline import runs
+from raysm.workloads.training.loop import session as sessions
+
+TOLERANCE = 1e-5
+
+SLICE, MICROBATCHES = 16, 4
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
+def test_every_row_goes_through_once_in_micro_batches_that_differ_by_one_row_at_most(schedule):
+    for rows in range(1, 25):
+        parts = runs(rows, 4, Parallel(pipeline=3, schedule=schedule, microbatches=6))
+        sizes = [size for count, size in parts for _ in range(count)]
+        assert sum(sizes) == rows
+        assert max(sizes) <= 4
+        assert max(sizes) - min(sizes) <= 1
+        assert all(count % 3 == 0 or count < 3 for count, _ in parts if schedule == "interleaved")
+
+
+def test_a_full_slice_goes_through_in_one_run():
+    assert runs(16, 4, Parallel(pipeline=2, microbatches=4)) == [(4, 4)]
+    assert runs(9, 4, Parallel(pipeline=2, microbatches=4)) == [(3, 3)]
+    assert runs(7, 3, Parallel(pipeline=2, microbatches=4)) == [(1, 3), (2, 2)]
+
+
+def normed():
+    """Return a model whose batch norms keep nothing but the last micro-batch."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(4) for layer in (nn.Conv1d(8, 8, 1), nn.BatchNorm1d(8, momentum=1.0))]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(24, 10))
+
+
+def rows_of(count):
+    """Return the first ``count`` of always the same rows."""
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(64, 8, 3, generator=generator)
+    return TensorDataset(inputs[:count], torch.randint(10, (64,), generator=generator)[:count])
+
+
+def piped(parallel, count):
+    """Train an epoch of ``count`` rows; return the weights and running averages on rank 0."""
+    model = normed()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training.prepare(model, optimizer, parallel, loss=F.cross_entropy)
+    for batch in training.batches(rows_of(count), batch_size=SLICE * (parallel.data or 1), epochs=1, shuffle=False):
+        training.step(batch)
+    return sessions.current().prepared.full_state_dict()
+
+
+def averages_here(parallel, count):
+    """Train as ``piped`` does; return the running averages of this rank's stages."""
+    piped(parallel, count)
+    return {name: tensor.clone() for name, tensor in sessions.current().prepared.parts.named_buffers()}
+
+
+def accumulated(begin, end):
+    """Train as ``piped`` does on the rows of one worker that adds up the gradients of micro-batches."""
+    model, (inputs, target) = normed(), rows_of(end).tensors
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for first in range(begin, end, SLICE):
+        rows = min(SLICE, end - first)
+        parts = -(-rows // (SLICE // MICROBATCHES))
+        for part in torch.arange(first, first + rows).tensor_split(parts):
+            (F.cross_entropy(model(inputs[part]), target[part]) * len(part) / rows).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.state_dict()
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
+@pytest.mark.parametrize("rest", [4, 9, 11])
+def test_batch_norms_of_a_short_last_slice_see_its_rows_alone(ranks, schedule, rest):
+    parallel = Parallel(pipeline=2, schedule=schedule, microbatches=MICROBATCHES)
+    found, wanted = ranks.run(2, piped, parallel, SLICE + rest)[0], accumulated(0, SLICE + rest)
+    assert list(found) == list(wanted)
+    for name, tensor in wanted.items():
+        assert float((found[name] - tensor).abs().max()) < TOLERANCE, name
+
+
+def test_a_row_that_counts_for_nothing_does_not_count_in_running_averages(ranks):
+    # The only row of the last batch is replica 1's; ranks 2 and 3, replica 2, saw the second half of the batch before.
+    count = 2 * SLICE + 1
+    found = ranks.run(4, averages_here, Parallel(data=2, pipeline=2, microbatches=MICROBATCHES), count)
+    wanted, averages = accumulated(SLICE, 2 * SLICE), found[2] | found[3]
+    assert len(averages) == 12
+    for name, tensor in averages.items():
+        assert float((tensor - wanted[name]).abs().max()) < TOLERANCE, name
+
+
+class Choosing(nn.Module):
+    """Uses its second layer for rows that ask for it, and not at all where none does."""
+
+    def __init__(self):
+        super().__init__()
+        self.always, self.sometimes, self.never = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        asked = x[:, 0] > 0
+        y = self.always(x)
+        return y.index_add(0, asked.nonzero()[:, 0], self.sometimes(x[asked])) if bool(asked.any()) else y
+
+
+def chosen(parallel):
+    """Train two steps on rows of which only those of the second half of each batch ask for the second layer."""
+    torch.manual_seed(0)
+    model = nn.Sequential(Choosing(), nn.Linear(8, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+    training.prepare(model, optimizer, parallel, loss=F.cross_entropy)
+    inputs, target = rows_of(32).tensors
+    inputs = inputs[:, :, 0]
+    inputs[:, 0] = inputs[:, 0].abs() * torch.tensor([-1.0, 1.0]).repeat_interleave(8).repeat(2)
+    for batch in training.batches(TensorDataset(inputs, target), batch_size=16, epochs=1, shuffle=False):
+        training.step(batch)
+    return sessions.current().prepared.full_state_dict()
+
+
+def test_replicas_of_a_pipeline_that_use_other_layers_average_them_all_the_same(ranks):
+    found = ranks.run(4, chosen, Parallel(data=2, pipeline=2, microbatches=2))[0]
+    try:
+        wanted = chosen(None)
+    finally:
+        sessions.end()
+    for name, tensor in wanted.items():
+        assert float((found[name] - tensor).abs().max()) < TOLERANCE, name

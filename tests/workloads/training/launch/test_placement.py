@@ -1,0 +1,72 @@
+"""Which instances train, and which ranks they have: no Ray, no processes."""
+
+import pytest
+
+from raysm.errors import InvalidRequest
+from raysm.workloads.nodes import Node
+from raysm.workloads.training.launch.placement import place
+
+
+def node(number, gpus=0, cpus=4, instance_type="ml.c5.xlarge"):
+    return Node(
+        host=f"algo-{number}",
+        node_id=f"id-{number}",
+        address=f"10.0.0.{number}",
+        rank=number - 1,
+        instance_type=instance_type,
+        cpus=cpus,
+        gpus=gpus,
+    )
+
+
+def ranks(places):
+    return [(item.node.host, list(item.ranks)) for item in places]
+
+
+def test_without_gpus_each_instance_has_one_worker():
+    places = place([node(1), node(2), node(3)])
+    assert ranks(places) == [("algo-1", [0]), ("algo-2", [1]), ("algo-3", [2])]
+    assert [item.group_rank for item in places] == [0, 1, 2]
+
+
+def test_workers_of_one_instance_have_consecutive_ranks():
+    assert ranks(place([node(1), node(2)], workers_per_instance=2)) == [("algo-1", [0, 1]), ("algo-2", [2, 3])]
+
+
+def test_each_gpu_has_a_worker_and_instances_without_gpus_have_none():
+    places = place([node(1), node(2, gpus=4), node(3, gpus=2)])
+    assert ranks(places) == [("algo-2", [0, 1, 2, 3]), ("algo-3", [4, 5])]
+    assert [item.gpus for item in places] == [4, 2]
+
+
+def test_a_head_that_only_coordinates_has_no_worker():
+    assert ranks(place([node(1, cpus=0), node(2)])) == [("algo-2", [0])]
+
+
+def test_a_script_that_spawns_has_one_worker_that_sees_all_gpus():
+    places = place([node(1, gpus=4), node(2, gpus=4)], spawns=True)
+    assert ranks(places) == [("algo-1", [0]), ("algo-2", [1])]
+    assert [item.gpus for item in places] == [4, 4]
+
+
+def test_a_number_of_workers_is_spread_evenly_over_cpus_and_fills_gpus():
+    assert ranks(place([node(1), node(2)], workers=3)) == [("algo-1", [0, 1]), ("algo-2", [2])]
+    assert ranks(place([node(1), node(2), node(3)], workers=2)) == [("algo-1", [0]), ("algo-2", [1])]
+    filled = place([node(1, gpus=2), node(2, gpus=2)], workers=3)
+    assert ranks(filled) == [("algo-1", [0, 1]), ("algo-2", [2])]
+    assert [item.gpus for item in filled] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "asked", "message"),
+    [
+        ([node(1), node(2, instance_type="ml.g5.12xlarge")], {}, "algo-2 is an ml.g5.12xlarge, but shows no GPU"),
+        ([node(1, gpus=4), node(2, gpus=2)], {"workers_per_instance": 4}, "algo-2 has 2 GPUs"),
+        ([node(1, gpus=4)], {"workers": 5}, "the instances have 4 GPUs"),
+        ([node(1), node(2)], {"workers": 3, "workers_per_instance": 2}, "needs 1.5 instances, and 2 can train"),
+        ([node(1, cpus=0)], {}, "only coordinates"),
+    ],
+)
+def test_workers_that_do_not_fit_are_refused(nodes, asked, message):
+    with pytest.raises(InvalidRequest, match=message):
+        place(nodes, **asked)

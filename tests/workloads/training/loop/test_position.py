@@ -1,0 +1,210 @@
+"""Where in the data a training is, when loops that only look go on beside it."""
+
+import contextlib
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import TensorDataset
+
+from raysm import training
+from raysm.errors import InvalidRequest
+from raysm.workloads.training.checkpoint.manifest import found
+from raysm.workloads.training.loop import session as sessions
+
+
+def rows(samples, first=0):
+    """A data set that says which rows it gave."""
+    numbers = torch.arange(first, first + samples)
+    return TensorDataset(torch.stack([numbers.float(), numbers % 3], 1), numbers % 2)
+
+
+TRAIN, VALID = rows(20), rows(6, first=100)
+
+
+@contextlib.contextmanager
+def prepared(folder=None, every_steps=1):
+    """A training that is about to begin, of a model that draws at random."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 4), nn.Dropout(0.5), nn.Linear(4, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    kept = training.Checkpoints(every_steps=every_steps, keep=99, folder=folder) if folder else None
+    try:
+        training.prepare(model, optimizer, loss=functional.cross_entropy, checkpoints=kept)
+        yield sessions.current()
+    finally:
+        sessions.end()
+
+
+def numbers(batch):
+    return tuple(batch[0][:, 0].int().tolist())
+
+
+def train(count, *, steps=None, each_step=lambda: None, before=lambda: None, validate=None):
+    """Train and validate as people do; return what was learned from, and looked at, in which epoch."""
+    learned, seen = [], []
+
+    def validation(epoch):
+        seen.append((epoch, [numbers(batch) for batch in training.batches(VALID, batch_size=4, shuffle=False)]))
+
+    validate = validate or validation
+    before()
+    for epoch in training.epochs(count):
+        for batch in training.batches(TRAIN, batch_size=8):
+            loss = training.step(batch)
+            learned.append((epoch, numbers(batch), loss))
+            each_step()
+            if len(learned) == steps:
+                return learned, seen
+        validate(epoch)
+    return learned, seen
+
+
+WHOLE = [(100, 101, 102, 103), (104, 105)]
+
+
+def test_validating_inside_of_epochs_every_epoch_is_trained_and_validated():
+    with prepared() as session:
+        learned, seen = train(6)
+        assert session.epoch == 6
+    assert [epoch for epoch, _, _ in learned] == sorted([*range(6)] * 3)
+    assert seen == [(epoch, WHOLE) for epoch in range(6)]
+    for epoch in range(6):
+        assert sorted(n for e, got, _ in learned if e == epoch for n in got) == list(range(20))
+    with prepared():  # the epochs and their orders are those of a training that does not validate
+        assert train(6, validate=lambda epoch: None)[0] == learned
+
+
+@pytest.mark.parametrize("steps", range(1, 10))
+def test_interrupted_at_any_step_beside_a_validation_it_goes_on_with_the_rows_that_are_left(tmp_path, steps):
+    with prepared() as session:
+        expected, looked = train(3)
+    with prepared(tmp_path):
+        begun, before = train(3, steps=steps)
+    with prepared(tmp_path) as session:
+        rest, after = train(3)
+        assert session.epoch == 3
+    assert begun + rest == expected
+    # A validation that was due after the last step is done when the training goes on.
+    assert before + after == looked
+
+
+def test_looking_at_the_middle_of_an_epoch_moves_nothing(tmp_path):
+    with prepared():
+        expected, _ = train(2)
+
+    def look():
+        assert [numbers(batch) for batch in training.batches(VALID, batch_size=4, shuffle=False)] == WHOLE
+
+    with prepared(tmp_path):
+        assert train(2, each_step=look, before=look)[0] == expected
+    kept = {manifest.step: manifest for manifest in found(tmp_path).values()}
+    assert [(kept[step].epoch, kept[step].offset) for step in range(1, 7)] == [
+        (epoch, offset) for epoch in range(2) for offset in (8, 16, 20)
+    ]
+    assert {manifest.order.samples for manifest in kept.values()} == {20}
+
+
+def test_looked_before_it_goes_on_a_training_goes_on_where_it_was(tmp_path):
+    def look():
+        list(training.batches(VALID, batch_size=4, shuffle=False))
+        torch.rand(3)
+
+    with prepared():
+        expected, _ = train(2)
+    with prepared(tmp_path):
+        begun, _ = train(2, steps=2)
+    with prepared(tmp_path):
+        assert begun + train(2, before=look)[0] == expected
+
+
+def test_the_very_rows_that_are_trained_on_can_be_looked_at_meanwhile():
+    def look():
+        assert len(list(training.batches(TRAIN, batch_size=8))) == 3
+
+    with prepared():
+        expected, _ = train(2)
+    with prepared():
+        assert train(2, each_step=look, validate=lambda epoch: look())[0] == expected
+
+
+def test_without_epochs_a_validation_after_each_pass_costs_no_pass():
+    with prepared() as session:
+        passes = []
+        for _ in range(3):
+            passes.append([])
+            for batch in training.batches(TRAIN, batch_size=8):
+                training.step(batch)
+                passes[-1].append(numbers(batch))
+            list(training.batches(VALID, batch_size=4))
+        assert session.epoch == 3
+    with prepared():
+        all_in_one = []
+        for batch in training.batches(TRAIN, batch_size=8, epochs=3):
+            training.step(batch)
+            all_in_one.append(numbers(batch))
+    assert [batch for one in passes for batch in one] == all_in_one
+
+
+def test_looking_before_the_first_step_costs_no_pass():
+    with prepared() as session:
+        list(training.batches(VALID, batch_size=4))
+        learned = [training.step(batch) for batch in training.batches(TRAIN, batch_size=8, epochs=2)]
+        assert (len(learned), session.epoch) == (6, 2)
+
+
+def test_steps_of_ones_own_see_another_order_in_each_pass():
+    with prepared():
+        orders = [[numbers(batch) for batch in training.batches(TRAIN, batch_size=8)] for _ in range(3)]
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def test_after_a_break_a_batch_of_ones_own_weighs_what_all_do():
+    with prepared() as session:
+        for batch in training.batches(rows(9), batch_size=8):
+            training.step(batch)
+            if len(batch[0]) == 1:
+                break
+        assert session.share is None
+        training.step(batch)
+
+
+def test_a_second_loop_that_trains_in_the_same_epoch_is_refused():
+    with prepared():
+        next(epochs := training.epochs(2))
+        for batch in training.batches(TRAIN, batch_size=8):
+            training.step(batch)
+        batch = next(batches := training.batches(VALID, batch_size=8))
+        with pytest.raises(InvalidRequest, match=r"epoch 0 was trained on already, by a loop over 20 samples.*Concat"):
+            training.step(batch)
+        batches.close()
+        epochs.close()
+
+
+def test_a_number_of_passes_inside_of_epochs_is_refused():
+    with prepared():
+        for _ in training.epochs(1):
+            with pytest.raises(InvalidRequest, match="epochs=1 inside of a loop over training.epochs"):
+                training.batches(VALID, batch_size=8, epochs=1)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "named"),
+    [
+        (rows(21), {}, "samples=20, now it is 21"),
+        (TRAIN, {"seed": 1}, "seed=0, now it is 1"),
+        (TRAIN, {"shuffle": False}, "shuffle=True, now it is False"),
+    ],
+)
+def test_trained_on_in_the_middle_of_an_epoch_other_data_or_another_order_is_refused(tmp_path, data, options, named):
+    with prepared(tmp_path):
+        train(2, steps=1)
+    with prepared(tmp_path) as session:
+        weights = [parameter.detach().clone() for parameter in session.prepared.parts.parameters()]
+        batch = next(batches := training.batches(data, batch_size=8, **options))
+        with pytest.raises(InvalidRequest, match=f"step 1 was made in the middle of an epoch with {named}"):
+            training.step(batch)
+        batches.close()
+        assert all(map(torch.equal, weights, session.prepared.parts.parameters()))
+        assert session.offset == 8

@@ -1,0 +1,42 @@
+import random
+
+import numpy as np
+import torch
+
+from raysm.workloads.training.loop.random_state import put_back, seed_all, seed_of, seeded, taken
+
+
+def drawn():
+    return random.random(), float(np.random.random()), torch.rand(()).item()
+
+
+def test_put_back_all_generators_draw_what_they_drew():
+    state = taken()
+    first = drawn()
+    drawn()
+    put_back(state)
+    assert drawn() == first
+
+
+def test_seeded_alike_all_generators_draw_alike_and_otherwise_not():
+    seed_all(seed_of(1, 2))
+    first = drawn()
+    seed_all(seed_of(1, 2))
+    assert drawn() == first
+    seed_all(seed_of(1, 3))
+    assert not set(drawn()) & set(first)
+
+
+def test_after_a_seeded_block_all_generators_go_on_as_if_it_had_not_been():
+    state = taken()
+    expected = drawn()
+    put_back(state)
+    with seeded(iter([1, 2, 1])) as steps:
+        inside = [drawn() for _ in steps]
+    assert inside[0] == inside[2] != inside[1]
+    assert drawn() == expected
+
+
+def test_a_seed_is_of_32_bits_whatever_it_is_made_of():
+    assert all(0 <= seed_of(part, -part) < 2**32 for part in (0, 1, 2**70))
+    assert seed_of(1, 12) != seed_of(11, 2)

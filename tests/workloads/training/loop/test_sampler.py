@@ -1,0 +1,219 @@
+import random
+
+import pytest
+import torch
+from torch.utils.data import Dataset, Subset, TensorDataset, random_split
+
+from raysm.errors import InvalidRequest
+from raysm.workloads.training.loop import session as sessions
+from raysm.workloads.training.loop.sampler import batches, epoch_order, epochs, slices
+
+
+@pytest.fixture
+def session():
+    begun = sessions.begin()
+    yield begun
+    sessions.end()
+
+
+class Drawing(Dataset):
+    """Samples that are what their code draws at random."""
+
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, row):
+        return torch.tensor([row, torch.rand(()).item(), random.random()])
+
+
+def rows(samples=10):
+    return TensorDataset(torch.arange(samples), torch.arange(samples) * 2)
+
+
+def cut(order, ranks, **fields):
+    fields = {"epoch": 0, "offset": 0, "batch_size": 4, "drop_last": False} | fields
+    return [list(slices(order, data_rank=rank, data_ranks=ranks, **fields)) for rank in range(ranks)]
+
+
+def test_the_order_follows_from_seed_and_epoch_alone():
+    one = epoch_order(100, epoch=3, shuffle=True, seed=1)
+    torch.rand(7)
+    assert one.tolist() == epoch_order(100, epoch=3, shuffle=True, seed=1).tolist()
+    assert sorted(one.tolist()) == list(range(100))
+    others = [(4, 1), (3, 2), (1, 3)]
+    assert all(one.tolist() != epoch_order(100, epoch=e, shuffle=True, seed=s).tolist() for e, s in others)
+
+
+def test_unshuffled_it_is_the_data_sets_own():
+    assert epoch_order(5, epoch=3, shuffle=False, seed=1).tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
+def test_the_slices_of_all_ranks_are_the_batches_of_one(ranks):
+    order = epoch_order(26, epoch=0, shuffle=True, seed=0)
+    whole = [part.rows for part in cut(order, 1, batch_size=8)[0]]
+    parts = cut(order, ranks, batch_size=8)
+    for number, batch in enumerate(whole):
+        together = [row for rank in parts if rank[number].share for row in rank[number].rows]
+        assert tuple(together) == batch
+        assert sum(rank[number].share for rank in parts) == pytest.approx(1.0)
+        assert all(rank[number].rows for rank in parts)
+        assert len({len(rank[number].rows) for rank in parts}) <= 2
+
+
+def test_a_rank_without_a_row_of_a_small_batch_computes_one_that_counts_nothing():
+    parts = cut(torch.arange(5), 4, batch_size=4)
+    last = [rank[-1] for rank in parts]
+    assert [part.share for part in last] == [1.0, 0.0, 0.0, 0.0]
+    assert {part.rows for part in last} == {(4,)}
+
+
+@pytest.mark.parametrize("rows_of_batch", range(1, 9))
+def test_rank_0_always_has_rows_of_its_own_and_those_without_are_the_last(rows_of_batch):
+    # Its running averages of batch norms are those that checkpoints keep and DDP gives to all.
+    shares = [rank[0].share for rank in cut(torch.arange(rows_of_batch), 4, batch_size=8)]
+    assert shares[0] > 0
+    assert shares == sorted(shares, reverse=True)
+
+
+@pytest.mark.parametrize("offset", [0, 4, 8, 10])
+def test_from_an_offset_on_the_same_batches_follow(offset):
+    order = epoch_order(10, epoch=0, shuffle=True, seed=0)
+    whole = cut(order, 2)[1]
+    assert cut(order, 2, offset=offset)[1] == whole[offset // 4 + (offset % 4 > 0) :]
+
+
+def test_the_last_batch_may_be_left_out():
+    assert [part.end for part in cut(torch.arange(10), 1, drop_last=True)[0]] == [4, 8]
+
+
+def test_batches_bring_every_row_once_an_epoch_and_tell_the_session_what_comes(session):
+    seen, places = [], []
+    for inputs, doubled in batches(rows(), batch_size=4, epochs=2):
+        assert doubled.tolist() == [2 * row for row in inputs.tolist()]
+        seen += inputs.tolist()
+        places.append((session.coming.epoch, session.coming.begin, session.coming.end, session.share))
+    assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
+    assert seen[:10] != seen[10:]
+    assert places == [(epoch, *ends, 1.0) for epoch in range(2) for ends in ((0, 4), (4, 8), (8, 10))]
+    assert (session.coming, session.share) == (None, None)
+
+
+@pytest.mark.parametrize("loader_workers", [0, 2])
+def test_what_samples_draw_follows_from_seed_epoch_and_row_wherever_they_are_read(session, loader_workers):
+    read = torch.cat(list(batches(Drawing(), batch_size=4, epochs=1, seed=6, loader_workers=loader_workers)))
+    drawn = {int(row): values for row, *values in read.tolist()}
+    session.epoch, session.offset, session.order = 0, 0, None
+    again = torch.cat(list(batches(Drawing(), batch_size=3, epochs=1, seed=6, shuffle=False)))
+    assert {int(row): values for row, *values in again.tolist()} == drawn
+    assert len({tuple(values) for values in drawn.values()}) == 10
+
+
+def several(dataset):
+    """The same data set as others hold it: parts of parts, and read by slices."""
+    return {
+        "subset": Subset(dataset, range(10)),
+        "nested": Subset(Subset(dataset, range(10)), list(range(10))),
+        "by slices": BySlices(dataset),
+        "subset by slices": Subset(BySlices(dataset), range(10)),
+    }
+
+
+class BySlices(Dataset):
+    """A data set that reads many rows at once, and counts how often."""
+
+    def __init__(self, dataset):
+        self.dataset, self.reads = dataset, 0
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitems__(self, rows):
+        self.reads += 1
+        return [self.dataset[row] for row in rows]
+
+
+@pytest.mark.parametrize("held", list(several(Drawing())))
+@pytest.mark.parametrize("loader_workers", [0, 1])
+def test_what_samples_draw_does_not_depend_on_slices_however_the_data_set_is_held(session, held, loader_workers):
+    def read(dataset, batch_size):
+        session.epoch, session.offset, session.order = 0, 0, None
+        return torch.cat(
+            list(batches(dataset, batch_size=batch_size, epochs=1, seed=6, loader_workers=loader_workers))
+        ).tolist()
+
+    plain = read(Drawing(), 4)
+    assert read(several(Drawing())[held], 4) == plain
+    assert read(several(Drawing())[held], 3) == plain
+
+
+def test_a_data_set_that_draws_nothing_is_read_by_slices(session):
+    dataset = BySlices(rows())
+    read = [batch[0].tolist() for batch in batches(Subset(dataset, range(9)), batch_size=4, epochs=1)]
+    assert dataset.reads == len(read) == 3
+
+
+def test_parts_of_plain_tensors_are_cut_in_one_go(session):
+    class Unread(torch.Tensor):
+        """A tensor whose rows are never taken one by one."""
+
+        def __getitem__(self, index):
+            assert not isinstance(index, int)
+            return super().__getitem__(index)
+
+    whole = TensorDataset(torch.arange(30).as_subclass(Unread), torch.arange(30) * 2)
+    part, _ = random_split(whole, [12, 18], generator=torch.Generator().manual_seed(1))
+    inner = Subset(part, [3, 1, 7])
+    read = [tensor.tolist() for batch in batches(inner, batch_size=3, epochs=1, shuffle=False) for tensor in batch]
+    assert read == [[part.indices[row] * factor for row in (3, 1, 7)] for factor in (1, 2)]
+
+
+def test_reading_draws_nothing_from_the_generators_that_training_draws_from(session):
+    torch.manual_seed(1)
+    random.seed(1)
+    list(batches(Drawing(), batch_size=4, epochs=1))
+    drawn = torch.rand(3).tolist(), random.random()
+    torch.manual_seed(1)
+    random.seed(1)
+    assert drawn == (torch.rand(3).tolist(), random.random())
+
+
+def test_in_the_middle_of_an_epoch_it_goes_on_with_the_rows_that_are_left(session):
+    whole = [batch[0].tolist() for batch in batches(rows(), batch_size=4, epochs=2)]
+    session.epoch, session.offset = 1, 4  # as a checkpoint has it
+    assert [batch[0].tolist() for batch in batches(rows(), batch_size=4, epochs=2)] == whole[4:]
+
+
+def test_in_the_middle_of_an_epoch_another_batch_size_takes_the_rows_that_are_left(session):
+    whole = [row for batch in batches(rows(), batch_size=4, epochs=1) for row in batch[0].tolist()]
+    session.epoch, session.offset = 0, 4
+    left = [batch[0].tolist() for batch in batches(rows(), batch_size=5, epochs=1)]
+    assert left == [whole[4:9], whole[9:]]
+
+
+def test_a_loop_over_epochs_begins_with_the_one_that_was_interrupted(session):
+    session.epoch, session.offset = 1, 8
+    seen = []
+    for epoch in epochs(3):
+        seen.append((epoch, sum(len(batch[0]) for batch in batches(rows(), batch_size=4))))
+    assert seen == [(1, 2), (2, 10)]
+
+
+def test_a_loop_over_epochs_counts_also_those_with_batches_of_the_users_own(session):
+    assert list(epochs(2)) == [0, 1]
+    assert session.epoch == 2
+
+
+@pytest.mark.parametrize(
+    ("dataset", "given", "named"),
+    [
+        (iter([1]), {"batch_size": 1}, r"no len\(\)"),
+        (rows(), {"batch_size": 0}, "batch_size=0"),
+        (rows(), {"batch_size": 1, "loader_workers": -1}, "loader_workers=-1"),
+        (rows(0), {"batch_size": 1}, "0 samples make no batch of 1"),
+        (rows(), {"batch_size": 11, "drop_last": True}, "10 samples make no batch of 11"),
+    ],
+)
+def test_what_makes_no_batches_is_refused_before_the_first(session, dataset, given, named):
+    with pytest.raises(InvalidRequest, match=named):
+        batches(dataset, **given)

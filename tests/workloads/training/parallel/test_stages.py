@@ -1,0 +1,189 @@
+"""Cutting a model into stages, without processes: the stages called one after the other are the model."""
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from raysm.errors import InvalidRequest
+from raysm.workloads.training.parallel.balance import balanced
+from raysm.workloads.training.parallel.model_blocks import block_names
+from raysm.workloads.training.parallel.stages import cut
+from tests.support.parallel_modes import Transformer
+
+
+def through(stages, *inputs):
+    for number in range(len(stages)):
+        outputs = stages.module(number)(*inputs)
+        inputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    return outputs
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_stages_one_after_the_other_compute_what_the_model_does(count):
+    model, x = Transformer(), torch.randn(6, 5, 8)
+    stages = cut(model, count, "layers")
+    assert torch.equal(through(stages, x), model(x))
+
+
+def test_every_parameter_is_in_one_stage_under_its_own_name_and_is_the_models_own():
+    model = Transformer()
+    stages = cut(model, 3, "layers")
+    found = [item for number in range(3) for item in stages.module(number).named_parameters()]
+    assert sorted(name for name, _ in found) == sorted(name for name, _ in model.named_parameters())
+    assert all(parameter is model.get_parameter(name) for name, parameter in found)
+
+
+def test_stages_take_any_number_of_rows():
+    model = Transformer()
+    stages = cut(model, 2, "layers")
+    for rows in (1, 7):
+        assert through(stages, torch.randn(rows, 5, 8)).shape == (rows, 10)
+
+
+def test_a_sequential_is_cut_between_its_children():
+    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(6)])
+    stages = cut(model, 3)
+    assert stages.starts == ("2", "4")
+    assert stages.shares == pytest.approx((1 / 3, 1 / 3, 1 / 3))
+
+
+def test_named_split_points_are_taken_as_they_are():
+    model, x = Transformer(), torch.randn(2, 5, 8)
+    stages = cut(model, 3, ["layers.1", "norm"])
+    assert stages.starts == ("layers.1", "norm")
+    assert torch.equal(through(stages, x), model(x))
+
+
+def test_an_example_balances_by_time_not_by_parameters():
+    class Slow(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            for _ in range(300):
+                x = x @ torch.eye(32)
+            return x * self.weight
+
+    model = nn.Sequential(Slow(), nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 32))
+    model[1].eval()
+    assert cut(model, 2).starts == ("2",)
+    assert cut(model, 2, example=[torch.randn(8, 32)]).starts == ("1",)
+    assert [block.training for block in model] == [True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("stages", "blocks", "named"),
+    [
+        (5, "layers", "5 stages need at least as many blocks, but the model has 4"),
+        (
+            2,
+            "layer",
+            "blocks='layer' is no Sequential or ModuleList of Transformer .* there are: 'layers', 'layers.0.mlp'",
+        ),
+        (3, ["layers.1"], "blocks names 1 split points .*, but 3 stages have 2"),
+        (2, ["layers.9"], "Transformer has no module 'layers.9'"),
+        (3, ["layers.2", "layers.1"], "the stage that begins at 'layers.1' is never reached"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_before_any_step(stages, blocks, named):
+    with pytest.raises(InvalidRequest, match=named):
+        cut(Transformer(), stages, blocks)
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+        self.layers[1].weight = self.layers[0].weight
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class Deciding(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+
+    def forward(self, x):
+        return self.layers[1](self.layers[0](x)) if x.sum() > 0 else x
+
+
+class Sizing(Deciding):
+    def forward(self, x):
+        rows = x.shape[0]
+        return self.layers[1](self.layers[0](x)).reshape(rows * 2, 2)
+
+
+def sharing_a_norm():
+    norm = nn.BatchNorm1d(4, affine=False)
+    return nn.Sequential(nn.Sequential(nn.Linear(4, 4), norm), nn.Sequential(nn.Linear(4, 4), norm))
+
+
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        (sharing_a_norm(), r"the norm '1\.1' is in stage 1 and in stage 2, each of which would keep running averages"),
+        (
+            nn.Sequential(nn.Linear(4, 4), nn.SyncBatchNorm(4)),
+            "'1' is a SyncBatchNorm, which waits for all workers, but only those of stage 2 call it",
+        ),
+        (Tied(), "'layers.1.weight' of stage 2 is 'layers.0.weight' of stage 1: stages cannot share weights"),
+        (Deciding(), "the forward of Deciding cannot be cut into stages: .* must not decide on values of tensors"),
+        (Sizing(), r"takes a size \(.*\) before stage 2 and uses it there"),
+        (nn.Linear(2, 2), "Linear has no Sequential or ModuleList to cut into stages"),
+    ],
+)
+def test_a_model_that_cannot_be_cut_says_why_and_what_to_do(model, named):
+    with pytest.raises(InvalidRequest, match=named):
+        cut(model, 2)
+
+
+def test_blocks_are_found_by_themselves():
+    assert block_names(Transformer()) == ["layers.0", "layers.1", "layers.2", "layers.3"]
+    assert block_names(nn.Sequential(nn.Linear(1, 1), nn.Sequential(nn.Linear(9, 9), nn.Linear(9, 9)))) == ["0", "1"]
+    assert block_names(nn.Linear(1, 1)) == []
+
+
+def test_the_dearest_stage_is_as_cheap_as_any_cut_makes_it():
+    generator = torch.Generator().manual_seed(0)
+    for count in (3, 6, 9):
+        costs = torch.randint(1, 20, (count,), generator=generator).tolist()
+        for stages in range(1, count + 1):
+            bounds = [*balanced(costs, stages), count]
+            assert bounds[0] == 0
+            found = max(sum(costs[a:b]) for a, b in itertools.pairwise(bounds))
+            best = min(
+                max(sum(costs[a:b]) for a, b in itertools.pairwise((0, *cuts, count)))
+                for cuts in itertools.combinations(range(1, count), stages - 1)
+            )
+            assert found == best
+
+
+class Spare(Deciding):
+    """Has what its forward never uses, and a second name of what it does."""
+
+    def __init__(self):
+        super().__init__()
+        self.spare = nn.Linear(4, 4)
+        self.again = self.layers[0]
+        self.register_buffer("idle", torch.ones(2))
+
+    def forward(self, x):
+        return self.layers[1](self.layers[0](x))
+
+
+def test_what_forward_never_uses_stays_with_the_last_stage_and_a_second_name_with_the_first():
+    model, x = Spare(), torch.randn(3, 4)
+    stages = cut(model, 2, "layers")
+    names = [set(stages.module(number).state_dict()) for number in range(2)]
+    assert names == [
+        {f"{name}.{leaf}" for name in ("layers.0", "again") for leaf in ("weight", "bias")},
+        {"idle", *(f"{name}.{leaf}" for name in ("layers.1", "spare") for leaf in ("weight", "bias"))},
+    ]
+    assert torch.equal(through(stages, x), model(x))

@@ -1,0 +1,54 @@
+"""The manifest beside a trained model."""
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from raysm.contract.result import MANIFEST, MODEL_FILE, Manifest, Measured
+from raysm.contract.store import sha256_of
+from raysm.request import Cluster, Input, JobRequest, TrainLoop
+from raysm.workloads.training.results.result import write_manifest
+
+
+@pytest.fixture
+def request_():
+    return JobRequest(
+        name="a-job",
+        workload=TrainLoop(name="mine.train", python="3.11", precision="bf16"),
+        cluster=Cluster(count=2),
+        inputs={"train": Input("s3://bucket/images")},
+    )
+
+
+def test_it_says_what_was_trained_and_where_the_time_went(request_, tmp_path):
+    save_file({"weight": torch.ones(3, 4), "bias": torch.ones(3)}, tmp_path / MODEL_FILE, metadata={"format": "pt"})
+    Measured(summary="41 % of the step waits for data", measures={"step_s": 0.5}).write(tmp_path)
+    written = write_manifest(request_, tmp_path, ("algo-1", "algo-2"), training_s=12.3456)
+    found = Manifest.read(tmp_path)
+    assert found == written
+    assert (found.job, found.instances, found.phases_s) == ("a-job", ("algo-1", "algo-2"), {"training": 12.346})
+    assert (found.workload["name"], found.workload["precision"]) == ("mine.train", "bf16")
+    assert found.inputs["train"]["uri"] == "s3://bucket/images"
+    assert (found.summary, found.measures) == ("41 % of the step waits for data", {"step_s": 0.5})
+    model, beside = found.files
+    assert (beside.name, beside.how_to_read) == ("training.json", "")
+    assert (model.name, model.shape, model.sha256) == (MODEL_FILE, (15,), sha256_of(tmp_path / MODEL_FILE))
+    assert model.how_to_read == "safetensors.torch.load_file('model.safetensors')"
+    assert load_file(tmp_path / MODEL_FILE).keys() == {"weight", "bias"}
+
+
+def test_a_training_that_measured_nothing_has_its_manifest_all_the_same(request_, tmp_path):
+    save_file({"weight": torch.ones(2)}, tmp_path / MODEL_FILE)
+    found = write_manifest(request_, tmp_path, ("algo-1",), training_s=1.0)
+    assert (found.summary, found.measures, found.files[0].shape) == ("", {}, (2,))
+
+
+def test_files_of_the_scripts_own_are_listed_too(request_, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    (file,) = write_manifest(request_, tmp_path, ("algo-1",), training_s=1.0).files
+    assert (file.name, file.bytes, file.sha256) == ("mine.txt", 4, sha256_of(tmp_path / "mine.txt"))
+
+
+def test_where_nothing_was_left_there_is_no_manifest(request_, tmp_path):
+    assert write_manifest(request_, tmp_path, ("algo-1",), training_s=1.0) is None
+    assert not (tmp_path / MANIFEST).exists()
