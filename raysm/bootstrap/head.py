@@ -28,7 +28,6 @@ from raysm.bootstrap.lifecycle import (
     End,
     GcsAnswers,
     InviteToRay,
-    NodesChanged,
     RayEnded,
     Remark,
     StartDriver,
@@ -140,7 +139,7 @@ class Head:
 
     def _watch_nodes(self, wanted: bool) -> None:
         if wanted:
-            self._registry.start(lambda nodes: self._inbox.put(NodesChanged(nodes)))
+            self._registry.start(self._inbox.put)
         else:
             self._registry.stop()
 
@@ -212,6 +211,9 @@ class Head:
         self._spawn(self._probe_gcs())
 
     def _begin_work(self, address: str) -> None:
+        assert self._ray is not None
+        for warning in self._ray.read_warnings():
+            remark(warning)
         gcs = f"{address}:{self._instance.ports.gcs}"
         if self._driver:
             self._driver.go(gcs)

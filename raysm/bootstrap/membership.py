@@ -23,6 +23,7 @@ from raysm.bootstrap.lifecycle import (
     Decision,
     DriverEnded,
     End,
+    Failed,
     GcsAnswers,
     Happening,
     InviteToRay,
@@ -163,6 +164,8 @@ class Membership:
                 return self._attribute(silent, now_s) if self.driver_end else (self, ())
             case RayEnded(why):
                 return self._end(RayFailed(f"Ray on the head {self.rules.head} ended: {why}"))
+            case Failed(error):
+                return self._end(error)
             case GcsAnswers():
                 return replace(self, gcs_answers=True), (InviteToRay(self.connected),)
             case NodesChanged(nodes):

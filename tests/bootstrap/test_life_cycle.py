@@ -135,9 +135,17 @@ def test_a_driver_that_exits_three_makes_the_job_exit_three(tmp_path):
 
 
 def test_a_missing_instance_is_named_at_the_deadline_and_the_others_end_as_told(tmp_path):
-    with Cluster(tmp_path, request(3, join_timeout_s=2.5)) as cluster:
-        assert cluster.start("algo-1", "algo-2").wait() == {"algo-1": 1, "algo-2": 0}
-        assert cluster.failure("algo-1") == "2 of 3 instances joined within 2.5 s; missing: algo-3"
+    with Cluster(tmp_path, request(3, join_timeout_s=8)) as cluster:
+        assert cluster.start("algo-1", "algo-2").wait(60) == {"algo-1": 1, "algo-2": 0}
+        assert cluster.failure("algo-1") == "2 of 3 instances joined within 8 s; missing: algo-3"
+
+
+def test_a_job_runs_with_fewer_instances_if_min_instances_says_so(tmp_path):
+    with Cluster(tmp_path, request(3, join_timeout_s=8, min_instances=2), driver="print('ran')") as cluster:
+        assert cluster.start("algo-1", "algo-2").wait(60) == {"algo-1": 0, "algo-2": 0}
+        formed = next(state for state in cluster.states() if state.name == "formed")
+        assert (formed.count, formed.total) == (2, 3)
+        assert "ran\n" in cluster.lines["algo-1"]
 
 
 def test_a_worker_whose_head_never_comes_says_why_at_the_deadline(tmp_path):

@@ -75,15 +75,6 @@ while True:
 """
 
 
-def test_fewer_instances_run_only_where_the_request_says_so(tmp_path):
-    cluster = Cluster(count=3, join_timeout_s=15, min_instances=2)
-    outcome, log, _ = completed(
-        script_request(tmp_path, "print('user code runs')", cluster=cluster), tmp_path / "job", absent={"algo-3"}
-    )
-    assert outcome.status == "Completed", outcome.failure_reason
-    assert "algo-3" in log.text()
-
-
 def test_a_job_that_is_done_is_gone_soon_and_so_are_its_workers(tmp_path):
     outcome, log, _ = completed(script_request(tmp_path, "print('the last line', flush=True)"), tmp_path / "job")
     assert outcome.status == "Completed", outcome.failure_reason
