@@ -42,7 +42,6 @@ from raysm.bootstrap.ray_node import RayNode
 from raysm.bootstrap.registered import Registry
 from raysm.contract.events import State
 from raysm.errors import ClusterNotFormed
-from raysm.request import Similarity
 
 __all__ = ["Head"]
 
@@ -68,7 +67,7 @@ class Head:
             cluster=instance.cluster,
             grace_s=instance.request.grace_s,
             # Its imports take as long as the forming; no user's code runs before the cluster is formed.
-            starts_ahead=isinstance(instance.request.workload, Similarity),
+            starts_ahead=instance.request.workload.prepares_ahead,
         )
         self._control = HeadControl(
             token=instance.payload.token(),
