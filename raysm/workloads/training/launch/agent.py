@@ -106,7 +106,8 @@ class Agent:
                     return ()
                 for local_rank, rank in enumerate(task.place.ranks):
                     self._running[rank] = _start(task, local_rank, source, folder)
-            with Usage(here.current_host, partial(_send, head)):
+            announce, say = partial(_send_event, head), partial(_send_remark, head)
+            with Usage(here.current_host, announce, say, has_gpus=task.place.gpus > 0):
                 return self._watch()
 
     def _watch(self) -> tuple[Exit, ...]:
@@ -164,9 +165,17 @@ def _await(rank: int, popen: "subprocess.Popen[bytes]", ended: "queue.SimpleQueu
     ended.put((rank, popen.wait()))
 
 
-def _send(to: socket.socket, event: Event) -> None:
+def _send_event(head: socket.socket, event: Event) -> None:
+    _send(head, line(event))
+
+
+def _send_remark(head: socket.socket, text: str) -> None:
+    _send(head, f"raysm: {text}")
+
+
+def _send(head: socket.socket, text: str) -> None:
     with contextlib.suppress(OSError):  # a head that is gone needs no figures
-        to.sendall(f"{line(event)}\n".encode())
+        head.sendall(f"{text}\n".encode())
 
 
 def _signal_group(popen: "subprocess.Popen[bytes]", number: int) -> None:

@@ -22,6 +22,7 @@ from raysm.errors import WorkerFailed
 from raysm.request.training import Precision
 from raysm.workloads.announce import announce
 from raysm.workloads.function import unpickled
+from raysm.workloads.training.launch.attempts import say
 from raysm.workloads.training.launch.output import Wire
 from raysm.workloads.training.launch.placement import Place
 from raysm.workloads.training.launch.variables import Group, torchrun_variables
@@ -102,7 +103,8 @@ class _Worker:
         with ExitStack() as open_until_end:
             open_until_end.enter_context(told.wire.instead_of_output(self._rank, self._stop))
             if self._local_rank == 0:
-                open_until_end.enter_context(Usage(self._place.node.host, announce))
+                has_gpus = self._place.gpus > 0
+                open_until_end.enter_context(Usage(self._place.node.host, announce, say, has_gpus=has_gpus))
             try:
                 self._call(*unpickled(here.payload / payload.FUNCTION, told.name))
             except BaseException as error:

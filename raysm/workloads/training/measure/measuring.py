@@ -76,8 +76,11 @@ class Measuring(Observer):
         self._usage: Usage | None = None
         self._open = ExitStack()
         if session.rank == 0:
-            # What the instance is doing is announced by its launcher; here it is for the summary.
-            self._usage = self._open.enter_context(Usage(session.host, lambda event: None))
+            # In a job, what the instance is doing, and what stays unknown of it, is told by its launcher; here it is
+            # for the summary.
+            say = _ignore if session.in_job else session.say
+            has_gpus = session.device.type == "cuda"
+            self._usage = self._open.enter_context(Usage(session.host, _ignore, say, has_gpus=has_gpus))
 
     def on_step_begin(self, step: int) -> None:
         """Look at this step if it is its turn, and nobody else profiles."""
@@ -180,6 +183,10 @@ class Measuring(Observer):
     def _announce(self, step: int, recent: Totals) -> None:
         for name, value in _per_step(recent, self._communicated()).items():
             announce(Metric(name=name, value=round(value, 6), step=step))
+
+
+def _ignore(told: object) -> None:
+    pass
 
 
 def _per_step(totals: Totals, communicated: float | None) -> dict[str, float]:
