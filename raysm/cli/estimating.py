@@ -16,7 +16,7 @@ from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Cluster
 
 if TYPE_CHECKING:
-    from raysm.workloads.similarity.estimate import Estimate
+    from raysm.workloads.similarity.estimating.estimate import Estimate
 
 __all__ = ["run"]
 
@@ -37,7 +37,7 @@ def run(arguments: Arguments, console: Console) -> None:
     if "://" in path or path.startswith("job:"):
         raise InvalidRequest(f"--estimate measures a matrix that is here, not {arguments.matrix}; give a local path")
     try:
-        from raysm.workloads.similarity.estimate import estimate
+        from raysm.workloads.similarity.estimating.estimate import estimate
     except ImportError as error:
         raise MissingDependency(f"--estimate needs {error.name or error}: pip install 'raysm[local]'") from error
     shape = cluster(arguments)

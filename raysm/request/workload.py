@@ -69,7 +69,7 @@ class Similarity:
 
     kind: ClassVar[str] = "similarity"
     keeps: ClassVar[str] = "the similarities"
-    input_check: ClassVar[str | None] = "raysm.workloads.similarity.first_look:check_inputs"
+    input_check: ClassVar[str | None] = "raysm.workloads.similarity.reading.first_look:check_inputs"
     """Looks at the inputs that are on this machine before a job is sent; imported only where it is used."""
 
     top_k: int | None = None

@@ -218,9 +218,9 @@ def _run_training(workload: TorchScript | TrainLoop, packed: Payload, found: Env
 def _make_ready(request: JobRequest) -> None:
     """Import, compile and begin to digest what the similarity needs: it takes seconds, and none needs the cluster."""
     _import_similarity()
-    from raysm.workloads.similarity import digests
-    from raysm.workloads.similarity.context import Source
     from raysm.workloads.similarity.engines import compile_ahead
+    from raysm.workloads.similarity.reading import digests
+    from raysm.workloads.similarity.tasks.context import Source
 
     for name in _whole(request):
         digests.begin(Source(channel=name).here().channel)
@@ -250,8 +250,8 @@ def _run_similarity(workload: Similarity, request: JobRequest, found: Environmen
     import ray
 
     from raysm.workloads.announce import announce
-    from raysm.workloads.similarity.context import Source
     from raysm.workloads.similarity.run import Folders, run
+    from raysm.workloads.similarity.tasks.context import Source
 
     spread = {name for name, given in request.inputs.items() if given.distribution != "FullyReplicated"}
     sharded = MATRIX in spread and len(found.hosts) > 1

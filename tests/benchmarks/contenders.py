@@ -266,8 +266,8 @@ def raysm_run(folder, engine):
     import pyarrow.parquet as pq
 
     from raysm.request import Similarity
-    from raysm.workloads.similarity.context import Place, Source
     from raysm.workloads.similarity.run import Folders, run
+    from raysm.workloads.similarity.tasks.context import Place, Source
 
     def go(path, job):
         work = Path(tempfile.mkdtemp(dir=path.parent))
@@ -306,8 +306,8 @@ def raysm_run(folder, engine):
 def gathering_run(path, job):
     """Merge simulated parts of top-k, and write the result: what the head does, without tasks."""
     from raysm.workloads.blocks import row_blocks
+    from raysm.workloads.similarity.arithmetic.topk_accumulator import Standing
     from raysm.workloads.similarity.output import write_neighbors
-    from raysm.workloads.similarity.standing import Standing
 
     keys, target = np.load(path, mmap_mode="r"), path.with_name("gathered")
     rows, k = keys.shape

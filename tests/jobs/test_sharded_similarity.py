@@ -11,9 +11,9 @@ import scipy.sparse
 
 from raysm.contract.result import Manifest
 from raysm.request import Cluster, Input
-from raysm.workloads.similarity.bench import KEPT_BYTES
-from raysm.workloads.similarity.sharded.feed import LEAVING, WINDOW
-from raysm.workloads.similarity.sharded.shards import PARCEL_BYTES
+from raysm.workloads.similarity.layouts.sharded.pair_scheduler import LEAVING, WINDOW
+from raysm.workloads.similarity.layouts.sharded.shards import PARCEL_BYTES
+from raysm.workloads.similarity.tasks.engine_cache import KEPT_BYTES
 from tests.support.jobs import completed, script_request
 
 ROWS, COLUMNS = 6000, 8192
@@ -27,7 +27,7 @@ from raysm.contract.events import Progress
 from raysm.contract.names import LABEL_HOST
 from raysm.request import Similarity
 from raysm.workloads.announce import announce
-from raysm.workloads.similarity.context import Source, peak_memory_bytes
+from raysm.workloads.similarity.tasks.context import Source, peak_memory_bytes
 from raysm.workloads.similarity.run import Folders, run
 
 ray.init(address="auto", log_to_driver=False)
@@ -37,7 +37,7 @@ model, scratch = Path("/opt/ml/model"), Path("/opt/ml/scratch/records")
 
 @ray.remote(num_cpus=0)
 def probe():
-    import raysm.workloads.similarity.sharded.tasks  # what every process of the work loads, for its peak
+    import raysm.workloads.similarity.layouts.sharded.tasks  # what every process of the work loads, for its peak
     lines = [line.split() for line in Path("/proc/net/dev").read_text().splitlines()[2:]]
     shared = os.statvfs("/dev/shm")
     return {

@@ -10,7 +10,7 @@ import pytest
 from raysm.contract.events import Metric, Progress, parse
 from raysm.contract.result import Manifest
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Similarity
-from raysm.workloads.similarity.bench import ENGINE_BYTES
+from raysm.workloads.similarity.tasks.engine_cache import ENGINE_BYTES
 from tests.support import reference
 from tests.support.jobs import completed, started
 from tests.support.leftovers import leaving_nothing

@@ -1,7 +1,7 @@
 """Matrices whose rows are spread over instances, without any cluster."""
 
-from raysm.workloads.similarity.sharded.index import Run, Shard
-from raysm.workloads.similarity.sharded.schedule import Share, cut
+from raysm.workloads.similarity.layouts.sharded.index import Run, Shard
+from raysm.workloads.similarity.layouts.sharded.schedule import Share, cut
 
 
 def shares(rows, slots=None, most_rows=1000):

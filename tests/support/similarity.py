@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from raysm.workloads.blocks import RowBlock
-from raysm.workloads.similarity.context import Context, Place, Source
+from raysm.workloads.similarity.arithmetic.keys import encode
+from raysm.workloads.similarity.arithmetic.products import Tile
+from raysm.workloads.similarity.arithmetic.score import prepare, scaled
 from raysm.workloads.similarity.engines import Best, Frame, unit_sum
-from raysm.workloads.similarity.keys import encode
-from raysm.workloads.similarity.matrix import alike
-from raysm.workloads.similarity.parts import measured
-from raysm.workloads.similarity.preparing import prepare_block, prepared
-from raysm.workloads.similarity.products import Tile
-from raysm.workloads.similarity.score import prepare, scaled
+from raysm.workloads.similarity.reading.matrix import alike
+from raysm.workloads.similarity.tasks.context import Context, Place, Source
+from raysm.workloads.similarity.tasks.parts import measured
+from raysm.workloads.similarity.tasks.preparing import prepare_block, prepared
 from tests.support.reference import neighbors
 
 

@@ -11,19 +11,20 @@ from functools import partial
 import numpy as np
 
 from raysm.workloads.blocks import RowBlock
-from raysm.workloads.similarity import dealing, full, threshold, topk
-from raysm.workloads.similarity.context import Context, Place, Source
-from raysm.workloads.similarity.keys import NOBODY, decode
-from raysm.workloads.similarity.matrix import alike
-from raysm.workloads.similarity.merging import Group
-from raysm.workloads.similarity.parts import measured
-from raysm.workloads.similarity.preparing import prepare_block, prepared
-from raysm.workloads.similarity.score import least_score
-from raysm.workloads.similarity.sharded import schedule, tasks
-from raysm.workloads.similarity.sharded.at_hand import ShardContext, portion
-from raysm.workloads.similarity.sharded.feed import meetings
-from raysm.workloads.similarity.sharded.index import join, report
-from raysm.workloads.similarity.standing import Standing, zero_row_keys
+from raysm.workloads.similarity.arithmetic import tiling
+from raysm.workloads.similarity.arithmetic.keys import NOBODY, decode
+from raysm.workloads.similarity.arithmetic.score import least_score
+from raysm.workloads.similarity.arithmetic.topk_accumulator import Standing, zero_row_keys
+from raysm.workloads.similarity.layouts.sharded import schedule, tasks
+from raysm.workloads.similarity.layouts.sharded.index import join, report
+from raysm.workloads.similarity.layouts.sharded.pair_scheduler import meetings
+from raysm.workloads.similarity.layouts.sharded.resident_rows import ShardContext, portion
+from raysm.workloads.similarity.modes.compute import full, threshold, topk
+from raysm.workloads.similarity.modes.partial_merge import Group
+from raysm.workloads.similarity.reading.matrix import alike
+from raysm.workloads.similarity.tasks.context import Context, Place, Source
+from raysm.workloads.similarity.tasks.parts import measured
+from raysm.workloads.similarity.tasks.preparing import prepare_block, prepared
 from tests.support.problems import save
 
 __all__ = ["Replicated", "Sharded"]
@@ -62,9 +63,9 @@ class Replicated:
         context = replace(self.context, engine=engine)
         rows, same, step = context.seekers.rows, context.same, self.problem.block_rows
         if same:
-            tiles = list(dealing.triangle(context.rows, step))
+            tiles = list(tiling.triangle(context.rows, step))
         else:
-            tiles = list(dealing.rectangle(rows, context.rows, min(rows, step), step))
+            tiles = list(tiling.rectangle(rows, context.rows, min(rows, step), step))
         if mode == "topk":
             return self._topk(context, tiles)
         if mode == "threshold":
@@ -97,7 +98,7 @@ class Replicated:
             def take_tile(tile, dealt):
                 group.take(tile, topk.topk_tile(context, k, dealt))
 
-            in_turn(dealing.cut(dealt.tile, step), problem.at_once, group.deal, take_tile)
+            in_turn(tiling.cut(dealt.tile, step), problem.at_once, group.deal, take_tile)
             return group.arrays()
 
         def take(tile, dealt):
@@ -107,7 +108,7 @@ class Replicated:
                 standing.merge(tile.columns, arrays["column_counts"], arrays["column_keys"])
 
         try:
-            groups = dealing.triangle(context.rows, step * problem.merged_tiles) if same else tiles
+            groups = tiling.triangle(context.rows, step * problem.merged_tiles) if same else tiles
             in_turn(groups, problem.at_once, deal, take)
             keys = standing.read(0, rows)
         finally:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from raysm.errors import NoRoom
 from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
 from raysm.workloads.gather import ArrayFile, PrefixDigest, check_room, move, regroup
-from raysm.workloads.similarity.npy import header
+from raysm.workloads.similarity.reading.npy import header
 
 
 def test_room_is_checked_before_anything_is_written(tmp_path):

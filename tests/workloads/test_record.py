@@ -6,7 +6,7 @@ import pytest
 from raysm.errors import NoRoom
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.record import BlockRecord
-from raysm.workloads.similarity.parts import Part, decode_part, encode_part
+from raysm.workloads.similarity.tasks.parts import Part, decode_part, encode_part
 
 BLOCK = RowBlock(0, 10)
 

@@ -96,7 +96,7 @@ def why_not_here(columns: int) -> str:
     from raysm.workloads.similarity.engines.build import Unavailable
 
     try:
-        from raysm.workloads.similarity.engines.cuda import cuda_engine
+        from raysm.workloads.similarity.engines.cuda.engine import cuda_engine
 
         cuda_engine(columns)
     except ImportError as error:

@@ -20,9 +20,9 @@ from raysm.workloads.blocks import TileBlock
 from raysm.workloads.gather import regroup
 from raysm.workloads.parquet import write_parquet
 from raysm.workloads.record import BlockRecord
-from raysm.workloads.similarity.ids import Ids, as_array, take
-from raysm.workloads.similarity.keys import decode
-from raysm.workloads.similarity.parts import Part
+from raysm.workloads.similarity.arithmetic.keys import decode
+from raysm.workloads.similarity.reading.ids import Ids, as_array, take
+from raysm.workloads.similarity.tasks.parts import Part
 
 __all__ = [
     "IDS",

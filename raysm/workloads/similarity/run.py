@@ -28,13 +28,17 @@ from raysm.request.codec import to_json
 from raysm.request.workload import Similarity
 from raysm.workloads.announce import Announce
 from raysm.workloads.blocks import RowBlock, map_blocks, task_slots
-from raysm.workloads.similarity import digests, gpus, modes, output, preparing, sizes
-from raysm.workloads.similarity.context import Context, Source, peak_memory_bytes
+from raysm.workloads.similarity import gpus, output
 from raysm.workloads.similarity.engines import compile_ahead
-from raysm.workloads.similarity.matrix import Described, Matrix, alike
-from raysm.workloads.similarity.parts import Part, measured
-from raysm.workloads.similarity.sharded import modes as sharded_modes
-from raysm.workloads.similarity.sharded.shards import Shards
+from raysm.workloads.similarity.layouts.sharded import modes as sharded_modes
+from raysm.workloads.similarity.layouts.sharded.shards import Shards
+from raysm.workloads.similarity.modes import compute as modes
+from raysm.workloads.similarity.reading import digests
+from raysm.workloads.similarity.reading.matrix import Described, Matrix, alike
+from raysm.workloads.similarity.sizing import sizes
+from raysm.workloads.similarity.tasks import preparing
+from raysm.workloads.similarity.tasks.context import Context, Source, peak_memory_bytes
+from raysm.workloads.similarity.tasks.parts import Part, measured
 from raysm.workloads.similarity.work import Folders, Work
 
 __all__ = ["Folders", "run"]

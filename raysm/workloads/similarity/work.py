@@ -9,9 +9,9 @@ from pathlib import Path
 
 from raysm.request.workload import Similarity
 from raysm.workloads.announce import Announce
-from raysm.workloads.similarity.context import Context
-from raysm.workloads.similarity.matrix import Described
-from raysm.workloads.similarity.parts import Part
+from raysm.workloads.similarity.reading.matrix import Described
+from raysm.workloads.similarity.tasks.context import Context
+from raysm.workloads.similarity.tasks.parts import Part
 
 __all__ = ["Folders", "Work"]
 

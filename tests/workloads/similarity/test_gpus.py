@@ -7,14 +7,15 @@ from raysm.contract.names import LABEL_HOST
 from raysm.errors import InvalidRequest
 from raysm.request import Similarity
 from raysm.workloads.blocks import RowBlock, TileBlock
-from raysm.workloads.similarity import gpus, sizes
-from raysm.workloads.similarity.bench import bench_of
-from raysm.workloads.similarity.dealing import triangle
-from raysm.workloads.similarity.engines.cuda import CudaEngine
-from raysm.workloads.similarity.keys import encode
-from raysm.workloads.similarity.standing import Standing
-from raysm.workloads.similarity.threshold import threshold_tile
-from raysm.workloads.similarity.topk import Deal, topk_tile
+from raysm.workloads.similarity import gpus
+from raysm.workloads.similarity.arithmetic.keys import encode
+from raysm.workloads.similarity.arithmetic.tiling import triangle
+from raysm.workloads.similarity.arithmetic.topk_accumulator import Standing
+from raysm.workloads.similarity.engines.cuda.engine import CudaEngine
+from raysm.workloads.similarity.modes.threshold import threshold_tile
+from raysm.workloads.similarity.modes.topk import Deal, topk_tile
+from raysm.workloads.similarity.sizing import sizes
+from raysm.workloads.similarity.tasks.engine_cache import bench_of
 from raysm.workloads.similarity.work import Folders, Work
 from tests.support.reference import neighbors, pairs
 from tests.support.similarity import context_of, kinds_of_rows, saved

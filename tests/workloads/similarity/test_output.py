@@ -9,7 +9,7 @@ import pytest
 from raysm.workloads.blocks import TileBlock, row_blocks
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.output import write_pairs
-from raysm.workloads.similarity.parts import Part, decode_part, encode_part
+from raysm.workloads.similarity.tasks.parts import Part, decode_part, encode_part
 
 PARTS = 400
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 import numpy as np
 
 from raysm.errors import InvalidRequest
+from raysm.workloads.similarity.arithmetic.products import Tile
+from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows
 from raysm.workloads.similarity.engines.build import AMX, AVX2, AVX512, VNNI, InstructionSet, Unavailable, load
 from raysm.workloads.similarity.engines.compiled import CompiledEngine, kind_name
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Engine, Frame
 from raysm.workloads.similarity.engines.sparse import sparse_engine
-from raysm.workloads.similarity.products import Tile
-from raysm.workloads.similarity.sparse_rows import SparseRows
 
 __all__ = ["CUDA", "choose", "compile_ahead"]
 
@@ -97,7 +97,7 @@ def compile_ahead() -> None:
 
 def _cuda(columns: int) -> Engine:
     try:
-        from raysm.workloads.similarity.engines.cuda import cuda_engine
+        from raysm.workloads.similarity.engines.cuda.engine import cuda_engine
 
         return cuda_engine(columns)
     except ImportError as error:

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysm.workloads.similarity.arithmetic.products import Tile
+from raysm.workloads.similarity.arithmetic.score import Rows, pair_scores
 from raysm.workloads.similarity.engines import bounds
 from raysm.workloads.similarity.engines.build import InstructionSet, Unavailable, load
 from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, Side
-from raysm.workloads.similarity.products import Tile
-from raysm.workloads.similarity.score import Rows, pair_scores
 
 __all__ = ["CompiledEngine", "kind_name"]
 

@@ -9,10 +9,10 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from raysm.workloads.similarity.arithmetic.products import Tile
+from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Frame
-from raysm.workloads.similarity.products import Tile
-from raysm.workloads.similarity.sparse_rows import SparseRows
 
 __all__ = ["dense_tiles", "pairs_densely", "scores_densely", "topk_densely"]
 

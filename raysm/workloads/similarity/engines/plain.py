@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysm.workloads.similarity.arithmetic.keys import NOBODY, decode, encode
+from raysm.workloads.similarity.arithmetic.products import CROWDED, Tile, below, exact_scores, float32_bound, normalised
+from raysm.workloads.similarity.arithmetic.score import pair_scores
 from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, Side
-from raysm.workloads.similarity.keys import NOBODY, decode, encode
-from raysm.workloads.similarity.products import CROWDED, Tile, below, exact_scores, float32_bound, normalised
-from raysm.workloads.similarity.score import pair_scores
 
 __all__ = ["PlainEngine"]
 

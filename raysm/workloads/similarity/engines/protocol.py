@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from raysm.workloads.similarity.keys import NOBODY, decode
-from raysm.workloads.similarity.products import Tile
+from raysm.workloads.similarity.arithmetic.keys import NOBODY, decode
+from raysm.workloads.similarity.arithmetic.products import Tile
 
 __all__ = ["Best", "Engine", "Frame", "Pairs", "Side", "unit_sum"]
 

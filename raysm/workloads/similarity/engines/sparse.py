@@ -26,13 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidRequest
+from raysm.workloads.similarity.arithmetic.products import Tile, below, float32_bound
+from raysm.workloads.similarity.arithmetic.score import EXTREME, Norms, Rows, prepare
+from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows
 from raysm.workloads.similarity.engines.build import AVX2, AVX512, BASELINE, InstructionSet, Unavailable, compiled
 from raysm.workloads.similarity.engines.densely import dense_tiles, pairs_densely, scores_densely, topk_densely
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, Side
-from raysm.workloads.similarity.products import Tile, below, float32_bound
-from raysm.workloads.similarity.score import EXTREME, Norms, Rows, prepare
-from raysm.workloads.similarity.sparse_rows import SparseRows
 
 __all__ = ["SparseEngine", "sparse_engine", "sparse_norms"]
 

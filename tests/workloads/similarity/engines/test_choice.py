@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from raysm.errors import InvalidRequest
+from raysm.workloads.similarity.arithmetic.products import Tile
 from raysm.workloads.similarity.engines import Frame, choose, unit_sum
 from raysm.workloads.similarity.engines.build import AVX2, InstructionSet, Unavailable, compiled, cpu_flags
 from raysm.workloads.similarity.engines.compiled import CompiledEngine
-from raysm.workloads.similarity.products import Tile
 
 
 def sample(rows):

@@ -5,12 +5,12 @@ import pytest
 import scipy.sparse
 
 from raysm.errors import InvalidRequest
+from raysm.workloads.similarity.arithmetic.keys import decode
+from raysm.workloads.similarity.arithmetic.products import Tile
+from raysm.workloads.similarity.arithmetic.score import prepare
+from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows, sparse_pays
 from raysm.workloads.similarity.engines import Best, Frame
 from raysm.workloads.similarity.engines.sparse import SparseEngine, sparse_engine, sparse_norms
-from raysm.workloads.similarity.keys import decode
-from raysm.workloads.similarity.products import Tile
-from raysm.workloads.similarity.score import prepare
-from raysm.workloads.similarity.sparse_rows import SparseRows, sparse_pays
 from tests.support.reference import neighbors, pairs, score_rows
 from tests.support.similarity import kinds_of_rows
 

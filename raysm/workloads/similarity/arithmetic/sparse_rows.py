@@ -1,0 +1,138 @@
+"""Sparse rows (CSR) as the similarity reads them: columns rising, each once, nothing stored that is zero."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysm.workloads.similarity.arithmetic.score import Rows
+
+__all__ = ["MOST_COLUMNS", "SAMPLED", "SparseRows", "sparse_pays"]
+
+MOST_COLUMNS = 1 << 31
+"""Columns are numbered by int32."""
+
+DENSE_GAIN = 1500
+"""Elements of a dense product in the time in which a sparse one adds, and looks at, one: measured."""
+
+SAMPLED = 1 << 24
+"""Elements that are counted to see what a sparse product costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparseRows:
+    """Rows of a CSR matrix. Cutting it copies no elements."""
+
+    begins: NDArray[np.int64]
+    """begins[n + 1]: the elements of row i are begins[i] to begins[i + 1], of all arrays."""
+    indices: NDArray[np.int32]
+    """indices: columns, rising in each row."""
+    data: NDArray[Any]
+    """data: elements, of any real type, none of them zero."""
+    columns: int
+    """D."""
+
+    @classmethod
+    def of(cls, begins: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], columns: int) -> "SparseRows":
+        """Bring the arrays of a CSR matrix into this form; elements given twice are summed in their own type."""
+        starts = begins.astype(np.int64) - begins[0]
+        rising = indices[1:] > indices[:-1]
+        rising[starts[(0 < starts) & (starts < len(indices))] - 1] = True  # From one row to the next, all may come.
+        if rising.all() and np.all(data != 0):
+            return cls(starts, indices.astype(np.int32, copy=False), data, columns)
+        rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        places = rows * columns + indices
+        if (np.diff(places) <= 0).any():
+            places, entries = np.unique(places, return_inverse=True)
+            # One after the other in the order of the file, as when they are added to a dense row.
+            summed = np.zeros(len(places), dtype=data.dtype)
+            np.add.at(summed, entries, data)
+            data = summed
+        kept = data != 0
+        if not kept.all():
+            places, data = places[kept], data[kept]
+        rows, indices = np.divmod(places, columns)
+        starts = np.searchsorted(rows, np.arange(len(starts)))
+        return cls(starts.astype(np.int64), indices.astype(np.int32), np.ascontiguousarray(data), columns)
+
+    @classmethod
+    def joined(cls, parts: "list[SparseRows]", dtype: np.dtype[Any]) -> "SparseRows":
+        """Return the parts' rows one after the other, as ``dtype``."""
+        sizes = np.cumsum([0, *(int(part.begins[-1] - part.begins[0]) for part in parts)])
+        begins = [part.begins[:-1] - part.begins[0] + at for part, at in zip(parts, sizes, strict=False)]
+        return cls(
+            np.concatenate([*begins, sizes[-1:]]),
+            np.concatenate([part.indices[part.begins[0] : part.begins[-1]] for part in parts]),
+            np.concatenate([part.data[part.begins[0] : part.begins[-1]].astype(dtype, copy=False) for part in parts]),
+            parts[0].columns,
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, D)."""
+        return len(self), self.columns
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the elements."""
+        return self.data.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the rows."""
+        return self.begins.nbytes + int(self.begins[-1] - self.begins[0]) * (4 + self.data.itemsize)
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """counts[n]: elements of each row."""
+        return np.diff(self.begins)
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.begins) - 1
+
+    def __getitem__(self, rows: slice) -> "SparseRows":
+        """Return some consecutive rows."""
+        start, stop, _ = rows.indices(len(self))
+        return SparseRows(self.begins[start : stop + 1], self.indices, self.data, self.columns)
+
+    def own(self) -> "SparseRows":
+        """Return the same rows with no elements but theirs."""
+        first, last = self.begins[0], self.begins[-1]
+        return SparseRows(self.begins - first, self.indices[first:last], self.data[first:last], self.columns)
+
+    def scaled(self, exponents: NDArray[np.int16]) -> "SparseRows":
+        """Return the rows as they are used, see ``score.scaled``."""
+        if not exponents.any():
+            return self
+        own = self.own()
+        with np.errstate(under="ignore"):
+            data = np.ldexp(own.data, -np.repeat(exponents.astype(np.int32), own.counts))
+        return SparseRows(own.begins, own.indices, data, own.columns)
+
+    def dense(self) -> Rows:
+        """Return rows[n, D] with all their zeros."""
+        own = self.own()
+        rows = np.zeros(self.shape, dtype=self.dtype)
+        rows[np.repeat(np.arange(len(self)), own.counts), own.indices] = own.data
+        return rows
+
+
+def sparse_pays(rows: SparseRows, matrix_rows: int) -> bool:
+    """Return whether comparing all rows of a matrix by their elements is cheaper than by dense products.
+
+    The one touches, for each two rows, each column that both have; the other all columns.
+
+    Args:
+        rows: Some of the matrix's, in its own proportions; few enough to be counted.
+        matrix_rows: N.
+    """
+    if not len(rows) or rows.columns >= MOST_COLUMNS:
+        return False
+    indices = rows.own().indices
+    share = len(rows) * min(1.0, SAMPLED / max(1, len(indices))) / matrix_rows
+    _, found = np.unique(indices[:SAMPLED], return_counts=True)
+    # A row always shares its columns with itself: in a sample, that must not count for the others.
+    touched = (float(np.sum(found.astype(np.float64) * (found - 1))) / share + float(found.sum())) / share
+    return touched * DENSE_GAIN < float(matrix_rows) ** 2 * rows.columns

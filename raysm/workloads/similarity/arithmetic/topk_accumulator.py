@@ -1,0 +1,94 @@
+"""The best k of every row by the tiles that are finished, on disk: what the parts of top-k are merged into.
+
+The head holds four bytes of each row, the floor that the next tiles are told, and at any moment the keys of one block
+of rows. A key is stored inverted, so that a hole of the sparse file reads as ``NOBODY``.
+
+Where there are many, parts are merged before they come here: those of neighboring tiles in the task that makes them
+(``sizes.joined_rows``), and those of many tasks on the instances (``merging``).
+"""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysm.workloads.blocks import RowBlock
+from raysm.workloads.gather import full_disk_is_no_room
+from raysm.workloads.similarity.arithmetic.keys import NOBODY, decode, encode
+
+__all__ = ["Standing", "join", "zero_row_keys"]
+
+
+class Standing:
+    """The best k of each row so far."""
+
+    def __init__(self, folder: Path, rows: int, k: int) -> None:
+        """Begin it, in a file without a name in ``folder``: nobody is known of any row."""
+        self.k = k
+        self.floors = np.full(rows, -np.inf, dtype=np.float32)
+        """floors[rows]: the score of the k-th best, -inf of rows that have fewer."""
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)
+        self._file.truncate(rows * k * 8)
+
+    def merge(self, block: RowBlock, counts: NDArray[np.uint32], keys: NDArray[np.uint64]) -> None:
+        """Take in ``counts[block.rows]`` keys of each row, given one row after the other, each row's sorted.
+
+        Raises:
+            NoRoom: The disk became full.
+        """
+        rows = np.flatnonzero(counts)
+        if not len(rows):
+            return
+        first, last = int(rows[0]), int(rows[-1]) + 1
+        best = self.read(block.start + first, block.start + last)
+        join(best, counts[first:last], keys)
+        self.floors[block.start + first : block.start + last] = decode(best[:, -1])[0]
+        with full_disk_is_no_room(self._folder / "standing"):
+            self._write(block.start + first, ~best)
+
+    def read(self, start: int, stop: int) -> NDArray[np.uint64]:
+        """Return keys[stop - start, k]."""
+        inverted = np.empty((stop - start, self.k), dtype=np.uint64)
+        data = inverted.data.cast("B")
+        self._file.seek(start * self.k * 8)
+        while data:
+            data = data[self._file.readinto(data) :]
+        return np.invert(inverted, out=inverted)
+
+    def close(self) -> None:
+        """Close the file, which is gone then."""
+        self._file.close()
+
+    def _write(self, start: int, inverted: NDArray[np.uint64]) -> None:
+        data = inverted.data.cast("B")
+        self._file.seek(start * self.k * 8)
+        while data:
+            data = data[self._file.write(data) :]
+
+
+def join(best: NDArray[np.uint64], counts: NDArray[np.uint32], keys: NDArray[np.uint64]) -> None:
+    """Merge into ``best[n, k]`` the ``counts[n]`` keys of each row, given one row after the other, each row sorted."""
+    rows = np.flatnonzero(counts)
+    most = int(counts.max(initial=0))
+    new = np.full((len(rows), most), NOBODY, dtype=np.uint64)
+    new[np.arange(most) < counts[rows, None]] = keys
+    merged = np.concatenate([best[rows], new], axis=1)
+    merged.sort(axis=1)
+    best[rows] = merged[:, : best.shape[1]]
+
+
+def zero_row_keys(rows: NDArray[np.int64], k: int, *, same: bool) -> NDArray[np.uint64]:
+    """Return keys[n, k] of zero rows: they answer the lowest indices with score 0, whatever the others are.
+
+    Args:
+        rows: Their numbers.
+        k: How many.
+        same: They are rows of the matrix that they look into: a row is never its own neighbor.
+    """
+    lowest = np.broadcast_to(np.arange(k), (len(rows), k))
+    # From a row's own number on, each is the next one.
+    others = lowest + (lowest >= rows[:, None]) if same else lowest
+    return encode(np.zeros(others.shape, dtype=np.float32), others)

@@ -1,0 +1,1 @@
+"""Where the rows lie, and so which instance compares which of them."""

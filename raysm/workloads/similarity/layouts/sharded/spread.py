@@ -1,0 +1,124 @@
+"""What the head knows of a matrix that is spread over the instances, and how it asks them."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raysm.contract.names import LABEL_HOST
+from raysm.errors import InvalidRequest
+from raysm.workloads.similarity.layouts.sharded.index import ShardIndex
+from raysm.workloads.similarity.layouts.sharded.resident_rows import portion
+from raysm.workloads.similarity.layouts.sharded.schedule import Parcel
+from raysm.workloads.similarity.reading.digests import file_digests, joined
+from raysm.workloads.similarity.tasks.context import Source
+
+__all__ = ["SpreadMatrix", "answers", "ask_all", "asked", "digest_of", "nodes_by_host", "sender"]
+
+AHEAD = 2
+"""Pieces of the id column that are asked for before they are needed."""
+
+
+def nodes_by_host() -> dict[str, Mapping[str, Any]]:
+    """Return Ray's nodes that are there, by the instance's name."""
+    return {node["Labels"].get(LABEL_HOST, ""): node for node in ray.nodes() if node["Alive"]}
+
+
+def ask_all(function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Call a function on every instance, also on one that computes nothing; return what ``answers`` waits for."""
+    task = ray.remote(num_cpus=0, max_retries=2)(function)
+    return [
+        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(*arguments)
+        for node in nodes_by_host().values()
+    ]
+
+
+def answers(waiting: list[Any]) -> list[Any]:
+    """Return what the instances answered, without those of instances that went away.
+
+    Raises:
+        InvalidRequest: One of them cannot use what it has.
+    """
+    found = []
+    for reference in waiting:
+        try:
+            found.append(ray.get(reference))
+        except RayTaskError as error:
+            if isinstance(error.cause, InvalidRequest):
+                raise error.cause from None
+            raise
+        except RayError:
+            continue
+    return found
+
+
+def asked(host: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function on one instance, beside what computes there; return the object of Ray that its value becomes.
+
+    Ray calls it again, there, where the value is lost.
+    """
+    task = ray.remote(num_cpus=0, max_retries=3)(function)
+    return task.options(name=f"{function.__name__} on {host}", label_selector={LABEL_HOST: host}).remote(*arguments)
+
+
+def sender(source: Source, dtype: np.dtype[Any]) -> Callable[[Parcel], Any]:
+    """Return what begins to bring a parcel's rows under way; each time they are an object of their own."""
+    return lambda parcel: asked(parcel.host, portion, source, parcel, dtype)
+
+
+def digest_of(index: ShardIndex, waiting: list[Any]) -> str:
+    """Return the matrix's digest, that of the same files in one folder, from the answers to ``digests``."""
+    sums = dict(pair for answer in answers(waiting) for pair in answer)
+    return joined([(name, sums[name]) for name in index.names])
+
+
+def digests(source: Source) -> list[tuple[str, str]]:
+    """Return (name, SHA-256) of the files of this instance; none where it has none."""
+    folder = source.here().channel
+    return file_digests(folder) if folder.exists() and any(folder.iterdir()) else []
+
+
+class SpreadMatrix:
+    """Read like a ``Matrix`` by whoever needs its shape, names and ids, but not its rows.
+
+    Attributes:
+        rows: Number of rows, N.
+        columns: Number of columns, D.
+        dtype: The files' common type.
+        sparse: Whether all of it is CSR.
+        elements: How many are stored.
+        names: The files, in order.
+        ids: Type of the ids, None where no id column was named; they lie on the instances.
+        id_bytes: Size of all ids.
+    """
+
+    def __init__(self, index: ShardIndex, source: Source) -> None:
+        """Describe what the instances reported."""
+        self.rows, self.columns, self.dtype, self.sparse = index.rows, index.columns, index.dtype, index.sparse
+        self.elements = index.elements
+        self.names = list(index.names)
+        self.ids, self.id_bytes = index.ids, index.id_bytes
+        self._index, self._source = index, source
+
+    def id_batches(self) -> Iterator[pa.Array]:
+        """Yield the ids in the order of the rows; each piece is a row group of its instance's own file."""
+        waiting: deque[Any] = deque()
+        for name, host, groups in zip(self._index.names, self._index.hosts, self._index.id_groups, strict=True):
+            for group in range(groups):
+                waiting.append(asked(host, _ids, self._source, name, group))
+                if len(waiting) > AHEAD:
+                    yield ray.get(waiting.popleft())
+        while waiting:
+            yield ray.get(waiting.popleft())
+
+
+def _ids(source: Source, name: str, group: int) -> pa.Array:
+    own = source.open()
+    with pq.ParquetFile(own.id_files[own.names.index(name)]) as file:
+        return file.read_row_group(group).column(0).combine_chunks()

@@ -1,0 +1,73 @@
+"""What a matrix is known by: the SHA-256 of its files, which the manifest tells and finished blocks are kept under.
+
+It takes about as long as reading the files. Only the record of blocks needs it, so it is made in a thread: beside the
+first tasks, or even while the cluster forms.
+"""
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import BinaryIO
+
+from raysm.workloads.similarity.reading.matrix import matrix_files
+
+__all__ = ["begin", "digest", "digest_of", "file_digests", "joined"]
+
+CHUNK_BYTES = 16 << 20
+
+_begun: dict[Path, "Future[str]"] = {}
+"""Of this process, until they are asked for."""
+
+
+def begin(path: Path) -> None:
+    """Begin with the digest of a file or folder, for the ``digest`` that will ask for it."""
+    _begun[path] = _digesting(path)
+
+
+def digest(path: Path) -> "Future[str]":
+    """Return what will be ``digest_of(path)``."""
+    return _begun.pop(path, None) or _digesting(path)
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file; of a folder, that of the lines ``<sha256>  <name>`` of its files in their order."""
+    return joined(file_digests(path))
+
+
+def file_digests(path: Path) -> list[tuple[str, str]]:
+    """Return (name, SHA-256) of each of a channel's files, in their order."""
+    sums = []
+    for name, file in matrix_files(path):
+        with file.open("rb") as stream:
+            sums.append((name, _sha256(stream)))
+    return sums
+
+
+def joined(sums: Sequence[tuple[str, str]]) -> str:
+    """Return the digest of a matrix from those of all its files, in their order, wherever each of them lies."""
+    if len(sums) == 1:
+        return sums[0][1]
+    return hashlib.sha256("".join(f"{value}  {name}\n" for name, value in sums).encode()).hexdigest()
+
+
+def _sha256(stream: BinaryIO) -> str:
+    found = hashlib.sha256()
+    while chunk := stream.read(CHUNK_BYTES):
+        found.update(chunk)
+    return found.hexdigest()
+
+
+def _digesting(path: Path) -> "Future[str]":
+    found: Future[str] = Future()
+
+    def make() -> None:
+        try:
+            found.set_result(digest_of(path))
+        except BaseException as error:
+            found.set_exception(error)
+
+    # A thread of a pool would keep a process that has nothing more to do until all is read.
+    threading.Thread(target=make, name="digest", daemon=True).start()
+    return found

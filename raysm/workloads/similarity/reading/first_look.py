@@ -1,0 +1,91 @@
+"""What of a similarity's inputs can be seen to be wrong before a job is sent: from headers, and from the first rows.
+
+What flows in are files of this machine, what flows out is nothing, or the first thing that is wrong. It reads at most
+some megabytes of a few files; what it does not see, the job says.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysm.errors import InvalidInput
+from raysm.request.job import MATRIX, QUERIES
+from raysm.request.workload import Similarity
+from raysm.workloads.similarity.reading.matrix import matrix_files, peek
+from raysm.workloads.similarity.reading.npy import map_array
+from raysm.workloads.similarity.reading.tables import read_csv, read_parquet
+
+__all__ = ["check_inputs"]
+
+FIRST_BYTES = 1 << 20
+"""Read of an array."""
+
+FIRST_FILES = 8
+"""Whose rows are read, in the order of the matrix: each table costs some hundredths of a second."""
+
+
+def check_inputs(workload: Similarity, inputs: Mapping[str, Path | None]) -> None:
+    """Look at the matrix and at the queries, where they are here.
+
+    Args:
+        workload: What is asked for.
+        inputs: By channel: the file or folder; None for what is elsewhere.
+
+    Raises:
+        InvalidInput: The file, what is wrong with it, and what to do.
+    """
+    matrix, queries = inputs.get(MATRIX), inputs.get(QUERIES)
+    rows, columns = _shape(matrix, workload.id_column)
+    _, width = _shape(queries, workload.id_column)
+    _check_neighbors(workload.top_k, rows, matrix, with_queries=QUERIES in inputs)
+    if None not in (columns, width) and columns != width:
+        raise InvalidInput(f"{queries} has {width} columns, {matrix} has {columns}; both need the same")
+    for path in (matrix, queries):
+        if path is not None:
+            _check_rows(path, workload.id_column)
+
+
+def _shape(path: Path | None, id_column: str | None) -> tuple[int | None, int | None]:
+    """Return (rows, columns); None for what the headers do not tell."""
+    return (None, None) if path is None else peek(path, id_column)
+
+
+def _check_neighbors(k: int | None, rows: int | None, matrix: Path | None, *, with_queries: bool) -> None:
+    if k is None or rows is None:
+        return
+    if with_queries and k > rows:
+        raise InvalidInput(f"{k:,} neighbors of each row: {matrix} has {rows:,} rows; ask for at most as many")
+    if not with_queries and k > rows - 1:
+        raise InvalidInput(f"{k:,} neighbors of each row: {matrix} has {rows:,} rows, so at most {rows - 1:,} others")
+
+
+def _check_rows(path: Path, id_column: str | None) -> None:
+    files = matrix_files(path)
+    first = [(name, _first_rows(file, id_column)) for name, file in files[:FIRST_FILES]]
+    if len(files) <= FIRST_FILES and all(rows is not None and not len(rows) for _, rows in first):
+        raise InvalidInput(f"{path.name} has no rows below its header; there is nothing to compute")
+    for name, rows in first:
+        if rows is None or rows.dtype.kind != "f":
+            continue
+        bad = ~np.isfinite(rows).all(axis=1)
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise InvalidInput(
+                f"row {row} of {name} (counted from 0) holds NaN or infinity, the first such row; replace it"
+            )
+
+
+def _first_rows(file: Path, id_column: str | None) -> NDArray[Any] | None:
+    """Return the first rows[n, D] of a file; None of an archive, which would have to be unpacked."""
+    name = file.name.lower()
+    if name.endswith(".npz"):
+        return None
+    if name.endswith(".npy"):
+        array = map_array(file)
+        return array[: max(1, FIRST_BYTES // (array.itemsize * array.shape[1]))]
+    batches = read_parquet(file, id_column) if name.endswith(".parquet") else read_csv(file, id_column)
+    batch = next(batches, None)
+    return np.empty((0, 0)) if batch is None else batch.rows

@@ -1,0 +1,81 @@
+"""What is handed back to the head: arrays, and who made them; as bytes that a record keeps and maps."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysm.workloads.record import Buffers
+from raysm.workloads.similarity.tasks.context import Context, peak_memory_bytes
+from raysm.workloads.similarity.tasks.engine_cache import engine_name
+
+__all__ = ["Part", "decode_part", "encode_part", "measured"]
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """The result of one block: of one task, or of many that are merged."""
+
+    arrays: Mapping[str, NDArray[Any]]
+    """By name."""
+    peaks: Mapping[str, int]
+    """By instance that computed it, the most memory that a task's process ever held, mapped pages among it."""
+    seconds: float
+    """How long it took, all tasks together."""
+    engines: tuple[str, ...] = ()
+    """What it was computed with; none where no engine was needed."""
+
+
+def measured(function: Callable[[Context, Any], Mapping[str, NDArray[Any]]], context: Context, block: Any) -> Part:
+    """Run ``function(context, block)`` and say what it took."""
+    begin = time.perf_counter()
+    arrays = function(context, block)
+    name = engine_name(context)
+    return Part(
+        arrays=arrays,
+        peaks={context.source.here().host: peak_memory_bytes()},
+        seconds=time.perf_counter() - begin,
+        engines=(name,) if name else (),
+    )
+
+
+def encode_part(part: Part) -> Buffers:
+    """Turn a part into bytes: one line of JSON, then the arrays, each on a 64-byte boundary."""
+    arrays = {name: np.asarray(array, order="C") for name, array in part.arrays.items()}
+    line = json.dumps(
+        {
+            "arrays": [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()],
+            "peaks": part.peaks,
+            "seconds": part.seconds,
+            "engines": part.engines,
+        }
+    ).encode()
+    buffers: list[bytes | memoryview] = [line.ljust(-(len(line) + 1) % ALIGNMENT + len(line)) + b"\n"]
+    for array in arrays.values():
+        if array.nbytes:
+            buffers += [array.data.cast("B"), bytes(-array.nbytes % ALIGNMENT)]
+    return buffers
+
+
+def decode_part(data: memoryview) -> Part:
+    """Turn bytes back; the arrays are views of them."""
+    end = next(at for at in range(ALIGNMENT - 1, len(data), ALIGNMENT) if data[at] == 10) + 1
+    fields = json.loads(bytes(data[:end]))
+    arrays = {}
+    for name, kind, shape in fields["arrays"]:
+        dtype = np.dtype(kind)
+        count = int(np.prod(shape, dtype=np.int64))
+        arrays[name] = (
+            np.frombuffer(data, dtype=dtype, count=count, offset=end).reshape(shape)
+            if count
+            else np.empty(shape, dtype)
+        )
+        end += count * dtype.itemsize
+        end += -end % ALIGNMENT
+    return Part(arrays=arrays, peaks=fields["peaks"], seconds=fields["seconds"], engines=tuple(fields["engines"]))

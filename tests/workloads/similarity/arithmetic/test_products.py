@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from raysm.workloads.similarity.arithmetic.products import (
+    Tile,
+    below,
+    exact_scores,
+    float32_bound,
+    float64_bound,
+    normalised,
+)
+from raysm.workloads.similarity.arithmetic.score import prepare, scaled
+from tests.support.reference import score_rows
+from tests.support.similarity import kinds_of_rows
+
+KINDS = kinds_of_rows(rows=60)
+
+
+def tile(rows):
+    found = prepare(rows)
+    return Tile(start=0, rows=scaled(rows, found.exponents), norms=found.norms), found.whole
+
+
+def float32_errors(rows):
+    """|product - score| of all pairs, both taken as float64."""
+    whole, _ = tile(rows)
+    unit = normalised(whole)
+    return np.abs((unit @ unit.T).astype(np.float64) - score_rows(rows, range(len(rows))))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_float32_product_is_further_from_its_score_than_the_bound(name):
+    rows = KINDS[name]
+    assert float32_errors(rows).max() <= float32_bound(rows.shape[1])
+
+
+@given(
+    rows=arrays.arrays(
+        np.float32,
+        st.tuples(st.integers(2, 8), st.sampled_from([1, 2, 5, 16])),
+        elements=st.one_of(
+            st.floats(-1, 1, width=32),
+            st.sampled_from([0.0, 1e18, -1e18, float(np.float32(1e-30)), 2.0**-149, 1 + 2.0**-23]),
+        ),
+    )
+)
+@settings(max_examples=200, deadline=None)
+def test_adversarial_rows_do_not_break_the_bound(rows):
+    assert float32_errors(rows).max() <= float32_bound(rows.shape[1])
+
+
+def test_the_bound_holds_for_long_rows_of_one_sign_and_of_alternating_signs():
+    rng = np.random.default_rng(0)
+    for columns in (1000, 50_000):
+        rows = rng.random((6, columns)).astype(np.float32)
+        rows[3:, ::2] *= -1
+        assert float32_errors(rows).max() <= float32_bound(columns)
+
+
+def test_a_bound_that_cannot_be_proven_rules_nothing_out():
+    assert float32_bound(1 << 23) == 4.0
+    assert below(np.array([1.0], dtype=np.float32), 4.0)[0] < -2.9
+
+
+def test_below_is_strictly_below():
+    scores = np.array([1.0, 0.0, -1.0, 1e-30], dtype=np.float32)
+    assert (below(scores, 0.0) < scores).all()
+    assert (below(scores, 1e-12).astype(np.float64) < scores.astype(np.float64) - 1e-12).all()
+
+
+def test_the_float64_bound_leaves_few_entries_open():
+    assert float64_bound(768) < 2e-13
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_whole_tiles_have_the_scores_of_the_definition(name):
+    rows = KINDS[name]
+    all_rows, whole = tile(rows)
+    expected = score_rows(rows, range(len(rows)))
+    assert np.array_equal(exact_scores(all_rows, all_rows.part(7, 40), whole=whole), expected[:, 7:40])
+
+
+@given(
+    rows=arrays.arrays(
+        np.float64,
+        st.tuples(st.integers(2, 8), st.sampled_from([1, 3, 12])),
+        elements=st.one_of(st.floats(-1e3, 1e3), st.sampled_from([0.0, 1.0, -1.0, 0.1, 1e150, 1e-150, 1e-290])),
+    )
+)
+@settings(max_examples=200, deadline=None)
+def test_whole_tiles_are_exact_for_adversarial_rows(rows):
+    all_rows, whole = tile(rows)
+    assert np.array_equal(exact_scores(all_rows, all_rows, whole=whole), score_rows(rows, range(len(rows))))
+
+
+def test_integers_above_the_exact_range_are_still_scored_right():
+    rng = np.random.default_rng(3)
+    rows = rng.integers(-(2**52), 2**52, (50, 9))
+    all_rows, whole = tile(rows)
+    assert whole
+    assert np.array_equal(exact_scores(all_rows, all_rows, whole=whole), score_rows(rows, range(50)))

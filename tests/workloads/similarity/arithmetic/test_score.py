@@ -1,0 +1,103 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raysm.workloads.similarity.arithmetic.score import least_score, pair_scores, prepare, scaled
+from tests.support.adversarial import TYPES
+from tests.support.reference import score_rows
+from tests.support.similarity import kinds_of_rows
+
+KINDS = kinds_of_rows(rows=60)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 7, 8, 9, 127, 128, 129, 1000, 8193, 40_003])
+def test_a_score_does_not_depend_on_what_is_computed_beside_it(columns):
+    rng = np.random.default_rng(columns)
+    count = 40 if columns < 10_000 else 6
+    left, right = rng.standard_normal((2, count, columns)).astype(np.float32)
+    norms = np.ones(count)
+    together = pair_scores(left, right, norms, norms)
+    for start, stop in [(0, 1), (1, 2), (1, 4), (count - 3, count), (0, count - 1)]:
+        alone = pair_scores(left[start:stop], right[start:stop], norms[start:stop], norms[start:stop])
+        assert np.array_equal(alone, together[start:stop])
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_scores_are_those_of_the_definition(name):
+    rows = KINDS[name]
+    found = prepare(rows)
+    expected = score_rows(rows, range(len(rows)))
+    i, j = (index.ravel() for index in np.indices(expected.shape))
+    ready = scaled(rows, found.exponents)
+    scores = pair_scores(ready[i], ready[j], found.norms[i], found.norms[j])
+    assert np.array_equal(scores, expected.ravel())
+
+
+def test_zero_rows_have_similarity_zero_without_a_sign():
+    rows = np.array([[0.0, -0.0], [-1.0, -2.0], [0.0, 0.0]])
+    norms = prepare(rows).norms
+    scores = pair_scores(rows[[0, 0, 1]], rows[[1, 2, 0]], norms[[0, 0, 1]], norms[[1, 2, 0]])
+    assert scores.tolist() == [0, 0, 0]
+    assert not np.signbit(scores).any()
+
+
+@given(exponent=st.integers(-1040, 990), other=st.integers(-1040, 990))
+def test_a_cosine_of_float64_rows_survives_every_magnitude(exponent, other):
+    # A power of two keeps every digit, unless elements become denormal: 3 and 4 have few.
+    rows = np.array([[3.0, 4.0, 0.0], [4.0, 3.0, 0.0]])
+    rows = np.ldexp(rows, np.array([[exponent], [other]]))
+    found = prepare(rows)
+    ready = scaled(rows, found.exponents)
+    assert pair_scores(ready[:1], ready[1:], found.norms[:1], found.norms[1:])[0] == np.float32(0.96)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_the_first_row_that_is_not_finite_is_named(dtype, bad):
+    rows = np.ones((10, 3), dtype=dtype)
+    rows[7, 1] = rows[4, 2] = bad
+    assert prepare(rows).first_bad == 4
+
+
+def test_the_largest_finite_rows_are_no_infinity():
+    for dtype in (np.float16, np.float32, np.float64):
+        found = prepare(np.full((2, 5), np.finfo(dtype).max, dtype=dtype))
+        assert found.first_bad is None
+        assert np.isfinite(found.norms).all()
+
+
+def test_integers_are_recognised_also_as_floats():
+    assert prepare(np.ones((2, 2), dtype=np.int8)).whole
+    assert prepare(np.array([[1.0, -3.0], [0.0, 2.0]])).whole
+    assert not prepare(np.array([[1.0, -3.0], [0.5, 2.0]])).whole
+
+
+@pytest.mark.parametrize("threshold", [0.9, 0.1, 1 / 3, -0.9, 1, -1, 0, 1e-50, -1e-50, 0.5, 2.0**-149, 0.1 + 2.0**-40])
+def test_a_score_reaches_a_threshold_as_a_number_or_not_at_all(threshold):
+    least = least_score(threshold)
+    assert least.dtype == np.float32
+    assert float(least) >= threshold > float(np.nextafter(least, np.float32(-2)))
+
+
+@given(threshold=st.floats(-1, 1))
+def test_no_float32_lies_between_a_threshold_and_the_least_score_that_reaches_it(threshold):
+    least = least_score(threshold)
+    assert float(np.nextafter(least, np.float32(-2))) < threshold <= float(least)
+
+
+@pytest.mark.parametrize("types", list(itertools.combinations(TYPES, 2)), ids="-".join)
+def test_the_common_type_of_two_matrices_holds_what_float64_holds_of_both(types):
+    common = np.result_type(*types)
+    for dtype in map(np.dtype, types):
+        if dtype.kind == "f":
+            edges = [np.finfo(dtype).max, np.finfo(dtype).smallest_subnormal, 1 + np.finfo(dtype).eps, -0.0]
+        elif dtype.kind == "b":
+            edges = [False, True]
+        else:
+            most = np.iinfo(dtype).max
+            edges = [np.iinfo(dtype).min, most, most - 1, most // 2 + 2, min(most, 2**53 + 1)]
+        numbers = np.array(edges, dtype=dtype)
+        assert np.array_equal(numbers.astype(common).astype(np.float64), numbers.astype(np.float64))

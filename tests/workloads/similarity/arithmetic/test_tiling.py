@@ -1,0 +1,83 @@
+import heapq
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raysm.workloads.similarity.arithmetic.tiling import area, blocks_for, cut, rectangle, rounds_in_halves, triangle
+
+
+def finished(blocks, slots):
+    """Let slots take the tiles of a triangle one after the other; return when each is done, in halves of a tile."""
+    free = [0] * slots
+    for cost in [1] * blocks + [2] * (blocks * (blocks - 1) // 2):
+        heapq.heapreplace(free, free[0] + cost)
+    return free
+
+
+@given(rows=st.integers(1, 60), block_rows=st.integers(1, 70))
+@settings(deadline=None)
+def test_every_unordered_pair_is_in_exactly_one_tile(rows, block_rows):
+    met = np.zeros((rows, rows), dtype=int)
+    for tile in triangle(rows, block_rows):
+        if tile.rows == tile.columns:
+            inside = np.arange(tile.rows.start, tile.rows.stop)
+            for i, j in itertools.combinations(inside, 2):
+                met[i, j] += 1
+        else:
+            assert tile.rows.stop <= tile.columns.start
+            met[tile.rows.start : tile.rows.stop, tile.columns.start : tile.columns.stop] += 1
+    assert np.array_equal(met, np.triu(np.ones_like(met), 1))
+
+
+@given(rows=st.integers(1, 60), block_rows=st.integers(1, 30), on_a_side=st.integers(1, 8))
+@settings(deadline=None)
+def test_groups_of_tiles_hold_the_tiles_of_the_triangle(rows, block_rows, on_a_side):
+    groups = triangle(rows, block_rows * on_a_side)
+    found = [tile for group in groups for tile in cut(group, block_rows)]
+    assert sorted(map(str, found)) == sorted(map(str, triangle(rows, block_rows)))
+
+
+def test_the_diagonal_comes_first():
+    tiles = list(triangle(50, 10))
+    assert [tile.rows == tile.columns for tile in tiles] == [True] * 5 + [False] * 10
+
+
+@given(
+    rows=st.integers(1, 40), columns=st.integers(1, 40), block_rows=st.integers(1, 50), block_columns=st.integers(1, 50)
+)
+@settings(deadline=None)
+def test_every_query_meets_every_row_in_exactly_one_tile(rows, columns, block_rows, block_columns):
+    met = np.zeros((rows, columns), dtype=int)
+    for tile in rectangle(rows, columns, block_rows, block_columns):
+        met[tile.rows.start : tile.rows.stop, tile.columns.start : tile.columns.stop] += 1
+    assert (met == 1).all()
+
+
+@given(blocks=st.integers(1, 60), slots=st.integers(1, 80))
+@settings(deadline=None)
+def test_the_time_of_a_deal_is_that_of_slots_that_take_tiles_in_turn(blocks, slots):
+    assert rounds_in_halves(blocks, slots) == max(finished(blocks, slots))
+
+
+@pytest.mark.parametrize("slots", [*range(1, 33), 47, 64, 100, 333, 1000])
+def test_slots_have_equal_work_to_the_end(slots):
+    blocks = blocks_for(slots, 10_000_000, 256, 20_000)
+    assert rounds_in_halves(blocks, slots) * slots <= 1.04 * blocks**2
+
+
+def test_two_slots_are_dealt_few_large_tiles():
+    assert blocks_for(2, 50_000, 256, 20_000) == 8
+    assert max(finished(8, 2)) == min(finished(8, 2))
+
+
+def test_blocks_are_neither_smaller_nor_larger_than_is_allowed():
+    assert blocks_for(1000, 2000, 256, 20_000) == 7
+    assert blocks_for(4, 100, 256, 20_000) == 1
+    assert blocks_for(2, 1_000_000, 256, 10_000) >= 100
+
+
+def test_a_deal_adds_up_to_half_of_all_entries():
+    assert sum(map(area, triangle(1000, 100))) == 1000 * 1000 / 2

@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+
+from raysm.workloads.blocks import RowBlock
+from raysm.workloads.similarity.arithmetic.keys import NOBODY, decode, encode
+from raysm.workloads.similarity.arithmetic.topk_accumulator import Standing, zero_row_keys
+
+
+@pytest.fixture
+def standing(tmp_path):
+    standing = Standing(tmp_path, 100, 3)
+    yield standing
+    standing.close()
+
+
+def keys_of(*pairs):
+    scores, indices = zip(*pairs, strict=True)
+    return encode(np.array(scores, dtype=np.float32), np.array(indices))
+
+
+def test_nobody_is_known_at_the_beginning(standing):
+    assert (standing.read(0, 100) == NOBODY).all()
+    assert (standing.floors == -np.inf).all()
+
+
+def test_the_best_of_all_parts_stay_each_row_for_itself(standing):
+    standing.merge(RowBlock(10, 13), np.array([2, 0, 1]), keys_of((0.9, 5), (0.5, 6), (0.1, 7)))
+    standing.merge(RowBlock(10, 13), np.array([3, 1, 0]), keys_of((0.9, 4), (0.7, 1), (0.2, 2), (0.3, 3)))
+    scores, indices = decode(standing.read(10, 13))
+    assert indices[0].tolist() == [4, 5, 1]
+    assert scores[1:, 0].tolist() == [np.float32(0.3), np.float32(0.1)]
+    assert (standing.read(13, 100) == NOBODY).all()
+
+
+def test_the_floor_of_a_row_is_its_worst_once_it_has_k(standing):
+    standing.merge(RowBlock(0, 2), np.array([3, 2]), keys_of((0.9, 5), (0.5, 6), (0.25, 8), (0.1, 7), (0.05, 1)))
+    assert standing.floors[:3].tolist() == [0.25, -np.inf, -np.inf]
+
+
+def test_merging_equals_sorting_all(tmp_path):
+    rng = np.random.default_rng(0)
+    standing = Standing(tmp_path, 50, 4)
+    everyone = [[] for _ in range(50)]
+    for _ in range(30):
+        start = int(rng.integers(0, 40))
+        counts = rng.integers(0, 5, 50 - start)
+        keys = [np.sort(rng.integers(0, 2**60, n, dtype=np.uint64)) for n in counts]
+        standing.merge(RowBlock(start, 50), counts, np.concatenate(keys))
+        for row, some in enumerate(keys, start=start):
+            everyone[row] += some.tolist()
+    expected = [(sorted(row) + [int(NOBODY)] * 4)[:4] for row in everyone]
+    assert standing.read(0, 50).tolist() == expected
+    standing.close()
+
+
+def test_its_file_has_no_name(tmp_path, standing):
+    standing.merge(RowBlock(0, 1), np.array([1]), keys_of((0.5, 1)))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("same", "expected"), [(True, [[1, 2, 3], [0, 2, 3], [0, 1, 2]]), (False, [[0, 1, 2]] * 3)])
+def test_zero_rows_answer_the_lowest_indices(same, expected):
+    scores, indices = decode(zero_row_keys(np.array([0, 1, 7]), 3, same=same))
+    assert indices.tolist() == expected
+    assert (scores == 0).all()

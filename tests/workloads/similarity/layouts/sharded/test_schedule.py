@@ -1,0 +1,107 @@
+import itertools
+import random
+from collections import Counter
+
+import pytest
+
+from raysm.workloads.similarity.layouts.sharded.index import Run, Shard
+from raysm.workloads.similarity.layouts.sharded.schedule import Share, cut, deal, traffic
+from tests.support.shards import shares
+
+
+def loads(given):
+    """Pairs of rows that each instance compares, for each slot."""
+    work = Counter()
+    for host, visits in deal(given).items():
+        for visit in visits:
+            for own in visit.meets:
+                work[host] += visit.parcel.rows * own.rows / (2 if own is visit.parcel else 1)
+    return [work[share.host] / share.slots for share in given if share.parcels]
+
+
+def random_shares():
+    rng = random.Random(5)
+    for count in (1, 2, 3, 4, 7, 12):
+        yield [rng.randrange(0, 9000) for _ in range(count)], [rng.choice([1, 2, 8]) for _ in range(count)]
+
+
+SHARES = [*random_shares(), ([9000] * 3, None), ([9000] * 4, None), ([0, 500, 0], None)]
+
+
+@pytest.mark.parametrize(("rows", "slots"), SHARES)
+def test_every_two_parcels_meet_once_where_one_of_them_lies(rows, slots):
+    given = shares(rows, slots)
+    met = Counter()
+    for host, visits in deal(given).items():
+        for visit in visits:
+            for own in visit.meets:
+                assert own.host == host
+                met[frozenset([visit.parcel, own])] += 1
+    parcels = [parcel for share in given for parcel in share.parcels]
+    everyone = [frozenset(two) for two in itertools.combinations_with_replacement(parcels, 2)]
+    assert met == Counter(everyone)
+
+
+@pytest.mark.parametrize(("rows", "slots"), SHARES)
+def test_no_parcel_visits_an_instance_twice(rows, slots):
+    for visits in deal(shares(rows, slots)).values():
+        coming = [visit.parcel for visit in visits if not visit.at_home]
+        assert len(coming) == len(set(coming))
+
+
+@pytest.mark.parametrize("count", [3, 5, 9])
+def test_an_odd_ring_sends_and_receives_the_same_everywhere(count):
+    found = traffic(deal(shares([9000] * count)))
+    expected = {f"algo-{number + 1}": (count - 1) // 2 * 9000 for number in range(count)}
+    assert found.sent == expected
+    assert found.received == expected
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_of_an_even_ring_opposites_exchange_three_quarters(count):
+    found = traffic(deal(shares([8000] * count)))
+    total = count * 8000
+    assert sum(found.sent.values()) == total * (count - 2) / 2 + 0.75 * total
+
+
+@pytest.mark.parametrize(
+    ("rows", "slots", "most"),
+    [
+        ([9000] * 3, None, 1.0),
+        ([9000] * 8, None, 1.03),
+        ([5000, 9000, 9000, 7000], None, 1.1),
+        ([9000] * 5, [4, 2, 2, 2, 2], 1.1),
+    ],
+)
+def test_the_busiest_instance_is_hardly_busier_than_the_mean(rows, slots, most):
+    given = shares(rows, slots)
+    mean = sum(rows) ** 2 / 2 / sum(share.slots for share in given)
+    assert max(loads(given)) <= most * mean
+
+
+def test_own_rows_meet_themselves_before_anybody_comes():
+    for visits in deal(shares([3000, 5000, 4000])).values():
+        kinds = [(not visit.at_home, visit.meets != (visit.parcel,)) for visit in visits]
+        assert kinds == sorted(kinds)
+
+
+def test_a_share_is_cut_evenly_for_its_slots():
+    shard = Shard(host="algo-1", runs=(Run(0, 0, 10_000),), bytes=0)
+    sizes = [parcel.rows for parcel in cut(shard, slots=3, most_rows=2000)]
+    assert (sum(sizes), len(sizes), max(sizes) - min(sizes) <= 1) == (10_000, 6, True)
+    assert [parcel.rows for parcel in cut(shard, slots=3, most_rows=4000, exact=True)] == [3333, 3333, 3334]
+    assert [parcel.rows for parcel in cut(Shard(host="a", runs=(Run(0, 0, 300),), bytes=0), slots=8, most_rows=9)][
+        0
+    ] <= 9
+
+
+def test_a_parcel_is_named_by_its_rows_alone():
+    one, other = (Shard(host=host, runs=(Run(5, 0, 4), Run(20, 4, 6)), bytes=0) for host in ("algo-1", "algo-2"))
+    (first,), (second,) = (cut(shard, slots=1, most_rows=10, exact=True) for shard in (one, other))
+    assert str(first) == str(second)
+    assert first.numbers().tolist() == [5, 6, 7, 8, 20, 21, 22, 23, 24, 25]
+
+
+def test_rows_without_a_cpu_are_refused():
+    with pytest.raises(ValueError, match="algo-1 has rows, but no CPU"):
+        deal([Share(host="algo-1", slots=0, parcels=shares([300])[0].parcels)])

@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raysm.workloads.blocks import RowBlock, TileBlock
+from raysm.workloads.similarity.arithmetic.keys import NOBODY, decode, encode
+from raysm.workloads.similarity.arithmetic.tiling import rectangle, triangle
+from raysm.workloads.similarity.arithmetic.topk_accumulator import Standing, zero_row_keys
+from raysm.workloads.similarity.modes.topk import Deal, topk_tile
+from tests.support.reference import neighbors, score_rows
+from tests.support.similarity import context_of, kinds_of_rows, saved, two_matrices
+
+KINDS = kinds_of_rows()
+NOTHING = np.full(1 << 16, -np.inf, dtype=np.float32)
+
+
+def deal_of(tile, floors=NOTHING, side_rows=None):
+    columns = floors[tile.columns.start : tile.columns.stop]
+    return Deal(tile, floors[tile.rows.start : tile.rows.stop], columns, side_rows)
+
+
+def merged(context, k, tiles, folder, told=True, side_rows=None):
+    """Return (indices, scores) of all rows, by all tiles, each told the floors that are known by then."""
+    seekers = context.seekers
+    standing = Standing(folder, seekers.rows, k)
+    for tile in tiles:
+        part = topk_tile(context, k, deal_of(tile, standing.floors if told and context.same else NOTHING, side_rows))
+        standing.merge(tile.rows, part["counts"], part["keys"])
+        if "column_keys" in part:
+            standing.merge(tile.columns, part["column_counts"], part["column_keys"])
+    keys = standing.read(0, seekers.rows)
+    standing.close()
+    zero = np.flatnonzero(seekers.norms == 0)
+    keys[zero] = zero_row_keys(zero, k, same=context.same)
+    scores, indices = decode(keys)
+    return indices, scores
+
+
+@given(
+    scores=st.lists(st.floats(-1, 1, width=32).map(lambda x: x + 0.0), min_size=1, max_size=20),
+    start=st.integers(0, 2**32 - 30),
+)
+def test_keys_rise_as_scores_fall_and_then_as_indices_rise(scores, start):
+    values = np.array(scores, dtype=np.float32)
+    indices = np.arange(start, start + len(values))[::-1].copy()
+    keys = encode(values, indices)
+    order = np.argsort(keys)
+    assert order.tolist() == np.lexsort((indices, -values)).tolist()
+    back = decode(keys)
+    assert np.array_equal(back[0], values)
+    assert np.array_equal(back[1], indices)
+    assert (keys < NOBODY).all()
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("k", [1, 12])
+def test_neighbors_are_those_of_float64(name, k, tmp_path):
+    rows = KINDS[name]
+    context = context_of(saved(rows, tmp_path))
+    expected = neighbors(rows, k)
+    for block_rows in (17, 150):
+        found = merged(context, k, triangle(len(rows), block_rows), tmp_path)
+        assert np.array_equal(found[0], expected[0])
+        assert np.array_equal(found[1], expected[1])
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("side_rows", [1, 7, 40])
+def test_a_task_that_does_several_tiles_finds_the_same(name, side_rows, tmp_path):
+    rows = KINDS[name]
+    context = context_of(saved(rows, tmp_path))
+    expected = neighbors(rows, 5)
+    for block_rows in (33, 1000):
+        found = merged(context, 5, triangle(len(rows), block_rows), tmp_path, side_rows=side_rows)
+        assert np.array_equal(found[0], expected[0])
+        assert np.array_equal(found[1], expected[1])
+
+
+def test_queries_of_several_tiles_find_the_same(tmp_path):
+    context = two_matrices(KINDS["near ties"], KINDS["near ties"][::-1].copy(), tmp_path)
+    tiles = list(rectangle(context.seekers.rows, context.rows, 50, 70))
+    whole, cut = (merged(context, 3, tiles, tmp_path, side_rows=side_rows) for side_rows in (None, 9))
+    assert np.array_equal(whole[0], cut[0])
+    assert np.array_equal(whole[1], cut[1])
+
+
+@pytest.mark.parametrize("name", ["float32", "all equal", "zero rows", "near ties", "extreme magnitudes"])
+def test_neither_the_order_of_tiles_nor_the_floors_change_the_answer(name, tmp_path):
+    rows = KINDS[name]
+    context = context_of(saved(rows, tmp_path))
+    expected = neighbors(rows, 5)
+    tiles = list(triangle(len(rows), 40))
+    for order, told in ((tiles[::-1], True), (tiles, False)):
+        found = merged(context, 5, order, tmp_path, told)
+        assert np.array_equal(found[0], expected[0])
+        assert np.array_equal(found[1], expected[1])
+
+
+def test_k_may_be_all_other_rows(tmp_path):
+    rows = KINDS["float64"][:20]
+    found = merged(context_of(saved(rows, tmp_path)), 19, triangle(20, 6), tmp_path)
+    assert np.array_equal(found[0], neighbors(rows, 19)[0])
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_small_problems_equal_float64(tmp_path_factory, data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    count, columns = data.draw(st.integers(2, 60)), data.draw(st.integers(1, 30))
+    dtype = data.draw(st.sampled_from([np.float16, np.float32, np.float64, np.int8, np.int32]))
+    rows = (rng.standard_normal((count, columns)) * 20).astype(dtype)
+    for _ in range(data.draw(st.integers(0, count))):
+        rows[rng.integers(count)] = rows[rng.integers(count)] * data.draw(st.sampled_from([0, 1, 1, -1]))
+    k = data.draw(st.integers(1, count - 1))
+    folder = tmp_path_factory.mktemp("m")
+    context = context_of(saved(rows, folder))
+    found = merged(context, k, triangle(count, data.draw(st.integers(1, count))), folder)
+    expected = neighbors(rows, k)
+    assert np.array_equal(found[0], expected[0])
+    assert np.array_equal(found[1], expected[1])
+
+
+@pytest.mark.parametrize("name", ["float32", "int8", "zero rows", "all equal", "one huge component"])
+def test_queries_find_the_best_of_another_matrix(name, tmp_path):
+    rows = KINDS[name]
+    queries, corpus = rows[:60], rows[20:]
+    context = two_matrices(queries, corpus, tmp_path)
+    found = merged(context, 7, rectangle(60, len(corpus), 25, 33), tmp_path)
+    scores = score_rows(np.concatenate([queries, corpus]), range(60))[:, 60:]
+    order = np.stack([np.lexsort((np.arange(len(corpus)), -row.astype(np.float64)))[:7] for row in scores])
+    assert np.array_equal(found[0], order)
+    assert np.array_equal(found[1], np.take_along_axis(scores, order, axis=1))
+
+
+def test_a_tile_hands_back_only_who_reaches_the_floors(tmp_path):
+    rows = np.random.default_rng(0).standard_normal((3000, 32)).astype(np.float32)
+    context = context_of(saved(rows, tmp_path))
+    known = neighbors(rows, 10, range(500))[1][:, -1]
+    floors = np.concatenate([known, NOTHING])
+    for columns in (RowBlock(0, 500), RowBlock(500, 3000)):
+        part = topk_tile(context, 10, deal_of(TileBlock(RowBlock(0, 500), columns), floors))
+        scores, _ = decode(part["keys"])
+        assert (scores >= np.repeat(known, part["counts"])).all()
+    assert len(scores) < 500 * 10

@@ -1,0 +1,175 @@
+import datetime
+import decimal
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from raysm.errors import InvalidInput
+from raysm.workloads.similarity.arithmetic.keys import encode
+from raysm.workloads.similarity.output import NEIGHBORS, PAIRS, write_ids, write_neighbors, write_pair_chunks
+from raysm.workloads.similarity.reading.ids import gather
+from raysm.workloads.similarity.reading.matrix import open_matrix, peek
+
+ROWS = 5
+NEIGHBORS_OF = np.array([[1, 4], [2, 0], [0, 3], [4, 1], [3, 2]])
+WIDTHS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
+FLOATS = [pa.float16(), pa.float32(), pa.float64()]
+TEXTS = [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
+BYTES = [pa.binary(), pa.large_binary(), pa.binary(3)]
+TIMES = [pa.timestamp("us"), pa.timestamp("ns", "Europe/Berlin"), pa.time64("us"), pa.duration("s")]
+OTHERS = [pa.bool_(), pa.date32(), pa.decimal128(9, 2), pa.decimal256(50, 2), pa.dictionary(pa.int32(), pa.uint64())]
+KINDS = [*WIDTHS, *FLOATS, *TEXTS, *BYTES, *TIMES, *OTHERS]
+
+
+def values_of(kind):
+    if pa.types.is_dictionary(kind):
+        return values_of(kind.value_type).dictionary_encode()
+    if pa.types.is_unsigned_integer(kind) or pa.types.is_signed_integer(kind):
+        return pa.array([2**kind.bit_width // (2 + pa.types.is_signed_integer(kind)) - i for i in range(ROWS)], kind)
+    if pa.types.is_floating(kind):
+        return pa.array(np.arange(ROWS, dtype=kind.to_pandas_dtype()) / 4)
+    if pa.types.is_boolean(kind):
+        return pa.array([True, False, False, True, False])
+    if pa.types.is_decimal(kind):
+        return pa.array([decimal.Decimal(i) / 4 for i in range(ROWS)], kind)
+    if pa.types.is_date(kind):
+        return pa.array([datetime.date(2026, 1, day + 1) for day in range(ROWS)])
+    if pa.types.is_temporal(kind):
+        return pa.array([1_000_000 * i for i in range(ROWS)]).cast(kind)
+    texts = [f"n°{i}" for i in range(ROWS)]
+    return pa.array(
+        [text[:2].encode("latin-1") + text[2:].encode() for text in texts] if "binary" in str(kind) else texts, kind
+    )
+
+
+def a_table(ids, folder, name="m.parquet"):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"x": np.ones(len(ids)), "item": ids}), path)
+    return path
+
+
+def ids_of(path, folder):
+    peek(path, "item")
+    matrix = open_matrix(path, folder / "scratch", "item")
+    return gather(matrix, matrix)
+
+
+def keys(start, stop):
+    return encode(np.full((stop - start, 2), 0.5, dtype=np.float32), NEIGHBORS_OF[start:stop])
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_ids_of_any_type_stand_beside_rows_and_neighbors(tmp_path, kind):
+    values = values_of(kind)
+    ids, expected = ids_of(a_table(values, tmp_path), tmp_path), values.to_pylist()
+    write_neighbors(tmp_path, keys, 2, ROWS, lambda done: None, ids)
+    found = pq.read_table(tmp_path / NEIGHBORS)
+    assert found.schema.names == ["row", "id", "neighbors", "neighbor_ids", "similarities"]
+    assert found["id"].to_pylist() == expected
+    assert found["neighbor_ids"].to_pylist() == [[expected[i] for i in pair] for pair in NEIGHBORS_OF]
+    write_pair_chunks(tmp_path, [(np.array([0, 3]), np.array([2, 4]), np.ones(2, dtype=np.float32))], ids)
+    found = pq.read_table(tmp_path / PAIRS)
+    assert found.schema.names == ["row", "id", "neighbor", "neighbor_id", "similarity"]
+    assert found["id"].to_pylist() == [expected[0], expected[3]]
+    assert found["neighbor_id"].to_pylist() == [expected[2], expected[4]]
+    write_ids(tmp_path / "ids.parquet", ids.neighbors)
+    assert pq.read_table(tmp_path / "ids.parquet")["id"].to_pylist() == expected
+
+
+def test_uuids_stay_uuids(tmp_path):
+    if not hasattr(pa, "uuid"):
+        pytest.skip("this pyarrow reads them as bytes")
+    storage = pa.array([bytes([i] * 16) for i in range(ROWS)], pa.binary(16))
+    ids = ids_of(a_table(pa.ExtensionArray.from_storage(pa.uuid(), storage), tmp_path), tmp_path)
+    write_neighbors(tmp_path, keys, 2, ROWS, lambda done: None, ids)
+    found = pq.read_table(tmp_path / NEIGHBORS)
+    assert found.schema.field("id").type == pa.uuid()
+    assert found["neighbor_ids"].combine_chunks().flatten().to_pylist() == [
+        ids.rows[i].as_py() for i in NEIGHBORS_OF.ravel().tolist()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.struct([("a", pa.int8()), ("b", pa.int8())]), [{"a": 1, "b": 2}]),
+        (pa.list_(pa.string()), [["a"]]),
+        (pa.map_(pa.string(), pa.int8()), [[("a", 1)]]),
+        (pa.null(), [None]),
+    ],
+    ids=str,
+)
+def test_a_column_that_names_no_rows_is_refused_by_its_file_alone(tmp_path, kind, values):
+    path = a_table(pa.array(values, kind), tmp_path)
+    said = "no single values: write it as text, or name a column of"
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        peek(path, "item")
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        open_matrix(path, tmp_path / "scratch", "item")
+
+
+def test_missing_ids_are_refused_by_the_files_footer_alone(tmp_path):
+    path = a_table(pa.array(["a", None, "c", None, "e"]), tmp_path)
+    with pytest.raises(InvalidInput, match="2 of 5 rows have no value in the id column 'item'; each row needs an id"):
+        peek(path, "item")
+
+
+def test_missing_ids_of_a_file_without_statistics_are_refused_when_it_is_read(tmp_path):
+    path = tmp_path / "m.parquet"
+    table = pa.table({"x": [1.0, 2.0], "item": ["a", None]})
+    pq.write_table(table, path, write_statistics=False)
+    peek(path, "item")
+    with pytest.raises(InvalidInput, match="column 'item', row 1: the value is missing"):
+        open_matrix(path, tmp_path / "scratch", "item")
+
+
+def test_files_whose_ids_differ_in_type_are_refused_by_their_beginnings_alone(tmp_path):
+    for part, ids in enumerate((pa.array([1, 2]), pa.array(["a", "b"]))):
+        a_table(ids, tmp_path, f"m/{part}.parquet")
+    with pytest.raises(InvalidInput, match=r"the id column 'item' of 1.parquet is text, that of 0.parquet is int64"):
+        peek(tmp_path / "m", "item")
+
+
+def test_text_is_text_whatever_kind_of_it_a_file_has(tmp_path):
+    for part, kind in enumerate((pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string()))):
+        a_table(pa.array([f"{part}a", f"{part}b"]).cast(kind), tmp_path, f"m/{part}.parquet")
+    (tmp_path / "m" / "3.csv").write_text("x,item\n1,3a\n")
+    assert ids_of(tmp_path / "m", tmp_path).rows.to_pylist() == ["0a", "0b", "1a", "1b", "2a", "2b", "3a"]
+
+
+def test_the_bytes_do_not_depend_on_the_pieces_in_which_ids_come(tmp_path):
+    """A sharded matrix has its ids in other pieces than a replicated one, nullable or not."""
+    digests = set()
+    for group in (2, 5):
+        path = tmp_path / str(group) / "m.parquet"
+        path.parent.mkdir()
+        ids = pa.array(["a", "bb", "ccc", "dddd", "eeeee"])
+        pq.write_table(pa.table({"x": np.ones(ROWS), "item": ids}), path, row_group_size=group)
+        digests.add(write_neighbors(path.parent, keys, 2, ROWS, lambda done: None, ids_of(path, path.parent)).sha256)
+    assert len(digests) == 1
+
+
+def test_queries_have_their_own_ids_and_their_neighbors_those_of_the_matrix(tmp_path):
+    matrix = open_matrix(
+        a_table(pa.array([f"m{i}" for i in range(ROWS)]), tmp_path / "m"), tmp_path / "scratch", "item"
+    )
+    queries = open_matrix(a_table(pa.array([7, 8]), tmp_path / "q"), tmp_path / "scratch", "item")
+    write_neighbors(tmp_path, keys, 2, 2, lambda done: None, gather(queries, matrix))
+    found = pq.read_table(tmp_path / NEIGHBORS)
+    assert found["id"].to_pylist() == [7, 8]
+    assert found["neighbor_ids"].to_pylist() == [["m1", "m4"], ["m2", "m0"]]
+
+
+def test_queries_without_the_column_are_refused_by_their_file_alone(tmp_path):
+    np.save(tmp_path / "q.npy", np.ones((2, 1)))
+    with pytest.raises(InvalidInput, match="q.npy has no columns with names, so no 'item' .* matrix and queries alike"):
+        peek(tmp_path / "q.npy", "item")
+    (tmp_path / "q.csv").write_text("x,name\n1,a\n")
+    with pytest.raises(
+        InvalidInput, match="q.csv has no column 'item' that could name its rows; its columns are x, na"
+    ):
+        peek(tmp_path / "q.csv", "item")
