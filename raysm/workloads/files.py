@@ -52,7 +52,7 @@ def file_blocks(channel: str) -> list[FileBlock]:
     if channel not in inputs:
         raise InvalidRequest(f"the job has no channel {channel!r}; it has {', '.join(sorted(inputs)) or 'none'}")
     if inputs[channel].distribution == "FullyReplicated":
-        return listed(here.paths.channel(channel), channel, None)
+        return list_files(here.paths.channel(channel), channel, None)
     blocks: list[FileBlock] = []
     lister = ray.remote(num_cpus=0, max_retries=3)(_list_here)
     nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -60,22 +60,22 @@ def file_blocks(channel: str) -> list[FileBlock]:
         lister.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(channel)
         for node in nodes
     ]
-    for node, found in zip(nodes, ray.get(pinned), strict=True):
-        if found and not node["Resources"].get("CPU"):
+    for node, listed in zip(nodes, ray.get(pinned), strict=True):
+        if listed and not node["Resources"].get("CPU"):
             raise InvalidRequest(
-                f"{len(found)} files of the channel {channel!r} lie on {node['Labels'].get(LABEL_HOST)}, which only "
+                f"{len(listed)} files of the channel {channel!r} lie on {node['Labels'].get(LABEL_HOST)}, which only "
                 "coordinates; let the head compute, or make the channel FullyReplicated"
             )
-        blocks.extend(found)
+        blocks.extend(listed)
     return sorted(blocks, key=lambda block: (block.name, block.host or ""))
 
 
 def _list_here(channel: str) -> list[FileBlock]:
     here = environment.read()
-    return listed(here.paths.channel(channel), channel, here.current_host)
+    return list_files(here.paths.channel(channel), channel, here.current_host)
 
 
-def listed(folder: Path, channel: str, host: str | None) -> list[FileBlock]:
+def list_files(folder: Path, channel: str, host: str | None) -> list[FileBlock]:
     """List the files below ``folder``; an instance may have no share at all."""
     return [
         FileBlock(channel=channel, name=file.relative_to(folder).as_posix(), size_bytes=file.stat().st_size, host=host)

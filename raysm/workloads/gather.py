@@ -127,21 +127,21 @@ class ArrayFile:
     def holds(self, block: TileBlock, digest: str, *, mirrored: bool = False) -> bool:
         """Whether the tile on disk, or its mirror image, is the one that ``write`` returned this digest for."""
         rows, columns = (block.columns, block.rows) if mirrored else (block.rows, block.columns)
-        found = self._read(TileBlock(rows, columns))
-        if found is None:
+        stored = self._read(TileBlock(rows, columns))
+        if stored is None:
             return False
-        values = np.ascontiguousarray(found.T) if mirrored else found
+        values = np.ascontiguousarray(stored.T) if mirrored else stored
         return hashlib.sha256(values.data.cast("B")).hexdigest() == digest
 
     def _read(self, block: TileBlock) -> NDArray[Any] | None:
         """Return a tile; None where the file ends before."""
-        found = np.empty((block.rows.rows, block.columns.rows), dtype=self._dtype)
-        for row, line in enumerate(found, start=block.rows.start):
+        stored = np.empty((block.rows.rows, block.columns.rows), dtype=self._dtype)
+        for row, line in enumerate(stored, start=block.rows.start):
             data = os.pread(self._file.fileno(), line.nbytes, self.position(row, block.columns.start))
             if len(data) != line.nbytes:
                 return None
             line[:] = np.frombuffer(data, dtype=self._dtype)
-        return found
+        return stored
 
     def close(self) -> None:
         """Synchronise it to the disk and close it."""
@@ -166,7 +166,7 @@ class PrefixDigest:
     def __init__(self, path: Path) -> None:
         """Open the file, which is there."""
         self._file = path.open("rb", buffering=0)
-        self._found = hashlib.sha256()
+        self._digest = hashlib.sha256()
         self._pool = ThreadPoolExecutor(max_workers=1)
         self._last: Future[None] | None = None
 
@@ -178,7 +178,7 @@ class PrefixDigest:
         """Return the digest of all up to the last position."""
         if self._last is not None:
             self._last.result()
-        return self._found.hexdigest()
+        return self._digest.hexdigest()
 
     def close(self) -> None:
         """End the thread and close the file."""
@@ -193,7 +193,7 @@ class PrefixDigest:
             count = self._file.readinto(buffer[: min(left, CHUNK_BYTES)])
             if not count:
                 raise OSError(errno.EIO, f"{self._file.name} ends before byte {position}")
-            self._found.update(buffer[:count])
+            self._digest.update(buffer[:count])
 
 
 def move(source: Path, target: Path) -> None:

@@ -58,7 +58,7 @@ def write_manifest(
     manifest = Manifest(
         job=request.name,
         workload=to_json(request.workload),
-        inputs={name: to_json(given) for name, given in request.inputs.items()},
+        inputs={name: to_json(channel) for name, channel in request.inputs.items()},
         files=files,
         versions={"raysm": raysm.__version__, "python": platform.python_version()} | _versions("ray", *packages),
         instances=instances,
@@ -71,11 +71,11 @@ def write_manifest(
 
 
 def _versions(*packages: str) -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
+            versions[package] = metadata.version(package)
+    return versions
 
 
 def _file(path: Path, folder: Path) -> ResultFile:

@@ -58,7 +58,7 @@ class Stream:
             self._file.truncate(size)
         self._write_at(0, memoryview(head))
         self._digested = len(head)
-        self._found = hashlib.sha256(head)
+        self._digest = hashlib.sha256(head)
         self._written: dict[int, _Piece] = {}
         self._room = threading.Semaphore(PIECES)
         self._error: BaseException | None = None
@@ -68,10 +68,10 @@ class Stream:
 
     def believe(self, stop: int, sha256: str) -> bool:
         """Take what an earlier run left as digested up to ``stop``, if it has that digest; before the first ``put``."""
-        found, start = self._found.copy(), self._digested
-        if not self._digest_file(found, start, stop) or found.hexdigest() != sha256:
+        digest, start = self._digest.copy(), self._digested
+        if not self._digest_file(digest, start, stop) or digest.hexdigest() != sha256:
             return False
-        self._found, self._digested = found, stop
+        self._digest, self._digested = digest, stop
         return True
 
     def put(
@@ -105,7 +105,7 @@ class Stream:
         self.close()
         if self._error is not None:
             raise self._error
-        return self._found.hexdigest()
+        return self._digest.hexdigest()
 
     def close(self) -> None:
         """Wait for the pieces that were put, and close the file."""
@@ -140,10 +140,10 @@ class Stream:
             try:
                 if following.data is not None:
                     for buffer in following.data:
-                        self._found.update(buffer)
-                elif not self._digest_file(self._found, following.start, following.stop):
+                        self._digest.update(buffer)
+                elif not self._digest_file(self._digest, following.start, following.stop):
                     raise OSError(errno.EIO, f"{self.path} ends before byte {following.stop}")
-                following.then(self._found.hexdigest())
+                following.then(self._digest.hexdigest())
             except BaseException as error:
                 self._error = self._error or error
             self._digested = following.stop
@@ -157,13 +157,13 @@ class Stream:
             piece.data = None
             self._room.release()
 
-    def _digest_file(self, found: "hashlib._Hash", start: int, stop: int) -> bool:
+    def _digest_file(self, digest: "hashlib._Hash", start: int, stop: int) -> bool:
         """Add what the file has there; return whether it has all of it."""
         while start < stop:
             data = os.pread(self._file.fileno(), min(CHUNK_BYTES, stop - start), start)
             if not data:
                 return False
-            found.update(data)
+            digest.update(data)
             start += len(data)
         return True
 

@@ -17,12 +17,12 @@ from raysm.workloads.training.checkpoint.checkpoints import Checkpoints, attach
 from raysm.workloads.training.degrees.parallel import Parallel, Precision
 from raysm.workloads.training.engines.full_model import Loss
 from raysm.workloads.training.loop import learning_rate
-from raysm.workloads.training.loop.batch_norms import Norms
+from raysm.workloads.training.loop.batch_norms import BatchNormCheck
 from raysm.workloads.training.loop.session import current
 from raysm.workloads.training.measure.measuring import measure
 from raysm.workloads.training.parallel.model_blocks import Blocks
 from raysm.workloads.training.parallel.optimizer_state import is_stepped, renew
-from raysm.workloads.training.parallel.parallelize import Split
+from raysm.workloads.training.parallel.parallelize import Parallelizer
 from raysm.workloads.training.parallel.prepared import Prepared
 from raysm.workloads.training.parallel.rebinding import names_of_groups, rebind
 from raysm.workloads.training.parallel.tensor_plan import Plan
@@ -92,7 +92,7 @@ def prepare(
     layout = parallel.layout(session.world_size)
     layout.check_hosts(session.hosts, parallel.workers_per_instance)
     names, groups = tuple(model.state_dict()), names_of_groups(optimizer, model)
-    split = Split(
+    split = Parallelizer(
         session=session,
         parallel=parallel,
         layout=layout,
@@ -120,7 +120,7 @@ def prepare(
         stages=cut.stages,
     )
     if layout.pipeline == 1:  # else each micro-batch is a batch to the norms, and torch refuses the first one
-        session.observers.append(Norms(session, cut.parts))
+        session.observers.append(BatchNormCheck(session, cut.parts))
     measure(session, precision)
     workers = "1 worker" if session.world_size == 1 else f"{session.world_size} workers"
     session.say(f"training on {workers}\n{layout.map(session.hosts)}")

@@ -25,12 +25,12 @@ __all__ = [
     "MANIFEST",
     "FileRecord",
     "Manifest",
-    "folders",
-    "found",
+    "list_folders",
+    "read_manifests",
     "is_intact",
     "name_of",
-    "outdated",
-    "parsed",
+    "choose_outdated",
+    "parse_manifest",
     "remove",
 ]
 
@@ -101,7 +101,7 @@ def name_of(step: int, run: str) -> str:
     return f"step-{step:010d}-{run}"
 
 
-def parsed(data: Any, where: str) -> Manifest:
+def parse_manifest(data: Any, where: str) -> Manifest:
     """Return the manifest that ``data``, JSON values, holds.
 
     Raises:
@@ -121,22 +121,22 @@ def parsed(data: Any, where: str) -> Manifest:
     return manifest
 
 
-def folders(checkpoints: Path) -> list[str]:
+def list_folders(checkpoints: Path) -> list[str]:
     """Return the names of all checkpoints below ``checkpoints``, torn ones too, the newest first."""
     with contextlib.suppress(FileNotFoundError):
         return sorted((path.name for path in checkpoints.iterdir() if NAME.fullmatch(path.name)), reverse=True)
     return []
 
 
-def found(checkpoints: Path) -> dict[str, Manifest]:
+def read_manifests(checkpoints: Path) -> dict[str, Manifest]:
     """Return the manifests below ``checkpoints`` by folder; whether their files are there is another question.
 
     A manifest that cannot be read is as good as none: the service may have been stopped while it took it over.
     """
     manifests = {}
-    for name in folders(checkpoints):
+    for name in list_folders(checkpoints):
         with contextlib.suppress(InvalidConfig):
-            manifest = parsed(read_json(checkpoints / name / MANIFEST), name)
+            manifest = parse_manifest(read_json(checkpoints / name / MANIFEST), name)
             if manifest.name == name:
                 manifests[name] = manifest
     return manifests
@@ -150,18 +150,18 @@ def is_intact(path: Path, record: FileRecord) -> bool:
         return False
 
 
-def outdated(whole: Sequence[Manifest], keep: int, direction: Literal["min", "max"] | None) -> list[str]:
+def choose_outdated(whole: Sequence[Manifest], keep: int, direction: Literal["min", "max"] | None) -> list[str]:
     """Return the names of those that are neither among the ``keep`` newest nor, if ``direction`` says, the best.
 
     Of several that are as good the newest is the best; one without a value never is.
     """
     newest = sorted(whole, key=lambda manifest: (manifest.step, manifest.time_s), reverse=True)
-    kept = {manifest.name for manifest in newest[:keep]}
+    retained = {manifest.name for manifest in newest[:keep]}
     rated = [manifest for manifest in newest if manifest.value is not None]
     if direction is not None and rated:
         sign = 1 if direction == "min" else -1
-        kept.add(min(rated, key=lambda manifest: sign * (manifest.value or 0.0)).name)
-    return [manifest.name for manifest in newest if manifest.name not in kept]
+        retained.add(min(rated, key=lambda manifest: sign * (manifest.value or 0.0)).name)
+    return [manifest.name for manifest in newest if manifest.name not in retained]
 
 
 def remove(checkpoints: Path, names: Iterable[str]) -> None:

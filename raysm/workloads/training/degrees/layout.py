@@ -81,10 +81,10 @@ class Layout:
 
     def coordinates(self, rank: int) -> Coordinates:
         """Return where a rank is."""
-        found = {}
+        coordinates = {}
         for name, size in zip(reversed(self.dimensions), reversed(self.shape), strict=True):
-            rank, found[name] = divmod(rank, size)
-        return Coordinates(**found)
+            rank, coordinates[name] = divmod(rank, size)
+        return Coordinates(**coordinates)
 
     def data_rank(self, rank: int) -> int:
         """Return which slice of each batch a rank reads."""
@@ -93,12 +93,12 @@ class Layout:
 
     def groups(self, name: str) -> list[list[int]]:
         """Return the ranks that differ in one dimension only, as lists in its order."""
-        found: dict[tuple[int, ...], list[int]] = {}
+        groups: dict[tuple[int, ...], list[int]] = {}
         others = [other for other in self.dimensions if other != name]
         for rank in range(self.world_size):
             place = self.coordinates(rank)
-            found.setdefault(tuple(getattr(place, other) for other in others), []).append(rank)
-        return list(found.values())
+            groups.setdefault(tuple(getattr(place, other) for other in others), []).append(rank)
+        return list(groups.values())
 
     def check_hosts(self, hosts: Sequence[str], workers_per_instance: int | None = None) -> None:
         """Check that no tensor is cut over two instances, and the workers of each instance.

@@ -147,8 +147,8 @@ class Parallel:
                 f"Parallel: {shown} is {known}, which {rule} the number of workers, {workers}; change a degree or the "
                 "workers"
             )
-        found = {name: workers // known if degree is None else degree for name, degree in degrees.items()}
-        return Layout(**found, placement=self.placement)
+        resolved = {name: workers // known if degree is None else degree for name, degree in degrees.items()}
+        return Layout(**resolved, placement=self.placement)
 
     def check_batch(self, batch_size: int, workers: int) -> None:
         """Check that the slices of a global batch can be cut into micro-batches.

@@ -89,17 +89,17 @@ def fields_from_smdistributed(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _parameters(options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the parameters out of the wrappings of an estimator's ``distribution``."""
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for name, value in options.items():
         if name in ("smdistributed", "modelparallel", "mpi", "torch_distributed", "parameters"):
             if not isinstance(value, Mapping):
                 raise InvalidRequest(f"smdistributed: {name} is {value!r}; it must be a dict")
-            found.update(_parameters(value))
+            parameters.update(_parameters(value))
         elif name != "enabled":
-            found[name] = value
+            parameters[name] = value
         elif value is not True:
             raise InvalidRequest("smdistributed: enabled is not True, so there is nothing to map; leave it out")
-    return found
+    return parameters
 
 
 def _from_v1(options: Mapping[str, Any], workers: int | None) -> dict[str, Any]:

@@ -12,14 +12,14 @@ from torch import nn
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop.batch import inputs_and_target, on_device
 
-__all__ = ["Loss", "WholeModel", "autocast"]
+__all__ = ["Loss", "FullModel", "autocast"]
 
 Loss = Callable[[Any, Any], torch.Tensor]
 """(output, target) -> the mean over the rows, a scalar."""
 
 
 @dataclass(kw_only=True, slots=True)
-class WholeModel:
+class FullModel:
     """The engine of every mode but pipelines."""
 
     model: nn.Module

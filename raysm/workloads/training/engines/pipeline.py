@@ -150,17 +150,17 @@ class Pipeline:
     def _run(self, inputs: tuple[Any, ...], rows: torch.Tensor, count: int) -> list[torch.Tensor]:
         """Add the gradients of the rows of these numbers, in ``count`` micro-batches; return the loss of each."""
         losses: list[torch.Tensor] = []
-        given = _rows(inputs, rows) if self._is_first else ()
+        own_inputs = _rows(inputs, rows) if self._is_first else ()
         # The schedule cuts tensors only: it gets the numbers of the rows, by which the loss finds its targets.
         options: dict[str, Any] = {"target": rows if self._is_last else None, "losses": losses, "return_outputs": False}
         kind = count, len(rows) // count
         if kind in self._schedules:
-            self._schedules[kind].step(*given, **options)
+            self._schedules[kind].step(*own_inputs, **options)
         else:
             self._schedules[kind] = self._schedule(count)
             # In its first step a schedule tries the stages, and drops the gradients that it finds in shards.
             with self._gradients_set_aside():
-                self._schedules[kind].step(*given, **options)
+                self._schedules[kind].step(*own_inputs, **options)
         return losses
 
     def _schedule(self, count: int) -> Any:

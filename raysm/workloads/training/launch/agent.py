@@ -25,7 +25,7 @@ from raysm.contract.events import Event, line
 from raysm.contract.priority import let_others_first
 from raysm.workloads.training.launch.output import AGENT, ERROR, OUT, STOP, Wire
 from raysm.workloads.training.launch.placement import Place
-from raysm.workloads.training.launch.variables import DEFAULTS, Group, filled, torchrun_variables
+from raysm.workloads.training.launch.variables import DEFAULTS, Group, fill_arguments, torchrun_variables
 from raysm.workloads.training.measure.usage import Usage
 from raysm.workloads.training.results import working_folder
 
@@ -91,16 +91,16 @@ class Agent:
         """Start the workers, and wait until all have ended; once one fails, or the head says so, they are ended."""
         here = environment.read()
         source = here.payload / payload.SOURCE
-        folder = working_folder.made(here, source)
+        folder = working_folder.make_folder(here, source)
         let_others_first()  # each worker is a session of its own
         self._ending = False
 
-        def told(word: bytes) -> None:
+        def heed(word: bytes) -> None:
             with self._changing:
                 self._end(task.grace_s if word == STOP else END_GRACE_S)
 
         # Like a worker's output: so what is said here is on the head's, whole, before the job ends.
-        with task.wire.heeding(task.place.first_rank, AGENT, told) as head:
+        with task.wire.heeding(task.place.first_rank, AGENT, heed) as head:
             with self._changing:
                 if self._ending:
                     return ()
@@ -148,7 +148,7 @@ def _start(task: Task, local_rank: int, source: Path, folder: Path) -> "subproce
     rank = task.place.first_rank + local_rank
     shim = [sys.executable, "-I", "-S", str(fate.__file__), str(os.getpid())] if sys.platform == "linux" else []
     variables = torchrun_variables(task.place, local_rank, task.group, task.threads)
-    args = filled(task.args, variables) if task.fill else task.args
+    args = fill_arguments(task.args, variables) if task.fill else task.args
     with task.wire.connect(rank, OUT) as out, task.wire.connect(rank, ERROR) as error:
         return subprocess.Popen(
             [*shim, sys.executable, str(source / task.script), *args],

@@ -133,7 +133,7 @@ class Relay:
         self._tails: dict[int, bytes] = defaultdict(bytes)
         self._heard: dict[socket.socket, int] = {}
         """Connections of workers, from the answer to their end, with their streams."""
-        self._told: dict[int, bytes] = defaultdict(bytes)
+        self._words_sent: dict[int, bytes] = defaultdict(bytes)
         """What each stream was told, for those that connect later."""
         self._changed = threading.Condition()
         self._closing = False
@@ -150,7 +150,7 @@ class Relay:
         Who does not would send a reset when it ends, and its last lines would be lost.
         """
         with self._changed:  # the other thread closes none of them meanwhile
-            self._told[stream] += word
+            self._words_sent[stream] += word
             for connection, heard in self._heard.items():
                 if heard == stream:
                     with contextlib.suppress(OSError):
@@ -159,7 +159,7 @@ class Relay:
     def forget(self) -> None:
         """Drop what is kept of stderr, and what was told: other workers begin."""
         self._tails.clear()
-        self._told.clear()
+        self._words_sent.clear()
 
     def drain(self, timeout_s: float = 2.0) -> None:
         """Wait until every worker's connection has ended: all lines of workers that ended are out.
@@ -224,7 +224,7 @@ class Relay:
             with self._changed:
                 self._heard[connection] = source.stream
                 with contextlib.suppress(OSError):  # it was killed before it could hear: its end comes next
-                    connection.send(TAKEN + self._told[source.stream])
+                    connection.send(TAKEN + self._words_sent[source.stream])
         if len(source.rest) > MAX_LINE:
             lines.append(source.rest)
             source.rest = b""
@@ -240,8 +240,8 @@ class Relay:
             joined = b"\n".join(lines) + b"\n"
             self._tails[source.rank] = (self._tails[source.rank] + joined)[-TAIL_BYTES:]
         label = f"[rank {source.rank}] ".encode()
-        said = [line if _is_event(line) else label + line for line in lines]
-        self._write(ERROR if source.stream == ERROR else OUT, b"\n".join(said) + b"\n")
+        labelled = [line if _is_event(line) else label + line for line in lines]
+        self._write(ERROR if source.stream == ERROR else OUT, b"\n".join(labelled) + b"\n")
 
 
 def _is_event(line: bytes) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from raysm.workloads.training.launch.placement import Place
 
-__all__ = ["DEFAULTS", "Group", "filled", "torchrun_variables"]
+__all__ = ["DEFAULTS", "Group", "fill_arguments", "torchrun_variables"]
 
 
 DEFAULTS: Mapping[str, str] = {
@@ -73,12 +73,12 @@ def torchrun_variables(place: Place, local_rank: int, group: Group, threads: int
     }
 
 
-def filled(args: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
+def fill_arguments(args: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
     """Return the arguments of a script that spawns, with ``{rank}`` and its like replaced by the instance's."""
     values = {f"{{{name.lower()}}}": variables[name] for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
-    found: list[str] = []
+    filled: list[str] = []
     for arg in args:
         for name, value in values.items():
             arg = arg.replace(name, value)
-        found.append(arg)
-    return tuple(found)
+        filled.append(arg)
+    return tuple(filled)

@@ -14,10 +14,10 @@ from torch.utils.hooks import RemovableHandle
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop.session import Observer, Session
 
-__all__ = ["Norms"]
+__all__ = ["BatchNormCheck"]
 
 
-class Norms(Observer):
+class BatchNormCheck(Observer):
     """Looks at the batch norms of a model in the first step of each loop over ``batches``."""
 
     def __init__(self, session: Session, model: nn.Module) -> None:

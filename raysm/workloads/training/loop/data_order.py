@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["DataOrder", "Part"]
+__all__ = ["DataOrder", "BatchSlice"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,7 +20,7 @@ class DataOrder:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class BatchSlice:
     """One data rank's slice of a batch, as ``batches`` hands it out: what a step with it learns from."""
 
     order: DataOrder

@@ -104,7 +104,7 @@ class Rate(Observer):
     def __init__(self, session: Session, optimizer: Optimizer) -> None:
         """Find the groups whose rate is to be scaled."""
         self._session, self._optimizer = session, optimizer
-        self._said = False
+        self._is_said = False
         self._own: list[float] = []
         self._scaled: dict[int, ScaledRate] = {}
         for index, group in enumerate(optimizer.param_groups):
@@ -117,9 +117,9 @@ class Rate(Observer):
 
         Not earlier: reading a checkpoint steps the optimizer once, for its state to be there.
         """
-        if self._said:
+        if self._is_said:
             return
-        self._said = True
+        self._is_said = True
         self._say()
         if self._scaled:
             self._optimizer.register_step_pre_hook(self._multiply)

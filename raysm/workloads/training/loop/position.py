@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.loop.data_order import DataOrder, Part
+from raysm.workloads.training.loop.data_order import BatchSlice, DataOrder
 from raysm.workloads.training.loop.session import Session
 
-__all__ = ["begin", "handed_out", "learn", "leave", "passed"]
+__all__ = ["begin", "hand_out", "learn", "leave", "passed"]
 
 FIELDS = ("samples", "shuffle", "seed")
 """Of an order: what has to stay for the rows of an epoch to be the same. Batches may be cut otherwise."""
@@ -41,10 +41,10 @@ def begin(session: Session, order: DataOrder, *, is_single: bool) -> tuple[int, 
     return session.epoch, 0
 
 
-def handed_out(session: Session, batches: Iterable[tuple[Part, Any]]) -> Iterator[Any]:
+def hand_out(session: Session, batches: Iterable[tuple[BatchSlice, Any]]) -> Iterator[Any]:
     """Yield the batches of one pass; while the caller has one, it is what his step learns from."""
     around = session.coming
-    part: Part | None = None
+    part: BatchSlice | None = None
     try:
         for part, batch in batches:
             session.coming = part
@@ -88,7 +88,7 @@ def leave(session: Session, epoch: int) -> None:
     session.epoch, session.offset, session.is_trained = epoch + 1, 0, False
 
 
-def _check_belongs(session: Session, part: Part) -> None:
+def _check_belongs(session: Session, part: BatchSlice) -> None:
     """Refuse what would leave out rows of this epoch, or learn from some twice, and could not be gone on with."""
     if session.order is None:
         return

@@ -18,7 +18,7 @@ from raysm.workloads.training.loop import position
 from raysm.workloads.training.loop import session as sessions
 from raysm.workloads.training.loop.batch import on_device
 from raysm.workloads.training.loop.batch_reader import Reader
-from raysm.workloads.training.loop.data_order import DataOrder, Part
+from raysm.workloads.training.loop.data_order import BatchSlice, DataOrder
 from raysm.workloads.training.loop.random_state import seed_of
 from raysm.workloads.training.loop.session import Session
 
@@ -66,8 +66,8 @@ def slices(
         first = data_rank * each + min(data_rank, more)
         own = rows[first : first + each + (data_rank < more)]
         # Every rank has to take part in every step: one without a row of its own computes one that counts nothing.
-        kept = own if len(own) else rows[:1]
-        yield Slice(epoch=epoch, begin=begin, end=begin + count, rows=tuple(kept.tolist()), share=len(own) / count)
+        computed = own if len(own) else rows[:1]
+        yield Slice(epoch=epoch, begin=begin, end=begin + count, rows=tuple(computed.tolist()), share=len(own) / count)
 
 
 def epochs(count: int) -> Iterator[int]:
@@ -156,14 +156,14 @@ def _all_batches(
             drop_last=drop_last,
         )
         fewest = _fewest_rows(order, offset, session.data_ranks, drop_last)
-        yield from position.handed_out(session, _one_pass(session, reader, order, list(todo), fewest, loader_workers))
+        yield from position.hand_out(session, _one_pass(session, reader, order, list(todo), fewest, loader_workers))
         position.passed(session, order, epoch, is_single=is_single)
         offset = 0
 
 
 def _one_pass(
     session: Session, reader: Reader, order: DataOrder, todo: list[Slice], fewest_rows: int, loader_workers: int
-) -> Iterator[tuple[Part, Any]]:
+) -> Iterator[tuple[BatchSlice, Any]]:
     pinned = session.device.type == "cuda"
     # Batch by batch through the sampler, not the data set's own length: a loader ends where its sampler does.
     loader = DataLoader(
@@ -181,7 +181,7 @@ def _one_pass(
         with session.span("data"):
             batch = on_device(next(read), session.device)
         yield (
-            Part(
+            BatchSlice(
                 order=order,
                 epoch=item.epoch,
                 begin=item.begin,

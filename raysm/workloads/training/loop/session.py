@@ -20,7 +20,7 @@ from raysm.contract.events import Metric, line
 from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.workloads.training.degrees.layout import Layout
 from raysm.workloads.training.degrees.parallel import Parallel
-from raysm.workloads.training.loop.data_order import DataOrder, Part
+from raysm.workloads.training.loop.data_order import BatchSlice, DataOrder
 
 __all__ = ["Observer", "Session", "Trainable", "begin", "current", "end"]
 
@@ -92,7 +92,7 @@ class Session:
     order: DataOrder | None = None
     """What the order of the data follows from that steps learned from; None before the first, or where the user brings
     his own batches."""
-    coming: Part | None = None
+    coming: BatchSlice | None = None
     """What the coming step learns from: the batch that was handed out last; None where it is the user's own."""
     counts_epochs: bool = False
     """Whether a loop over ``epochs`` goes on, which then counts them: ``batches`` does not."""
@@ -152,13 +152,13 @@ class Session:
 
         On the way, all ranks learn whether one of them was told to stop.
         """
-        told = torch.stack([loss.detach().double(), loss.new_tensor(float(self.stop_asked)).double()])
-        work = dist.all_reduce(told, async_op=True) if self.world_size > 1 else None
+        loss_and_stop = torch.stack([loss.detach().double(), loss.new_tensor(float(self.stop_asked)).double()])
+        work = dist.all_reduce(loss_and_stop, async_op=True) if self.world_size > 1 else None
 
         def agreed() -> float:
             if work is not None:
                 work.wait()
-            total, stops = told.tolist()
+            total, stops = loss_and_stop.tolist()
             self.stop_agreed = stops > 0
             return float(total)
 

@@ -17,7 +17,7 @@ import torch
 from torch._C._autograd import DeviceType, _profiler_enabled
 from torch.profiler import ProfilerActivity, profile
 
-__all__ = ["Look", "Looked", "is_due", "length", "merged", "without"]
+__all__ = ["StepProfiler", "StepProfile", "is_due", "length", "merge", "subtract"]
 
 FIRST_STEP = 8
 """Of a run: earlier ones still warm up."""
@@ -40,7 +40,7 @@ Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class StepProfile:
     """What one look found."""
 
     wall_s: float
@@ -63,7 +63,7 @@ def is_due(step: int) -> bool:
     return step == FIRST_STEP
 
 
-class Look:
+class StepProfiler:
     """Records one step. Costs about half of a step on a CPU."""
 
     @staticmethod
@@ -81,7 +81,7 @@ class Look:
         with _hushed():
             self._profile.start()
 
-    def end(self) -> Looked:
+    def end(self) -> StepProfile:
         """End, and say what was found."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
@@ -109,17 +109,17 @@ def _hushed() -> Iterator[None]:
                     os.write(2, line)
 
 
-def _split_kernels(events: Iterable[Any]) -> Looked:
+def _split_kernels(events: Iterable[Any]) -> StepProfile:
     """On a GPU: NCCL's kernels beside all others."""
     communicating: list[Interval] = []
     computing: list[Interval] = []
     for event in events:
         mine = communicating if event.name.startswith(COLLECTIVES) else computing
         mine.append(_interval(event))
-    return _looked(communicating, computing)
+    return _profile(communicating, computing)
 
 
-def _split_calls(events: Iterable[Any]) -> Looked:
+def _split_calls(events: Iterable[Any]) -> StepProfile:
     """On a CPU: what gloo's threads carry beside the operations of all threads that compute."""
     communicating: list[Interval] = []
     computing: list[Interval] = []
@@ -128,7 +128,7 @@ def _split_calls(events: Iterable[Any]) -> Looked:
             communicating.append(_interval(event))
         elif event.cpu_parent is None:
             computing.extend(_computing(event))
-    return _looked(communicating, computing)
+    return _profile(communicating, computing)
 
 
 def _computing(event: Any) -> list[Interval]:
@@ -148,28 +148,30 @@ def _interval(event: Any) -> Interval:
     return event.time_range.start, event.time_range.end
 
 
-def _looked(communicating: Sequence[Interval], computing: Sequence[Interval]) -> Looked:
-    both = merged([*communicating, *computing])
-    awaited, busy = merged(communicating), merged(computing)
-    exposed_us = length(without(awaited, busy))
+def _profile(communicating: Sequence[Interval], computing: Sequence[Interval]) -> StepProfile:
+    both = merge([*communicating, *computing])
+    awaited, busy = merge(communicating), merge(computing)
+    exposed_us = length(subtract(awaited, busy))
     wall_us = both[-1][1] - both[0][0] if both else 0.0
-    return Looked(wall_s=wall_us / 1e6, communication_s=exposed_us / 1e6, hidden_s=(length(awaited) - exposed_us) / 1e6)
+    return StepProfile(
+        wall_s=wall_us / 1e6, communication_s=exposed_us / 1e6, hidden_s=(length(awaited) - exposed_us) / 1e6
+    )
 
 
-def merged(intervals: Iterable[Interval]) -> list[Interval]:
+def merge(intervals: Iterable[Interval]) -> list[Interval]:
     """Return the intervals in order, those that overlap or touch as one."""
-    found: list[Interval] = []
+    merged: list[Interval] = []
     for begin, end in sorted(intervals):
-        if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            found.append((begin, end))
-    return found
+            merged.append((begin, end))
+    return merged
 
 
-def without(these: Sequence[Interval], those: Sequence[Interval]) -> list[Interval]:
+def subtract(these: Sequence[Interval], those: Sequence[Interval]) -> list[Interval]:
     """Return the parts of ``these`` that lie in none of ``those``; both merged."""
-    found: list[Interval] = []
+    rest: list[Interval] = []
     first = 0
     for begin, end in these:
         while first < len(those) and those[first][1] <= begin:
@@ -177,12 +179,12 @@ def without(these: Sequence[Interval], those: Sequence[Interval]) -> list[Interv
         at = first
         while begin < end and at < len(those) and those[at][0] < end:
             if those[at][0] > begin:
-                found.append((begin, those[at][0]))
+                rest.append((begin, those[at][0]))
             begin = max(begin, those[at][1])
             at += 1
         if begin < end:
-            found.append((begin, end))
-    return found
+            rest.append((begin, end))
+    return rest
 
 
 def length(intervals: Iterable[Interval]) -> float:

@@ -21,7 +21,7 @@ from raysm.workloads.announce import announce
 from raysm.workloads.training.loop.session import Observer, Session
 from raysm.workloads.training.measure import communication
 from raysm.workloads.training.measure.bottleneck import Picture, RankTimes, bottleneck
-from raysm.workloads.training.measure.communication import Look, Looked
+from raysm.workloads.training.measure.communication import StepProfile, StepProfiler
 from raysm.workloads.training.measure.spans import (
     CHECKPOINT,
     COMMUNICATION,
@@ -68,8 +68,8 @@ class Measuring(Observer):
         self.spans = Spans(clock)
         self._session, self._precision, self._clock = session, precision, clock
         self._steps = 0
-        self._look: Look | None = None
-        self._looks: list[Looked] = []
+        self._look: StepProfiler | None = None
+        self._looks: list[StepProfile] = []
         self._computing_s: list[list[float]] = []
         self._announced_s = clock()
         self._over = False
@@ -85,9 +85,9 @@ class Measuring(Observer):
     def on_step_begin(self, step: int) -> None:
         """Look at this step if it is its turn, and nobody else profiles."""
         self._steps += 1
-        if communication.is_due(self._steps) and Look.is_possible():
+        if communication.is_due(self._steps) and StepProfiler.is_possible():
             with self.spans.span(MEASURING):
-                self._look = Look(self._session.device)
+                self._look = StepProfiler(self._session.device)
 
     def on_step_end(self, step: int, loss: float) -> None:
         """Count the step; announce the last ones from time to time."""
@@ -146,10 +146,10 @@ class Measuring(Observer):
         total = self.spans.total
         if total.steps == 0 or total.wall_s <= 0:
             return {}
-        found: dict[str, float] = {"steps": total.steps, "steps_per_s": total.steps / total.wall_s}
-        found |= _per_step(total, self._communicated())
-        found |= {f"mean_{name}": value for name, value in (self._usage.means() if self._usage else {}).items()}
-        return {name: round(value, 6) for name, value in found.items() if math.isfinite(value)}
+        measures: dict[str, float] = {"steps": total.steps, "steps_per_s": total.steps / total.wall_s}
+        measures |= _per_step(total, self._communicated())
+        measures |= {f"mean_{name}": value for name, value in (self._usage.means() if self._usage else {}).items()}
+        return {name: round(value, 6) for name, value in measures.items() if math.isfinite(value)}
 
     def _end_look(self) -> None:
         """End the look, and compare the ranks; every rank is at the same step, so all of them are here."""
@@ -185,7 +185,7 @@ class Measuring(Observer):
             announce(Metric(name=name, value=round(value, 6), step=step))
 
 
-def _ignore(told: object) -> None:
+def _ignore(anything: object) -> None:
     pass
 
 
@@ -197,11 +197,11 @@ def _per_step(totals: Totals, communicated: float | None) -> dict[str, float]:
 
     in_step_s = seconds(COMPUTE) + seconds(COMMUNICATION)
     communication_s = (communicated or 0.0) * in_step_s
-    found = {"step_s": totals.wall_s / totals.steps, "data_s": seconds(DATA)}
-    found["forward_backward_s"] = in_step_s - communication_s
+    per_step = {"step_s": totals.wall_s / totals.steps, "data_s": seconds(DATA)}
+    per_step["forward_backward_s"] = in_step_s - communication_s
     if communicated is not None:
-        found["communication_s"] = communication_s
-    return found | {"checkpoint_s": seconds(CHECKPOINT), "between_steps_s": seconds(OTHER)}
+        per_step["communication_s"] = communication_s
+    return per_step | {"checkpoint_s": seconds(CHECKPOINT), "between_steps_s": seconds(OTHER)}
 
 
 def _shares(totals: Totals, communicated: float | None) -> str:

@@ -5,10 +5,10 @@ from itertools import accumulate
 
 from raysm.errors import InvalidRequest
 
-__all__ = ["balanced"]
+__all__ = ["balance_stages"]
 
 
-def balanced(costs: Sequence[float], stages: int) -> list[int]:
+def balance_stages(costs: Sequence[float], stages: int) -> list[int]:
     """Cut blocks into consecutive stages of at least one block each.
 
     Dynamic programming over (stages so far, blocks so far), O(stages x blocks^2): the classic linear partition.

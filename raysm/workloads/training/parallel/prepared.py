@@ -151,9 +151,9 @@ class Prepared:
             dist.send_object_list([plain.shape, plain.dtype], 0, group=group)
             dist.send(plain, 0, group=group)
         elif rank == 0:
-            said: list[Any] = [None, None]
-            dist.recv_object_list(said, owner, group=group)
-            received = torch.empty(said[0], dtype=said[1])
+            shape_and_dtype: list[Any] = [None, None]
+            dist.recv_object_list(shape_and_dtype, owner, group=group)
+            received = torch.empty(shape_and_dtype[0], dtype=shape_and_dtype[1])
             dist.recv(received, owner, group=group)
             return received
         return None

@@ -16,10 +16,10 @@ from torch import fx, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.parallel.balance import balanced
+from raysm.workloads.training.parallel.balance import balance_stages
 from raysm.workloads.training.parallel.model_blocks import Blocks, block_names
 
-__all__ = ["Stages", "cut", "trace"]
+__all__ = ["Stages", "partition_stages", "trace"]
 
 MEASURED_RUNS = 3
 """Runs of which the fastest counts; the first one warms up."""
@@ -56,9 +56,9 @@ class Stages:
             InvalidRequest: A size that was taken before this stage is used in or after it.
         """
         placed = _placed(self.graph, self.starts)
-        taken, given = _handed_on(placed, stage - 1), _handed_on(placed, stage)
+        received, sent = _handed_on(placed, stage - 1), _handed_on(placed, stage)
         graph, copies = fx.Graph(), {}
-        for node in taken:
+        for node in received:
             copies[node] = graph.placeholder(node.name)
 
         def copy(node: fx.Node) -> fx.Node:
@@ -76,10 +76,10 @@ class Stages:
                 copies[node] = graph.node_copy(node, copy)
         for name in _unused(self.model, placed, len(self))[stage]:
             graph.get_attr(name)  # so that the stage has it
-        if not given:
+        if not sent:
             graph.output(result)
         else:
-            outputs = tuple(copies[node] for node in given)
+            outputs = tuple(copies[node] for node in sent)
             graph.output(outputs if len(outputs) > 1 else outputs[0])
         return fx.GraphModule(self.model, graph, f"Stage{stage}")
 
@@ -129,7 +129,9 @@ def trace(model: nn.Module, boundaries: Sequence[str]) -> fx.Graph:
     return graph
 
 
-def cut(model: nn.Module, stages: int, blocks: Blocks = None, *, example: Sequence[Any] | None = None) -> Stages:
+def partition_stages(
+    model: nn.Module, stages: int, blocks: Blocks = None, *, example: Sequence[Any] | None = None
+) -> Stages:
     """Cut a model into stages.
 
     Args:
@@ -159,16 +161,16 @@ def cut(model: nn.Module, stages: int, blocks: Blocks = None, *, example: Sequen
             )
         graph = trace(model, names)
         costs = _block_costs(_leaf_costs(model, graph, example), names)
-        firsts = balanced(costs, stages)
+        firsts = balance_stages(costs, stages)
         starts = tuple(names[first] for first in firsts[1:])
         total = sum(costs) or 1.0
         shares = tuple(
             sum(costs[first:stop]) / total for first, stop in zip(firsts, [*firsts[1:], len(costs)], strict=True)
         )
-    found = Stages(model=model, graph=graph, starts=starts, shares=shares)
-    _check_ties(found)
-    _check_norms(found)
-    return found
+    partition = Stages(model=model, graph=graph, starts=starts, shares=shares)
+    _check_ties(partition)
+    _check_norms(partition)
+    return partition
 
 
 def _placed(graph: fx.Graph, starts: Sequence[str]) -> dict[fx.Node, int]:

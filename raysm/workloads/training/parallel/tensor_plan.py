@@ -20,7 +20,15 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.parallel.tensor_trial import HEADS, Objection, Pair, Trials
 
-__all__ = ["DerivedPlan", "Plan", "check_pairs", "check_plan", "cut_tensors", "derived_plan", "watch_first_forward"]
+__all__ = [
+    "DerivedPlan",
+    "Plan",
+    "check_pairs",
+    "check_plan",
+    "partition_tensors",
+    "derive_plan",
+    "watch_first_forward",
+]
 
 Plan: TypeAlias = Mapping[str, Literal["colwise", "rowwise"] | ParallelStyle]
 """How each named module is cut."""
@@ -66,7 +74,7 @@ class DerivedPlan:
     """Why a module's layers stay whole, by its name."""
 
 
-def derived_plan(model: nn.Module, degree: int, example: Sequence[Any] | None = None) -> DerivedPlan:
+def derive_plan(model: nn.Module, degree: int, example: Sequence[Any] | None = None) -> DerivedPlan:
     """Return the plan for all pairs that are found and that can be cut without changing what the model computes.
 
     Args:
@@ -124,7 +132,7 @@ def check_pairs(model: nn.Module, plan: Plan, degree: int, example: Sequence[Any
             )
 
 
-def cut_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
+def partition_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
     """Cut the tensors of those modules of the plan that ``module`` has; its attentions then have their share of heads.
 
     Args:
@@ -157,7 +165,7 @@ def watch_first_forward(module: nn.Module, plan: Plan) -> None:
     was not. Later forwards are not watched: they would pay for it.
 
     Args:
-        module: A model that ``cut_tensors`` has cut, or a stage of one.
+        module: A model that ``partition_tensors`` has cut, or a stage of one.
         plan: A derived one.
     """
     inside: Counter[str] = Counter()
@@ -240,25 +248,25 @@ def _sequential_pairs(module: nn.Sequential) -> list[tuple[tuple[str, ...], str]
 
 def _pairs(model: nn.Module, degree: int) -> dict[Pair, bool]:
     """Return all pairs, and whether each is known to be right without a trial."""
-    found: dict[Pair, bool] = {}
+    pairs: dict[Pair, bool] = {}
     for prefix, module in model.named_modules():
         if isinstance(module, nn.Sequential):
             is_proven = type(module).forward is nn.Sequential.forward
             for before, after in _sequential_pairs(module):
-                found[Pair(module=prefix, before=before, after=after)] = is_proven
+                pairs[Pair(module=prefix, before=before, after=after)] = is_proven
             continue
         linear = {name: child for name, child in module.named_children() if type(child) is nn.Linear}
         # The richest first: a gated MLP also has the names of a plain one.
         mlps = [pair for pair in reversed(MLPS) if {*pair[0], pair[1]} <= linear.keys()][:1]
         for before, after in mlps:
             if _is_mlp((before, after), linear):
-                found[Pair(module=prefix, before=before, after=after)] = False
+                pairs[Pair(module=prefix, before=before, after=after)] = False
         attention = _attention(module)
         if attention and all(
             getattr(module, name) % degree == 0 for name in HEADS if isinstance(getattr(module, name, None), int)
         ):
-            found[Pair(module=prefix, before=attention[0], after=attention[1], has_heads=True)] = False
-    return found
+            pairs[Pair(module=prefix, before=attention[0], after=attention[1], has_heads=True)] = False
+    return pairs
 
 
 def _divides(model: nn.Module, pair: Pair, degree: int) -> bool:

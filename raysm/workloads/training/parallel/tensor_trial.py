@@ -80,27 +80,27 @@ class Trials:
         Raises:
             InvalidRequest: The model cannot be computed on the example.
         """
-        found: dict[Pair, Objection | None] = {}
+        objections: dict[Pair, Objection | None] = {}
         with _untouched(self._model):
             if example is not None:
-                self._meet(pairs, example, found)
+                self._meet(pairs, example, objections)
             for pair in pairs:
-                if pair not in found:
-                    found[pair] = (
+                if pair not in objections:
+                    objections[pair] = (
                         self._objection(pair, *self._made_up(pair))
                         if example is None
                         else Objection(reason="the model never calls it as a whole", is_proven=False)
                     )
-        return {pair: found[pair] for pair in pairs}
+        return {pair: objections[pair] for pair in pairs}
 
-    def _meet(self, pairs: Sequence[Pair], example: Sequence[Any], found: dict[Pair, Objection | None]) -> None:
+    def _meet(self, pairs: Sequence[Pair], example: Sequence[Any], objections: dict[Pair, Objection | None]) -> None:
         """Try the modules of the pairs where the model calls them, on what it calls them with."""
 
         def meet(pair: Pair) -> Callable[..., None]:
             def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-                if pair not in found:
-                    found[pair] = None  # the trial calls the module, too
-                    found[pair] = self._objection(pair, args, kwargs)
+                if pair not in objections:
+                    objections[pair] = None  # the trial calls the module, too
+                    objections[pair] = self._objection(pair, args, kwargs)
 
             return hook
 

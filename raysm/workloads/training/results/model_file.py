@@ -71,7 +71,7 @@ def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def _default(session: Session) -> Path:
-    told = environment.inherited().get("SM_MODEL_DIR")
-    if told:
-        return Path(told)
+    model_folder = environment.inherited().get("SM_MODEL_DIR")
+    if model_folder:
+        return Path(model_folder)
     return environment.base_paths().model if session.in_job else Path("model")
