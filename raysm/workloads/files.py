@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysm.bootstrap import environment
 from raysm.contract import payload
-from raysm.contract.names import LABEL_HOST
 from raysm.errors import InvalidRequest
+from raysm.workloads.nodes import ask_every_node
 from raysm.workloads.placed import PlacedBlock
 
 __all__ = ["FileBlock", "file_blocks"]
@@ -54,17 +53,12 @@ def file_blocks(channel: str) -> list[FileBlock]:
     if inputs[channel].distribution == "FullyReplicated":
         return list_files(here.paths.channel(channel), channel, None)
     blocks: list[FileBlock] = []
-    lister = ray.remote(num_cpus=0, max_retries=3)(_list_here)
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    pinned = [
-        lister.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(channel)
-        for node in nodes
-    ]
-    for node, listed in zip(nodes, ray.get(pinned), strict=True):
-        if listed and not node["Resources"].get("CPU"):
+    for node, answer in ask_every_node(_list_here, channel, max_retries=3).items():
+        listed = ray.get(answer)
+        if listed and not node.cpus:
             raise InvalidRequest(
-                f"{len(listed)} files of the channel {channel!r} lie on {node['Labels'].get(LABEL_HOST)}, which only "
-                "coordinates; let the head compute, or make the channel FullyReplicated"
+                f"{len(listed)} files of the channel {channel!r} lie on {node.host}, which only coordinates; let the "
+                "head compute, or make the channel FullyReplicated"
             )
         blocks.extend(listed)
     return sorted(blocks, key=lambda block: (block.name, block.host or ""))

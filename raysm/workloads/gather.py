@@ -4,7 +4,6 @@ What flows in are values as blocks finish (``map_blocks`` has brought them to th
 what flows out is a file and its digest.
 """
 
-import contextlib
 import errno
 import hashlib
 import os
@@ -21,13 +20,13 @@ from numpy.typing import NDArray
 from raysm.contract.store import OPEN, replacing
 from raysm.errors import NoRoom
 from raysm.workloads.blocks import TileBlock
+from raysm.workloads.disk import full_disk_is_no_room, write_at
 
 __all__ = [
     "ArrayFile",
     "PrefixDigest",
     "check_room",
     "free_bytes",
-    "full_disk_is_no_room",
     "move",
     "regroup",
 ]
@@ -65,17 +64,6 @@ def check_room(needs: Iterable[tuple[Path, int]], free: Callable[[Path], int] = 
             )
 
 
-@contextlib.contextmanager
-def full_disk_is_no_room(path: Path) -> Iterator[None]:
-    """Say ``NoRoom`` of a disk that becomes full while ``path`` is written."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise NoRoom(f"the disk of {path.parent} became full while {path.name} was written") from error
-
-
 def regroup(chunks: Iterable[tuple[NDArray[Any], ...]], size: int) -> Iterator[tuple[NDArray[Any], ...]]:
     """Cut a stream of equally long arrays anew: ``size`` entries each time, fewer at the end."""
     waiting: list[tuple[NDArray[Any], ...]] = []
@@ -105,7 +93,7 @@ class ArrayFile:
         self._dtype = dtype
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, OPEN), "r+b", buffering=0)
         self._file.truncate(self._offset + rows * columns * dtype.itemsize)
-        self._write_at(0, memoryview(header))
+        write_at(self._file.fileno(), 0, memoryview(header))
 
     def write(self, block: TileBlock, values: NDArray[Any], *, mirrored: bool = False) -> str:
         """Write a tile, or, of a symmetric array, its mirror image; return the digest of ``values``.
@@ -118,10 +106,10 @@ class ArrayFile:
         lines = np.ascontiguousarray(values.T) if mirrored else values
         with full_disk_is_no_room(self.path):
             if columns.rows == self._columns:
-                self._write_at(self.position(rows.start, 0), lines.data.cast("B"))
+                write_at(self._file.fileno(), self.position(rows.start, 0), lines.data.cast("B"))
             else:
                 for row, line in enumerate(lines, start=rows.start):
-                    self._write_at(self.position(row, columns.start), line.data.cast("B"))
+                    write_at(self._file.fileno(), self.position(row, columns.start), line.data.cast("B"))
         return "" if mirrored else hashlib.sha256(values.data.cast("B")).hexdigest()
 
     def holds(self, block: TileBlock, digest: str, *, mirrored: bool = False) -> bool:
@@ -152,12 +140,6 @@ class ArrayFile:
     def position(self, row: int, column: int) -> int:
         """Return where in the file an entry lies; the row after the last is its end."""
         return self._offset + (row * self._columns + column) * self._dtype.itemsize
-
-    def _write_at(self, position: int, data: memoryview) -> None:
-        # Without the file's own position: several threads write, each its part.
-        while data:
-            count = os.pwrite(self._file.fileno(), data, position)
-            data, position = data[count:], position + count
 
 
 class PrefixDigest:

@@ -7,7 +7,6 @@ again.
 """
 
 import contextlib
-import errno
 import hashlib
 import json
 import mmap
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from raysm.contract.store import replacing
-from raysm.errors import NoRoom
+from raysm.workloads.disk import full_disk_is_no_room
 
 __all__ = ["BlockRecord", "Buffers", "occupied_bytes"]
 
@@ -105,15 +104,10 @@ class BlockRecord(Generic[V]):
         for buffer in buffers:
             digest.update(buffer)
         path = self.path(block)
-        try:
-            with replacing(path) as beside, beside.open("wb") as file:
-                file.write(self._line(block, digest.hexdigest()))
-                for buffer in buffers:
-                    file.write(buffer)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise NoRoom(f"{block} cannot be recorded in {self.folder}: {error.strerror}") from error
+        with full_disk_is_no_room(path, f"{block} was recorded"), replacing(path) as beside, beside.open("wb") as file:
+            file.write(self._line(block, digest.hexdigest()))
+            for buffer in buffers:
+                file.write(buffer)
         self._believed.add(path.name)
 
     def load(self, block: object, mapped_bytes: int = MAPPED_BYTES) -> V:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raysm.contract.store import OPEN
-from raysm.workloads.gather import full_disk_is_no_room
+from raysm.workloads.disk import full_disk_is_no_room, write_at
 
 __all__ = ["Stream"]
 
@@ -43,20 +43,27 @@ class _Piece:
 class Stream:
     """A file that comes in pieces."""
 
-    def __init__(self, path: Path, head: bytes, size: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        head: bytes,
+        size: int | None = None,
+        write: Callable[[int, int, memoryview], None] = write_at,
+    ) -> None:
         """Open ``path``, or make it; what is in it stays.
 
         Args:
             path: The file.
             head: Its first bytes.
             size: Number of bytes of the whole; None: nobody knows yet, and the file is a new one.
+            write: Writes bytes at a position of an open file.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path = path
+        self.path, self._write_at = path, write
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, OPEN), "r+b", buffering=0)
         if size is not None:
             self._file.truncate(size)
-        self._write_at(0, memoryview(head))
+        self._write_at(self._file.fileno(), 0, memoryview(head))
         self._digested = len(head)
         self._digest = hashlib.sha256(head)
         self._written: dict[int, _Piece] = {}
@@ -125,7 +132,7 @@ class Stream:
                 with full_disk_is_no_room(self.path):
                     position = piece.start
                     for buffer in piece.data:
-                        self._write_at(position, memoryview(buffer))
+                        self._write_at(self._file.fileno(), position, memoryview(buffer))
                         position += len(buffer)
                     self._settle(piece.start, piece.stop)
         except BaseException as error:
@@ -166,12 +173,6 @@ class Stream:
             digest.update(data)
             start += len(data)
         return True
-
-    def _write_at(self, position: int, data: memoryview) -> None:
-        # Without the file's own position: several threads write, each its part.
-        while data:
-            count = os.pwrite(self._file.fileno(), data, position)
-            data, position = data[count:], position + count
 
     def _settle(self, start: int, stop: int) -> None:
         # macOS has neither.

@@ -4,20 +4,20 @@ What flows in are the user's objects, the same on every rank; what flows out are
 and the session's ``Prepared``, with which ``step`` works.
 """
 
-import random
-import sys
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from raysm.errors import InvalidRequest
+from raysm.request.training import Precision
 from raysm.workloads.training.checkpoint.checkpoints import Checkpoints, attach
-from raysm.workloads.training.degrees.parallel import Parallel, Precision
+from raysm.workloads.training.degrees.parallel import Parallel
 from raysm.workloads.training.engines.full_model import Loss
 from raysm.workloads.training.loop import learning_rate
 from raysm.workloads.training.loop.batch_norms import BatchNormCheck
+from raysm.workloads.training.loop.random_state import seed_all
 from raysm.workloads.training.loop.session import current
 from raysm.workloads.training.measure.measuring import measure
 from raysm.workloads.training.parallel.model_blocks import Blocks
@@ -82,7 +82,7 @@ def prepare(
     if session.prepared is not None:
         raise InvalidRequest("training.prepare was called already; one process trains one model")
     precision = precision or session.precision
-    if precision not in ("fp32", "bf16"):
+    if precision not in get_args(Precision):
         raise InvalidRequest(f"precision is {precision!r}; it must be 'fp32' or 'bf16'")
     if max_norm is not None and not max_norm > 0:
         raise InvalidRequest(f"max_norm is {max_norm!r}; it must be above 0, or None to leave gradients as they are")
@@ -125,7 +125,7 @@ def prepare(
     workers = "1 worker" if session.world_size == 1 else f"{session.world_size} workers"
     session.say(f"training on {workers}\n{layout.map(session.hosts)}")
     # Ranks of one tensor group compute the same values, dropout's among them.
-    _seed(seed + layout.data_rank(session.rank) * layout.pipeline + layout.coordinates(session.rank).pipeline)
+    seed_all(seed + layout.data_rank(session.rank) * layout.pipeline + layout.coordinates(session.rank).pipeline)
     learning_rate.attach(session, optimizer)
     attach(session, session.prepared, checkpoints)
     return cut.wrapped, optimizer
@@ -148,10 +148,3 @@ def step(batch: Any) -> float:
     if prepared is None:
         raise InvalidRequest("training.step was called before training.prepare")
     return prepared.step(batch)
-
-
-def _seed(seed: int) -> None:
-    torch.manual_seed(seed)
-    random.seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed % 2**32)

@@ -9,11 +9,10 @@ from raysm.errors import InvalidRequest
 from raysm.workloads.training.degrees.layout import Layout, Placement
 from raysm.workloads.training.degrees.smdistributed import fields_from_smdistributed
 
-__all__ = ["Optimize", "Parallel", "Precision", "Schedule"]
+__all__ = ["Optimize", "Parallel", "Schedule"]
 
 Schedule = Literal["gpipe", "1f1b", "interleaved"]
 Optimize = Literal["speed", "memory"]
-Precision = Literal["fp32", "bf16"]
 
 MICROBATCHES_PER_WORKER = 4
 """With four times as many micro-batches as stages, the pipeline's idle time is negligible (GPipe, arXiv 1811.06965)."""

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.exceptions import RayActorError, RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysm.bootstrap.environment import Environment, tell
 from raysm.contract.names import LABEL_HOST
 from raysm.contract.payload import Payload
 from raysm.errors import RayFailed, WorkerFailed
 from raysm.request import TrainLoop
-from raysm.workloads.nodes import Node
+from raysm.workloads.nodes import Node, ask_every_node
 from raysm.workloads.training.launch.attempts import NodesLost, Stopped
 from raysm.workloads.training.launch.failure_attribution import as_refusal
 from raysm.workloads.training.launch.launch import LOST_S, Launch, launch_training
@@ -159,11 +158,7 @@ def trainer_class() -> "type[TorchTrainer]":
 
 def _unanswering(nodes: Sequence[Node]) -> list[Node]:
     """Return the instances on which nothing can be run any more."""
-    ask = ray.remote(num_cpus=0, max_retries=0)(_here)
-    asked = {
-        ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False)).remote(): node
-        for node in nodes
-    }
+    asked = {answer: node for node, answer in ask_every_node(_here, nodes=nodes, max_retries=0).items()}
     ready, silent = ray.wait(list(asked), num_returns=len(asked), timeout=LOST_S)
     lost = [asked[reference] for reference in silent]
     for reference in ready:

@@ -11,12 +11,11 @@ from functools import partial
 import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayActorError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysm.bootstrap.environment import Environment
 from raysm.contract.payload import Payload
 from raysm.request import TorchScript
-from raysm.workloads.nodes import Node
+from raysm.workloads.nodes import Node, only_on
 from raysm.workloads.training.launch.agent import END_GRACE_S, Agent, Exit, Task
 from raysm.workloads.training.launch.attempts import NodesLost, Stopped
 from raysm.workloads.training.launch.failure_attribution import as_refusal, attribute_failure
@@ -97,7 +96,7 @@ class _Script:
                 .options(
                     num_cpus=0,
                     num_gpus=gpus,
-                    scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
+                    scheduling_strategy=only_on(node.node_id),
                 )
                 .remote()
             )

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import torch
 
-__all__ = ["has_drawn", "restore_state", "seed_all", "seed_of", "seeded", "capture_state"]
+__all__ = ["capture_state", "has_drawn", "restore_state", "seed_all", "seed_of", "seeded"]
 
 _State: TypeAlias = tuple[object, object, torch.Tensor]
 """Of the generators of Python, numpy (None where nobody has imported it) and torch."""
@@ -27,7 +27,7 @@ def seed_all(seed: int) -> None:
     """Seed the generators of Python, numpy and torch, on the CPU and on the GPUs."""
     random.seed(seed)
     if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed)
+        sys.modules["numpy"].random.seed(seed % 2**32)  # it takes no more, and the user's seed may have more
     torch.manual_seed(seed)
 
 

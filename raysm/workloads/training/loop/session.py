@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -18,6 +18,7 @@ import torch.distributed as dist
 from raysm.bootstrap import environment
 from raysm.contract.events import Metric, line
 from raysm.errors import InvalidConfig, InvalidRequest
+from raysm.request.training import Precision
 from raysm.workloads.training.degrees.layout import Layout
 from raysm.workloads.training.degrees.parallel import Parallel
 from raysm.workloads.training.loop.data_order import BatchSlice, DataOrder
@@ -75,7 +76,7 @@ class Session:
     """Where this worker computes."""
     replicate: Callable[[torch.nn.Module], torch.nn.Module] | None = None
     """Wraps a model for plain data parallel instead of torch's DDP: Ray Train's ``prepare_model``."""
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Precision = "fp32"
     """What ``prepare`` computes in where the loop does not say."""
     in_job: bool = False
     """True inside a job, whose log carries events; else metrics are printed for people."""
@@ -195,7 +196,7 @@ def begin(
     *,
     device: torch.device | None = None,
     replicate: Callable[[torch.nn.Module], torch.nn.Module] | None = None,
-    precision: Literal["fp32", "bf16"] = "fp32",
+    precision: Precision = "fp32",
 ) -> Session:
     """Make this process's session; ``current`` does it by itself where there is nothing to say.
 

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from raysm.bootstrap import environment
 from raysm.contract.events import Metric
 from raysm.contract.result import Measured
+from raysm.request.training import Precision
 from raysm.workloads.announce import announce
 from raysm.workloads.training.loop.session import Observer, Session
 from raysm.workloads.training.measure import communication
@@ -46,7 +47,7 @@ ANNOUNCE_S = 2.0
 """At most so often the log gets a step's figures: the means of the steps since."""
 
 
-def measure(session: Session, precision: str = "fp32") -> "Measuring | None":
+def measure(session: Session, precision: Precision = "fp32") -> "Measuring | None":
     """Begin to measure, unless ``RAYSM_MEASURE`` is 0 or it is measured already; return the observer."""
     if session.timer is not None or not environment.measures():
         return None
@@ -62,7 +63,7 @@ class Measuring(Observer):
     """Sees every step of one rank."""
 
     def __init__(
-        self, session: Session, precision: str = "fp32", clock: Callable[[], float] = time.perf_counter
+        self, session: Session, precision: Precision = "fp32", clock: Callable[[], float] = time.perf_counter
     ) -> None:
         """Begin; the first steps are a warm-up and not counted."""
         self.spans = Spans(clock)

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import ray
 from ray.exceptions import RayError, RayTaskError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysm.bootstrap import environment
 from raysm.bootstrap.environment import Environment
 from raysm.contract.store import replacing
 from raysm.errors import InstanceLost
-from raysm.workloads.nodes import Node
+from raysm.workloads.nodes import Node, only_on
 from raysm.workloads.training.results import working_folder
 
 __all__ = ["download_model", "read_pieces", "write_pieces"]
@@ -36,7 +35,7 @@ def download_model(node: Node, head: Environment, say: Callable[[str], None]) ->
         read = ray.remote(num_cpus=0, max_retries=0)(_sent)
         sent = read.options(
             num_returns="streaming",
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
+            scheduling_strategy=only_on(node.node_id),
             _generator_backpressure_num_objects=UNDER_WAY,
         ).remote()
         try:
