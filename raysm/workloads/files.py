@@ -50,9 +50,11 @@ def file_blocks(channel: str) -> list[FileBlock]:
     inputs = payload.read_request(here.payload).inputs
     if channel not in inputs:
         raise InvalidRequest(f"the job has no channel {channel!r}; it has {', '.join(sorted(inputs)) or 'none'}")
+    # All instances have the same files, so this one's list is that of all, and nobody has to be asked.
     if inputs[channel].distribution == "FullyReplicated":
         return list_files(here.paths.channel(channel), channel, None)
     blocks: list[FileBlock] = []
+    # Also a head that only coordinates is asked: files that lie there would silently not be worked on.
     for node, answer in ask_every_node(_list_here, channel, max_retries=3).items():
         listed = ray.get(answer)
         if listed and not node.cpus:
@@ -61,6 +63,7 @@ def file_blocks(channel: str) -> list[FileBlock]:
                 "head compute, or make the channel FullyReplicated"
             )
         blocks.extend(listed)
+    # By name, not by who answered first: a record of an earlier run knows blocks by their place in this order.
     return sorted(blocks, key=lambda block: (block.name, block.host or ""))
 
 

@@ -51,8 +51,10 @@ def check_room(needs: Iterable[tuple[Path, int]], free: Callable[[Path], int] = 
     wanted: dict[int, int] = defaultdict(int)
     folders: dict[int, Path] = {}
     for folder, size in needs:
+        # The folder itself may not be there yet; its disk is that of the nearest one that is.
         existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
         device = existing.stat().st_dev
+        # By device: two folders on one disk would each be promised the room that only one of them gets.
         wanted[device] += size
         folders.setdefault(device, existing)
     for device, size in wanted.items():
@@ -72,6 +74,7 @@ def regroup(chunks: Iterable[tuple[NDArray[Any], ...]], size: int) -> Iterator[t
         waiting.append(chunk)
         length += len(chunk[0])
         if length >= size:
+            # Only when a whole piece is there: joining at each chunk would copy the rest again and again.
             joined = tuple(np.concatenate(parts) for parts in zip(*waiting, strict=True))
             for start in range(0, length - size + 1, size):
                 yield tuple(part[start : start + size] for part in joined)
@@ -91,6 +94,7 @@ class ArrayFile:
         self._offset = len(header)
         self._columns = columns
         self._dtype = dtype
+        # Unbuffered, because writes go to their places past the file's own position.
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, OPEN), "r+b", buffering=0)
         self._file.truncate(self._offset + rows * columns * dtype.itemsize)
         write_at(self._file.fileno(), 0, memoryview(header))
@@ -154,6 +158,7 @@ class PrefixDigest:
 
     def reach(self, position: int) -> None:
         """Digest up to ``position``, in a thread: what lies before does not change any more."""
+        # One thread, one chain: the digest of a prefix needs all bytes before it, in their order.
         self._last = self._pool.submit(self._advance, position, self._last)
 
     def finish(self) -> str:

@@ -87,6 +87,8 @@ class BlockRecord(Generic[V]):
             return True
         if not path.exists():
             return False
+        # Torn by an interruption, or of another block: computed anew, it costs one block; believed, it would cost the
+        # result.
         if not self._whole(path, block):
             path.unlink(missing_ok=True)
             return False
@@ -126,6 +128,7 @@ class BlockRecord(Generic[V]):
         content: bytes | mmap.mmap
         with self.path(block).open("rb") as file:
             offset = len(file.readline(MAX_LINE_BYTES))
+            # A mapping costs more than reading a small file, and there are thousands of them.
             if os.fstat(file.fileno()).st_size < mapped_bytes:
                 file.seek(0)
                 content = file.read()
@@ -139,6 +142,7 @@ class BlockRecord(Generic[V]):
 
     def remove(self) -> None:
         """Remove the record: its values are in the result."""
+        # The job has its result: what cannot be removed here goes with the instance.
         shutil.rmtree(self.folder, ignore_errors=True)
         with contextlib.suppress(OSError):
             self.folder.parent.rmdir()

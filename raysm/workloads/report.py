@@ -30,6 +30,8 @@ def report(*, step: int | None = None, **metrics: float) -> None:
         raise InvalidRequest("report takes metrics by name, report(loss=0.25), and got none")
     values = {name: _number(name, value) for name, value in metrics.items()}
     variables = environment.inherited()
+    # All ranks of a torchrun script run the same lines; figures by the number of workers would be read as a curve that
+    # jumps.
     if variables.get("RANK", "0") != "0":
         return
     if environment.base_paths(variables).resource_config.exists():

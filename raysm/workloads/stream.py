@@ -67,10 +67,12 @@ class Stream:
         self._digested = len(head)
         self._digest = hashlib.sha256(head)
         self._written: dict[int, _Piece] = {}
+        # Whoever brings pieces faster than the disk takes them has to wait: memory stays bounded.
         self._room = threading.Semaphore(PIECES)
         self._error: BaseException | None = None
         # While one piece is being synchronised, the next is copied into the page cache.
         self._writers = ThreadPoolExecutor(max_workers=2)
+        # One thread: a digest is computed from the beginning on, so two could not go on side by side.
         self._digester = ThreadPoolExecutor(max_workers=1)
 
     def believe(self, stop: int, sha256: str) -> bool:
@@ -155,6 +157,7 @@ class Stream:
                 self._error = self._error or error
             self._digested = following.stop
             self._forget(following)
+        # The last of them first: those are the ones that are needed last.
         early = sorted((start for start, one in self._written.items() if one.data is not None), reverse=True)
         for start in early[: len(early) if self._error is not None else max(0, len(early) - EARLY)]:
             self._forget(self._written[start])

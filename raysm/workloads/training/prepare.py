@@ -91,6 +91,7 @@ def prepare(
     parallel = parallel or Parallel()
     layout = parallel.layout(session.world_size)
     layout.check_hosts(session.hosts, parallel.workers_per_instance)
+    # Before anything is cut: afterwards no rank knows all names, or which group a parameter was in.
     names, groups = tuple(model.state_dict()), names_of_groups(optimizer, model)
     split = Parallelizer(
         session=session,
@@ -126,6 +127,7 @@ def prepare(
     session.say(f"training on {workers}\n{layout.map(session.hosts)}")
     # Ranks of one tensor group compute the same values, dropout's among them.
     seed_all(seed + layout.data_rank(session.rank) * layout.pipeline + layout.coordinates(session.rank).pipeline)
+    # Before the checkpoints: what they keep, and compare, is the plain rate.
     learning_rate.attach(session, optimizer)
     attach(session, session.prepared, checkpoints)
     return cut.wrapped, optimizer

@@ -91,6 +91,7 @@ def attach(session: Session, prepared: Prepared, config: Checkpoints | None) -> 
             return None
         # Without a checkpoint URI they outlive a worker that is started anew, but not the job: no upload, no promise.
         base = instance.paths.checkpoints if instance.has_checkpoints else instance.paths.scratch
+        # Below a folder of raysm's own: the user's script may keep checkpoints of its own beside it.
         folder = base / "raysm" / "training" if folder is None else base / folder
     elif config is None:
         return None
@@ -122,6 +123,7 @@ class Checkpointing(Observer):
 
     def begin(self) -> None:
         """Go on from the newest whole checkpoint, if there is one, and listen to SIGTERM."""
+        # Drawn anew by each start: a torn checkpoint of the run before must never be completed by files of this one.
         self._run = self._exchange.from_first(secrets.token_hex(4))
         self._folder.mkdir(parents=True, exist_ok=True)
         resumed = resume.resume(self._session, self._prepared, self._folder, self._exchange, self._group)
@@ -168,6 +170,7 @@ class Checkpointing(Observer):
             signal.signal(signal.SIGTERM, self._before)
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        # Only noted: a step that is interrupted half-way would leave the ranks in different states.
         self._session.stop_asked = True
 
     def _leave(self, step: int, loss: float) -> None:
@@ -181,6 +184,7 @@ class Checkpointing(Observer):
             f"told to stop: stopped after step {step}, the newest whole checkpoint is that of step {newest_step}"
             f" ({time.monotonic() - begun_s:.1f} s after the step)"
         )
+        # As a process that SIGTERM ends: a launcher then knows a stop from a failure.
         raise SystemExit(128 + signal.SIGTERM)
 
     def _is_saved(self, step: int) -> bool:
@@ -203,6 +207,7 @@ class Checkpointing(Observer):
             random = self._exchange.to_first(capture_state())
             if random is not None:
                 state[resume.RANDOM] = random
+            # In the background: of a large model the write takes longer than many steps.
             future = shards.save(state, folder, group=self._group, staging=self._staging, complete=complete)
             self._saving = _Saving(manifest=manifest, future=future)
 

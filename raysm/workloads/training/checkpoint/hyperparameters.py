@@ -24,6 +24,7 @@ def read_hyperparameters(optimizer: Optimizer, scheduler: Any) -> dict[str, floa
     numbers: dict[str, float] = {}
     for index, group in enumerate(optimizer.param_groups):
         values = {name: value for name, value in group.items() if name not in HOW}
+        # A scheduler has moved lr already; what the user asked for is what it began with.
         values["lr"] = values.pop("initial_lr", values["lr"])
         numbers |= {
             f"{index}.{name}": number for name, value in values.items() for name, number in _numbers(name, value)
@@ -39,6 +40,7 @@ def read_hyperparameters(optimizer: Optimizer, scheduler: Any) -> dict[str, floa
 
 def find_overruled(asked: Mapping[str, float], resumed: Mapping[str, float]) -> list[tuple[str, float, float]]:
     """Return name, what is asked for now, and what the checkpoint has in its place; alike groups once, by name."""
+    # A set: groups that differ in nothing would repeat the same line for each.
     changed = {
         (name.partition(".")[2], number, resumed[name])
         for name, number in asked.items()

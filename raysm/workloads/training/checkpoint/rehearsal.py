@@ -19,6 +19,7 @@ __all__ = ["rehearse"]
 
 def rehearse(prepared: Prepared) -> None:
     """Let the next step of a model under DDP be rehearsed; what is no DDP, or has two ranks at most, needs none."""
+    # Two summands have one sum whatever their order: the rehearsal would cost a step for nothing.
     if isinstance(prepared.model, DistributedDataParallel) and prepared.session.world_size > 2:
         prepared.engine = _Rehearsing(prepared)
 
@@ -36,6 +37,7 @@ class _Rehearsing:
         parts = self._prepared.parts
         random, buffers = capture_state(), [buffer.clone() for buffer in parts.buffers()]
         self._engine.forward_backward(batch, factor)
+        # As they were before the first step: a parameter that is not used has none, and keeps none.
         parts.zero_grad(set_to_none=True)
         with torch.no_grad():
             for buffer, before in zip(parts.buffers(), buffers, strict=True):

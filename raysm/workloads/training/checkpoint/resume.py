@@ -60,11 +60,13 @@ class StepMarker:
 
     def __init__(self, folder: Path, step: int) -> None:
         """Open the file, and write ``step``."""
+        # Kept open: opening it after every step would cost more than writing to it.
         self._file = os.open(folder / REACHED, os.O_WRONLY | os.O_CREAT, 0o644)
         self.write(step)
 
     def write(self, step: int) -> None:
         """That step is done."""
+        # Always 20 digits at the same place: a reader never sees half of a shorter number.
         os.pwrite(self._file, b"%020d\n" % step, 0)
 
     def close(self) -> None:
@@ -88,6 +90,7 @@ def resume(
     Raises:
         InvalidRequest: It is of another model or optimizer.
     """
+    # Rank 0's instance of the last run may not be rank 0's of this one.
     reached = max(exchange.gather(StepMarker.read(folder)))
     candidates = _candidates(folder, exchange)
     folders = set[str]().union(*exchange.gather(list_folders(folder)))
@@ -118,12 +121,14 @@ def _candidates(folder: Path, exchange: CheckpointTransfer) -> list[Manifest]:
     by_name: dict[str, Manifest] = {}
     for manifests in exchange.gather(read_manifests(folder) if exchange.is_leader else {}):
         by_name |= manifests
+    # Step first, then the clock of whoever wrote it: clocks of instances differ by more than two saves may.
     return sorted(by_name.values(), key=lambda manifest: (manifest.step, manifest.time_s))
 
 
 def _intact(checkpoint: Path, manifest: Manifest, exchange: CheckpointTransfer) -> set[str]:
     """Return the files that are whole on this instance, of those that are this rank's to look at."""
     own, ranks = exchange.place
+    # The digests of a large checkpoint are shared by the ranks of the instance, which all read the same disk.
     names = sorted(manifest.files)[own::ranks]
     return {name for name in names if is_intact(checkpoint / name, manifest.files[name])}
 
@@ -142,6 +147,7 @@ def _load(
     is_same_layout = manifest.layout == str(prepared.layout)
     if is_same_layout:
         state[RANDOM] = []
+    # First what says where every tensor lies: only then is it known which files this rank needs.
     moved = exchange.fetch(checkpoint, {shards.METADATA}, has, manifest.files)
     there = shards.entries(checkpoint)
     state["optimizer"] = readable(
@@ -177,6 +183,7 @@ def _planned(state: dict[str, Any], checkpoint: Path, manifest: Manifest, exchan
     problems = [text for text, _ in answers if text]
     unread = there - {RANDOM}.union(*(names for _, names in answers))
     if not problems and unread:
+        # What is in the checkpoint and nobody asks for is a larger model's: to go on would throw it away silently.
         problems = [f"it has {min(unread)}, which they have not"]
     if problems:
         raise InvalidRequest(

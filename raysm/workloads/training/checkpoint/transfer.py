@@ -48,6 +48,7 @@ def plan_transfers(needs: Mapping[str, Collection[str]], has: Mapping[str, Colle
     """
     planned = []
     sent = dict.fromkeys(sorted(has), 0)
+    # In one order on all ranks: each transfer is a call that all of them make together.
     for name in sorted(set().union(*needs.values())):
         targets = tuple(host for host in sorted(needs) if name in needs[host] and name not in has.get(host, ()))
         if not targets:
@@ -55,6 +56,7 @@ def plan_transfers(needs: Mapping[str, Collection[str]], has: Mapping[str, Colle
         sources = [host for host in sent if name in has[host]]
         if not sources:
             raise InvalidConfig(f"the checkpoint's file {name} is on no instance")
+        # The one that has sent least: a file that all but one have must not always come from the same instance.
         source = min(sources, key=lambda host: sent[host])
         sent[source] += 1
         planned.append(FileTransfer(name, source, targets))
@@ -67,6 +69,7 @@ class CheckpointTransfer:
     def __init__(self, rank: int, hosts: Sequence[str], group: "dist.ProcessGroup | None") -> None:
         """Take who this rank is, the instance of each rank, and a group of the CPU; None in a single process."""
         self._rank, self._hosts, self._group = rank, tuple(hosts), group
+        # One rank writes for its instance: two would write the same file at the same time.
         self._leaders = {host: self._hosts.index(host) for host in dict.fromkeys(self._hosts)}
 
     @property
@@ -96,6 +99,7 @@ class CheckpointTransfer:
     def by_host(self, names: Collection[str]) -> dict[str, set[str]]:
         """Return the names that the ranks of each instance give, together."""
         by_host: dict[str, set[str]] = {host: set() for host in self._hosts}
+        # A rank knows of its own files only; the instance has what any of its ranks has seen.
         for host, there in zip(self._hosts, self.gather(set(names)), strict=True):
             by_host[host] |= there
         return by_host
@@ -161,6 +165,7 @@ class CheckpointTransfer:
         self, record: FileRecord, fill: Callable[[torch.Tensor], object], file: IO[bytes] | None, after: int | None
     ) -> None:
         for begin in range(0, record.bytes, CHUNK_BYTES):
+            # A tensor, since that is what gloo sends; its memory is filled by the file directly, without a copy.
             chunk = torch.empty(min(CHUNK_BYTES, record.bytes - begin), dtype=torch.uint8)
             fill(chunk)
             if after is not None:

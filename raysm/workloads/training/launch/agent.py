@@ -83,6 +83,8 @@ class Agent:
     def free_port(self) -> int:
         """Return a port that nothing listens on here."""
         with socket.socket() as probe:
+            # Free now, and a moment later for somebody else: a worker that cannot listen there fails, and all are
+            # started anew.
             probe.bind(("", 0))
             port: int = probe.getsockname()[1]
             return port
@@ -132,6 +134,7 @@ class Agent:
         for popen in workers:
             with contextlib.suppress(ProcessLookupError):
                 popen.send_signal(signal.SIGTERM)
+        # Not a wait here: the lock is held, and workers that end meanwhile have to be reaped.
         killing = threading.Timer(grace_s, self._kill, args=[workers])
         killing.daemon = True
         killing.start()
@@ -146,6 +149,7 @@ class Agent:
 def _start(task: Task, local_rank: int, source: Path, folder: Path) -> "subprocess.Popen[bytes]":
     """Start one worker in a session of its own; it dies with this process."""
     rank = task.place.first_rank + local_rank
+    # Isolated and without site: it starts sooner, and what the user sets for his Python does not reach it.
     shim = [sys.executable, "-I", "-S", str(fate.__file__), str(os.getpid())] if sys.platform == "linux" else []
     variables = torchrun_variables(task.place, local_rank, task.group, task.threads)
     args = fill_arguments(task.args, variables) if task.fill else task.args

@@ -31,6 +31,7 @@ def attribute_failure(rank: int, host: str, status: int, stderr: str) -> WorkerF
     last = " ".join(line for line in stderr.strip().splitlines()[-LAST_LINES:] if line.strip())
     if status > 0:
         return WorkerFailed(rank, host, f"exit code {status}", last, "", code)
+    # The kernel's OOM killer sends SIGKILL, and on an instance hardly anybody else does.
     memory = "; most likely out of memory" if signal_name(-status) == "SIGKILL" else ""
     return WorkerFailed(rank, host, f"killed by {signal_name(-status)}{memory}", last, "", code)
 
@@ -43,6 +44,7 @@ def as_refusal(error: WorkerFailed) -> InvalidRequest | None:
 
 def _exception(stderr: str) -> tuple[str, str, str] | None:
     """Return class, text and traceback of the last exception in ``stderr``; None where there is none."""
+    # Torch labels the lines of a traceback with the rank where several write to one terminal.
     lines = [re.sub(r"^\[rank\d+\]: ", "", line) for line in stderr.splitlines()]
     # Of chained ones the last is what ended it; of a process that torch.multiprocessing spawned, the inner one is.
     headers = [number for number, line in enumerate(lines) if line.strip() == HEADER]

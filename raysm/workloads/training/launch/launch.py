@@ -106,10 +106,12 @@ def launch_training(
 def _train(
     launch: Launch, attempt: Attempt, place: Callable[[Sequence[Node]], tuple[Place, ...]], policy: Policy
 ) -> None:
+    # The clock runs over restarts: what they cost belongs to the training's time.
     model, begun_s = launch.environment.paths.model, time.monotonic()
     tried: list[tuple[Place, ...]] = []
 
     def remembered(places: tuple[Place, ...], number: int) -> None:
+        # For a stop: the model to bring is where rank 0 was in the last attempt.
         tried[:] = [places]
         attempt(places, number)
 

@@ -98,10 +98,12 @@ class _Worker:
         variables = torchrun_variables(self._place, self._local_rank, spec.group, spec.threads)
         # By IP address, as Ray Train counts them, instances of one machine would be one.
         environment.tell({name: value for name, value in variables.items() if name not in RAY_TRAINS_OWN})
+        # OMP_NUM_THREADS is read when torch is imported, which Ray Train has done by now.
         torch.set_num_threads(int(variables["OMP_NUM_THREADS"]))
         os.chdir(working_folder.make_folder(here, here.payload / payload.SOURCE))
         with ExitStack() as open_until_end:
             open_until_end.enter_context(spec.wire.instead_of_output(self._rank, self._stop))
+            # The figures are those of the instance: one worker of it tells them.
             if self._local_rank == 0:
                 has_gpus = self._place.gpus > 0
                 open_until_end.enter_context(Usage(self._place.node.host, announce, say, has_gpus=has_gpus))
@@ -110,6 +112,7 @@ class _Worker:
             except BaseException as error:
                 failed = self._failed(error)
                 if failed is not None:
+                    # Ray would print the chained one beside it: once is enough.
                     raise failed from None
 
     def _call(self, loop: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -130,10 +133,12 @@ class _Worker:
     def _failed(self, error: BaseException) -> LoopFailed | None:
         """Return what the end by ``error`` is to the driver; None for an exit with 0."""
         frames = error.__traceback__
+        # The frames of this file are ours; the user's traceback begins with his function.
         while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
             frames = frames.tb_next
         kind, text, trace, code = type(error).__qualname__, str(error), "", 1
         if isinstance(error, SystemExit):
+            # sys.exit(0) in a script is a good end, so it is one in a loop.
             if error.code in (None, 0):
                 return None
             code = error.code if isinstance(error.code, int) else 1

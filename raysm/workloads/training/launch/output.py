@@ -124,6 +124,7 @@ class Relay:
             address: IP address of this instance, at which the others reach it.
             write: Takes a stream and whole lines; None is this process's own stdout and stderr.
         """
+        # A thousand workers connect in the same second.
         self._server = socket.create_server((address, 0), backlog=1024)
         self._server.setblocking(False)
         self.wire = Wire(address=address, port=self._server.getsockname()[1], key=secrets.token_hex(16))
@@ -218,6 +219,7 @@ class Relay:
             if not lines:
                 return len(source.rest) < 200
             key, _, named = lines.pop(0).partition(b" ")
+            # In constant time: how fast a wrong key is refused must not tell how much of it was right.
             if not hmac.compare_digest(key, self.wire.key.encode()):
                 return False
             source.rank, source.stream = map(int, named.split())

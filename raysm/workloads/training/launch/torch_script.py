@@ -94,6 +94,7 @@ class _Script:
             self._agents[node.node_id] = (
                 ray.remote(Agent)
                 .options(
+                    # All CPUs and GPUs of the instance are its workers'; Ray itself must not count the agent.
                     num_cpus=0,
                     num_gpus=gpus,
                     scheduling_strategy=only_on(node.node_id),

@@ -50,6 +50,7 @@ def torchrun_variables(place: Place, local_rank: int, group: Group, threads: int
         threads: OMP_NUM_THREADS where the user has set it; None is an even share of the instance's CPUs.
     """
     rank, size = str(place.first_rank + local_rank), str(group.world_size)
+    # As many threads as CPUs in each worker would slow all of them: torchrun sets 1, which wastes the others.
     share = max(1, place.node.cpus // max(place.workers, place.gpus))
     return {
         "RANK": rank,
@@ -75,6 +76,7 @@ def torchrun_variables(place: Place, local_rank: int, group: Group, threads: int
 
 def fill_arguments(args: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
     """Return the arguments of a script that spawns, with ``{rank}`` and its like replaced by the instance's."""
+    # By replacing, not by str.format: arguments may hold braces of their own, JSON most of all.
     values = {f"{{{name.lower()}}}": variables[name] for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
     filled: list[str] = []
     for arg in args:

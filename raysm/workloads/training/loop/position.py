@@ -33,6 +33,7 @@ def begin(session: Session, order: DataOrder, *, is_single: bool) -> tuple[int, 
         return session.epoch, 0
     for observer in session.observers:
         observer.on_loop_begin()
+    # The user's own steps never say what they learned from: passes are all that there is to count.
     if session.order is None and is_single and not session.counts_epochs:
         return session.epoch + session.passes, session.offset
     if session.offset and not session.is_trained:
@@ -43,6 +44,7 @@ def begin(session: Session, order: DataOrder, *, is_single: bool) -> tuple[int, 
 
 def hand_out(session: Session, batches: Iterable[tuple[BatchSlice, Any]]) -> Iterator[Any]:
     """Yield the batches of one pass; while the caller has one, it is what his step learns from."""
+    # Loops may be nested: a validation inside of a training must give the step its batch back.
     around = session.coming
     part: BatchSlice | None = None
     try:
@@ -92,6 +94,7 @@ def _check_belongs(session: Session, part: BatchSlice) -> None:
     """Refuse what would leave out rows of this epoch, or learn from some twice, and could not be gone on with."""
     if session.order is None:
         return
+    # A checkpoint keeps one order and one offset.
     if session.is_trained:
         raise InvalidRequest(
             f"training.step: epoch {session.epoch} was trained on already, by a loop over {session.order.samples}"

@@ -62,6 +62,7 @@ def has_drawn() -> Iterator[Callable[[], bool]]:
 def capture_state() -> bytes:
     """Return the state of all generators of this process, for ``restore_state``."""
     cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+    # Bytes: checkpoints carry them as they are, whatever generators a later Python has.
     return pickle.dumps((_cpu_state(), cuda))
 
 

@@ -43,6 +43,7 @@ class Slice:
 
 def epoch_order(samples: int, *, epoch: int, shuffle: bool, seed: int) -> torch.Tensor:
     """Return the rows of the data set in the order of that epoch, int64[samples]."""
+    # In the data set's own order: what a validation, or a series in time, needs.
     if not shuffle:
         return torch.arange(samples)
     return torch.randperm(samples, generator=torch.Generator().manual_seed(seed_of(seed, epoch)))
@@ -86,6 +87,7 @@ def epochs(count: int) -> Iterator[int]:
     with after an interruption, that loop has the rows that are left, which may be none, and all others have theirs.
     """
     session = sessions.current()
+    # Read when the loop begins, not when epochs() is called: a generator runs late.
     around, session.counts_epochs = session.counts_epochs, True
     try:
         while session.epoch < count:
@@ -136,6 +138,7 @@ def batches(
             f"batches: epochs={epochs} inside of a loop over training.epochs, which counts the epochs of the training;"
             " leave it out for one pass"
         )
+    # Before the generator begins: what is wrong is raised where the user wrote it.
     order = _checked(dataset, batch_size, shuffle, seed, loader_workers, drop_last)
     return _all_batches(session, Reader(dataset, seed, collate), order, epochs, loader_workers, drop_last)
 

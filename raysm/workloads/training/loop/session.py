@@ -153,7 +153,9 @@ class Session:
 
         On the way, all ranks learn whether one of them was told to stop.
         """
+        # In float64: a sum over a thousand ranks in float32 would differ by the order of arrival.
         loss_and_stop = torch.stack([loss.detach().double(), loss.new_tensor(float(self.stop_asked)).double()])
+        # Two numbers in one message: agreeing on a stop costs no round of its own.
         work = dist.all_reduce(loss_and_stop, async_op=True) if self.world_size > 1 else None
 
         def agreed() -> float:
@@ -217,15 +219,19 @@ def begin(
         raise InvalidRequest("training: this process has a session already; end() it before the next")
     variables = environment.inherited()
     local_rank = _number(variables, "LOCAL_RANK", 0)
+    # Before the process group: NCCL binds itself to the device that is current then.
     device = device or _device(local_rank)
     if not dist.is_initialized() and "RANK" in variables:
+        # Torch names one at a time, and not who should have set them.
         missing = [name for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in variables]
         if missing:
             raise InvalidConfig(f"training: RANK is set but not {', '.join(missing)}; use torchrun or raysm train")
+        # Gloo carries everything on CPUs; GPUs talk by NCCL, which is several times as fast.
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     cpu_group = None
     if dist.is_initialized():
+        # NCCL carries no tensors of the CPU, and checkpoints, seeds and figures are such.
         cpu_group = dist.group.WORLD if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
     _session = Session(
         rank=rank,
@@ -235,6 +241,7 @@ def begin(
         device=device,
         replicate=replicate,
         precision=precision,
+        # The file is SageMaker's: on a laptop nobody else writes it.
         in_job=environment.base_paths(variables).resource_config.exists(),
         cpu_group=cpu_group,
     )
@@ -249,6 +256,7 @@ def current() -> Session:
 def end() -> None:
     """Tell the observers that the training is over, and forget the session; a process group stays as it is."""
     global _session
+    # First forgotten: an observer that raises must not leave a session that the next begin() refuses.
     ending, _session = _session, None
     if ending is not None:
         for observer in ending.observers:
@@ -269,10 +277,12 @@ def _hosts(variables: Mapping[str, str], world_size: int, group: "dist.ProcessGr
     if environment.base_paths(variables).resource_config.exists():
         name = environment.read(variables).current_host
     else:
+        # Its number is enough here: names only group the ranks that share an instance.
         node = variables.get("GROUP_RANK") or variables.get("NODE_RANK")
         name = f"node-{node}" if node else socket.gethostname()
     if world_size == 1:
         return (name,)
+    # Asked of all: under bare torchrun nobody has a list of hosts.
     names: list[str] = [""] * world_size
     dist.all_gather_object(names, name, group=group)
     return tuple(names)

@@ -58,6 +58,7 @@ class StepProfile:
 
 def is_due(step: int) -> bool:
     """Return whether the ``step``-th step of this process, from 1, is to be looked at: 8, 24, 72, 216."""
+    # A formula of the step alone: no rank has to tell another that it looks, and comparing needs the same step.
     while step > FIRST_STEP and step % FACTOR == 0:
         step //= FACTOR
     return step == FIRST_STEP
@@ -69,6 +70,7 @@ class StepProfiler:
     @staticmethod
     def is_possible() -> bool:
         """Return whether nothing else is profiling."""
+        # Torch allows one profiler at a time, and the user's own comes first.
         return not _profiler_enabled()
 
     def __init__(self, device: torch.device) -> None:
@@ -84,10 +86,12 @@ class StepProfiler:
     def end(self) -> StepProfile:
         """End, and say what was found."""
         if self._device.type == "cuda":
+            # Kernels that are still queued would be missing at the end of the step.
             torch.cuda.synchronize(self._device)
         with _hushed():
             self._profile.stop()
         events: list[Any] = list(self._profile.events() or ())  # type: ignore[no-untyped-call]
+        # Where there are kernels they are the truth: the CPU has only queued them.
         on_device = [event for event in events if event.device_type == DeviceType.CUDA]
         return _split_kernels(on_device) if on_device else _split_calls(events)
 
@@ -96,6 +100,7 @@ class StepProfiler:
 def _hushed() -> Iterator[None]:
     """Keep the profiler's lines from stderr; what others write there meanwhile follows at the end."""
     with tempfile.TemporaryFile() as file:
+        # By file descriptor: the profiler is C++, and knows nothing of sys.stderr.
         stderr = os.dup(2)
         os.dup2(file.fileno(), 2)
         try:
@@ -126,6 +131,7 @@ def _split_calls(events: Iterable[Any]) -> StepProfile:
     for event in events:
         if event.name.startswith(COLLECTIVES):
             communicating.append(_interval(event))
+        # From the outermost: a matrix product inside of a linear layer is counted once.
         elif event.cpu_parent is None:
             computing.extend(_computing(event))
     return _profile(communicating, computing)
@@ -135,6 +141,7 @@ def _computing(event: Any) -> list[Interval]:
     """Return where ``event`` computes: whole, or where calls of communication lie in it, its parts without them."""
     if event.name.startswith((*CALLS, *COLLECTIVES)):
         return []
+    # Only operations of torch count as computing: Python between them does not occupy what is measured.
     if event.name.startswith("aten::") and not _communicates(event):
         return [_interval(event)]
     return [interval for child in event.cpu_children for interval in _computing(child)]
@@ -151,6 +158,7 @@ def _interval(event: Any) -> Interval:
 def _profile(communicating: Sequence[Interval], computing: Sequence[Interval]) -> StepProfile:
     both = merge([*communicating, *computing])
     awaited, busy = merge(communicating), merge(computing)
+    # What is hidden behind computing costs nothing.
     exposed_us = length(subtract(awaited, busy))
     wall_us = both[-1][1] - both[0][0] if both else 0.0
     return StepProfile(

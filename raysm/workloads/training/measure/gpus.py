@@ -42,6 +42,7 @@ class Gpus:
         self._nvml = nvml
         try:
             nvml.nvmlInit()
+            # Kept: they stay the same while the library is open.
             self._handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
         except nvml.NVMLError as error:
             raise GpusUnknown(f"NVIDIA's driver library says: {error}") from error
@@ -53,6 +54,7 @@ class Gpus:
             GpusUnknown: The driver does not answer, or does not count this: MIG instances have no rate of use.
         """
         try:
+            # All or none: the mean over some would look like a machine that is idle.
             return tuple(map(self._look, self._handles))
         except self._nvml.NVMLError as error:
             raise GpusUnknown(f"NVIDIA's driver library says: {error}") from error
@@ -64,6 +66,7 @@ class Gpus:
 
     def _look(self, handle: Any) -> Gpu:
         memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
+        # NVML's own mean of its last period: sampled here, kernels of a millisecond would be missed.
         busy_percent = self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu
         return Gpu(float(busy_percent), int(memory.used), int(memory.total))
 
@@ -75,6 +78,7 @@ def open_gpus() -> Gpus:
         GpusUnknown: nvidia-ml-py is not installed, or there is no driver.
     """
     try:
+        # Not at the top: a CPU instance needs no package for GPUs that it has not.
         import pynvml
     except ImportError as error:
         raise GpusUnknown("nvidia-ml-py is not installed; add it to the requirements") from error

@@ -49,6 +49,7 @@ ANNOUNCE_S = 2.0
 
 def measure(session: Session, precision: Precision = "fp32") -> "Measuring | None":
     """Begin to measure, unless ``RAYSM_MEASURE`` is 0 or it is measured already; return the observer."""
+    # A second prepare in one process would time every span twice.
     if session.timer is not None or not environment.measures():
         return None
     measuring = Measuring(session, precision)
@@ -96,9 +97,11 @@ class Measuring(Observer):
             if communication.is_due(self._steps):
                 self._end_look()
         self.spans.step_done()
+        # Thrown away, not skipped: spans have to be open from the first step on.
         if self._steps == WARM_UP_STEPS:
             self.spans.restart()
         now_s = self._clock()
+        # Outside of a job nobody reads events; there the two lines at the end are enough.
         is_told = self._session.in_job and self._session.rank == 0 and self.spans.recent.steps > 0
         if is_told and now_s - self._announced_s >= ANNOUNCE_S:
             self._announced_s = now_s
@@ -109,6 +112,7 @@ class Measuring(Observer):
         if self._over:
             return
         self._over = True
+        # The interpreter would else hold the whole session until its end.
         atexit.unregister(self.on_end)
         self._open.close()
         total = self.spans.total
@@ -160,6 +164,7 @@ class Measuring(Observer):
             looked = look.end()
             self._looks.append(looked)
             mine = looked.wall_s - looked.communication_s
+        # One process has nobody to compare itself with.
         if self._session.cpu_group is None:
             return
         every: list[Any] = [None] * self._session.world_size

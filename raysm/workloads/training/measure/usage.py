@@ -100,6 +100,7 @@ class Usage:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Announce what is not announced yet, and end the thread."""
+        # The wait between two looks ends at once: a job must not last a second longer for its figures.
         self._over.set()
         self._thread.join()
 

@@ -36,6 +36,7 @@ def balance_stages(costs: Sequence[float], stages: int) -> list[int]:
     for stage in range(2, stages + 1):
         best, at = [float("inf")] * (count + 1), [0] * (count + 1)
         for stop in range(stage, count + 1):
+            # From stage - 1 on: each of the stages before needs a block of its own.
             for start in range(stage - 1, stop):
                 cost = max(least[start], until[stop] - until[start])
                 if cost < best[stop]:

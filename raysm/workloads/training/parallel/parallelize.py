@@ -109,6 +109,7 @@ class Parallelizer:
         stages = self._stages(model) if self.layout.pipeline > 1 else None
         if stages is not None:
             check_placed(groups, stages.parameter_names())
+        # Before anything is cut: afterwards no rank has what it would have to send.
         self._share_weights(model)
         mesh = init_device_mesh(self.session.device.type, self.layout.shape, mesh_dim_names=self.layout.dimensions)
         place = self.layout.coordinates(self.session.rank)
@@ -146,6 +147,7 @@ class Parallelizer:
         wrapped = model
         if session.replicate is not None:
             wrapped = session.replicate(model)
+        # DDP refuses a model that has nothing to train.
         elif dist.is_initialized() and any(parameter.requires_grad for parameter in model.parameters()):
             wrapped = DistributedDataParallel(
                 model, device_ids=[session.device] if session.device.type == "cuda" else None
@@ -197,6 +199,7 @@ class Parallelizer:
         example = self._example_inputs(model) if self.parallel.optimize == "speed" else None
         own = partition_stages(model, self.parallel.stages, self.blocks, example=example)
         first_ranks: list[Any] = [own.starts, own.shares]
+        # What rank 0 measured: two ranks that cut elsewhere would each miss a layer.
         dist.broadcast_object_list(first_ranks, 0, group=self.session.cpu_group)
         starts, shares = first_ranks
         stages = Stages(model=model, graph=own.graph, starts=starts, shares=shares)
@@ -223,6 +226,7 @@ class Parallelizer:
             if self.plan is None:
                 watch_first_forward(inner, plan)
         self._recompute(inner, blocks)
+        # FSDP would gather frozen weights in each step, for nothing that is learned.
         if not any(parameter.requires_grad for parameter in inner.parameters()):
             return module.to(self.session.device)
         # DDP knows no tensors that are cut: there, replicas are shards over groups of one. Those of a pipeline average

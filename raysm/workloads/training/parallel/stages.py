@@ -160,6 +160,7 @@ def partition_stages(
                 "blocks=[…]"
             )
         graph = trace(model, names)
+        # The parts before, between and after the blocks move with them: a large head counts.
         costs = _block_costs(_leaf_costs(model, graph, example), names)
         firsts = balance_stages(costs, stages)
         starts = tuple(names[first] for first in firsts[1:])
@@ -184,6 +185,7 @@ def _placed(graph: fx.Graph, starts: Sequence[str]) -> dict[fx.Node, int]:
         if node.op == "call_module" and stage < len(starts) and _is_within(node.target, starts[stage]):
             stage += 1
         placed[node] = stage
+    # Silently fewer stages would leave a worker without work, and the schedule waiting for it.
     if stage < len(starts):
         raise InvalidRequest(
             f"the stage that begins at {starts[stage]!r} is never reached: the model's forward has to call the modules "
@@ -205,6 +207,8 @@ def _handed_on(placed: dict[fx.Node, int], stage: int) -> list[fx.Node]:
         if place <= stage and node.op != "get_attr" and any(placed[user] > stage for user in node.users)
     ]
     for node in values:
+        # Torch's stages send tensors of shapes that are known; a number would have to be a constant, and a smaller
+        # batch wrong.
         if _is_size(node):
             raise InvalidRequest(
                 f"the model takes a size ({node.name}) before stage {stage + 2} and uses it there, but stages hand on "
@@ -226,6 +230,7 @@ def _unused(model: nn.Module, placed: dict[fx.Node, int], stages: int) -> list[l
             places |= {str(node.target): placed[user] for user in node.users}
     tensors = {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if torch.is_tensor(tensor)}
     used = {name: places[prefix] for name in tensors for prefix in (*_containers(name), name) if prefix in places}
+    # By identity: tied weights have two names and one home.
     homes = {id(tensors[name]): place for name, place in used.items()}
     unused: list[list[str]] = [[] for _ in range(stages)]
     for name, tensor in tensors.items():
@@ -266,6 +271,7 @@ def _leaf_costs(model: nn.Module, graph: fx.Graph, example: Sequence[Any] | None
     model.eval()  # Neither dropout's random numbers nor batch norm's averages are to change.
     try:
         with torch.no_grad():
+            # The shortest of several: the first allocates, and others may be held up by anything.
             for _ in range(MEASURED_RUNS):
                 stopwatch.run(*example)
     finally:
@@ -309,6 +315,7 @@ def _check_ties(stages: Stages) -> None:
     owners: dict[int, tuple[int, str]] = {}
     for number in range(len(stages)):
         for name, parameter in stages.module(number).named_parameters():
+            # Two stages would each keep and train a copy, and the tie would be none any more.
             other, known_as = owners.setdefault(id(parameter), (number, name))
             if other != number:
                 raise InvalidRequest(

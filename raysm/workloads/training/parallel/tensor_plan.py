@@ -92,6 +92,7 @@ def derive_plan(model: nn.Module, degree: int, example: Sequence[Any] | None = N
     ]
     if open_questions:
         objections |= Trials(model, degree)(open_questions, example)
+    # What fails its trial is named with the reason: a degree that cuts nothing would else look like one that works.
     plan = DerivedPlan()
     for pair, objection in objections.items():
         if objection is None:
@@ -109,6 +110,7 @@ def check_pairs(model: nn.Module, plan: Plan, degree: int, example: Sequence[Any
     Raises:
         InvalidRequest: A pair computes something else.
     """
+    # Pairs are children of one module: what lies between layers of two modules is anybody's code.
     children: dict[str, dict[str, list[str]]] = {}
     for name, style in plan.items():
         module, _, layer = name.rpartition(".")
@@ -150,6 +152,7 @@ def partition_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
     for name in {name.rpartition(".")[0] for name, style in plan.items() if style == "colwise" and name in here}:
         parent = module.get_submodule(name)
         if _attention(parent):
+            # Its forward reshapes by them: with the whole count, a worker's share of the columns would not fit.
             for attribute in HEADS:
                 if isinstance(getattr(parent, attribute, None), int):
                     setattr(parent, attribute, getattr(parent, attribute) // mesh.size())
@@ -168,6 +171,7 @@ def watch_first_forward(module: nn.Module, plan: Plan) -> None:
         module: A model that ``partition_tensors`` has cut, or a stage of one.
         plan: A derived one.
     """
+    # Counted, not a flag: a module may call itself again.
     inside: Counter[str] = Counter()
 
     def check(name: str, parent: str) -> None:
@@ -226,6 +230,7 @@ def check_plan(model: nn.Module, plan: Plan, degree: int, left: str = "") -> Non
             raise InvalidRequest(f"plan: {name!r} is {style!r}; it must be 'colwise', 'rowwise' or a ParallelStyle")
         module = modules[name]
         if isinstance(module, nn.Linear):
+            # By rows its inputs are cut, by columns its outputs.
             width = module.in_features if style == "rowwise" else module.out_features
             if width % degree:
                 raise InvalidRequest(f"plan: {name!r} has a width of {width}, which tensor={degree} does not divide")
@@ -235,12 +240,14 @@ def _sequential_pairs(module: nn.Sequential) -> list[tuple[tuple[str, ...], str]
     pairs: list[tuple[tuple[str, ...], str]] = []
     open_layer: str | None = None
     for name, child in module.named_children():
+        # Exactly: a subclass may compute something else in its forward.
         if type(child) is nn.Linear:
             if open_layer is not None:
                 pairs.append(((open_layer,), name))
                 open_layer = None
             else:
                 open_layer = name
+        # A norm or a softmax sees all columns at once: each worker would compute another function.
         elif not isinstance(child, ELEMENTWISE):
             open_layer = None
     return pairs
@@ -251,6 +258,7 @@ def _pairs(model: nn.Module, degree: int) -> dict[Pair, bool]:
     pairs: dict[Pair, bool] = {}
     for prefix, module in model.named_modules():
         if isinstance(module, nn.Sequential):
+            # A subclass with a forward of its own may call its children in any order.
             is_proven = type(module).forward is nn.Sequential.forward
             for before, after in _sequential_pairs(module):
                 pairs[Pair(module=prefix, before=before, after=after)] = is_proven

@@ -32,15 +32,18 @@ def download_model(node: Node, head: Environment, say: Callable[[str], None]) ->
     if node.host == head.current_host:
         outputs = working_folder.save_outputs(head)
     else:
+        # Never again elsewhere: another instance has another folder, and no rank 0.
         read = ray.remote(num_cpus=0, max_retries=0)(_sent)
         sent = read.options(
             num_returns="streaming",
             scheduling_strategy=only_on(node.node_id),
+            # Without it the whole model would pile up in the head's object store.
             _generator_backpressure_num_objects=UNDER_WAY,
         ).remote()
         try:
             outputs = ray.get(next(sent))
             write_pieces((ray.get(piece) for piece in sent), head.paths.model)
+        # What was raised over there is an error of ours or of the disk, and no loss.
         except RayTaskError:
             raise
         except RayError as error:
@@ -62,6 +65,7 @@ def read_pieces(folder: Path) -> Iterator[tuple[str, bytes]]:
         with path.open("rb") as file:
             while piece := file.read(PIECE_BYTES):
                 yield name, piece
+        # An empty file has no other piece: without an end of its own it would not be there.
         yield name, b""
 
 

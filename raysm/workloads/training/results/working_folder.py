@@ -39,6 +39,7 @@ def save_outputs(here: Environment) -> list[str]:
     folder, model = _of(here), here.paths.model
     names: list[str] = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        # A link is the source or a channel, which the job was given.
         if path.is_symlink() or path.name in NOT_KEPT or (model / path.name).exists():
             continue
         model.mkdir(parents=True, exist_ok=True)
