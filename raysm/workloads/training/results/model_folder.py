@@ -12,6 +12,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from raysm.bootstrap import environment
 from raysm.bootstrap.environment import Environment
+from raysm.bootstrap.ray_internals import BACKPRESSURE, spare_options
 from raysm.contract.store import replacing
 from raysm.errors import InstanceLost
 from raysm.workloads.nodes import Node, only_on
@@ -38,7 +39,7 @@ def download_model(node: Node, head: Environment, say: Callable[[str], None]) ->
             num_returns="streaming",
             scheduling_strategy=only_on(node.node_id),
             # Without it the whole model would pile up in the head's object store.
-            _generator_backpressure_num_objects=UNDER_WAY,
+            **spare_options(BACKPRESSURE, {"_generator_backpressure_num_objects": UNDER_WAY}),
         ).remote()
         try:
             outputs = ray.get(next(sent))
