@@ -4,7 +4,7 @@ Ray ends the process of a task with a GPU after each call, since nobody else wou
 actor keeps its GPU, and what lies there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
@@ -56,7 +56,7 @@ class Processes:
         self._running[process].append(reference)
         return reference
 
-    def ended(self, reference: Any) -> None:
+    def replace(self, reference: Any) -> None:
         """Start another process instead of the one that a block ended, or that ended with its instance."""
         for process, blocks in list(self._running.items()):
             if reference in blocks:
@@ -65,8 +65,8 @@ class Processes:
                 ray.kill(process)
                 self._start()
 
-    def close(self) -> None:
-        """End them."""
+    def close(self, unfinished: Sequence[Any]) -> None:
+        """End them, and with them what they work on."""
         for process in self._running:
             ray.kill(process)
 
