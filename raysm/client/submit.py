@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from raysm.client import limits as api_limits
 from raysm.client import records, uploads
 from raysm.client.data_parallel import DataParallel
 from raysm.client.description import Status
@@ -24,6 +23,7 @@ from raysm.client.job import Job, attach
 from raysm.client.options import IfDone, SubmitOptions, check_names, documents_options, of_request, request_fields
 from raysm.client.plan import Plan, plan
 from raysm.client.service import Service, connect
+from raysm.client.service_model_check import check as check_plan
 from raysm.client.storage import Storage
 from raysm.client.tags import tags_of
 from raysm.contract import payload
@@ -251,7 +251,7 @@ def prepare(
     request = replace(request, name=records.job_name(task, digest, time.time()))
     state = _state(request, task, service, resume)
     planned = plan(request, target=service.target, places=service.places, state=state, tags=tags_of(request, task))
-    api_limits.check(planned)
+    check_plan(planned, takes_files=isinstance(service.target, Local))
     return Prepared(
         request=request,
         plan=planned,

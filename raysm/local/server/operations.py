@@ -21,7 +21,7 @@ from raysm.local.server.moto_services import ACCOUNT
 from raysm.local.server.records import JobRecord, Transition
 from raysm.local.server.run import JobRun, Services
 from raysm.local.server.served_apis import served
-from raysm.local.server.validation import check
+from raysm.local.server.validation import check, check_unwritten
 
 __all__ = ["Operations"]
 
@@ -122,6 +122,7 @@ class Operations:
     def _create(self, api: JobApi, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         parameters = {name: value for name, value in request.items() if name != "Tags" and value is not None}
         tags = _tags(request.get("Tags") or [])
+        check_unwritten(api, parameters)
         served(api).check(parameters)
         instance_kind = kind_of(served(api).image(parameters), tags, self._default_kind)
         missing = missing_for(instance_kind)
