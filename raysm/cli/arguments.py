@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from raysm import __version__
 
-__all__ = ["Arguments", "parse"]
+__all__ = ["Arguments", "build_parser", "parse"]
 
 Arguments = argparse.Namespace
 
@@ -58,7 +58,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         SystemExit: With status 2 and a message on stderr where the arguments are wrong, 0 for ``--help``.
     """
     own, theirs = _split(list(argv))
-    parser = _parser()
+    parser = build_parser()
     arguments, unread = parser.parse_known_args(own)
     if unread:
         hint = f" ({BEHIND})" if arguments.command in SCRIPTED else ""
@@ -74,7 +74,8 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     return argv[:at], argv[at + 1 :]
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
     parser = _Parser(
         prog="raysm",
         description="One Ray cluster, one workload and one gathered result, on the instances of a SageMaker job "
