@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from raysm.contract.job_api import APIS, TRAINING, JobApi
-from raysm.local.instances import InstanceKind, missing_for
+from raysm.local.instances import missing_for
 from raysm.local.server.answers import describe, summarize
 from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.definitions import kind_of
@@ -36,11 +36,11 @@ PAGE = 10
 class Operations:
     """All operations on jobs, and the jobs that run."""
 
-    def __init__(self, services: Services, default_kind: InstanceKind) -> None:
+    def __init__(self, services: Services, default_kind: str) -> None:
         """Serve ``services``; a job that does not say what its instances are gets ``default_kind``."""
         self._services = services
         self._records = services.records
-        self._default_kind: InstanceKind = default_kind
+        self._default_kind = default_kind
         self._runs: dict[tuple[JobApi, str], JobRun] = {}
         self._lock = threading.Lock()
         self._operations: dict[str, Operation] = {
