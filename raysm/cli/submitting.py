@@ -15,7 +15,7 @@ from raysm.client.result_folder import check_folder
 from raysm.client.submit import Prepared, prepare
 from raysm.errors import InvalidRequest
 from raysm.request import AWS, Cluster, Input, Limits, Local, Script, Similarity, Target, TorchScript
-from raysm.request.job import MATRIX, QUERIES
+from raysm.request.similarity import MATRIX, QUERIES
 
 __all__ = ["check_output", "cluster", "follow", "prepared", "similarity", "target"]
 

@@ -1,4 +1,4 @@
-"""What travels back of a function; tests/jobs runs whole ones."""
+"""What travels back of a function."""
 
 import pickle
 import threading
@@ -7,7 +7,7 @@ import pytest
 import ray.exceptions
 
 from raysm.errors import InvalidPayload, InvalidRequest
-from raysm.workloads.function import pickled_exception, pickled_value, run_function
+from raysm.workloads.pickles import pickled_exception, pickled_value, unpickled
 
 
 def test_an_exception_travels_as_it_is():
@@ -33,6 +33,11 @@ def test_an_exception_that_would_not_come_back_is_left_to_its_text():
     assert pickled_exception(ValueError(threading.Lock())) is None
 
 
+def test_a_value_that_cannot_be_pickled_says_what_to_return():
+    with pytest.raises(InvalidRequest, match="the value of f, a lock, cannot be pickled: .*; return plain data"):
+        pickled_value(threading.Lock(), "f")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -44,9 +49,4 @@ def test_a_function_that_cannot_be_unpickled_says_why(tmp_path, content, message
     path = tmp_path / "function.pkl"
     path.write_bytes(content)
     with pytest.raises(InvalidPayload, match=message):
-        run_function(path, "f", tmp_path)
-
-
-def test_a_value_that_cannot_be_pickled_says_what_to_return():
-    with pytest.raises(InvalidRequest, match="the value of f, a lock, cannot be pickled: .*; return plain data"):
-        pickled_value(threading.Lock(), "f")
+        unpickled(path, "f")

@@ -1,47 +1,18 @@
-"""A pickled function, called on the head inside the formed cluster; its value, or its exception, travels back.
+"""What travels pickled: the user's function into the job, its value, or its exception, out of it.
 
-What flows in is the payload's ``function.pkl``, what flows out is ``result.pkl`` in the model folder, or the exception
-itself beside the ``Failure`` of every failed workload (``contract.result`` names the files).
+What flows in is the payload's ``function.pkl``, or whatever user code returned or raised; what flows out are bytes.
 """
 
 import pickle
-import signal
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import cloudpickle
-import ray
 
-from raysm.contract.result import VALUE
-from raysm.contract.store import put
 from raysm.errors import InvalidPayload, InvalidRequest
+from raysm.workloads.failure import cause_in_task
 
-__all__ = ["pickled_exception", "pickled_value", "run_function", "unpickled"]
-
-
-def run_function(pickled: Path, name: str, model: Path) -> None:
-    """Call the function of ``pickled`` with Ray initialised, and keep its value in the folder ``model``.
-
-    Raises:
-        InvalidPayload: It cannot be unpickled here.
-        InvalidRequest: Its value cannot be pickled.
-    """
-    function, args, kwargs = unpickled(pickled, name)
-    # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
-    ray.init(address="auto")
-    # Once only, and after Ray has put its own handler in place: the function may save its work in a ``finally``.
-    signal.signal(signal.SIGTERM, _leave)
-    try:
-        # While Ray lives: what refers to the cluster can be pickled only then.
-        content = pickled_value(function(*args, **kwargs), name)
-    finally:
-        ray.shutdown()
-    put(model / VALUE, content)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+__all__ = ["pickled_exception", "pickled_value", "unpickled"]
 
 
 def pickled_value(value: object, name: str) -> bytes:
@@ -64,10 +35,8 @@ def pickled_exception(error: BaseException) -> bytes | None:
 
     What a Ray task raised stands for itself: its wrapper could only be read where Ray is installed.
     """
-    if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error.cause, BaseException):
-        error = error.cause
     try:
-        content = cloudpickle.dumps(error)
+        content = cloudpickle.dumps(cause_in_task(error))
         pickle.loads(content)
     except Exception:  # its own code again
         return None
