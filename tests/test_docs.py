@@ -38,7 +38,11 @@ REALLY = {
 }
 """Pages whose Python is run on the embedded SageMaker, each with what is 1 then."""
 
-BY_THEMSELVES = ("docs/how-to/run-on-aws.md", "docs/how-to/train-a-loop.md")
+BY_THEMSELVES = (
+    "docs/tutorial/first-job-to-first-training.md",
+    "docs/how-to/run-on-aws.md",
+    "docs/how-to/train-a-loop.md",
+)
 """Pages whose Python has a test of its own."""
 
 
