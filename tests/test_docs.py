@@ -39,6 +39,7 @@ REALLY = {
 """Pages whose Python is run on the embedded SageMaker, each with what is 1 then."""
 
 BY_THEMSELVES = (
+    "docs/explanation/extending.md",
     "docs/tutorial/first-job-to-first-training.md",
     "docs/how-to/run-on-aws.md",
     "docs/how-to/train-a-loop.md",
