@@ -28,8 +28,8 @@ PAGES = [
 ]
 TIMEOUT_S = 170
 
-FILES = ("io", "zip", "toml")
-"""What may stand behind ``raysm.`` and is no name of the API."""
+FILES = ("io", "toml", "views", "zip")
+"""What may stand behind ``raysm.`` and is no name of the API; views are a room that a page shows how to build."""
 
 REALLY = {
     "README.md": "int(page.neighbors.num_rows == 1797 and page.total == sum(i * i for i in range(100)))",
