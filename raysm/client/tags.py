@@ -25,9 +25,9 @@ FIRST = "raysm:first"
 
 def tags_of(request: JobRequest, task: str) -> Mapping[str, str]:
     """Return raysm's tags for a job."""
-    found = {PROJECT: request.project, TASK: task, WORKLOAD: request.workload.kind}
+    tags = {PROJECT: request.project, TASK: task, WORKLOAD: request.workload.kind}
     if request.workload.returns_value:
-        found[PYTHON] = request.workload.pickled_by or python_version()
+        tags[PYTHON] = request.workload.pickled_by or python_version()
     if request.limits.max_restarts:
-        found[MAX_RESTARTS] = str(request.limits.max_restarts)
-    return found
+        tags[MAX_RESTARTS] = str(request.limits.max_restarts)
+    return tags
