@@ -9,11 +9,12 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
+from raysm.cli.choosing import read_settings
 from raysm.cli.prices import PRICES, SOURCE, has_gpus, vcpus_of
-from raysm.cli.submitting import cluster, similarity
+from raysm.cli.submitting import cluster
 from raysm.client.limits import check_instance_type
 from raysm.errors import InvalidRequest, MissingDependency
-from raysm.request import Cluster
+from raysm.request import Cluster, Similarity
 
 if TYPE_CHECKING:
     from raysm.workloads.similarity.estimating.estimate import Estimate
@@ -40,13 +41,15 @@ def run(arguments: Arguments, console: Console) -> None:
         from raysm.workloads.similarity.estimating.estimate import estimate
     except ImportError as error:
         raise MissingDependency(f"--estimate needs {error.name or error}: pip install 'raysm[local]'") from error
-    shape = cluster(arguments)
+    settings = read_settings(arguments)
+    shape, workload = cluster(settings), settings.workload()
+    assert isinstance(workload, Similarity)
     of_type = None if shape.instance_type == "local" else shape.instance_type
     if of_type is not None:
         check_instance_type(of_type)
     slots = (os.cpu_count() or 1) if of_type is None else shape.count * vcpus_of(of_type)
     # Instances on this machine share its cores, and are one to each other.
-    found = estimate(Path(path), similarity(arguments), slots, instances=1 if of_type is None else shape.count)
+    found = estimate(Path(path), workload, slots, instances=1 if of_type is None else shape.count)
     price = arguments.price_per_hour if arguments.price_per_hour is not None else PRICES.get(of_type or "")
     money = None if price is None else shape.count * price * (found.total_s + FORMING_S) / 3600
     if arguments.json:
