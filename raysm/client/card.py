@@ -4,8 +4,8 @@ import html as markup
 from datetime import UTC, datetime
 from urllib.parse import quote
 
+from raysm.client.calls.parts import LOCAL_TYPE
 from raysm.client.description import Description, SecondaryStatus, Status
-from raysm.client.plan import LOCAL_TYPE
 from raysm.request import AWS, Target
 
 __all__ = ["html", "place", "text"]
@@ -77,5 +77,5 @@ def _console(job: Description, target: Target) -> str:
     region = job.arn.split(":")[3] if job.arn.count(":") >= 5 else ""
     if not isinstance(target, AWS) or not region:
         return ""
-    page = "jobs" if job.api == "CreateTrainingJob" else "processing-jobs"
-    return f"https://{quote(region)}.console.aws.amazon.com/sagemaker/home?region={quote(region)}#/{page}/{quote(job.name)}"
+    home = f"https://{quote(region)}.console.aws.amazon.com/sagemaker/home?region={quote(region)}"
+    return f"{home}#/{job.api.console_page}/{quote(job.name)}"

@@ -20,7 +20,7 @@ from raysm.client.description import Description, SecondaryStatus, Status, outpu
 from raysm.client.follow import EventLog, JobStream
 from raysm.client.logs import LogLine
 from raysm.client.metrics import FoundByService, Metrics
-from raysm.client.plan import API, chosen_types
+from raysm.client.plan import chosen_types
 from raysm.client.printable import printable
 from raysm.client.rendering import Rendering
 from raysm.client.result import Result, fetch, raised, value
@@ -29,6 +29,7 @@ from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
 from raysm.client.tags import PYTHON, WORKLOAD
 from raysm.contract.events import Event, Progress, parse
+from raysm.contract.job_api import APIS, JobApi
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
 from raysm.request import AWS, Input, PickledFunction, Target
@@ -48,7 +49,7 @@ class Job:
 
     Attributes:
         service: Where it is.
-        api: The operation that made it.
+        api: Which of SageMaker's APIs runs it.
         chain: The job and its follow-ups, for whoever reads its log by a cursor of his own.
     """
 
@@ -57,7 +58,7 @@ class Job:
         name: str,
         *,
         service: Service,
-        api: API,
+        api: JobApi,
         description: Description | None = None,
         tags: Mapping[str, str] | None = None,
         source: Source | None = None,
@@ -411,8 +412,7 @@ def attach(name: str, on: Target | Service | None = None) -> Job:
         JobNotFound: There is neither a Training nor a Processing job of that name.
     """
     service = connect(on)
-    apis: tuple[API, ...] = ("CreateTrainingJob", "CreateProcessingJob")
-    for api in apis:
+    for api in APIS:
         try:
             found = read(api, service.describe(api, name))
         except JobNotFound:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from raysm.client.plan import Plan
+from raysm.contract.job_api import TRAINING, JobApi
 from raysm.contract.patterns import compiled
 from raysm.errors import InvalidRequest
 
@@ -43,10 +44,10 @@ def check(plan: Plan) -> None:
     Raises:
         InvalidRequest: The parameter's path, its value, the limit, and what to do.
     """
-    _check_shape(_model()["operations"][plan.api]["input"]["shape"], plan.request, ())
+    _check_shape(_model()["operations"][plan.api.create]["input"]["shape"], plan.request, ())
 
 
-def check_instance_type(name: str, api: str = "CreateTrainingJob") -> None:
+def check_instance_type(name: str, api: JobApi = TRAINING) -> None:
     """Refuse an instance type that the API does not have.
 
     Raises:
@@ -57,10 +58,9 @@ def check_instance_type(name: str, api: str = "CreateTrainingJob") -> None:
         _refuse_unknown(list(known), name, ("InstanceType",))
 
 
-def instance_types(api: str) -> tuple[str, ...]:
-    """Return the instance types that ``CreateTrainingJob`` or ``CreateProcessingJob`` takes."""
-    shape = "TrainingInstanceType" if api == "CreateTrainingJob" else "ProcessingInstanceType"
-    return tuple(_model()["shapes"][shape]["enum"])
+def instance_types(api: JobApi) -> tuple[str, ...]:
+    """Return the instance types that an API takes."""
+    return tuple(_model()["shapes"][api.instance_type_shape]["enum"])
 
 
 @functools.cache

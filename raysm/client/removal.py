@@ -132,8 +132,7 @@ def remove(job: Job, every: Iterable[Description]) -> None:
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
     # Its record last: where this is interrupted, the job is there to be removed again.
-    kind = "training" if job.api == "CreateTrainingJob" else "processing"
-    service.call("sagemaker", f"delete_{kind}_job", **{f"{kind.capitalize()}JobName": job.name})
+    service.delete(job.api, job.name)
 
 
 def _remove_payload(job: Job, project: str, kept: set[str]) -> None:

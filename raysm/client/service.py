@@ -16,8 +16,9 @@ from typing import Any
 from raysm import __version__
 from raysm.client import endpoint
 from raysm.client.places import LOCAL_BUCKET, Places, default_bucket, places_of
-from raysm.client.plan import API, Plan
+from raysm.client.plan import Plan
 from raysm.contract.home import home as home_of
+from raysm.contract.job_api import JobApi
 from raysm.errors import InvalidRequest, JobNotFound, MissingDependency, ServiceError
 from raysm.request import AWS, Local, Target
 
@@ -226,24 +227,38 @@ class Service:
 
     def create(self, plan: Plan) -> str:
         """Send ``plan`` as it is; return the job's ARN."""
-        operation = "create_training_job" if plan.api == "CreateTrainingJob" else "create_processing_job"
-        answer = self.call("sagemaker", operation, **plan.request)
-        return str(answer["TrainingJobArn" if plan.api == "CreateTrainingJob" else "ProcessingJobArn"])
+        return str(self._call_api(plan.api.create, **plan.request)[plan.api.arn_key])
 
-    def describe(self, api: API, name: str) -> dict[str, Any]:
+    def describe(self, api: JobApi, name: str) -> dict[str, Any]:
         """Return what Describe says of a job."""
-        if api == "CreateTrainingJob":
-            found = self.call("sagemaker", "describe_training_job", TrainingJobName=name)
-        else:
-            found = self.call("sagemaker", "describe_processing_job", ProcessingJobName=name)
-        return dict(found)
+        return dict(self._call_api(api.describe, **{api.name_key: name}))
 
-    def stop(self, api: API, name: str) -> None:
+    def stop(self, api: JobApi, name: str) -> None:
         """Ask the service to stop a job."""
-        if api == "CreateTrainingJob":
-            self.call("sagemaker", "stop_training_job", TrainingJobName=name)
-        else:
-            self.call("sagemaker", "stop_processing_job", ProcessingJobName=name)
+        self._call_api(api.stop, **{api.name_key: name})
+
+    def delete(self, api: JobApi, name: str) -> None:
+        """Have the service forget a job that has ended."""
+        self._call_api(api.delete, **{api.name_key: name})
+
+    def summaries(self, api: JobApi, *, contains: str | None = None, limit: int) -> Iterator[dict[str, Any]]:
+        """Yield what List says of the latest jobs, at most ``limit``, those with ``contains`` in their names."""
+        wanted: dict[str, Any] = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": min(limit, 100)}
+        if contains:
+            wanted["NameContains"] = contains
+        left = limit
+        while left > 0:
+            page = self._call_api(api.list, **wanted)
+            yield from page.get(api.summaries_key, ())[:left]
+            left -= len(page.get(api.summaries_key, ()))
+            if not page.get("NextToken"):
+                return
+            wanted["NextToken"] = page["NextToken"]
+
+    def _call_api(self, operation: str, **parameters: Any) -> Any:
+        from botocore import xform_name  # boto3's names of methods are made by it
+
+        return self.call("sagemaker", xform_name(operation), **parameters)
 
     def tags(self, arn: str) -> dict[str, str]:
         """Return the tags of a job."""

@@ -27,6 +27,7 @@ from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
 from raysm.client.tags import tags_of
 from raysm.contract import payload
+from raysm.contract.job_api import TRAINING, api_of
 from raysm.contract.source import Source, source_of
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
 from raysm.request import (
@@ -135,7 +136,7 @@ class Prepared:
                 storage.remove(prefix)  # it holds the token of a job that never was
             raise
         record = records.Record(
-            job=request.name, api=self.plan.api, digest=digest or "", state=self.state, submitted_s=time.time()
+            job=request.name, api=self.plan.api.create, digest=digest or "", state=self.state, submitted_s=time.time()
         )
         try:
             records.keep(record, self._records, storage, kms_key)
@@ -353,9 +354,12 @@ def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
 
 def _state(request: JobRequest, task: str, service: Service, resume: bool) -> str | None:
     """Return the checkpoint prefix: the one given, that of the latest job, or a new one."""
-    if request.kind == "processing":
+    api = api_of(request.kind)
+    if not api.has_checkpoints:
         if resume:
-            raise InvalidRequest("a Processing job has no checkpoints to resume from; submit with kind='training'")
+            raise InvalidRequest(
+                f"a {api.title} job has no checkpoints to resume from; submit with kind={TRAINING.kind!r}"
+            )
         return None
     if request.checkpoint_uri is not None:
         return request.checkpoint_uri

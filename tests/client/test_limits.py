@@ -8,6 +8,7 @@ import pytest
 from raysm.client.limits import check, instance_types
 from raysm.client.places import places_of
 from raysm.client.plan import Plan, plan
+from raysm.contract.job_api import TRAINING
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, Local, MetricDefinition, Script, Security
 from tests.support.sagemaker import aws
@@ -150,7 +151,7 @@ def test_a_mistyped_type_inside_a_group_and_of_processing_is_found_too():
 
 
 def test_every_type_of_the_service_model_passes():
-    types = instance_types("CreateTrainingJob")
+    types = instance_types(TRAINING)
     assert len(types) > 100
     assert all(checked(cluster=Cluster(name)) is None for name in types)
 
@@ -204,10 +205,10 @@ def test_a_value_of_the_wrong_type_is_refused():
 
 def test_what_the_api_does_not_know_or_misses_is_refused():
     with pytest.raises(InvalidRequest, match="Nonsense is unknown to this version of botocore"):
-        check(Plan(api="CreateTrainingJob", request={"Nonsense": 1, "TrainingJobName": "a", "RoleArn": ROLE + "r",
+        check(Plan(api=TRAINING, request={"Nonsense": 1, "TrainingJobName": "a", "RoleArn": ROLE + "r",
                                                       "OutputDataConfig": {"S3OutputPath": "s3://b"}}))  # fmt: skip
     with pytest.raises(InvalidRequest, match="RoleArn is missing"):
-        check(Plan(api="CreateTrainingJob", request={"TrainingJobName": "a"}))
+        check(Plan(api=TRAINING, request={"TrainingJobName": "a"}))
 
 
 def test_files_of_this_machine_pass_where_the_api_wants_s3(tmp_path):

@@ -2,8 +2,9 @@ import json
 
 import pytest
 
+from raysm.client.calls.parts import LOCAL_ROLE
 from raysm.client.places import places_of
-from raysm.client.plan import LOCAL_ROLE, plan
+from raysm.client.plan import plan
 from raysm.errors import InvalidRequest
 from raysm.request import (
     Cluster,

@@ -10,6 +10,7 @@ from botocore.stub import Stubber
 from raysm.client.places import places_of
 from raysm.client.plan import plan
 from raysm.client.service import Pace, Service, connect
+from raysm.contract.job_api import TRAINING
 from raysm.errors import JobNotFound, ServiceError
 from raysm.request import Cluster, JobRequest, Local, Script
 from tests.support.sagemaker import ACCOUNT, KEYS, REGION, aws
@@ -56,7 +57,7 @@ def test_a_refusal_names_the_operation_the_reason_and_the_remedy(stubbed, code, 
     service, stubber = stubbed
     stubber.add_client_error("stop_training_job", code, "because")
     with pytest.raises(ServiceError, match=rf"stop_training_job: {code}: because; .*{words}") as caught:
-        service.stop("CreateTrainingJob", "job")
+        service.stop(TRAINING, "job")
     assert caught.value.code == code
 
 
@@ -72,7 +73,7 @@ def test_a_job_that_is_not_there_is_an_error_of_its_own(stubbed, code, message):
     service, stubber = stubbed
     stubber.add_client_error("describe_training_job", code, message)
     with pytest.raises(JobNotFound):
-        service.describe("CreateTrainingJob", "job")
+        service.describe(TRAINING, "job")
 
 
 def test_another_validation_error_is_none_of_a_missing_job(stubbed):
@@ -126,5 +127,5 @@ def test_a_service_that_cannot_be_reached_is_an_error_that_may_pass():
     config = Config(retries={"total_max_attempts": 1}, proxies={})
     client = boto3.client("sagemaker", region_name=REGION, endpoint_url=url, config=config, **KEYS)
     with pytest.raises(ServiceError, match="Could not connect") as caught:
-        Service(aws(), clients={"sagemaker": client}.__getitem__).describe("CreateTrainingJob", "job")
+        Service(aws(), clients={"sagemaker": client}.__getitem__).describe(TRAINING, "job")
     assert (caught.value.code, caught.value.is_transient) == ("", True)

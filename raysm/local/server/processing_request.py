@@ -4,16 +4,18 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from raysm.contract.job_api import PROCESSING as API
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
 from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.definitions import Definition, Output, Source, command_of, local_part, seconds
 from raysm.local.server.moto_services import ACCOUNT
+from raysm.local.server.objects import Objects
 from raysm.local.server.records import JobRecord
 
-__all__ = ["check", "define", "specify"]
+__all__ = ["check", "define", "image", "specify"]
 
 DAY_S = 86_400
-MAX_RUNTIME_S = 9 * DAY_S
+MAX_RUNTIME_S = API.max_runtime_days * DAY_S
 PROCESSING = PurePosixPath("/opt/ml/processing")
 
 
@@ -37,9 +39,15 @@ def check(request: Mapping[str, Any]) -> None:
     if runtime > MAX_RUNTIME_S:
         raise ApiError(
             "ResourceLimitExceeded",
-            f"StoppingCondition: MaxRuntimeInSeconds is {runtime}, the maximum is {MAX_RUNTIME_S} (9 days)",
+            f"StoppingCondition: MaxRuntimeInSeconds is {runtime}, the maximum is {MAX_RUNTIME_S} "
+            f"({API.max_runtime_days} days)",
         )
     _command(request)
+
+
+def image(request: Mapping[str, Any]) -> str:
+    """Return the image that a checked request names."""
+    return str(request["AppSpecification"]["ImageUri"])
 
 
 def _check_input(given: Mapping[str, Any]) -> None:
@@ -97,13 +105,19 @@ def define(record: JobRecord) -> Definition:
     )
 
 
-def specify(record: JobRecord, sources: Mapping[str, tuple[Path, bool]]) -> JobSpec:
-    """Return what runs; ``sources`` says of each input where its data lies, and whether it is the job's own."""
+def specify(record: JobRecord, objects: Objects, sources: Mapping[str, tuple[Path, bool]]) -> JobSpec:
+    """Return what runs.
+
+    Args:
+        record: The job.
+        objects: Of no use here: a Processing job has no checkpoints.
+        sources: By input: where its data lies, and whether it is the job's own.
+    """
     request = record.request
     cluster = request["ProcessingResources"]["ClusterConfig"]
     return JobSpec(
         name=record.name,
-        processing=True,
+        api=API,
         account=ACCOUNT,
         region=record.region,
         groups=number_hosts(("homogeneousCluster", cluster["InstanceType"], cluster["InstanceCount"])),

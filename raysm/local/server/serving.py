@@ -189,13 +189,13 @@ def _recover(records: Records) -> None:
     for record in records.all():
         if not record.final:
             records.advance(
-                record.kind,
+                record.api,
                 record.name,
                 "Failed",
-                f"{record.kind.capitalize()} job failed",
+                f"{record.api.title} job failed",
                 status="Failed",
                 failure_reason=LOST,
                 ended_s=time.time(),
             )
         # Also of those that had just ended: the server may have been killed before it came to that.
-        shutil.rmtree(records.folder(record.kind, record.name) / "work", ignore_errors=True)
+        shutil.rmtree(records.folder(record.api, record.name) / "work", ignore_errors=True)

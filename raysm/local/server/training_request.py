@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from raysm.contract.job_api import TRAINING
 from raysm.local.job_spec import Channel, Checkpoints, Group, JobSpec, number_hosts
 from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.definitions import Definition, Output, Source, command_of, local_part, seconds
@@ -11,10 +12,10 @@ from raysm.local.server.moto_services import ACCOUNT
 from raysm.local.server.objects import Objects, join
 from raysm.local.server.records import JobRecord
 
-__all__ = ["check", "define", "specify"]
+__all__ = ["check", "define", "image", "specify"]
 
 DAY_S = 86_400
-MAX_RUNTIME_S = 28 * DAY_S
+MAX_RUNTIME_S = TRAINING.max_runtime_days * DAY_S
 MAX_INSTANCES = 240
 """As many as one network of this machine has addresses for."""
 
@@ -65,7 +66,8 @@ def _check_times(condition: Mapping[str, Any], spot: bool) -> None:
     if runtime > MAX_RUNTIME_S:
         raise ApiError(
             "ResourceLimitExceeded",
-            f"StoppingCondition: MaxRuntimeInSeconds is {runtime}, the maximum is {MAX_RUNTIME_S} (28 days)",
+            f"StoppingCondition: MaxRuntimeInSeconds is {runtime}, the maximum is {MAX_RUNTIME_S} "
+            f"({TRAINING.max_runtime_days} days)",
         )
     if spot and wait is None:
         raise validation("MaxWaitTimeInSeconds must be present when EnableManagedSpotTraining is set to true")
@@ -112,6 +114,11 @@ def _check_channels(request: Mapping[str, Any]) -> None:
         named.append(bool(asked))
     if any(named) and not all(named):
         raise validation("InputDataConfig: either all channels name InstanceGroupNames, or none does")
+
+
+def image(request: Mapping[str, Any]) -> str:
+    """Return the image that a checked request names."""
+    return str(request["AlgorithmSpecification"]["TrainingImage"])
 
 
 def _groups(resources: Mapping[str, Any]) -> tuple[Group, ...]:
