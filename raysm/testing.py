@@ -30,12 +30,10 @@ from raysm.contract import payload
 from raysm.contract.job_api import JobApi
 from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure
 from raysm.contract.store import put
-from raysm.errors import InvalidRequest, JobNotFound
-from raysm.request import Local, PickledFunction, Script, Similarity, TorchScript, TrainLoop
+from raysm.errors import JobNotFound
+from raysm.request import Local, Workload
 
 __all__ = ["Answer", "FakeSageMaker"]
-
-KINDS = (Script.kind, Similarity.kind, PickledFunction.kind, TorchScript.kind, TrainLoop.kind)
 
 WRITTEN = datetime(2026, 1, 1, tzinfo=UTC)
 """When every object was written: no time passes here."""
@@ -75,15 +73,17 @@ class FakeSageMaker(Service):
         self.lines: dict[str, Sequence[str]] = {}
         self._answers: dict[str, deque[Answer]] = defaultdict(deque)
 
-    def answer(self, kind: str, answer: Answer) -> None:
-        """Let the next job of this kind of workload (``script``, ``similarity``, ``function``) end so.
+    def answer(self, kind: str | type[Workload], answer: Answer) -> None:
+        """Let the next job of this kind of workload end so.
+
+        Args:
+            kind: ``script``, ``function``, ``similarity``; or the class of a kind of your own.
+            answer: How it ends.
 
         Raises:
             InvalidRequest: There is no such kind.
         """
-        if kind not in KINDS:
-            raise InvalidRequest(f"the kinds of workloads are {', '.join(KINDS)}, got {kind!r}")
-        self._answers[kind].append(answer)
+        self._answers[Workload.named(getattr(kind, "kind", kind)).kind].append(answer)
 
     def create(self, plan: Plan) -> str:
         """Take the job, and end it."""
@@ -93,19 +93,24 @@ class FakeSageMaker(Service):
         outputs = file_path(plan.outputs)
         given = self._answers[kind].popleft() if self._answers[kind] else None
         if given is None:
-            given = self._called(plan, outputs) if kind == PickledFunction.kind else Answer()
+            function = self._function(plan) if kind and Workload.named(kind).returns_value else None
+            given = Answer() if function is None else self._called(function, outputs)
         for name, content in given.files.items():
             put(outputs / "model" / name, content)
         self.lines[plan.name] = tuple(given.lines)
         self.jobs[plan.name] = self._description(plan, given, outputs)
         return str(self.jobs[plan.name][plan.api.arn_key])
 
-    def _called(self, plan: Plan, outputs: Path) -> Answer:
-        """Call the function of the payload here; its value or exception is kept as a job keeps it."""
+    def _function(self, plan: Plan) -> bytes | None:
+        """Return what was pickled into the job's payload; None where nothing was."""
+        keys = (key for key in self.objects if f"/{plan.name}/" in key[1] and key[1].endswith(payload.FUNCTION))
+        return next((self.objects[key] for key in keys), None)
+
+    def _called(self, pickled: bytes, outputs: Path) -> Answer:
+        """Call the function here; its value or exception is kept as a job keeps it."""
         import cloudpickle
 
-        key = next(key for key in self.objects if f"/{plan.name}/" in key[1] and key[1].endswith(payload.FUNCTION))
-        function, args, kwargs = pickle.loads(self.objects[key])
+        function, args, kwargs = pickle.loads(pickled)
         try:
             value = function(*args, **kwargs)
         except Exception as error:

@@ -29,7 +29,6 @@ from raysm.bootstrap.registered import Node, Registry
 from raysm.contract.events import State
 from raysm.contract.result import Failure
 from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFailed, RaysmError
-from raysm.request import Similarity
 
 __all__ = ["Head"]
 
@@ -175,7 +174,7 @@ class Head:
         self._ray.ended.add_done_callback(lambda _: self._events.put_nowait(_RayEnded()))
         self._tasks.append(asyncio.create_task(self._probe_gcs()))
         # Its imports take as long as the forming; no user's code runs before the cluster is formed.
-        if isinstance(self._instance.request.workload, Similarity):
+        if self._instance.request.workload.prepares_ahead:
             self._driver = self._start_driver(None)
 
     async def _own_address(self) -> str | None:

@@ -20,9 +20,9 @@ from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.hosts import Host
 from raysm.contract import names
 from raysm.errors import MissingDependency
-from raysm.request import Cluster, Ports, Similarity, TorchScript, Workload
+from raysm.request import Cluster, Ports
 
-__all__ = ["Capacity", "RayNode", "detect_capacity", "ray_version", "start_arguments", "workers_ahead"]
+__all__ = ["Capacity", "RayNode", "detect_capacity", "ray_version", "start_arguments"]
 
 SHARED_MEMORY = Path("/dev/shm")
 MAX_LABEL = 63
@@ -131,15 +131,6 @@ def start_arguments(
     flags = [f"--{name}={value}" for name, value in options.items() if value is not None]
     role = ["--head"] if head_address is None else []
     return ["start", "--block", *role, *flags, "--disable-usage-stats"]
-
-
-def workers_ahead(workload: Workload, gpus: int) -> int | None:
-    """Return how many of Ray's workers are started before the first task; None is one for each CPU."""
-    if isinstance(workload, TorchScript):
-        return 1  # its agent
-    if isinstance(workload, Similarity) and gpus:
-        return gpus
-    return None
 
 
 def _node_ports(ports: Ports) -> dict[str, int | None]:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from raysm import __version__
 from raysm.cli.flags import CHANGE, COMMON, RUN, SIMILARITY, TARGET, TRAIN, WORKLOADS, add_flags
 
-__all__ = ["Arguments", "parse"]
+__all__ = ["Arguments", "build_parser", "parse"]
 
 Arguments = argparse.Namespace
 
@@ -62,7 +62,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         SystemExit: With status 2 and a message on stderr where the arguments are wrong, 0 for ``--help``.
     """
     own, theirs = _split(list(argv))
-    parser = _parser()
+    parser = build_parser()
     arguments, unread = parser.parse_known_args(own)
     if unread:
         hint = f" ({BEHIND})" if arguments.command in SCRIPTED else ""
@@ -94,7 +94,8 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     return argv[:at], argv[at + 1 :]
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
     parser = _Parser(
         prog="raysm",
         description="One Ray cluster, one workload and one gathered result, on the instances of a SageMaker job "

@@ -10,7 +10,7 @@ from raysm.cli.flags import WORKLOADS, flag_layer
 from raysm.client.project import Project, find_project_file, read_request
 from raysm.client.settings import Key, Layer, Settings
 from raysm.errors import InvalidRequest
-from raysm.request.job import MATRIX
+from raysm.request.similarity import MATRIX
 
 __all__ = ["project_file", "read_settings"]
 

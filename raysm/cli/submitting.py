@@ -20,7 +20,7 @@ from raysm.client.submit import Prepared, prepare
 from raysm.errors import InvalidRequest
 from raysm.request import AWS, Cluster, Input
 from raysm.request.codec import to_json
-from raysm.request.job import MATRIX, QUERIES
+from raysm.request.similarity import MATRIX, QUERIES
 
 __all__ = ["as_request", "check_output", "cluster", "follow", "prepared"]
 

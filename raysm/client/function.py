@@ -80,6 +80,10 @@ class Function:
         """Return the user's own modules that the function imports when it is called: they travel as files."""
         return late_source(self.fn)
 
+    def title(self) -> str:
+        """Return the function's name, which a job has that is given none."""
+        return getattr(self.fn, "__name__", "function")
+
     def __repr__(self) -> str:
         return f"Function({name_of(self.fn)})"
 

@@ -27,12 +27,12 @@ from raysm.client.result import Result, fetch, raised, value
 from raysm.client.result_folder import manifest_of
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
-from raysm.client.tags import PYTHON, WORKLOAD
+from raysm.client.tags import PYTHON
 from raysm.contract.events import Event, Progress, parse
 from raysm.contract.job_api import APIS, JobApi
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
-from raysm.request import AWS, Input, PickledFunction, Target
+from raysm.request import AWS, Input, Target
 
 __all__ = ["Job", "attach"]
 
@@ -186,8 +186,8 @@ class Job:
         error = self.exception(timeout)
         if error is not None:
             raise error
-        if self.tags.get(WORKLOAD) == PickledFunction.kind:
-            return value(self.outputs, self._storage, job=self.name, python=self.tags.get(PYTHON, ""))
+        if PYTHON in self.tags:
+            return value(self.outputs, self._storage, job=self.name, python=self.tags[PYTHON])
         cache = self.service.home / "results" / self.name
         folder = fetch(self.outputs, self._storage, job=self.name, to=None if to is None else Path(to), cache=cache)
         manifest = None if folder is None else manifest_of(folder)

@@ -9,7 +9,7 @@ import difflib
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from raysm.errors import InvalidRequest
 from raysm.request import AWS, JobRequest, Local, Target, Workload
@@ -22,9 +22,6 @@ Key: TypeAlias = tuple[str, ...]
 
 TARGETS: Mapping[str, type[Target]] = {target.kind: target for target in (Local, AWS)}
 """Where a job can go, each with a table of its own; the first one is the default."""
-
-WORKLOADS: Mapping[str, type[Workload]] = {workload.kind: workload for workload in typing.get_args(Workload)}
-"""What a job can run, by the names that requests have for it."""
 
 NEEDED = {"role": "the ARN of the role that the job runs as"}
 """What a target cannot do without, for people."""
@@ -211,10 +208,8 @@ class Settings:
         """
         chosen = self.table("workload")
         name = chosen.pop("kind", None)
-        if name not in WORKLOADS:
-            where = self.origin(("workload", "kind"))
-            raise InvalidRequest(f"{where}: workload.kind is one of {', '.join(WORKLOADS)}, got {name!r}")
-        fields = {field.name: field for field in dataclasses.fields(WORKLOADS[name])}
+        kind: Callable[..., Workload] = Workload.named(name, f"{self.origin(('workload', 'kind'))}: workload.kind")
+        fields = {field.name: field for field in dataclasses.fields(cast(Any, kind))}
         for option in chosen:
             if option not in fields:
                 key = ("workload", option)
@@ -223,8 +218,7 @@ class Settings:
             if option not in chosen and field.default is dataclasses.MISSING is field.default_factory:
                 raise InvalidRequest(f"the {name} has no {option}; the request's [workload] has to say it")
         # Made by itself, not by the codec: the class says best what of its values cannot be.
-        make: Callable[..., Workload] = WORKLOADS[name]
-        return make(**{key: tuple(item) if isinstance(item, list) else item for key, item in chosen.items()})
+        return kind(**{key: tuple(item) if isinstance(item, list) else item for key, item in chosen.items()})
 
     def options(self) -> dict[str, Any]:
         """Return what was chosen beside workload and target, as ``raysm.submit`` takes it.

@@ -16,34 +16,20 @@ from typing import Any, Unpack
 
 from raysm.client import limits as api_limits
 from raysm.client import records, uploads
-from raysm.client.data_parallel import DataParallel
 from raysm.client.description import Status
 from raysm.client.first_look import check_inputs
-from raysm.client.function import Function, RemoteFunction
 from raysm.client.job import Job, attach
 from raysm.client.options import IfDone, SubmitOptions, check_names, documents_options, of_request, request_fields
+from raysm.client.package import Wrapped, package_of
 from raysm.client.plan import Plan, plan
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
 from raysm.client.tags import tags_of
 from raysm.contract import payload
 from raysm.contract.job_api import TRAINING, api_of
-from raysm.contract.source import Source, source_of
+from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
-from raysm.request import (
-    AWS,
-    Cluster,
-    Input,
-    JobRequest,
-    Local,
-    PickledFunction,
-    Script,
-    Similarity,
-    Target,
-    TorchScript,
-    TrainLoop,
-    Workload,
-)
+from raysm.request import AWS, Cluster, Input, JobRequest, Local, Target, Workload
 from raysm.request.codec import from_json, to_json
 from raysm.request.job import NAME_PATTERN, PAYLOAD_CHANNEL
 
@@ -181,7 +167,7 @@ def _payload_uri(call: Mapping[str, Any]) -> str | None:
 
 @documents_options(SubmitOptions)
 def submit(
-    workload: "Workload | Function | DataParallel | JobRequest",
+    workload: "Workload | Wrapped | JobRequest",
     *,
     on: "Target | Service | None" = None,
     if_done: IfDone = "run",
@@ -191,8 +177,9 @@ def submit(
     """Send a job, and return the handle on it; it does not wait.
 
     Args:
-        workload: ``Script``, ``Function``, ``Similarity``, ``TorchScript``, ``DataParallel``; or a whole
-            ``JobRequest``, whose name is the task's, and beside which of the options only ``wheels`` may stand.
+        workload: ``Script``, ``Function``, ``Similarity``, ``TorchScript``, ``DataParallel``, or one of a kind
+            of your own; or a whole ``JobRequest``, whose name is the task's, and beside which of the options only
+            ``wheels`` may stand.
         on: ``AWS(…)`` or ``Local(…)``; None is ``Local()``.
         if_done: ``skip`` returns the job that did the very same before, or is still at it, if the source, the inputs,
             the parameters and raysm are unchanged.
@@ -212,7 +199,7 @@ def submit(
 
 @documents_options(SubmitOptions)
 def prepare(
-    workload: "Workload | Function | DataParallel | JobRequest",
+    workload: "Workload | Wrapped | JobRequest",
     *,
     on: "Target | Service | None" = None,
     resume: bool = False,
@@ -233,21 +220,18 @@ def prepare(
         workload = workload.workload
     _check_types(chosen)
     service = connect(on)
-    function = _function(workload)
-    pickled = function.pickled() if function is not None else None
-    travels: Workload = function.workload() if function is not None else workload  # type: ignore[assignment]
-    source = function.source() if function is not None else _source_of(travels)
-    task = _task(chosen.get("name"), workload)
+    package = package_of(workload)
+    task = _task(chosen.get("name"), package.title)
     channels = {channel: _input(channel, item, service) for channel, item in (chosen.get("inputs") or {}).items()}
-    check_inputs(travels, channels)
+    check_inputs(package.workload, channels)
     located, needed = uploads.locate(channels, service.target, service.places)
     fields = {"cluster": chosen.get("cluster") or _default_cluster(service.target), **request_fields(chosen)}
-    request = JobRequest(**fields | {"name": task, "workload": travels, "inputs": located})
+    request = JobRequest(**fields | {"name": task, "workload": package.workload, "inputs": located})
     # A value of another type than its field's would be refused in the instance: after the start of a cluster.
     from_json(JobRequest, to_json(request))
     wheels = tuple(Path(wheel) for wheel in chosen.get("wheels") or ())
     _check_packages(request, wheels)
-    digest = records.digest_of(request, service.target, source=source, pickled=pickled, wheels=wheels)
+    digest = records.digest_of(request, service.target, source=package.source, pickled=package.pickled, wheels=wheels)
     request = replace(request, name=records.job_name(task, digest, time.time()))
     state = _state(request, task, service, resume)
     planned = plan(request, target=service.target, places=service.places, state=state, tags=tags_of(request, task))
@@ -259,8 +243,8 @@ def prepare(
         state=state,
         service=service,
         uploads=tuple(needed),
-        pickled=pickled,
-        source=source,
+        pickled=package.pickled,
+        source=package.source,
         wheels=wheels,
         source_digest=digest,
     )
@@ -285,40 +269,12 @@ def _check_types(options: Mapping[str, Any]) -> None:
             raise InvalidRequest(f"{name} must be a list, got {listed!r}; write {name}=[{str(listed)!r}]")
 
 
-def _function(workload: object) -> Function | DataParallel | None:
-    if isinstance(workload, (Function, DataParallel)):
-        return workload
-    if isinstance(workload, (Script, Similarity, TorchScript)):
-        return None
-    if isinstance(workload, RemoteFunction):
-        raise InvalidRequest("a function decorated with raysm.remote is submitted by its own submit(…)")
-    if isinstance(workload, TrainLoop):
-        raise InvalidRequest(f"wrap the loop: raysm.submit(raysm.DataParallel(train_loop, config=…)), got {workload!r}")
-    if isinstance(workload, PickledFunction) or callable(workload):
-        raise InvalidRequest(f"wrap the function: raysm.submit(raysm.Function(fn, *args, **kwargs)), got {workload!r}")
-    raise InvalidRequest(
-        f"the workload must be Script, TorchScript, Function, DataParallel or Similarity, got {workload!r}"
-    )
-
-
-def _source_of(workload: Workload) -> Source | None:
-    return source_of(workload) if isinstance(workload, (Script, TorchScript)) else None
-
-
-def _task(name: str | None, workload: "Workload | Function | DataParallel") -> str:
-    if name is not None:
-        if not NAME_PATTERN.fullmatch(name):
-            raise InvalidRequest(f"the name {name!r} is not 1 to 63 letters, digits and inner hyphens; rename it")
-        return name
-    if isinstance(workload, Function):
-        text = getattr(workload.fn, "__name__", "function")
-    elif isinstance(workload, DataParallel):
-        text = getattr(workload.train_loop, "__name__", "train")
-    elif isinstance(workload, (Script, TorchScript)):
-        text = Path(workload.script).stem
-    else:
-        text = workload.kind
-    return re.sub(r"[^a-zA-Z0-9]+", "-", text).strip("-")[:63].strip("-") or "job"
+def _task(name: str | None, title: str) -> str:
+    if name is None:
+        return re.sub(r"[^a-zA-Z0-9]+", "-", title).strip("-")[:63].strip("-") or "job"
+    if not NAME_PATTERN.fullmatch(name):
+        raise InvalidRequest(f"the name {name!r} is not 1 to 63 letters, digits and inner hyphens; rename it")
+    return name
 
 
 def _input(channel: str, given: str | Path | Input, service: Service) -> Input:

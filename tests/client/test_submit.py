@@ -127,7 +127,7 @@ def test_a_limit_is_found_before_anything_is_uploaded(remote, script):
         ({"name": "no blanks"}, "rename it"),
         ({"if_done": "maybe"}, "'run' or 'skip'"),
         ({"workload": print}, "wrap the function"),
-        ({"workload": 3}, "must be Script, TorchScript, Function"),
+        ({"workload": 3}, "must be Script, Function, Similarity"),
         ({"workload": remote(cluster=M5)(print)}, r"its own submit"),
         ({"workload": Script("no/such.py")}, "is not there"),
         ({"workload": TorchScript("such.py", source_dir="tests")}, "holds no script 'such.py'"),

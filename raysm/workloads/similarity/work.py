@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from raysm.request.workload import Similarity
+from raysm.request.similarity import Similarity
 from raysm.workloads.announce import Announce
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.tasks.context import Context

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from raysm.request.codec import from_json, to_json
-from raysm.request.workload import Similarity
+from raysm.request.similarity import Similarity
 from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.arithmetic.score import least_score
 from raysm.workloads.similarity.arithmetic.topk_accumulator import Standing

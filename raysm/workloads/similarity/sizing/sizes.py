@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from raysm.contract.store import put
-from raysm.request.workload import Similarity
+from raysm.request.similarity import Similarity
 from raysm.workloads.blocks import task_slots
 from raysm.workloads.gather import check_room, free_bytes
 from raysm.workloads.record import BlockRecord, occupied_bytes

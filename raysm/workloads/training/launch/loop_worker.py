@@ -21,7 +21,7 @@ from raysm.contract.priority import go_first
 from raysm.errors import WorkerFailed
 from raysm.request.training import Precision
 from raysm.workloads.announce import announce
-from raysm.workloads.function import unpickled
+from raysm.workloads.pickles import unpickled
 from raysm.workloads.training.launch.output import Wire
 from raysm.workloads.training.launch.placement import Place
 from raysm.workloads.training.launch.variables import Group, torchrun_variables
