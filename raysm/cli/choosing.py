@@ -47,12 +47,13 @@ def _workload_layer(arguments: Arguments) -> Layer:
     kind = WORKLOADS.get(arguments.command)
     if kind is not None:
         values["workload", "kind"] = kind.kind
-    if getattr(arguments, "script", None) is not None:
-        values["workload", "script"] = arguments.script
+    script, matrix = getattr(arguments, "script", None), getattr(arguments, "matrix", None)
+    if script is not None:
+        values["workload", "script"] = script
     if arguments.script_args:
         values["workload", "args"] = list(arguments.script_args)
-    if getattr(arguments, "matrix", None) is not None:
-        values["inputs", MATRIX, "uri"] = arguments.matrix
+    if matrix is not None:
+        values["inputs", MATRIX, "uri"] = matrix
     if getattr(arguments, "sharded", False):
         values["inputs", MATRIX, "distribution"] = "ShardedByS3Key"
     if arguments.command == "similarity" and any(

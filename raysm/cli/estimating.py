@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 from rich.text import Text
@@ -15,6 +15,7 @@ from raysm.cli.submitting import cluster
 from raysm.client.limits import check_instance_type
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Cluster, Similarity
+from raysm.request.similarity import MATRIX, QUERIES
 
 if TYPE_CHECKING:
     from raysm.workloads.similarity.estimating.estimate import Estimate
@@ -32,18 +33,20 @@ def run(arguments: Arguments, console: Console) -> None:
         InvalidRequest: The matrix is not a local file, or SageMaker does not have the instance type.
         MissingDependency: NumPy or Arrow is not installed here.
     """
-    if arguments.queries is not None:
+    settings = read_settings(arguments)
+    inputs = settings.table("inputs")
+    if QUERIES in inputs:
         raise InvalidRequest("--estimate measures one matrix against itself; leave --queries away")
-    path = arguments.matrix.removeprefix("file://")
-    if "://" in path or path.startswith("job:"):
-        raise InvalidRequest(f"--estimate measures a matrix that is here, not {arguments.matrix}; give a local path")
+    matrix = inputs[MATRIX]["uri"] if MATRIX in inputs else "nothing"
+    path = matrix.removeprefix("file://")
+    if MATRIX not in inputs or "://" in path or path.startswith("job:"):
+        raise InvalidRequest(f"--estimate measures a matrix that is here, not {matrix}; give a local path")
     try:
         from raysm.workloads.similarity.estimating.estimate import estimate
     except ImportError as error:
         raise MissingDependency(f"--estimate needs {error.name or error}: pip install 'raysm[local]'") from error
-    settings = read_settings(arguments)
-    shape, workload = cluster(settings), settings.workload()
-    assert isinstance(workload, Similarity)
+    # The command is the kind: what it chooses is never another one.
+    shape, workload = cluster(settings), cast(Similarity, settings.workload())
     of_type = None if shape.instance_type == "local" else shape.instance_type
     if of_type is not None:
         check_instance_type(of_type)
