@@ -16,6 +16,7 @@ Arguments = argparse.Namespace
 
 EPILOG = """\
 examples:
+  raysm demo
   raysm similarity vectors.npy --top-k 10 --instances 2 --output out/
   raysm run tune.py --instances 3 -- --trials 10
   raysm train main.py --instances 2 -- --epochs 10
@@ -106,6 +107,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"raysm {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_demo(commands)
     _add_similarity(commands)
     _add_run(commands)
     _add_train(commands)
@@ -115,6 +117,12 @@ def build_parser() -> argparse.ArgumentParser:
     _add_local(commands)
     _add_doctor(commands)
     return parser
+
+
+def _add_demo(commands: Any) -> None:
+    command = _command(commands, "demo", "a whole job on this machine, on data that raysm carries")
+    command.add_argument("--instances", type=int, default=2, metavar="N", help="number of instances (default 2)")
+    command.add_argument("--output", type=Path, metavar="DIR", help="where the result goes (default: where it lies)")
 
 
 def _add_similarity(commands: Any) -> None:

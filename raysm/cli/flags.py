@@ -152,9 +152,12 @@ def add_flags(parser: Any, flags: typing.Iterable[Flag], command: str = "") -> N
         flags: Of the table.
         command: The one whose workload the flags may choose options of.
     """
+    flags = tuple(flags)
     for flag in flags:
         hint = _hint(flag, command)
         parser.add_argument(flag.name, help=flag.help, **_way_of(hint, flag))
+    # Told beside the values: another command's --name chooses a metric, not the name of a task.
+    parser.set_defaults(flags=(*(parser.get_default("flags") or ()), *flags))
 
 
 def _hint(flag: Flag, command: str) -> Any:
@@ -184,17 +187,17 @@ def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:
     """Return what the flags of a command line choose.
 
     Args:
-        arguments: The parsed ones; of those that the command does not have, there are no attributes.
+        arguments: The parsed ones, and which flags the command has.
         on: Where the job goes, as far as other places say it.
 
     Raises:
         InvalidRequest: A value is malformed, or belongs to another target.
     """
-    on = getattr(arguments, "on", None) or on
+    on = arguments.on or on
     values: dict[Key, Any] = {}
     names: dict[Key, str] = {}
-    for flag in (*COMMON, *TARGET, *RUN, *TRAIN, *SIMILARITY):
-        value = getattr(arguments, flag.dest, None)
+    for flag in arguments.flags:
+        value = getattr(arguments, flag.dest)
         if value is not None:
             chosen = dict(_choices(flag, value, on))
             values |= chosen

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from raysm.bootstrap import environment as environments
+from raysm.bootstrap import ray_internals
 from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.failure_record import exception_beside
 from raysm.bootstrap.programs import WAIT
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 def _hush_ray() -> None:
     """Leave to Ray its warnings and errors, not the three lines, colored, with which each ``ray.init`` greets."""
-    logging.getLogger("ray._private.worker").setLevel(logging.WARNING)
+    logging.getLogger(ray_internals.LOGGER).setLevel(logging.WARNING)
 
 
 def _fail(failure: Failure, error: BaseException, payload: Payload | None, environment: Environment | None) -> int:

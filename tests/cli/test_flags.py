@@ -42,6 +42,11 @@ def test_what_nobody_gives_is_not_chosen():
     assert chosen("similarity", "m.npy", "--top-k", "3") == {("workload", "top_k"): 3}
 
 
+def test_a_flag_of_another_command_by_the_same_name_chooses_nothing():
+    assert chosen("metrics", "JOB", "--name", "loss") == {}
+    assert chosen("run", "a.py", "--name", "mine") == {("name",): "mine"}
+
+
 def test_a_flag_of_both_targets_is_the_chosen_ones():
     assert chosen("run", "a.py", "--image", "x") == {("local", "image"): "x"}
     assert chosen("run", "a.py", "--image", "x", on="aws") == {("aws", "image"): "x"}

@@ -17,6 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysm.bootstrap import environment
 from raysm.bootstrap.environment import Environment
+from raysm.bootstrap.ray_internals import FAILURE_LIMITS, TRAIN_CALLBACKS, spare_options
 from raysm.contract.names import LABEL_HOST
 from raysm.contract.payload import Payload
 from raysm.errors import RayFailed, WorkerFailed
@@ -49,6 +50,8 @@ RAY_TRAIN = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
 }
 """Settings of Ray Train, which it takes from nowhere else."""
+OWN_RETRIES = {"controller_failure_limit": 1, "max_preemption_failures": 0}
+"""What Ray Train tries again by itself: nothing, because ``launch`` does, and says so."""
 
 
 def run_data_parallel(workload: TrainLoop, packed: Payload, found: Environment) -> None:
@@ -137,7 +140,7 @@ class _Loop:
                 name=f"attempt-{number}",
                 # Nothing is kept there: checkpoints are raysm.training's.
                 storage_path=str(self._given.found.paths.scratch / "ray-train"),
-                failure_config=FailureConfig(max_failures=0, controller_failure_limit=1, max_preemption_failures=0),
+                failure_config=FailureConfig(max_failures=0, **spare_options(FAILURE_LIMITS, OWN_RETRIES)),
             ),
         )
 
@@ -149,6 +152,9 @@ def trainer_class() -> "type[TorchTrainer]":
     Ray's goes away, it is merely started.
     """
     from ray.train.torch import TorchTrainer
+
+    if TRAIN_CALLBACKS.find() is None:
+        return TorchTrainer  # type: ignore[no-any-return]
 
     class Trainer(TorchTrainer):  # type: ignore[misc]
         def _create_default_callbacks(self) -> list[Any]:

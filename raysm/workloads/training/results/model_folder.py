@@ -13,6 +13,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysm.bootstrap import environment
 from raysm.bootstrap.environment import Environment
+from raysm.bootstrap.ray_internals import BACKPRESSURE, spare_options
 from raysm.contract.store import replacing
 from raysm.errors import InstanceLost
 from raysm.workloads.nodes import Node
@@ -37,7 +38,7 @@ def bring_model(node: Node, head: Environment, say: Callable[[str], None]) -> No
         sent = read.options(
             num_returns="streaming",
             scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
-            _generator_backpressure_num_objects=UNDER_WAY,
+            **spare_options(BACKPRESSURE, {"_generator_backpressure_num_objects": UNDER_WAY}),
         ).remote()
         try:
             kept = ray.get(next(sent))
