@@ -208,8 +208,10 @@ def _add_submitting(command: argparse.ArgumentParser) -> None:
 
 
 def _add_files(command: argparse.ArgumentParser) -> None:
-    group = command.add_argument_group("options from files (flags win over a request, that over a project file)")
-    group.add_argument("--request", type=Path, metavar="FILE", help="a whole request: .json or .toml")
+    group = command.add_argument_group("options from files")
+    group.add_argument(
+        "--request", type=Path, metavar="FILE", help="a whole request, .json or .toml; flags win over it"
+    )
     group.add_argument(
         CHANGE, action="append", metavar="OPTION=VALUE", help="any option, as in security.isolation=true; repeatable"
     )
@@ -219,7 +221,10 @@ def _add_target(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("where")
     add_flags(group, TARGET)
     group.add_argument(
-        "--project-file", type=Path, metavar="FILE", help="default: the nearest raysm.toml here or above"
+        "--project-file",
+        type=Path,
+        metavar="FILE",
+        help="options for all jobs of a project (default: the nearest raysm.toml, here or above)",
     )
     group.add_argument("--config-profile", metavar="NAME", help="one of the project file's profiles, [profile.NAME.…]")
 

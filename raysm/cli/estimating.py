@@ -12,7 +12,7 @@ from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
 from raysm.cli.prices import PRICES, SOURCE, has_gpus, vcpus_of
 from raysm.cli.submitting import cluster
-from raysm.client.limits import check_instance_type
+from raysm.client.service_model_check import check_instance_type
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Cluster, Similarity
 from raysm.request.similarity import MATRIX, QUERIES

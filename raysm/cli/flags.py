@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from raysm.client.settings import TARGETS, Key, Layer, check_values, hint_of, nested, schema
 from raysm.errors import InvalidRequest
-from raysm.request import Script, Similarity, TorchScript
+from raysm.request import Local, Script, Similarity, TorchScript
+from raysm.request.instance_kinds import INSTANCE_KINDS
 
 __all__ = ["CHANGE", "COMMON", "Flag", "RUN", "SIMILARITY", "TARGET", "TRAIN", "WORKLOADS", "add_flags", "flag_layer"]
 
@@ -37,6 +38,8 @@ class Flag:
     """For ``--help``."""
     metavar: str | None = field(default=None, kw_only=True)
     """What ``--help`` calls the value; None is derived from the name."""
+    choices: tuple[str, ...] | None = field(default=None, kw_only=True)
+    """What the value may be, where the option's type does not say it."""
 
     @property
     def key(self) -> Key:
@@ -47,6 +50,14 @@ class Flag:
     def dest(self) -> str:
         """The attribute that argparse gives the value."""
         return self.name.removeprefix("--").replace("-", "_")
+
+
+def _instance_kinds() -> str:
+    default = Local().instance_kind
+    *first, last = [
+        f"{kind.summary} (default)" if kind.name == default else kind.summary for kind in INSTANCE_KINDS.values()
+    ]
+    return f"{', '.join(first)}, or {last}"
 
 
 COMMON = (
@@ -75,9 +86,7 @@ COMMON = (
 TARGET = (
     Flag("--on", "on", "this machine (default), or AWS"),
     Flag(
-        "--instance-kind",
-        "target.instance_kind",
-        "on this machine: processes (default), Linux namespaces (root), or containers",
+        "--instance-kind", "target.instance_kind", f"on this machine: {_instance_kinds()}", choices=(*INSTANCE_KINDS,)
     ),
     Flag("--role", "target.role", "on AWS: the role that the job runs as", metavar="ARN"),
     Flag("--region", "target.region", "on AWS (default: of the AWS configuration)"),
@@ -180,7 +189,7 @@ def _way_of(hint: Any, flag: Flag) -> dict[str, Any]:
         return {"choices": typing.get_args(hint)}
     if typing.get_origin(hint) in (tuple, Mapping):
         return {"action": "append", "metavar": flag.metavar}
-    return {"metavar": flag.metavar, **({} if hint is str else {"type": hint})}
+    return {"metavar": flag.metavar, "choices": flag.choices, "type": hint}
 
 
 def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:

@@ -18,7 +18,7 @@ from raysm.client.result_folder import check_folder
 from raysm.client.settings import Settings
 from raysm.client.submit import Prepared, prepare
 from raysm.errors import InvalidRequest
-from raysm.request import AWS, Cluster, Input
+from raysm.request import Cluster, Input
 from raysm.request.codec import to_json
 from raysm.request.similarity import MATRIX, QUERIES
 
@@ -32,8 +32,8 @@ def cluster(settings: Settings) -> Cluster:
         InvalidRequest: AWS without a type, or a number that cannot be.
     """
     is_typed = any(("cluster", name) in settings for name in ("instance_type", "groups"))
-    if settings.on is AWS and not is_typed:
-        raise InvalidRequest("--on aws needs --instance-type, ml.c5.4xlarge for example")
+    if settings.on.names_own_types and not is_typed:
+        raise InvalidRequest(f"--on {settings.on.kind} needs --instance-type, ml.c5.4xlarge for example")
     return settings.options().get("cluster") or Cluster()
 
 
@@ -45,8 +45,7 @@ def prepared(settings: Settings) -> Prepared:
     """
     where = settings.target()
     workload = settings.workload()
-    if settings.on is AWS:
-        cluster(settings)
+    cluster(settings)
     options = settings.options()
     options.pop("if_done", None)
     if options.get("wheels") or options.get("requirements"):
@@ -129,7 +128,7 @@ def follow(job: Job, display: Display) -> None:
             for line in job.lines(follow=True):
                 display.line(line.host, line.text)
         except KeyboardInterrupt:
-            if isinstance(job.service.target, AWS):
+            if job.service.target.is_billed:
                 display.say(
                     f"{job.name} goes on: raysm logs -f {job.name} --on aws …, or raysm stop {job.name} --on aws …"
                 )

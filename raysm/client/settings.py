@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
 from raysm.errors import InvalidRequest
-from raysm.request import AWS, JobRequest, Local, Target, Workload
+from raysm.request import JobRequest, Local, Target, Workload
 from raysm.request.codec import from_json
 
 __all__ = ["Key", "Layer", "Settings", "TARGETS", "check_values", "hint_of", "nested", "schema"]
@@ -20,7 +20,9 @@ __all__ = ["Key", "Layer", "Settings", "TARGETS", "check_values", "hint_of", "ne
 Key: TypeAlias = tuple[str, ...]
 """The way to a value: ``("cluster", "count")``."""
 
-TARGETS: Mapping[str, type[Target]] = {target.kind: target for target in (Local, AWS)}
+TARGETS: Mapping[str, type[Target]] = {
+    target.kind: target for target in sorted(typing.get_args(Target), key=lambda target: target is not Local)
+}
 """Where a job can go, each with a table of its own; the first one is the default."""
 
 NEEDED = {"role": "the ARN of the role that the job runs as"}
