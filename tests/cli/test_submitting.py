@@ -4,7 +4,7 @@ import pytest
 
 from raysm.cli.arguments import parse
 from raysm.cli.choosing import read_settings
-from raysm.cli.submitting import cluster, prepared
+from raysm.cli.submitting import cluster, crowding, prepared
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster
 
@@ -52,3 +52,11 @@ def test_instances_are_those_that_are_asked_for():
     assert cluster(read_settings(parse(["run", "a.py", "--instances", "3"]))) == Cluster(count=3)
     with pytest.raises(InvalidRequest, match=r"--on aws needs --instance-type, ml\.c5\.4xlarge"):
         cluster(read_settings(parse(["run", "a.py", "--on", "aws", "--instances", "3"])))
+
+
+def test_more_instances_than_this_machine_carries_are_warned_of():
+    def warned(count, cores):
+        return crowding(prepared(read_settings(parse(["run", "a.py", "--instances", str(count)]))), cores)
+
+    assert "40 instances share the 2 cores of this machine" in warned(40, 2)
+    assert warned(8, 2) is None
