@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from raysm.bootstrap.address import port_answers
-from raysm.bootstrap.log import emit, remark
+from raysm.bootstrap.log import emit_event, remark
 from raysm.contract.events import State
 
 __all__ = ["announce"]
@@ -29,4 +29,4 @@ async def announce(host: str, address: str, port: int, limit_s: float = LIMIT_S)
             remark(f"the dashboard has not come up within {limit_s:g} s; the job goes on without it")
             return
         await asyncio.sleep(PROBE_S)
-    emit(State(name="dashboard", host=host, address=f"http://{address}:{port}"))
+    emit_event(State(name="dashboard", host=host, address=f"http://{address}:{port}"))

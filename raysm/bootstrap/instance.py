@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import raysm
 from raysm.bootstrap import environment as environments
 from raysm.bootstrap import resources, variables
+from raysm.bootstrap.commands import Commands
 from raysm.bootstrap.control import Identity
 from raysm.bootstrap.environment import Environment
-from raysm.bootstrap.private import private_token
-from raysm.bootstrap.programs import Programs
+from raysm.bootstrap.private_files import private_token
 from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_arguments
 from raysm.bootstrap.ray_start import DASHBOARD_FIRST, WORKERS
 from raysm.contract import names, payload
@@ -41,7 +41,7 @@ class Instance:
     """What must be the same in every instance."""
     capacity: Capacity
     """What this instance offers to Ray."""
-    programs: Programs
+    commands: Commands
     """What it runs."""
     inherited: Mapping[str, str]
     """The environment variables of this process."""
@@ -82,7 +82,7 @@ class Instance:
         own = [] if ahead is None else [f"{WORKERS}{ahead}"]
         if head_address is None and workload.wants_all_cpus_at_once:
             own.append(DASHBOARD_FIRST)
-        return [*self.programs.ray, *own, *arguments]
+        return [*self.commands.ray, *own, *arguments]
 
     def ray_environment(self) -> dict[str, str]:
         """Return the environment of a Ray process, which its workers inherit."""
@@ -103,7 +103,7 @@ class Instance:
         return {**variables.DRIVER} | self.ray_environment() | told
 
 
-def prepare(environ: Mapping[str, str], programs: Programs | None = None) -> Instance:
+def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Instance:
     """Read and verify everything.
 
     Raises:
@@ -131,6 +131,6 @@ def prepare(environ: Mapping[str, str], programs: Programs | None = None) -> Ins
             payload=found.digest, python=platform.python_version(), ray=ray_version(), raysm=raysm.__version__
         ),
         capacity=detect_capacity(environment, environ),
-        programs=programs or Programs(),
+        commands=commands or Commands(),
         inherited=dict(environ),
     )

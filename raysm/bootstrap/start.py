@@ -1,7 +1,7 @@
 """The first program of an instance, run by whatever Python its image has: ``python3 .../raysm/start.py``.
 
 It travels at the top of the payload, and is the one file here that older Pythons must be able to read: it says in the
-failure file that they are too old, checks that raysm.zip is whole, and hands over to ``raysm.bootstrap.arrival`` in it.
+failure file that they are too old, checks that raysm.zip is whole, and hands over to ``raysm.bootstrap.entrypoint``.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ def main() -> int:
         return _fail(folder, reason)
     # Alone at the front: the payload's other files are no modules.
     sys.path[0] = os.path.join(folder, LIBRARY)
-    from raysm.bootstrap.arrival import main as arrive
+    from raysm.bootstrap.entrypoint import main as arrive
 
     return arrive(folder)
 

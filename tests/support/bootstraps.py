@@ -19,6 +19,7 @@ from raysm.contract.paths import Paths
 from raysm.contract.result import FAILURE, Failure
 
 FAKE_RAY = Path(__file__).with_name("fake_ray.py")
+RAY_STAND_INS = 'ray=(*fake, "ray"), node_watcher=(*fake, "node_watcher"), '
 NODE_PORTS = (
     "node_manager",
     "object_manager",
@@ -128,13 +129,13 @@ class Cluster:
         driver = (sys.executable, str(self.root / "user.py"))
         program = f"""
 import sys
-from raysm.bootstrap.programs import Programs
+from raysm.bootstrap.commands import Commands
 from raysm.bootstrap.supervisor import main
 fake = [sys.executable, "-S", {str(FAKE_RAY)!r}, {str(self.folder)!r}]
-programs = Programs(ray=(*fake, "ray"), registry=(*fake, "registry"), driver={driver!r})
-sys.exit(main(programs=programs))
+commands = Commands({RAY_STAND_INS}driver={driver!r})
+sys.exit(main(commands=commands))
 """
-        return program if self._fake else program.replace('ray=(*fake, "ray"), registry=(*fake, "registry"), ', "")
+        return program if self._fake else program.replace(RAY_STAND_INS, "")
 
     def _environment(self, host):
         index = self.hosts.index(host)

@@ -10,14 +10,14 @@ import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import NoReturn
 
 from raysm.bootstrap.environment import base_paths, child_environment, inherited, read
+from raysm.bootstrap.exit_status import exit_by_signal
 from raysm.bootstrap.packages import install, missing
-from raysm.bootstrap.private import private_folder
-from raysm.bootstrap.refusal import refuse
+from raysm.bootstrap.private_files import private_folder
 from raysm.bootstrap.sdk_job import is_driver_folder, make_payload
+from raysm.bootstrap.startup_failure import report_startup_failure
 from raysm.contract import names, payload
 from raysm.contract.library import LIBRARY
 from raysm.contract.payload import Payload
@@ -35,12 +35,12 @@ def main(folder: str) -> int:
         The exit code of an instance that could not begin; else this does not return.
     """
     # As PID 1 a process without a handler does not even hear SIGTERM; pip is ended as Python unwinds.
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, exit_by_signal)
     environ = inherited()
     try:
         variables = _arrive(Path(folder), environ)
     except Exception as error:  # the last line of defence: every error becomes a reason
-        return refuse(error, environ).exit_code
+        return report_startup_failure(error, environ).exit_code
     become(variables, environ)
 
 
@@ -91,7 +91,3 @@ def unpack(library: Path, folder: Path) -> Path:
 
 def _joined(first: Sequence[Path], rest: str | None) -> str:
     return os.pathsep.join([*map(str, first), *([rest] if rest else [])])
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)

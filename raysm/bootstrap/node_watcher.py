@@ -2,7 +2,7 @@
 
 ``ray status`` takes seconds; ``ray.init`` registers a driver. So a child process (this module as a program) asks the
 GCS itself every 50 ms and writes one JSON line for each change: ``{host: {"id": node id, "address": IP}}`` of the
-nodes that are alive. The bootstrap's side, ``Registry``, starts it when it wants to know and ends it when it does.
+nodes that are alive. The bootstrap's side, ``NodeWatcher``, starts it when it wants to know and ends it when it does.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from raysm.bootstrap.lifecycle import Failed, Node, NodesChanged
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import MissingDependency
 
-__all__ = ["Registry", "await_first", "main", "watch"]
+__all__ = ["NodeWatcher", "await_first", "main", "watch"]
 
 POLL_S = 0.05
 FIRST_POLL_S = 0.1
@@ -34,7 +34,7 @@ MAX_ANSWER = 2**24
 """Bytes of one line: 1,000 nodes take 100 KB."""
 
 
-class Registry:
+class NodeWatcher:
     """Watches the registration of nodes, through a child process, while it is open."""
 
     def __init__(self, children: Children, command: Sequence[str], env: Mapping[str, str]) -> None:

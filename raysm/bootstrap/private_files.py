@@ -11,7 +11,7 @@ from pathlib import Path
 from raysm.contract.paths import Paths
 from raysm.contract.store import put
 
-__all__ = ["passing_folder", "private_folder", "private_token"]
+__all__ = ["private_tempdir", "private_folder", "private_token"]
 
 
 def private_folder(paths: Paths) -> Path:
@@ -23,7 +23,7 @@ def private_folder(paths: Paths) -> Path:
 
 
 @contextlib.contextmanager
-def passing_folder(paths: Paths) -> Iterator[Path]:
+def private_tempdir(paths: Paths) -> Iterator[Path]:
     """Yield a private folder that is gone afterwards."""
     folder = private_folder(paths)
     try:
