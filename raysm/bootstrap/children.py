@@ -164,12 +164,12 @@ def descendants(pid: int, read_parents: Callable[[], Mapping[int, int]] | None =
     below: dict[int, list[int]] = {}
     for process, parent in parents.items():
         below.setdefault(parent, []).append(process)
-    found: list[int] = []
+    pids: list[int] = []
     front = [pid]
     while front:
         front = [process for parent in front for process in below.get(parent, [])]
-        found += front
-    return found
+        pids += front
+    return pids
 
 
 def _read_parents() -> dict[int, int]:

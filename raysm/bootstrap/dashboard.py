@@ -7,14 +7,14 @@ from raysm.bootstrap.address import port_answers
 from raysm.bootstrap.log import emit_event, remark
 from raysm.contract.events import State
 
-__all__ = ["announce"]
+__all__ = ["announce_dashboard"]
 
 PROBE_S = 0.2
 LIMIT_S = 60.0
 """Ray's own: it does not wait for its dashboard any longer."""
 
 
-async def announce(host: str, address: str, port: int, limit_s: float = LIMIT_S) -> None:
+async def announce_dashboard(host: str, address: str, port: int, limit_s: float = LIMIT_S) -> None:
     """Say where the dashboard is as soon as it answers, or that it does not.
 
     Args:

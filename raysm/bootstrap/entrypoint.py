@@ -18,7 +18,8 @@ from raysm.bootstrap.packages import install, missing
 from raysm.bootstrap.private_files import private_folder
 from raysm.bootstrap.sdk_job import is_driver_folder, make_payload
 from raysm.bootstrap.startup_failure import report_startup_failure
-from raysm.contract import names, payload
+from raysm.contract import names
+from raysm.contract import payload as payloads
 from raysm.contract.library import LIBRARY
 from raysm.contract.payload import Payload
 from raysm.errors import InvalidPayload
@@ -55,15 +56,15 @@ def become(variables: Mapping[str, str], environ: Mapping[str, str]) -> NoReturn
 
 def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     place = private_folder(base_paths(environ))
-    found = _load(folder, place, environ)
+    payload = _load(folder, place, environ)
     search = [unpack(folder / LIBRARY, place / "lib")]
-    needed = missing(found.request.workload)
-    if found.requirements or needed:
+    needed = missing(payload.request.workload)
+    if payload.requirements or needed:
         site = place / "site"
-        install(found, needed, site)
+        install(payload, needed, site)
         # What is installed wins over the image's own packages, and raysm over what is installed.
         search.append(site)
-    variables = {"PYTHONPATH": _joined(search, environ.get("PYTHONPATH")), names.PAYLOAD: str(found.folder)}
+    variables = {"PYTHONPATH": _joined(search, environ.get("PYTHONPATH")), names.PAYLOAD: str(payload.folder)}
     if len(search) > 1:
         variables["PATH"] = _joined([search[1] / "bin"], environ.get("PATH", os.defpath))
     return variables
@@ -72,7 +73,7 @@ def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
 def _load(folder: Path, place: Path, environ: Mapping[str, str]) -> Payload:
     if is_driver_folder(folder):
         return make_payload(folder, read(environ), place / "payload")
-    return payload.load(folder)
+    return payloads.load(folder)
 
 
 def unpack(library: Path, folder: Path) -> Path:

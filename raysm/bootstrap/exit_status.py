@@ -93,20 +93,20 @@ def exit_status_of_driver(
     if failure is not None:
         return ExitStatus(exit_code, failure.reason())
     if status > 0:
-        said = f"the driver exited with code {status}"
+        text = f"the driver exited with code {status}"
     else:
-        said = f"the driver was killed by {signal_name(-status)}"
+        text = f"the driver was killed by {signal_name(-status)}"
     if status == -signal.SIGKILL:
-        said += f": most likely out of memory (this instance has {memory_bytes / 2**30:.1f} GiB"
-        said += f"; the kernel ended {oom_kills} of its processes for that meanwhile)" if oom_kills else ")"
+        text += f": most likely out of memory (this instance has {memory_bytes / 2**30:.1f} GiB"
+        text += f"; the kernel ended {oom_kills} of its processes for that meanwhile)" if oom_kills else ")"
         # Who is killed so says nothing of it: what it wrote last is about something else.
-        return ExitStatus(exit_code, said)
-    return ExitStatus(exit_code, _with_tail(said, stderr_tail))
+        return ExitStatus(exit_code, text)
+    return ExitStatus(exit_code, _with_tail(text, stderr_tail))
 
 
-def _with_tail(said: str, tail: str) -> str:
-    room = MAX_REASON - len(said) - 1
+def _with_tail(text: str, tail: str) -> str:
+    room = MAX_REASON - len(text) - 1
     tail = tail.strip()
     if len(tail) > room:
         tail = "…" + tail[len(tail) - room + 1 :]
-    return f"{said}\n{tail}".strip()
+    return f"{text}\n{tail}".strip()

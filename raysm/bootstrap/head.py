@@ -14,7 +14,7 @@ from raysm.bootstrap import messages
 from raysm.bootstrap.address import find_own_address, is_loopback, port_answers
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import HeadControl, MessageReceived, Report
-from raysm.bootstrap.dashboard import announce
+from raysm.bootstrap.dashboard import announce_dashboard
 from raysm.bootstrap.driver_run import DriverRun
 from raysm.bootstrap.exit_status import STOPPED, ExitStatus
 from raysm.bootstrap.inbox import Inbox
@@ -220,7 +220,7 @@ class Head:
             self._driver = self._start_driver(gcs)
         named = self._instance.environment.addresses.get(self._instance.name, address)
         shown = "127.0.0.1" if is_loopback(named) else address
-        self._spawn(announce(self._instance.name, shown, self._instance.ports.dashboard))
+        self._spawn(announce_dashboard(self._instance.name, shown, self._instance.ports.dashboard))
 
     def _start_driver(self, address: str | None) -> DriverRun:
         return DriverRun(self._instance, self._children, address, self._inbox.put)

@@ -18,7 +18,8 @@ from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.private_files import private_token
 from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_arguments
 from raysm.bootstrap.ray_start import DASHBOARD_FIRST, WORKERS
-from raysm.contract import names, payload
+from raysm.contract import names
+from raysm.contract import payload as payloads
 from raysm.contract.paths import SDK_DRIVERS
 from raysm.contract.payload import Payload
 from raysm.errors import InvalidConfig
@@ -86,21 +87,21 @@ class Instance:
 
     def ray_environment(self) -> dict[str, str]:
         """Return the environment of a Ray process, which its workers inherit."""
-        told = variables.user_variables(
+        additions = variables.user_variables(
             self.environment, self.request, self.payload.source, self.capacity.cpus, self.capacity.gpus
         )
         if SDK_DRIVERS in self.environment.channels:
             # The SDK has set its own, which its users know; where both have one, its form counts.
-            told = {name: value for name, value in told.items() if name not in self.inherited}
-        told |= variables.network_variables(self.environment, resources.has_efa(), self.inherited)
-        told |= variables.ray_variables(self.payload.token_file)
-        told |= variables.workload_variables(self.request.workload)
-        return environments.child_environment(told, variables.DROPPED, self.inherited)
+            additions = {name: value for name, value in additions.items() if name not in self.inherited}
+        additions |= variables.network_variables(self.environment, resources.has_efa(), self.inherited)
+        additions |= variables.ray_variables(self.payload.token_file)
+        additions |= variables.workload_variables(self.request.workload)
+        return environments.child_environment(additions, variables.DROPPED, self.inherited)
 
     def driver_environment(self, ray_address: str | None, failure_record: str) -> dict[str, str]:
         """Return the environment of the driver: a Ray process's, and where its cluster is; None: it will be told."""
-        told = {names.FAILURE_RECORD: failure_record} | ({} if ray_address is None else {"RAY_ADDRESS": ray_address})
-        return {**variables.DRIVER} | self.ray_environment() | told
+        cluster = {} if ray_address is None else {"RAY_ADDRESS": ray_address}
+        return {**variables.DRIVER} | self.ray_environment() | {names.FAILURE_RECORD: failure_record} | cluster
 
 
 def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Instance:
@@ -111,8 +112,8 @@ def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Ins
         MissingDependency: Ray is not installed.
     """
     environment = environments.read(environ)
-    found = payload.load(environment.payload)
-    cluster = found.request.cluster
+    payload = payloads.load(environment.payload)
+    cluster = payload.request.cluster
     environment.head(cluster)
     if environment.has_checkpoints:
         with contextlib.suppress(OSError):  # user code that writes there will say why it cannot
@@ -125,10 +126,10 @@ def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Ins
         )
     return Instance(
         environment=environment,
-        payload=replace(found, token_file=private_token(found.token_file, environment.paths)),
-        ports=environment.ports(found.request.ports),
+        payload=replace(payload, token_file=private_token(payload.token_file, environment.paths)),
+        ports=environment.ports(payload.request.ports),
         identity=Identity(
-            payload=found.digest, python=platform.python_version(), ray=ray_version(), raysm=raysm.__version__
+            payload=payload.digest, python=platform.python_version(), ray=ray_version(), raysm=raysm.__version__
         ),
         capacity=detect_capacity(environment, environ),
         commands=commands or Commands(),

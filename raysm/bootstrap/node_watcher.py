@@ -108,13 +108,13 @@ def _connect(address: str) -> Any:
 
 
 def _list_nodes(client: Any) -> Mapping[str, Any]:
-    found = {}
+    nodes = {}
     for node_id, info in client.get_all_node_info(timeout=CALL_TIMEOUT_S).items():
         alive = info.state == ray_internals.ALIVE
         host = info.labels.get(LABEL_HOST)
         if alive and host:
-            found[host] = {"id": node_id.hex(), "address": info.node_manager_address}
-    return found
+            nodes[host] = {"id": node_id.hex(), "address": info.node_manager_address}
+    return nodes
 
 
 def await_first(address: str, limit_s: float) -> None:

@@ -49,5 +49,5 @@ def private_token(token_file: Path, paths: Paths) -> Path:
 
 
 def _is_private(path: Path) -> bool:
-    found = path.stat()
-    return found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
+    status = path.stat()
+    return status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077

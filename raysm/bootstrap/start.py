@@ -37,10 +37,10 @@ def _why_not(folder: str) -> str:
         with open(os.path.join(folder, "digests.json")) as file:
             expected = json.load(file)[LIBRARY]
         with open(os.path.join(folder, LIBRARY), "rb") as file:
-            found = hashlib.sha256(file.read()).hexdigest()
+            digest = hashlib.sha256(file.read()).hexdigest()
     except (OSError, ValueError, KeyError, TypeError) as error:
         return "no payload: %s cannot be verified: %s: %s" % (LIBRARY, type(error).__name__, error)  # noqa: UP031
-    return "" if found == expected else "the payload's file '" + LIBRARY + "' does not match its digest: it was torn"
+    return "" if digest == expected else "the payload's file '" + LIBRARY + "' does not match its digest: it was torn"
 
 
 def _fail(folder: str, reason: str) -> int:

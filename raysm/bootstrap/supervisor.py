@@ -40,10 +40,10 @@ def main(environ: Mapping[str, str] | None = None, commands: Commands | None = N
     # As PID 1 a process without a handler does not even hear SIGTERM; the event loop replaces this one.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # whoever became this process may have blocked it
-    found = begin(inherited() if environ is None else environ, commands)
-    if isinstance(found, ExitStatus):
-        return found.exit_code
-    return asyncio.run(supervise(found)).exit_code
+    instance = begin(inherited() if environ is None else environ, commands)
+    if isinstance(instance, ExitStatus):
+        return instance.exit_code
+    return asyncio.run(supervise(instance)).exit_code
 
 
 def begin(environ: Mapping[str, str], commands: Commands | None = None) -> Instance | ExitStatus:

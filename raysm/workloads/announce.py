@@ -3,19 +3,14 @@
 import time
 from collections.abc import Callable
 
-from raysm.contract.events import Event, Progress, line
+from raysm.contract.events import Event, Progress
 
-__all__ = ["Announce", "Pace", "announce"]
+__all__ = ["Announce", "Pace"]
 
 Announce = Callable[[Event], None]
 """Where events go."""
 
 INTERVAL_S = 0.2
-
-
-def announce(event: Event) -> None:
-    """Print the event as a line of its own."""
-    print(line(event), flush=True)  # noqa: T201 - events travel in the log
 
 
 class Pace:

@@ -16,11 +16,11 @@ from ray import train
 from ray.train.torch import get_device, prepare_model
 
 from raysm.bootstrap import environment
+from raysm.bootstrap.log import emit_event
 from raysm.contract import payload
 from raysm.contract.priority import go_first
 from raysm.errors import WorkerFailed
 from raysm.request.training import Precision
-from raysm.workloads.announce import announce
 from raysm.workloads.pickles import unpickled
 from raysm.workloads.training.launch.output import Wire
 from raysm.workloads.training.launch.placement import Place
@@ -102,7 +102,7 @@ class _Worker:
         with ExitStack() as open_until_end:
             open_until_end.enter_context(told.wire.instead_of_output(self._rank, self._stop))
             if self._local_rank == 0:
-                open_until_end.enter_context(Usage(self._place.node.host, announce))
+                open_until_end.enter_context(Usage(self._place.node.host, emit_event))
             try:
                 self._call(*unpickled(here.payload / payload.FUNCTION, told.name))
             except BaseException as error:
