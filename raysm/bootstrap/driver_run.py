@@ -87,6 +87,7 @@ class DriverRun:
         return status
 
     def close(self) -> None:
-        """Let a driver that still waits go, and remove the folder."""
-        self._process.go("")
+        """Forget a driver that has ended, and remove its folder."""
+        self._process.go("")  # one that still waits has a pipe to be closed
+        self._process.close()
         self._exit.close()

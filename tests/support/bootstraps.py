@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 
 import raysm
+from raysm.bootstrap.commands import Commands
+from raysm.bootstrap.instance import prepare
 from raysm.contract import events, payload
 from raysm.contract.paths import Paths
 from raysm.contract.result import FAILURE, Failure
@@ -110,6 +112,13 @@ class Cluster:
     def go(self):
         """Let a driver that waits for the file ``go`` go on."""
         (Paths(self.base("algo-1"), processing=self._processing).payload / "source" / "go").touch()
+
+    def prepare(self, host):
+        """Return the instance of ``host``, with stand-ins for Ray, for a life in this very process."""
+        fake = (sys.executable, "-S", str(FAKE_RAY), str(self.folder))
+        driver = (sys.executable, str(self.root / "user.py"))
+        commands = Commands(ray=(*fake, "ray"), node_watcher=(*fake, "node_watcher"), driver=driver)
+        return prepare(self._environment(host), commands)
 
     def start(self, *hosts):
         for host in hosts or self.hosts:
