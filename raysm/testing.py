@@ -22,8 +22,9 @@ from pathlib import Path
 from traceback import format_exception
 from typing import Any, Literal
 
+from raysm.client.pace import Pace
 from raysm.client.plan import Plan
-from raysm.client.service import Pace, Service
+from raysm.client.service import Service
 from raysm.client.storage import file_path
 from raysm.client.tags import WORKLOAD
 from raysm.contract import payload

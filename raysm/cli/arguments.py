@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from raysm import __version__
+from raysm.request import Local
+from raysm.request.instance_kinds import INSTANCE_KINDS
 
 __all__ = ["Arguments", "build_parser", "parse"]
 
@@ -226,15 +228,23 @@ def _add_target(command: argparse.ArgumentParser) -> None:
     group.add_argument("--on", choices=["local", "aws"], default="local", help="this machine (default), or AWS")
     group.add_argument(
         "--instance-kind",
-        choices=["process", "namespace", "docker"],
-        default="process",
-        help="on this machine: processes (default), Linux namespaces (root), or containers",
+        choices=list(INSTANCE_KINDS),
+        default=Local().instance_kind,
+        help=f"on this machine: {_instance_kinds()}",
     )
     group.add_argument("--role", metavar="ARN", help="on AWS: the role that the job runs as")
     group.add_argument("--region", help="on AWS (default: of the AWS configuration)")
     group.add_argument("--profile", help="on AWS: of the AWS configuration")
     group.add_argument("--bucket", help="on AWS: for payloads and results (default: sagemaker-REGION-ACCOUNT)")
     group.add_argument("--image", metavar="URI", help="the container image, on AWS and for --instance-kind docker")
+
+
+def _instance_kinds() -> str:
+    default = Local().instance_kind
+    *first, last = [
+        f"{kind.summary} (default)" if kind.name == default else kind.summary for kind in INSTANCE_KINDS.values()
+    ]
+    return f"{', '.join(first)}, or {last}"
 
 
 def _add_about_jobs(commands: Any) -> None:

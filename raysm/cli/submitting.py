@@ -181,7 +181,7 @@ def follow(job: Job, display: Display) -> None:
             for line in job.lines(follow=True):
                 display.line(line.host, line.text)
         except KeyboardInterrupt:
-            if isinstance(job.service.target, AWS):
+            if job.service.target.is_billed:
                 display.say(
                     f"{job.name} goes on: raysm logs -f {job.name} --on aws …, or raysm stop {job.name} --on aws …"
                 )

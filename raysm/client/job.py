@@ -32,7 +32,7 @@ from raysm.contract.events import Event, Progress, parse
 from raysm.contract.job_api import APIS, JobApi
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
-from raysm.request import AWS, Input, Target
+from raysm.request import Input, Target
 
 __all__ = ["Job", "attach"]
 
@@ -99,7 +99,7 @@ class Job:
     def instances(self) -> tuple[tuple[str, int], ...]:
         """Instance type and count of each group; the type is ``local`` where nobody chose one."""
         found = self.chain.known().instances
-        return found if isinstance(self.service.target, AWS) else chosen_types(found, self.tags)
+        return found if self.service.target.names_own_types else chosen_types(found, self.tags)
 
     @property
     def outputs(self) -> str:
@@ -161,7 +161,7 @@ class Job:
             left_s = math.inf if deadline_s is None else deadline_s - time.monotonic()
             if left_s <= 0:
                 raise NotDone(f"the job {self.name} has not ended within {timeout:g} s; it goes on")
-            self.service.await_end(self.name, pause_s, left_s)
+            self.service.wait_for_end(self.name, pause_s, left_s)
         raise AssertionError("pauses never end")
 
     def result(self, timeout: float | None = None, *, to: str | Path | None = None) -> Any:
@@ -420,4 +420,4 @@ def attach(name: str, on: Target | Service | None = None) -> Job:
         # The tags of a follow-up name the first job, whose lines and metrics come before its own.
         tags = service.tags(found.arn) if restart.is_follow_up(name) else None
         return Job(name, service=service, api=api, description=found, tags=tags)
-    raise JobNotFound(f"there is no job {name!r} {card.place(service.target)}; raysm jobs lists those that there are")
+    raise JobNotFound(f"there is no job {name!r} {service.target.describe()}; raysm jobs lists those that there are")

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from raysm.client.calls import call_of
-from raysm.client.calls.parts import LOCAL_INSTANCE_TYPE, LOCAL_TYPE, Parts
+from raysm.client.calls.parts import Parts
 from raysm.client.places import Places
 from raysm.contract.job_api import JobApi, api_of
 from raysm.contract.names import INSTANCE_TYPE_TAG
 from raysm.errors import InvalidRequest
-from raysm.request import AWS, JobRequest, Target
+from raysm.request import JobRequest, Target
+from raysm.request.cluster import LOCAL_TYPE
+from raysm.request.targets import LOCAL_INSTANCE_TYPE
 
 __all__ = ["Plan", "chosen_types", "plan"]
 
@@ -64,15 +66,10 @@ def plan(
     Raises:
         InvalidRequest: The target or the API cannot do what is asked for.
     """
-    if isinstance(target, AWS) and target.image is None:
-        raise InvalidRequest(
-            "AWS(image=…) is missing: give the URI of a container image with Python 3.11 or later in Amazon ECR, such "
-            "as one of AWS's deep-learning images (763104351884.dkr.ecr.REGION.amazonaws.com/pytorch-training:TAG) or "
-            "one that you built from containers/"
-        )
+    target.job_image()  # the first thing that is missing where much is
     for name in ("output_uri", "checkpoint_uri"):
         uri = getattr(request, name)
-        if isinstance(target, AWS) and uri is not None and not uri.startswith("s3://"):
+        if uri is not None and not target.takes_files and not uri.startswith("s3://"):
             raise InvalidRequest(
                 f"{name}={uri!r} is on this machine, which AWS cannot write to; give s3://bucket/prefix"
             )

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from raysm.client import limits as api_limits
 from raysm.client import records, uploads
 from raysm.client.description import Status
 from raysm.client.first_look import check_inputs
@@ -23,13 +22,14 @@ from raysm.client.options import IfDone, SubmitOptions, check_names, documents_o
 from raysm.client.package import Wrapped, package_of
 from raysm.client.plan import Plan, plan
 from raysm.client.service import Service, connect
+from raysm.client.service_model_check import check as check_plan
 from raysm.client.storage import Storage
 from raysm.client.tags import tags_of
 from raysm.contract import payload
 from raysm.contract.job_api import TRAINING, api_of
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
-from raysm.request import AWS, Cluster, Input, JobRequest, Local, Target, Workload
+from raysm.request import Cluster, Input, JobRequest, Target, Workload
 from raysm.request.codec import from_json, to_json
 from raysm.request.job import NAME_PATTERN, PAYLOAD_CHANNEL
 
@@ -103,9 +103,7 @@ class Prepared:
         storage, request, places = self._storage, self.request, self.service.places
         kms_key = request.security.output_kms_key
         digest = self._digest_or_none()
-        named = isinstance(self.service.target, AWS) and self.service.target.bucket is not None
-        owner = self.service.account if isinstance(self.service.target, AWS) and not named else None
-        storage.ensure_bucket(places.bucket, self.service.region, named=named, owner=owner)
+        storage.ensure_bucket(self.service.bucket, self.service.region)
         for upload in self.uploads:
             uploads.carry_out(upload, storage, kms_key)
         prefix = places.payload(request.project, request.name)
@@ -225,7 +223,7 @@ def prepare(
     channels = {channel: _input(channel, item, service) for channel, item in (chosen.get("inputs") or {}).items()}
     check_inputs(package.workload, channels)
     located, needed = uploads.locate(channels, service.target, service.places)
-    fields = {"cluster": chosen.get("cluster") or _default_cluster(service.target), **request_fields(chosen)}
+    fields = {"cluster": chosen.get("cluster") or service.target.default_cluster(), **request_fields(chosen)}
     request = JobRequest(**fields | {"name": task, "workload": package.workload, "inputs": located})
     # A value of another type than its field's would be refused in the instance: after the start of a cluster.
     from_json(JobRequest, to_json(request))
@@ -235,7 +233,7 @@ def prepare(
     request = replace(request, name=records.job_name(task, digest, time.time()))
     state = _state(request, task, service, resume)
     planned = plan(request, target=service.target, places=service.places, state=state, tags=tags_of(request, task))
-    api_limits.check(planned)
+    check_plan(planned, takes_files=service.target.takes_files)
     return Prepared(
         request=request,
         plan=planned,
@@ -292,12 +290,6 @@ def _referred(channel: str, reference: str, service: Service) -> Input:
     if not name:
         raise InvalidRequest(f"the channel {channel!r} is {reference!r}; write job:NAME/data or job:NAME/model")
     return attach(name, service).output(output if slash else "model")
-
-
-def _default_cluster(target: Target) -> Cluster:
-    if isinstance(target, Local):
-        return Cluster(count=target.instances)
-    raise InvalidRequest("AWS needs a cluster: cluster=Cluster('ml.m5.xlarge', count=2), or instance groups")
 
 
 def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:

@@ -25,8 +25,6 @@ class JobApi:
     """The way to the instances' types and counts, in a request as in Describe's answer."""
     instance_type_shape: str
     """How the service model calls the values of an instance type."""
-    max_runtime_days: int
-    """Days that a job may run; only the quotas say so, no model does."""
     reason_keys: tuple[str, ...] = ("FailureReason",)
     """Where Describe says why a job failed, the job's own words first."""
     has_exit_message: bool = False
@@ -132,7 +130,6 @@ TRAINING = JobApi(
     console_page="jobs",
     cluster_keys=("ResourceConfig",),
     instance_type_shape="TrainingInstanceType",
-    max_runtime_days=28,
     can_update=True,
     has_groups=True,
     has_checkpoints=True,
@@ -145,7 +142,6 @@ PROCESSING = JobApi(
     console_page="processing-jobs",
     cluster_keys=("ProcessingResources", "ClusterConfig"),
     instance_type_shape="ProcessingInstanceType",
-    max_runtime_days=9,
     # The failure file's words arrive as ExitMessage; FailureReason says it in the service's own.
     reason_keys=("ExitMessage", "FailureReason"),
     has_exit_message=True,

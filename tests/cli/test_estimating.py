@@ -8,7 +8,7 @@ from rich.console import Console
 from raysm.cli import estimating
 from raysm.cli.arguments import parse
 from raysm.cli.prices import PRICES, vcpus_of
-from raysm.client.limits import instance_types
+from raysm.client.service_model_check import instance_types
 from raysm.contract.job_api import TRAINING
 from raysm.errors import InvalidRequest
 

@@ -446,7 +446,7 @@ def test_a_value_that_is_gone_or_broken_says_so(remote, call):
 
 def test_outputs_are_inputs_of_the_next_job(remote, job):
     remote.sagemaker.end(job.name, "Completed")
-    prefix = f"s3://{remote.service.bucket}/raysm/default/{job.name}/output"
+    prefix = f"s3://{remote.service.bucket.name}/raysm/default/{job.name}/output"
     names = ("model", "result", "data", "data/a.npy")
     assert [job.output(name).uri for name in names] == [
         f"{prefix}/model/",

@@ -8,20 +8,13 @@ from raysm.client.places import Places
 from raysm.contract.names import INSTANCE_KIND_TAG, INSTANCE_TYPE_TAG
 from raysm.contract.paths import Paths
 from raysm.contract.payload import START
-from raysm.errors import InvalidRequest, option
-from raysm.request import AWS, Input, JobRequest, Local, Target
+from raysm.contract.service_model import FILE
+from raysm.errors import InvalidRequest
+from raysm.request import Input, JobRequest, Target
+from raysm.request.cluster import LOCAL_TYPE
 from raysm.request.job import PAYLOAD_CHANNEL
 
-__all__ = ["LOCAL_INSTANCE_TYPE", "LOCAL_ROLE", "LOCAL_TYPE", "Call", "Parts", "join_path", "present"]
-
-LOCAL_ROLE = "arn:aws:iam::123456789012:role/raysm-local"
-"""The API wants a role; on this machine nobody assumes it."""
-
-LOCAL_TYPE = "local"
-"""The instance type of whoever chose none: this machine."""
-
-LOCAL_INSTANCE_TYPE = "ml.m5.large"
-"""What the API is told of ``instance_type='local'``: it takes no type that SageMaker does not have."""
+__all__ = ["Call", "Parts", "join_path", "present"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,31 +31,6 @@ class Parts:
     """Checkpoint prefix; None is a new one of this job."""
     tags: Mapping[str, str]
     """The user's and raysm's."""
-
-    def image(self) -> str:
-        """Return the image, or the name of what plays one on this machine."""
-        if isinstance(self.target, AWS):
-            return str(self.target.image)
-        if self.target.instance_kind != "docker":
-            return f"raysm/{self.target.instance_kind}:latest"
-        if self.target.image is None:
-            raise InvalidRequest(f"instances of the kind docker need the image that plays one: {option('image')}")
-        return self.target.image
-
-    def role(self) -> str:
-        """Return the role that the job runs as."""
-        return self.target.role if isinstance(self.target, AWS) else LOCAL_ROLE
-
-    def instance_type(self, chosen: str) -> str:
-        """Return an instance type that the API takes."""
-        if chosen != LOCAL_TYPE:
-            return chosen
-        if isinstance(self.target, AWS):
-            raise InvalidRequest(
-                "Cluster(instance_type='local') is this machine; name one of SageMaker's for AWS, as in "
-                "Cluster('ml.m5.xlarge', count=2)"
-            )
-        return LOCAL_INSTANCE_TYPE
 
     def entrypoint(self, inside: Paths) -> list[str]:
         """Return the main process of each instance, whose folders are ``inside``."""
@@ -83,7 +51,7 @@ class Parts:
         """Return where the service reads an input."""
         if source.uri.startswith("s3://"):
             return source.uri
-        if isinstance(self.target, Local) and source.uri.startswith("file:///"):
+        if self.target.takes_files and source.uri.startswith(FILE):
             return source.uri
         raise InvalidRequest(
             f"the channel {channel!r} is {source.uri!r}, which the service cannot read: give s3://bucket/key "
@@ -112,8 +80,8 @@ class Parts:
 
     def _kind_tag(self) -> Mapping[str, str]:
         # Of the other kinds the image itself says so; a real image has a name of its own.
-        is_docker = isinstance(self.target, Local) and self.target.instance_kind == "docker"
-        return {INSTANCE_KIND_TAG: "docker"} if is_docker else {}
+        kind = self.target.instance_kind_told()
+        return {} if kind is None else {INSTANCE_KIND_TAG: kind}
 
     def _type_tag(self) -> Mapping[str, str]:
         cluster = self.request.cluster

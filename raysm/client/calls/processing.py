@@ -20,8 +20,8 @@ def _parameters(parts: Parts) -> dict[str, Any]:
     prefix = parts.output_prefix()
     return present(
         ProcessingJobName=request.name,
-        AppSpecification={"ImageUri": parts.image(), "ContainerEntrypoint": parts.entrypoint(INSIDE)},
-        RoleArn=parts.role(),
+        AppSpecification={"ImageUri": parts.target.job_image(), "ContainerEntrypoint": parts.entrypoint(INSIDE)},
+        RoleArn=parts.target.job_role(),
         ProcessingInputs=[_input(parts, name, source) for name, source in parts.channels()],
         ProcessingOutputConfig=present(
             Outputs=[
@@ -33,7 +33,7 @@ def _parameters(parts: Parts) -> dict[str, Any]:
         ProcessingResources={
             "ClusterConfig": present(
                 InstanceCount=cluster.count,
-                InstanceType=parts.instance_type(cluster.instance_type),
+                InstanceType=parts.target.instance_type(cluster.instance_type),
                 VolumeSizeInGB=cluster.volume_gb,
                 VolumeKmsKeyId=security.volume_kms_key,
             )

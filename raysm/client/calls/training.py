@@ -18,7 +18,7 @@ def _parameters(parts: Parts) -> dict[str, Any]:
     return present(
         TrainingJobName=request.name,
         AlgorithmSpecification=_algorithm(parts),
-        RoleArn=parts.role(),
+        RoleArn=parts.target.job_role(),
         InputDataConfig=[_channel(parts, name, source) for name, source in parts.channels()],
         OutputDataConfig=present(
             S3OutputPath=parts.output_root(), CompressionType="NONE", KmsKeyId=security.output_kms_key
@@ -43,7 +43,7 @@ def _parameters(parts: Parts) -> dict[str, Any]:
 def _algorithm(parts: Parts) -> dict[str, Any]:
     metrics = [{"Name": item.name, "Regex": item.regex} for item in parts.request.metrics]
     return present(
-        TrainingImage=parts.image(),
+        TrainingImage=parts.target.job_image(),
         TrainingInputMode="File",
         ContainerEntrypoint=parts.entrypoint(Paths()),
         EnableSageMakerMetricsTimeSeries=False,
@@ -72,7 +72,7 @@ def _resources(parts: Parts, cluster: Cluster) -> dict[str, Any]:
         shape = {
             "InstanceGroups": [
                 {
-                    "InstanceType": parts.instance_type(group.instance_type),
+                    "InstanceType": parts.target.instance_type(group.instance_type),
                     "InstanceCount": group.count,
                     "InstanceGroupName": group.name,
                 }
@@ -80,7 +80,7 @@ def _resources(parts: Parts, cluster: Cluster) -> dict[str, Any]:
             ]
         }
     else:
-        shape = {"InstanceType": parts.instance_type(cluster.instance_type), "InstanceCount": cluster.count}
+        shape = {"InstanceType": parts.target.instance_type(cluster.instance_type), "InstanceCount": cluster.count}
     return shape | present(
         VolumeSizeInGB=cluster.volume_gb,
         VolumeKmsKeyId=parts.request.security.volume_kms_key,

@@ -7,8 +7,8 @@ is what AWS would say, and no API needs a list of its own.
 from collections.abc import Mapping
 from typing import Any
 
+from raysm.contract.service_model import service_model
 from raysm.local.server.records import JobRecord, Transition
-from raysm.local.server.validation import service_model
 
 __all__ = ["describe", "summarize"]
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from raysm.contract.job_api import APIS, TRAINING, JobApi
-from raysm.local.instances import InstanceKind, missing_for
+from raysm.local.instances import missing_for
 from raysm.local.server.answers import describe, summarize
 from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.definitions import kind_of
@@ -21,7 +21,7 @@ from raysm.local.server.moto_services import ACCOUNT
 from raysm.local.server.records import JobRecord, Transition
 from raysm.local.server.run import JobRun, Services
 from raysm.local.server.served_apis import served
-from raysm.local.server.validation import check
+from raysm.local.server.validation import check, check_unwritten
 
 __all__ = ["Operations"]
 
@@ -36,11 +36,11 @@ PAGE = 10
 class Operations:
     """All operations on jobs, and the jobs that run."""
 
-    def __init__(self, services: Services, default_kind: InstanceKind) -> None:
+    def __init__(self, services: Services, default_kind: str) -> None:
         """Serve ``services``; a job that does not say what its instances are gets ``default_kind``."""
         self._services = services
         self._records = services.records
-        self._default_kind: InstanceKind = default_kind
+        self._default_kind = default_kind
         self._runs: dict[tuple[JobApi, str], JobRun] = {}
         self._lock = threading.Lock()
         self._operations: dict[str, Operation] = {
@@ -122,6 +122,7 @@ class Operations:
     def _create(self, api: JobApi, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         parameters = {name: value for name, value in request.items() if name != "Tags" and value is not None}
         tags = _tags(request.get("Tags") or [])
+        check_unwritten(api, parameters)
         served(api).check(parameters)
         instance_kind = kind_of(served(api).image(parameters), tags, self._default_kind)
         missing = missing_for(instance_kind)

@@ -21,7 +21,6 @@ from typing import Any, Literal, TypeAlias
 
 from raysm.contract.result import MAX_REASON
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.local.instances import KINDS, InstanceKind
 from raysm.local.job_spec import JobSpec
 from raysm.local.server import outputs
 from raysm.local.server.api_error import ApiError
@@ -85,7 +84,7 @@ class JobRun:
         self._api = record.api
         self._name = record.name
         self._created_s = record.created_s
-        self._instance_kind: InstanceKind = next(kind for kind in KINDS if kind == record.instance_kind)
+        self._instance_kind = record.instance_kind
         self._definition = served(record.api).define(record)
         self._folder = services.records.folder(record.api, record.name)
         self._scanner = MetricScanner(services.moto, record, self._definition.metrics)

@@ -26,7 +26,7 @@ class ServedApi:
     """What differs between the APIs."""
 
     check: Callable[[Mapping[str, Any]], None]
-    """Checks the parts of a request against each other; raises ApiError."""
+    """Refuses what is not to be had on this machine; raises ApiError."""
     image: Callable[[Mapping[str, Any]], str]
     """Returns the image that a request names."""
     define: Callable[[JobRecord], Definition]

@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from raysm.client.limits import check, instance_types
-from raysm.client.places import places_of
 from raysm.client.plan import Plan, plan
+from raysm.client.service_model_check import check, instance_types
 from raysm.contract.job_api import TRAINING
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, Local, MetricDefinition, Script, Security
-from tests.support.sagemaker import aws
+from tests.support.api_requests import training_parameters
+from tests.support.sagemaker import aws, places_of
 
 ROLE = "arn:aws:iam::123456789012:role/"
 PLAN_ARN = "arn:aws:sagemaker:eu-west-1:123456789012:training-plan/"
@@ -19,8 +19,8 @@ PLAN_ARN = "arn:aws:sagemaker:eu-west-1:123456789012:training-plan/"
 
 def checked(target=None, tags=None, **fields):
     fields = {"name": "job", "workload": Script("train.py"), "cluster": Cluster("ml.m5.large")} | fields
-    places = places_of(aws(), bucket="b", home=None)
-    check(plan(JobRequest(**fields), target=target or aws(), places=places, tags=tags))
+    places = places_of(aws())
+    check(plan(JobRequest(**fields), target=target or aws(), places=places, tags=tags), takes_files=False)
 
 
 def many(count, value="v"):
@@ -115,16 +115,16 @@ def test_entrypoint_and_arguments_have_limits_too(entries, length, passes):
     whole = plan(
         JobRequest(name="job", workload=Script("x.py"), cluster=Cluster("ml.m5.large")),
         target=aws(),
-        places=places_of(aws(), bucket="b", home=None),
+        places=places_of(aws()),
     )
     call = json.loads(json.dumps(whole.request))
     call["AlgorithmSpecification"]["ContainerArguments"] = ["a" * length] * entries
     changed = dataclasses.replace(whole, request=call)
     if passes:
-        assert check(changed) is None
+        assert check(changed, takes_files=False) is None
     else:
         with pytest.raises(InvalidRequest, match="ContainerArguments"):
-            check(changed)
+            check(changed, takes_files=False)
 
 
 def test_the_message_names_the_parameter_its_size_the_limit_and_the_remedy():
@@ -205,13 +205,26 @@ def test_a_value_of_the_wrong_type_is_refused():
 
 def test_what_the_api_does_not_know_or_misses_is_refused():
     with pytest.raises(InvalidRequest, match="Nonsense is unknown to this version of botocore"):
-        check(Plan(api=TRAINING, request={"Nonsense": 1, "TrainingJobName": "a", "RoleArn": ROLE + "r",
-                                                      "OutputDataConfig": {"S3OutputPath": "s3://b"}}))  # fmt: skip
+        check(Plan(api=TRAINING, request=training_parameters(Nonsense=1)), takes_files=False)
     with pytest.raises(InvalidRequest, match="RoleArn is missing"):
-        check(Plan(api=TRAINING, request={"TrainingJobName": "a"}))
+        check(Plan(api=TRAINING, request=training_parameters(RoleArn=None)), takes_files=False)
 
 
 def test_files_of_this_machine_pass_where_the_api_wants_s3(tmp_path):
     request = JobRequest(name="job", workload=Script("x.py"), inputs={"x": Input("file:///data/x")})
     target = Local()
-    assert check(plan(request, target=target, places=places_of(target, bucket="b", home=tmp_path))) is None
+    sent = plan(request, target=target, places=places_of(target))
+    assert check(sent, takes_files=True) is None
+    with pytest.raises(InvalidRequest, match=r"'file:///data/x', which the API refuses.*; give s3://bucket/prefix"):
+        check(sent, takes_files=False)
+
+
+def test_what_no_model_says_is_refused_too():
+    sent = plan(
+        JobRequest(name="job", workload=Script("x.py"), cluster=Cluster("ml.m5.large")),
+        target=aws(),
+        places=places_of(aws()),
+    )
+    spot = dataclasses.replace(sent, request={**sent.request, "EnableManagedSpotTraining": True})
+    with pytest.raises(InvalidRequest, match="MaxWaitTimeInSeconds must be present"):
+        check(spot, takes_files=False)
