@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import raysm
 from raysm.bootstrap import environment as environments
 from raysm.bootstrap import resources, variables
+from raysm.bootstrap.commands import Commands
 from raysm.bootstrap.control import Identity
 from raysm.bootstrap.environment import Environment
-from raysm.bootstrap.private import private_token
-from raysm.bootstrap.programs import Programs
+from raysm.bootstrap.private_files import private_token
 from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_arguments
 from raysm.bootstrap.ray_start import DASHBOARD_FIRST, WORKERS
 from raysm.contract import names
@@ -42,7 +42,7 @@ class Instance:
     """What must be the same in every instance."""
     capacity: Capacity
     """What this instance offers to Ray."""
-    programs: Programs
+    commands: Commands
     """What it runs."""
     inherited: Mapping[str, str]
     """The environment variables of this process."""
@@ -83,28 +83,28 @@ class Instance:
         own = [] if ahead is None else [f"{WORKERS}{ahead}"]
         if head_address is None and workload.wants_all_cpus_at_once:
             own.append(DASHBOARD_FIRST)
-        return [*self.programs.ray, *own, *arguments]
+        return [*self.commands.ray, *own, *arguments]
 
     def ray_environment(self) -> dict[str, str]:
         """Return the environment of a Ray process, which its workers inherit."""
-        values = variables.user_variables(
+        additions = variables.user_variables(
             self.environment, self.request, self.payload.source, self.capacity.cpus, self.capacity.gpus
         )
         if SDK_DRIVERS in self.environment.channels:
             # The SDK has set its own, which its users know; where both have one, its form counts.
-            values = {name: value for name, value in values.items() if name not in self.inherited}
-        values |= variables.network_variables(self.environment, resources.has_efa(), self.inherited)
-        values |= variables.ray_variables(self.payload.token_file)
-        values |= variables.workload_variables(self.request.workload)
-        return environments.child_environment(values, variables.DROPPED, self.inherited)
+            additions = {name: value for name, value in additions.items() if name not in self.inherited}
+        additions |= variables.network_variables(self.environment, resources.has_efa(), self.inherited)
+        additions |= variables.ray_variables(self.payload.token_file)
+        additions |= variables.workload_variables(self.request.workload)
+        return environments.child_environment(additions, variables.DROPPED, self.inherited)
 
     def driver_environment(self, ray_address: str | None, failure_record: str) -> dict[str, str]:
         """Return the environment of the driver: a Ray process's, and where its cluster is; None: it will be told."""
-        values = {names.FAILURE_RECORD: failure_record} | ({} if ray_address is None else {"RAY_ADDRESS": ray_address})
-        return {**variables.DRIVER} | self.ray_environment() | values
+        cluster = {} if ray_address is None else {"RAY_ADDRESS": ray_address}
+        return {**variables.DRIVER} | self.ray_environment() | {names.FAILURE_RECORD: failure_record} | cluster
 
 
-def prepare(environ: Mapping[str, str], programs: Programs | None = None) -> Instance:
+def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Instance:
     """Read and verify everything.
 
     Raises:
@@ -132,6 +132,6 @@ def prepare(environ: Mapping[str, str], programs: Programs | None = None) -> Ins
             payload=payload.digest, python=platform.python_version(), ray=ray_version(), raysm=raysm.__version__
         ),
         capacity=detect_capacity(environment, environ),
-        programs=programs or Programs(),
+        commands=commands or Commands(),
         inherited=dict(environ),
     )

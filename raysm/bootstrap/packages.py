@@ -71,7 +71,7 @@ def install(payload: Payload, needed: Sequence[str], site: Path) -> None:
 
 def _pinned(report: dict[str, Any]) -> list[str]:
     """Return what pip would install, each as a requirement that names the very file."""
-    pinned = []
+    requirements = []
     for item in report["install"]:
         source, name = item["download_info"], item["metadata"]["name"]
         url = source["url"]
@@ -79,8 +79,8 @@ def _pinned(report: dict[str, Any]) -> list[str]:
             url = f"{source['vcs_info']['vcs']}+{url}@{source['vcs_info']['commit_id']}"
         if "subdirectory" in source:
             url += f"#subdirectory={source['subdirectory']}"
-        pinned.append(f"{name} @ {url}")
-    return pinned
+        requirements.append(f"{name} @ {url}")
+    return requirements
 
 
 def _pip(arguments: Sequence[str], named: str) -> None:

@@ -74,16 +74,16 @@ def workload_variables(workload: Workload) -> dict[str, str]:
 
 def network_variables(environment: Environment, efa: bool, inherited: Mapping[str, str]) -> dict[str, str]:
     """Return what NCCL, GLOO and libfabric are told; what the user set stays."""
-    values: dict[str, str] = {}
+    variables: dict[str, str] = {}
     if environment.network_interface:
-        values["NCCL_SOCKET_IFNAME"] = environment.network_interface
-        values["GLOO_SOCKET_IFNAME"] = environment.network_interface
+        variables["NCCL_SOCKET_IFNAME"] = environment.network_interface
+        variables["GLOO_SOCKET_IFNAME"] = environment.network_interface
     if efa:
-        values["FI_PROVIDER"] = "efa"
-        values["FI_EFA_FORK_SAFE"] = "1"
+        variables["FI_PROVIDER"] = "efa"
+        variables["FI_EFA_FORK_SAFE"] = "1"
         if environment.current.instance_type in RDMA_TYPES:
-            values["FI_EFA_USE_DEVICE_RDMA"] = "1"
-    return {name: value for name, value in values.items() if name not in inherited}
+            variables["FI_EFA_USE_DEVICE_RDMA"] = "1"
+    return {name: value for name, value in variables.items() if name not in inherited}
 
 
 def user_variables(environment: Environment, request: JobRequest, source: Path, cpus: int, gpus: int) -> dict[str, str]:
@@ -97,10 +97,12 @@ def user_variables(environment: Environment, request: JobRequest, source: Path, 
         values[f"channel_{channel}"] = str(environment.paths.channel(channel))
     for name, value in _decoded(environment.hyperparameters).items():
         values[f"hp_{name}"] = value
-    texts = {f"SM_{name.upper()}": value if isinstance(value, str) else _json(value) for name, value in values.items()}
+    variables = {
+        f"SM_{name.upper()}": value if isinstance(value, str) else _json(value) for name, value in values.items()
+    }
     if environment.has_checkpoints:
-        texts[names.STATE] = str(environment.paths.state(environment.current_host))
-    return {name: value for name, value in texts.items() if _fits(name, value)}
+        variables[names.STATE] = str(environment.paths.state(environment.current_host))
+    return {name: value for name, value in variables.items() if _fits(name, value)}
 
 
 def _plain(environment: Environment, request: JobRequest, source: Path, cpus: int, gpus: int) -> dict[str, Any]:
