@@ -220,7 +220,7 @@ def _make_ready(request: JobRequest) -> None:
     _import_similarity()
     from raysm.workloads.similarity.engines import compile_ahead
     from raysm.workloads.similarity.reading import digests
-    from raysm.workloads.similarity.tasks.context import Source
+    from raysm.workloads.similarity.reading.source import Source
 
     for name in _whole(request):
         digests.begin(Source(channel=name).here().channel)
@@ -251,7 +251,7 @@ def _run_similarity(workload: Similarity, request: JobRequest, found: Environmen
 
     from raysm.workloads.announce import announce
     from raysm.workloads.similarity.run import Folders, run
-    from raysm.workloads.similarity.tasks.context import Source
+    from raysm.workloads.similarity.reading.source import Source
 
     spread = {name for name, given in request.inputs.items() if given.distribution != "FullyReplicated"}
     sharded = MATRIX in spread and len(found.hosts) > 1

@@ -306,13 +306,13 @@ def raysm_run(folder, engine):
 def gathering_run(path, job):
     """Merge simulated parts of top-k, and write the result: what the head does, without tasks."""
     from raysm.workloads.blocks import row_blocks
-    from raysm.workloads.similarity.arithmetic.topk_accumulator import Standing
+    from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator
     from raysm.workloads.similarity.output import write_neighbors
 
     keys, target = np.load(path, mmap_mode="r"), path.with_name("gathered")
     rows, k = keys.shape
     target.mkdir(exist_ok=True)
-    standing = Standing(path.parent, rows, k)
+    standing = TopKAccumulator(path.parent, rows, k)
     try:
         begin = time.perf_counter()
         for block in row_blocks(rows, PART_ROWS):

@@ -12,7 +12,7 @@ import scipy.sparse
 from raysm.contract.result import Manifest
 from raysm.request import Cluster, Input
 from raysm.workloads.similarity.layouts.sharded.pair_scheduler import LEAVING, WINDOW
-from raysm.workloads.similarity.layouts.sharded.shards import PARCEL_BYTES
+from raysm.workloads.similarity.layouts.sharded.shards import CHUNK_BYTES
 from raysm.workloads.similarity.tasks.engine_cache import KEPT_BYTES
 from tests.support.jobs import completed, script_request
 
@@ -84,7 +84,7 @@ for name, channel, fields, told in json.loads(sys.argv[1]):
             source=Source(
                 channel=channel + "-shards" * sharded, id_column=fields.get("id_column"), sharded=sharded
             ),
-            folders=Folders(result=model / name / ("shards" if sharded else "whole"), records=scratch / name),
+            folders=Folders(result=model / name / ("shards" if sharded else "integral"), records=scratch / name),
             announce=Killing() if told == "only sharded" else announce,
         )
         found[f"{name} {sharded}"] = {} if told else {"before": before, "after": probes()}
@@ -158,19 +158,19 @@ def digests(folder):
 def test_the_result_of_shards_is_that_of_the_whole_matrix_byte_for_byte(job, case):
     found = digests(job / case / "shards")
     assert found
-    assert found == digests(job / case / "whole")
-    whole, shards = Manifest.read(job / case / "whole"), Manifest.read(job / case / "shards")
+    assert found == digests(job / case / "integral")
+    whole, shards = Manifest.read(job / case / "integral"), Manifest.read(job / case / "shards")
     assert list(shards.inputs.values()) == list(whole.inputs.values())
 
 
 @pytest.mark.namespace
 def test_an_instance_whose_ray_node_dies_on_the_way_leaves_no_trace_in_the_result(job):
-    assert digests(job / "killed" / "shards") == digests(job / "big" / "whole")
+    assert digests(job / "killed" / "shards") == digests(job / "big" / "integral")
 
 
 @pytest.mark.namespace
 def test_each_instance_sends_the_bytes_of_the_half_ring_and_no_more(job):
-    # The files are dealt so that each instance has a third of the rows; each visits one of the others.
+    # The files are dealt so that each instance has a third of the rows; each transfers one of the others.
     model = dict.fromkeys(("algo-1", "algo-2", "algo-3"), ROWS // 3 * COLUMNS * 4)
     measures = Manifest.read(job / "big" / "shards").measures
     assert {host: measures[f"sent_bytes_{host}"] for host in model} == model
@@ -185,11 +185,11 @@ def test_each_instance_sends_the_bytes_of_the_half_ring_and_no_more(job):
 @pytest.mark.namespace
 def test_an_instance_holds_its_share_and_a_few_parcels(job):
     matrix = ROWS * COLUMNS * 4
-    whole, shards = (Manifest.read(job / "big" / name).measures["peak_memory_bytes"] for name in ("whole", "shards"))
+    whole, shards = (Manifest.read(job / "big" / name).measures["peak_memory_bytes"] for name in ("integral", "shards"))
     print(f"a task's peak: {whole / 1e6:.0f} MB of a matrix of {matrix / 1e6:.0f} MB, {shards / 1e6:.0f} MB of shards")
     seen = json.loads((job / "probes.json").read_text())["big True"]
     worker = max(host["peak"] for host in seen["before"].values())
     print(f"of which a worker takes {worker / 1e6:.0f} MB before its first task of the work")
-    assert shards <= 1.2 * (worker + matrix / 3 + WINDOW * PARCEL_BYTES + KEPT_BYTES)
+    assert shards <= 1.2 * (worker + matrix / 3 + WINDOW * CHUNK_BYTES + KEPT_BYTES)
     for host in ("algo-1", "algo-2", "algo-3"):
-        assert seen["after"][host]["shared"] - seen["before"][host]["shared"] <= (WINDOW + LEAVING) * PARCEL_BYTES
+        assert seen["after"][host]["shared"] - seen["before"][host]["shared"] <= (WINDOW + LEAVING) * CHUNK_BYTES

@@ -80,7 +80,7 @@ def all_comparisons(problem, folder, dense=dense_engines, sparse=sparse_engines)
 
 
 def wrong_keys(keys, scores, same):
-    """Return what is wrong with keys[seekers, k]; zero rows among them."""
+    """Return what is wrong with keys[queries, k]; zero rows among them."""
     k = keys.shape[1]
     falling = -scores.astype(np.float64)
     if same:
@@ -106,7 +106,7 @@ def wrong_pairs(pairs, threshold, scores, same):
 
 
 def wrong_scores(found, scores):
-    """Return what is wrong with scores[seekers, rows], the sign of a zero among it."""
+    """Return what is wrong with scores[queries, rows], the sign of a zero among it."""
     wrong = np.argwhere((found != scores) | (np.signbit(found) != np.signbit(scores)))
     if not len(wrong):
         return ""
@@ -180,8 +180,8 @@ class Asked:
 
     def comparisons(self, name, expected):
         same = self.same
-        left = [self.engine.side(tile, self.frame) for tile in self.left]
-        right = left if same else [self.engine.side(tile, self.frame) for tile in self.right]
+        left = [self.engine.prepare(tile, self.frame) for tile in self.left]
+        right = left if same else [self.engine.prepare(tile, self.frame) for tile in self.right]
         yield Comparison(name, "topk", self._topk(left, right, expected))
         for threshold in self._thresholds(expected):
             pairs = self._pairs(left, right, least_score(threshold))
@@ -198,17 +198,17 @@ class Asked:
         if self.same:
             np.fill_diagonal(scores, -np.inf)
         kth = np.sort(scores, axis=1)[:, -k]
-        floors = (np.full(len(kth), -np.inf, dtype=np.float32), kth, kth - np.float32(0.01))[known]
-        return [Best.empty(tile.norms, k, floors[tile.start : tile.start + len(tile)]) for tile in tiles]
+        lower_bounds = (np.full(len(kth), -np.inf, dtype=np.float32), kth, kth - np.float32(0.01))[known]
+        return [Best.empty(tile.norms, k, lower_bounds[tile.start : tile.start + len(tile)]) for tile in tiles]
 
     def _topk(self, left, right, expected):
         best, engine = self._best(self.left, expected), self.engine
         if self.same:
-            meetings = [(i, j) for i in range(len(left)) for j in range(i, len(left))]
+            block_pairs = [(i, j) for i in range(len(left)) for j in range(i, len(left))]
         else:
-            meetings = [(i, j) for i in range(len(left)) for j in range(len(right))]
-        for at in self.rng.permutation(len(meetings)):
-            i, j = meetings[at]
+            block_pairs = [(i, j) for i in range(len(left)) for j in range(len(right))]
+        for at in self.rng.permutation(len(block_pairs)):
+            i, j = block_pairs[at]
             if not self.same:
                 engine.topk(left[i], right[j], best[i], None, same=False)
             elif i == j:

@@ -105,11 +105,11 @@ def centred(rows):
     return Frame(centre=unit_sum(tiles(rows)[0]) / len(rows))
 
 
-def best_of(engine, frame, rows, k, cuts, floors=None):
+def best_of(engine, frame, rows, k, cuts, lower_bounds=None):
     """Return the keys of all rows from the tiles of the triangle, each looked at once."""
-    sides = [engine.side(tile, frame) for tile in tiles(rows, cuts)]
+    sides = [engine.prepare(tile, frame) for tile in tiles(rows, cuts)]
     best = [
-        Best.empty(side.tile.norms, k, None if floors is None else floors[a:b])
+        Best.empty(side.tile.norms, k, None if lower_bounds is None else lower_bounds[a:b])
         for side, a, b in zip(sides, cuts, cuts[1:], strict=False)
     ]
     for i in range(len(sides)):

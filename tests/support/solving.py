@@ -12,15 +12,15 @@ import numpy as np
 
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.arithmetic import tiling
-from raysm.workloads.similarity.arithmetic.keys import NOBODY, decode
+from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode
 from raysm.workloads.similarity.arithmetic.score import least_score
-from raysm.workloads.similarity.arithmetic.topk_accumulator import Standing, zero_row_keys
+from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator, zero_row_keys
 from raysm.workloads.similarity.layouts.sharded import schedule, tasks
 from raysm.workloads.similarity.layouts.sharded.index import join, report
-from raysm.workloads.similarity.layouts.sharded.pair_scheduler import meetings
+from raysm.workloads.similarity.layouts.sharded.pair_scheduler import block_pairs
 from raysm.workloads.similarity.layouts.sharded.resident_rows import ShardContext, portion
 from raysm.workloads.similarity.modes.compute import full, threshold, topk
-from raysm.workloads.similarity.modes.partial_merge import Group
+from raysm.workloads.similarity.modes.partial_merge import TileGroup
 from raysm.workloads.similarity.reading.matrix import alike
 from raysm.workloads.similarity.tasks.context import Context, Place, Source
 from raysm.workloads.similarity.tasks.parts import measured
@@ -61,7 +61,7 @@ class Replicated:
     def solve(self, mode, engine=None):
         """Return keys, a list of (row, neighbor, similarity), or scores, as ``mode`` says; by that engine."""
         context = replace(self.context, engine=engine)
-        rows, same, step = context.seekers.rows, context.same, self.problem.block_rows
+        rows, same, step = context.queries.rows, context.same, self.problem.block_rows
         if same:
             tiles = list(tiling.triangle(context.rows, step))
         else:
@@ -81,19 +81,19 @@ class Replicated:
         return scores
 
     def _topk(self, context, tiles):
-        problem, same, rows = self.problem, context.same, context.seekers.rows
+        problem, same, rows = self.problem, context.same, context.queries.rows
         k, step = problem.k, problem.block_rows
-        standing = Standing(self.folder, rows, k)
+        standing = TopKAccumulator(self.folder, rows, k)
 
         def deal(tile):
             both = same and tile.rows != tile.columns
-            columns = standing.floors[tile.columns.start : tile.columns.stop] if both else standing.floors[:0]
-            return topk.Deal(tile, standing.floors[tile.rows.start : tile.rows.stop].copy(), columns.copy())
+            columns = standing.lower_bounds[tile.columns.start : tile.columns.stop] if both else standing.lower_bounds[:0]
+            return topk.Deal(tile, standing.lower_bounds[tile.rows.start : tile.rows.stop].copy(), columns.copy())
 
         def computed(dealt):
             if not same or problem.merged_tiles == 1:
                 return topk.topk_tile(context, k, dealt)
-            group = Group(k, dealt)
+            group = TileGroup(k, dealt)
 
             def take_tile(tile, dealt):
                 group.take(tile, topk.topk_tile(context, k, dealt))
@@ -113,7 +113,7 @@ class Replicated:
             keys = standing.read(0, rows)
         finally:
             standing.close()
-        return with_zero_rows(keys, context.seekers.norms, k, same)
+        return with_zero_rows(keys, context.queries.norms, k, same)
 
 
 class Sharded:
@@ -157,51 +157,51 @@ class Sharded:
         problem, index, sources = self.problem, self.index, self.sources
         # Each stands for a process of its own instance.
         contexts = {host: replace(self._begun(source), **self.known, engine=engine) for host, source in sources.items()}
-        cut = partial(schedule.cut, slots=1, most_rows=problem.block_rows, exact=True)
-        shares = [schedule.Share(host=one.host, slots=1, parcels=cut(one)) for one in index.shards]
-        visits = schedule.deal(shares)
-        met = [meeting for host in self.hosts for visit in visits[host] for meeting in meetings(visit)]
+        cut = partial(schedule.cut, slots=1, max_tile_rows=problem.block_rows, exact=True)
+        shares = [schedule.Share(host=one.host, slots=1, chunks=cut(one)) for one in index.shards]
+        transfers = schedule.deal(shares)
+        met = [pair for host in self.hosts for transfer in transfers[host] for pair in block_pairs(transfer)]
 
-        def compare(function, meeting):
-            visitor = meeting.visitor
+        def compare(function, pair):
+            visitor = pair.visitor
             rows = None if visitor is None else portion(sources[visitor.host], visitor, index.dtype)
-            return tasks.compare(function, contexts[meeting.host], meeting, rows).arrays
+            return tasks.compare(function, contexts[pair.host], pair, rows).arrays
 
         if mode == "topk":
             return self._topk(met, compare)
         if mode == "threshold":
             least = least_score(problem.threshold)
-            found = [compare(partial(tasks.threshold_arrays, least), meeting) for meeting in met]
+            found = [compare(partial(tasks.threshold_arrays, least), pair) for pair in met]
             names = ("rows", "neighbors", "similarities")
             return [pair for arrays in found for pair in zip(*(arrays[name].tolist() for name in names), strict=True)]
         scores = np.full((index.rows, index.rows), np.nan, dtype=np.float32)
-        for meeting in met:
-            tile = compare(partial(tasks.full_arrays, "float32"), meeting)["scores"]
-            fill(scores, meeting.left.numbers(), meeting.right.numbers(), tile)
-            fill(scores.T, meeting.left.numbers(), meeting.right.numbers(), tile)
+        for pair in met:
+            tile = compare(partial(tasks.full_arrays, "float32"), pair)["scores"]
+            fill(scores, pair.left.numbers(), pair.right.numbers(), tile)
+            fill(scores.T, pair.left.numbers(), pair.right.numbers(), tile)
         return scores
 
     def _topk(self, met, compare):
         k, index = self.problem.k, self.index
         best = [[] for _ in range(index.rows)]
 
-        def floors(parcel):
-            known_keys = [sorted(best[row]) for row in parcel.numbers()]
+        def lower_bounds(chunk):
+            known_keys = [sorted(best[row]) for row in chunk.numbers()]
             reached = [
                 decode(np.array([keys[k - 1]], dtype=np.uint64))[0][0] if len(keys) >= k else -np.inf
                 for keys in known_keys
             ]
             return np.array(reached, dtype=np.float32)
 
-        def deal(meeting):
-            columns = floors(meeting.right) if meeting.left is not meeting.right else np.empty(0, dtype=np.float32)
-            return replace(meeting, told=(floors(meeting.left), columns))
+        def deal(pair):
+            columns = lower_bounds(pair.right) if pair.left is not pair.right else np.empty(0, dtype=np.float32)
+            return replace(pair, told=(lower_bounds(pair.left), columns))
 
-        def take(meeting, dealt):
+        def take(pair, dealt):
             arrays = compare(partial(tasks.topk_arrays, k), dealt)
-            offer(best, meeting.left.numbers(), arrays["counts"], arrays["keys"])
+            offer(best, pair.left.numbers(), arrays["counts"], arrays["keys"])
             if "column_counts" in arrays:
-                offer(best, meeting.right.numbers(), arrays["column_counts"], arrays["column_keys"])
+                offer(best, pair.right.numbers(), arrays["column_counts"], arrays["column_keys"])
 
         in_turn(met, self.problem.at_once, deal, take)
         norms = np.empty(index.rows)
@@ -209,7 +209,7 @@ class Sharded:
             numbers = [index.number(shard, row) for row in range(shard.rows)]
             start = self.starts[shard.host]
             norms[numbers] = self.known["norms"][start : start + shard.rows]
-        keys = np.full((index.rows, k), NOBODY)
+        keys = np.full((index.rows, k), EMPTY_KEY)
         for row in np.flatnonzero(norms):
             # Fewer than k are wrong, and are said to be by the comparison.
             found = sorted(best[row])[:k]

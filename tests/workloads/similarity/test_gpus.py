@@ -10,12 +10,12 @@ from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.similarity import gpus
 from raysm.workloads.similarity.arithmetic.keys import encode
 from raysm.workloads.similarity.arithmetic.tiling import triangle
-from raysm.workloads.similarity.arithmetic.topk_accumulator import Standing
+from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator
 from raysm.workloads.similarity.engines.cuda.engine import CudaEngine
 from raysm.workloads.similarity.modes.threshold import threshold_tile
 from raysm.workloads.similarity.modes.topk import Deal, topk_tile
 from raysm.workloads.similarity.sizing import sizes
-from raysm.workloads.similarity.tasks.engine_cache import bench_of
+from raysm.workloads.similarity.tasks.engine_cache import engine_cache_of
 from raysm.workloads.similarity.work import Folders, Work
 from tests.support.reference import neighbors, pairs
 from tests.support.similarity import context_of, kinds_of_rows, saved
@@ -87,19 +87,19 @@ def test_an_instance_says_why_its_gpu_cannot_be_used():
 
 
 def test_tiles_of_gpus_are_larger(work):
-    cpu, gpu = (sizes.most_rows(Similarity(top_k=2), work.matrix, gpus=flag) for flag in (False, True))
+    cpu, gpu = (sizes.max_tile_rows(Similarity(top_k=2), work.matrix, gpus=flag) for flag in (False, True))
     assert gpu > cpu
-    assert sizes.most_rows(Similarity(threshold=0.5), work.matrix, gpus=True) == sizes.GPU_THRESHOLD_ROWS
+    assert sizes.max_tile_rows(Similarity(threshold=0.5), work.matrix, gpus=True) == sizes.GPU_THRESHOLD_ROWS
 
 
 def test_tasks_of_a_gpu_answer_as_those_of_a_cpu_do(tmp_path):
     rows = kinds_of_rows()["near ties"]
     context = context_of(saved(rows, tmp_path))
-    bench_of(context).engine = CudaEngine("cpu", rows.shape[1], free_bytes=1 << 17)
-    standing = Standing(tmp_path, len(rows), 4)
+    engine_cache_of(context).engine = CudaEngine("cpu", rows.shape[1], free_bytes=1 << 17)
+    standing = TopKAccumulator(tmp_path, len(rows), 4)
     for tile in triangle(len(rows), 60):
-        columns = standing.floors[tile.columns.start : tile.columns.stop]
-        part = topk_tile(context, 4, Deal(tile, standing.floors[tile.rows.start : tile.rows.stop], columns))
+        columns = standing.lower_bounds[tile.columns.start : tile.columns.stop]
+        part = topk_tile(context, 4, Deal(tile, standing.lower_bounds[tile.rows.start : tile.rows.stop], columns))
         standing.merge(tile.rows, part["counts"], part["keys"])
         if "column_counts" in part:
             standing.merge(tile.columns, part["column_counts"], part["column_keys"])

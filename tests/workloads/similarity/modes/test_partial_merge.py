@@ -17,7 +17,7 @@ from raysm.request import Similarity
 from raysm.workloads.blocks import RowBlock, TileBlock, map_blocks
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.keys import decode, encode
-from raysm.workloads.similarity.modes.partial_merge import Group, Groups
+from raysm.workloads.similarity.modes.partial_merge import TileGroup, Groups
 from raysm.workloads.similarity.modes.topk import Deal, topk_tile
 from raysm.workloads.similarity.run import Folders, run
 from raysm.workloads.similarity.tasks.context import Place, Source
@@ -45,7 +45,7 @@ def untold(tile):
 def test_a_group_finds_what_one_task_of_all_its_rows_finds(name, tile, tmp_path):
     context = context_of(saved(KINDS[name], tmp_path))
     expected = topk_tile(context, 5, untold(tile))
-    group = Group(5, untold(tile))
+    group = TileGroup(5, untold(tile))
     for cut in tiling.cut(tile, 17):
         group.take(cut, topk_tile(context, 5, group.deal(cut)))
     found = group.arrays()
@@ -56,7 +56,7 @@ def test_a_group_finds_what_one_task_of_all_its_rows_finds(name, tile, tmp_path)
 def test_a_tile_is_told_the_better_of_what_the_head_and_the_group_know():
     tile = TileBlock(RowBlock(10, 14), RowBlock(20, 24))
     told = Deal(tile, np.array([0.5, 0.1, 0.5, -np.inf], dtype=np.float32), np.zeros(4, dtype=np.float32))
-    group = Group(1, told)
+    group = TileGroup(1, told)
     keys = encode(np.array([0.3, 0.3, 0.7], dtype=np.float32), np.array([20, 21, 10]))
     group.take(
         TileBlock(RowBlock(10, 12), RowBlock(20, 22)),
@@ -68,12 +68,12 @@ def test_a_tile_is_told_the_better_of_what_the_head_and_the_group_know():
         },
     )
     dealt = group.deal(TileBlock(RowBlock(11, 13), RowBlock(20, 22)))
-    assert dealt.row_floors.tolist() == [np.float32(0.3), 0.5]
-    assert dealt.column_floors.tolist() == [0, np.float32(0.7)]
+    assert dealt.row_bounds.tolist() == [np.float32(0.3), 0.5]
+    assert dealt.column_bounds.tolist() == [0, np.float32(0.7)]
 
 
 def test_who_is_below_the_floor_that_the_head_told_does_not_travel():
-    group = Group(2, Deal(GROUP, np.full(4, 0.5, dtype=np.float32), np.full(4, 0.9, dtype=np.float32)))
+    group = TileGroup(2, Deal(GROUP, np.full(4, 0.5, dtype=np.float32), np.full(4, 0.9, dtype=np.float32)))
     scores = np.array([0.8, 0.4], dtype=np.float32)
     arrays = {"counts": np.array([2, 0, 0, 0]), "keys": encode(scores, np.array([5, 4]))}
     group.take(
@@ -99,7 +99,7 @@ def test_merging_takes_the_memory_that_is_foreseen():
     deal = untold(tile)
     tracemalloc.start()
     try:
-        group = Group(k, deal)
+        group = TileGroup(k, deal)
         for cut in tiling.cut(tile, rows // 20):
             group.take(cut, part)
         begun, most = tracemalloc.get_traced_memory()

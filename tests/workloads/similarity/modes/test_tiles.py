@@ -56,7 +56,7 @@ def test_a_crowded_tile_is_given_up_and_its_pieces_hold_all_pairs(tmp_path):
     rows = np.ones((4200, 2), dtype=np.float32)
     context = context_of(saved(rows, tmp_path))
     tile = TileBlock(RowBlock(0, 4200), RowBlock(0, 4200))
-    assert list(threshold_tile(context, np.float32(0.5), tile)) == ["crowded"]
+    assert list(threshold_tile(context, np.float32(0.5), tile)) == ["overflowed"]
     found = [len(threshold_tile(context, np.float32(0.5), piece)["neighbors"]) for piece in pieces(tile)]
     assert sum(found) == 4200 * 4199 // 2
     assert max(found) <= module.MOST_PAIRS

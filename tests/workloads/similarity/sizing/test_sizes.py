@@ -14,7 +14,7 @@ from raysm.workloads.similarity.sizing.sizes import (
     kept_merged_tiles,
     merged_tiles,
     mergers,
-    most_rows,
+    max_tile_rows,
     rectangle_rows,
     strip_rows,
 )
@@ -62,7 +62,7 @@ def test_a_run_on_few_cores_goes_on_with_the_blocks_of_one_on_many(tmp_path):
     million = SimpleNamespace(rows=10**6, columns=768, dtype=np.dtype(np.float32))
     record = BlockRecord(tmp_path / "top", {})
     many = block_rows(Similarity(top_k=10), million, record, lambda: 512)
-    assert many > most_rows(Similarity(top_k=10), million)
+    assert many > max_tile_rows(Similarity(top_k=10), million)
     assert block_rows(Similarity(top_k=10), million, record, lambda: 2) == many
 
 
@@ -136,7 +136,7 @@ def test_a_block_size_that_is_torn_is_chosen_anew(matrix, tmp_path):
 def test_what_one_task_holds_is_bounded_whatever_is_asked_for(matrix, tmp_path, workload):
     record = BlockRecord(tmp_path / "top", {})
     wide = saved(np.ones((100, 1 << 20), dtype=np.int8), tmp_path / "wide").open()
-    assert most_rows(workload, wide) == 7
+    assert max_tile_rows(workload, wide) == 7
     # Of top-k, a task may do several such tiles.
     assert block_rows(workload, wide, record, lambda: 1) <= (40 if workload.top_k else 7)
     asked = Similarity(top_k=workload.top_k, full=workload.full, block_rows=10**9)

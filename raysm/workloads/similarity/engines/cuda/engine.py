@@ -39,7 +39,7 @@ from raysm.workloads.similarity.engines.cuda import scores as scores_on_gpu
 from raysm.workloads.similarity.engines.cuda.panels import Cut, Panel, Panels, panel_bytes, rounded_down
 from raysm.workloads.similarity.engines.cuda.scores import decoded, encoded
 from raysm.workloads.similarity.engines.cuda.streams import Streams, streams_of
-from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, Side
+from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile
 
 __all__ = ["CudaEngine", "cuda_engine"]
 
@@ -51,10 +51,10 @@ LEAST_PANEL_ROWS = 32
 STRIP_ROWS = 64
 
 STRIP_COLUMNS = 256
-"""A crowded product is gone through by strips of so many columns, of each at least ``STRIP_ROWS`` rows at a time."""
+"""A overflowed product is gone through by strips of so many columns, of each at least ``STRIP_ROWS`` rows at a time."""
 
 SURVIVORS = 1 << 20
-"""A product is crowded if more pairs than this pass the filter; so many are scored before limits are raised."""
+"""A product is overflowed if more pairs than this pass the filter; so many are scored before limits are raised."""
 
 CROWDED = 1 / 8
 """So it is if more than this fraction of it does."""
@@ -85,11 +85,11 @@ class _Standing:
     @classmethod
     def of(cls, best: Best, cut: Cut, device: torch.device) -> "_Standing":
         starts = np.cumsum([0, *map(len, cut.parts)]).tolist()
-        known = torch.from_numpy(np.array(best.floors)).to(device)
+        known = torch.from_numpy(np.array(best.lower_bounds)).to(device)
         return cls(
             keys=scores_on_gpu.from_host(best.keys, device),
             known=known,
-            unseeded=[bool((best.floors[a:b] == -np.inf).any()) for a, b in pairwise(starts)],
+            unseeded=[bool((best.lower_bounds[a:b] == -np.inf).any()) for a, b in pairwise(starts)],
             unserved=known == torch.inf,
         )
 
@@ -184,7 +184,7 @@ class CudaEngine:
             device: ``cuda``, or ``cpu`` for tests.
             columns: Of the matrix.
             free_bytes: Memory that it may use; None asks the device.
-            survivors: A product with more is crowded.
+            survivors: A product with more is overflowed.
             streams: Where work is queued; None makes the device's own.
 
         Raises:
@@ -222,21 +222,29 @@ class CudaEngine:
         _check(self._device, (min(columns, 1 << 16),))
         _check_products(self._device, min(columns, 1 << 16))
 
-    def side(self, tile: Tile, frame: Frame) -> Side:
+    def prepare(self, tile: Tile, frame: Frame) -> PreparedTile[Tile]:
         """Cut the tile into panels; they are brought to the device when they are compared."""
         one = panel_bytes(1, tile.rows)
         # Four panels have room: the two of a product, and the two of the next one.
         rows = max(1, min(self._panel_rows, self._room // (4 * one)))
         cut = Cut(tile, frame, rows)
         self._panels.follow(cut)
-        return Side(tile=tile, prepared=cut, nbytes=0)
+        return PreparedTile(tile=tile, prepared=cut, nbytes=0)
 
     @property
     def panels(self) -> Panels:
         """What is on the device."""
         return self._panels
 
-    def topk(self, left: Side, right: Side, best_left: Best, best_right: Best | None, *, same: bool) -> None:
+    def topk(
+        self,
+        left: PreparedTile[Tile],
+        right: PreparedTile[Tile],
+        best_left: Best,
+        best_right: Best | None,
+        *,
+        same: bool,
+    ) -> None:
         """See ``Engine.topk``."""
         diagonal = best_right is best_left
         if diagonal and (left.tile.start, len(left)) != (right.tile.start, len(right)):
@@ -260,7 +268,7 @@ class CudaEngine:
             if best_right is not None and theirs is not None and not diagonal:
                 best_right.keys[...] = scores_on_gpu.to_host(theirs.keys)
 
-    def pairs(self, left: Side, right: Side, threshold: np.float32, *, same: bool) -> Pairs:
+    def pairs(self, left: PreparedTile[Tile], right: PreparedTile[Tile], threshold: np.float32, *, same: bool) -> Pairs:
         """See ``Engine.pairs``."""
         above, beside = left.prepared, right.prepared
         squared, least = _squared(above.frame), float(threshold)
@@ -297,7 +305,7 @@ class CudaEngine:
     def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
         """See ``Engine.scores``."""
         frame = Frame.plain(left.rows.shape[1])
-        above, beside = self.side(left, frame).prepared, self.side(right, frame).prepared
+        above, beside = self.prepare(left, frame).prepared, self.prepare(right, frame).prepared
         for i in range(len(above.parts)):
             for j in range(len(beside.parts)):
                 up, side = self._panels.get(above, i), self._panels.get(beside, j)

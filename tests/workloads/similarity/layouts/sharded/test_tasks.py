@@ -3,10 +3,10 @@ import pytest
 
 from raysm.workloads.similarity.arithmetic.keys import decode
 from raysm.workloads.similarity.arithmetic.score import prepare
-from raysm.workloads.similarity.arithmetic.topk_accumulator import Standing, zero_row_keys
+from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator, zero_row_keys
 from raysm.workloads.similarity.layouts.sharded import tasks
 from raysm.workloads.similarity.layouts.sharded.index import join, report
-from raysm.workloads.similarity.layouts.sharded.pair_scheduler import meetings
+from raysm.workloads.similarity.layouts.sharded.pair_scheduler import block_pairs
 from raysm.workloads.similarity.layouts.sharded.resident_rows import ShardContext, portion
 from raysm.workloads.similarity.layouts.sharded.schedule import Share, cut, deal
 from raysm.workloads.similarity.tasks.context import Place, Source
@@ -17,9 +17,9 @@ KINDS = kinds_of_rows(rows=90)
 
 
 class Spread:
-    """Rows on three instances, file by file in turn, and every meeting held in this process."""
+    """Rows on three instances, file by file in turn, and every pair held in this process."""
 
-    def __init__(self, rows, folder, most_rows=20):
+    def __init__(self, rows, folder, max_tile_rows=20):
         self.sources = {}
         for number in (1, 2, 3):
             place = folder / f"algo-{number}"
@@ -43,35 +43,35 @@ class Spread:
                 columns=self.index.columns,
                 norms=known.norms,
                 exponents=known.exponents if known.exponents.any() else known.exponents[:0],
-                whole=known.whole,
+                integral=known.integral,
                 starts=self.starts,
                 dtype=self.index.dtype,
             )
             for host, source in self.sources.items()
         }
         self.shares = [
-            Share(host=shard.host, slots=1, parcels=cut(shard, slots=1, most_rows=most_rows, exact=True))
+            Share(host=shard.host, slots=1, chunks=cut(shard, slots=1, max_tile_rows=max_tile_rows, exact=True))
             for shard in self.index.shards
         ]
 
-    def held(self, function, tell=lambda meeting: None):
-        for host, visits in deal(self.shares).items():
-            for meeting in (one for visit in visits for one in meetings(visit)):
-                object.__setattr__(meeting, "told", tell(meeting))
-                visitor = meeting.visitor
+    def held(self, function, tell=lambda pair: None):
+        for host, transfers in deal(self.shares).items():
+            for pair in (one for transfer in transfers for one in block_pairs(transfer)):
+                object.__setattr__(pair, "told", tell(pair))
+                visitor = pair.visitor
                 rows = visitor and portion(self.sources[visitor.host], visitor, self.index.dtype)
-                yield meeting, tasks.compare(function, self.contexts[host], meeting, rows or None).arrays
+                yield pair, tasks.compare(function, self.contexts[host], pair, rows or None).arrays
 
-    def line(self, parcel):
-        return tasks.in_line(self.contexts["algo-1"], parcel)
+    def line(self, chunk):
+        return tasks.in_line(self.contexts["algo-1"], chunk)
 
     def in_order(self, values):
         """Bring values[N] of the rows in line into the order of the matrix."""
         ordered = np.empty_like(values)
         for share in self.shares:
-            for parcel in share.parcels:
-                cut = self.line(parcel)
-                ordered[parcel.numbers()] = values[cut.start : cut.stop]
+            for chunk in share.chunks:
+                cut = self.line(chunk)
+                ordered[chunk.numbers()] = values[cut.start : cut.stop]
         return ordered
 
 
@@ -79,17 +79,17 @@ class Spread:
 def test_the_best_of_spread_rows_are_those_of_float64(kind, tmp_path):
     rows, k = KINDS[kind], 4
     spread = Spread(rows, tmp_path)
-    standing = Standing(tmp_path / "standing", len(rows), k)
+    standing = TopKAccumulator(tmp_path / "standing", len(rows), k)
 
-    def tell(meeting):
-        left, right = spread.line(meeting.left), spread.line(meeting.right)
-        floors = standing.floors
-        return floors[left.start : left.stop].copy(), floors[right.start : right.stop].copy()
+    def tell(pair):
+        left, right = spread.line(pair.left), spread.line(pair.right)
+        lower_bounds = standing.lower_bounds
+        return lower_bounds[left.start : left.stop].copy(), lower_bounds[right.start : right.stop].copy()
 
-    for meeting, arrays in spread.held(lambda context, one: tasks.topk_arrays(k, context, one), tell):
-        standing.merge(spread.line(meeting.left), arrays["counts"], arrays["keys"])
+    for pair, arrays in spread.held(lambda context, one: tasks.topk_arrays(k, context, one), tell):
+        standing.merge(spread.line(pair.left), arrays["counts"], arrays["keys"])
         if "column_counts" in arrays:
-            standing.merge(spread.line(meeting.right), arrays["column_counts"], arrays["column_keys"])
+            standing.merge(spread.line(pair.right), arrays["column_counts"], arrays["column_keys"])
     keys = spread.in_order(standing.read(0, len(rows)))
     standing.close()
     zero = np.flatnonzero(spread.in_order(spread.norms) == 0)
@@ -116,8 +116,8 @@ def test_the_scores_of_spread_rows_are_those_of_float64(tmp_path):
     rows = KINDS["float64"]
     spread = Spread(rows, tmp_path)
     scores = np.zeros((len(rows), len(rows)), dtype=np.float32)
-    for meeting, arrays in spread.held(lambda context, one: tasks.full_arrays("float32", context, one)):
-        at = np.ix_(meeting.left.numbers(), meeting.right.numbers())
+    for pair, arrays in spread.held(lambda context, one: tasks.full_arrays("float32", context, one)):
+        at = np.ix_(pair.left.numbers(), pair.right.numbers())
         scores[at] = arrays["scores"]
         scores.T[at] = arrays["scores"]
     np.testing.assert_array_equal(scores, reference.score_rows(rows, range(len(rows))))
