@@ -250,16 +250,12 @@ def _run_similarity(workload: Similarity, request: JobRequest, found: Environmen
     import ray
 
     from raysm.workloads.announce import announce
-    from raysm.workloads.similarity.run import Folders, run
     from raysm.workloads.similarity.reading.source import Source
+    from raysm.workloads.similarity.run import Folders, run
 
     spread = {name for name, given in request.inputs.items() if given.distribution != "FullyReplicated"}
-    sharded = MATRIX in spread and len(found.hosts) > 1
-    if QUERIES in request.inputs and spread & {MATRIX, QUERIES} and len(found.hosts) > 1:
-        raise InvalidRequest(
-            f"the channel {min(spread & {MATRIX, QUERIES})!r} is ShardedByS3Key: queries and the matrix that they look "
-            "into are compared where both lie whole; make them FullyReplicated"
-        )
+    # One instance has all that there is.
+    spread = spread if len(found.hosts) > 1 else set()
     kept = found.paths.records(lasting=found.has_checkpoints)
 
     def clean() -> None:
@@ -275,10 +271,12 @@ def _run_similarity(workload: Similarity, request: JobRequest, found: Environmen
         run(
             workload,
             job=request.name,
-            source=Source(channel=MATRIX, id_column=workload.id_column, sharded=sharded),
+            source=Source(channel=MATRIX, id_column=workload.id_column, sharded=MATRIX in spread),
             folders=Folders(result=found.paths.model, records=kept),
             announce=announce,
-            queries=Source(channel=QUERIES, id_column=workload.id_column) if QUERIES in request.inputs else None,
+            queries=Source(channel=QUERIES, id_column=workload.id_column, sharded=QUERIES in spread)
+            if QUERIES in request.inputs
+            else None,
         )
     except BaseException:
         ray.shutdown()

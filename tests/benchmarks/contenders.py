@@ -266,8 +266,8 @@ def raysm_run(folder, engine):
     import pyarrow.parquet as pq
 
     from raysm.request import Similarity
-    from raysm.workloads.similarity.run import Folders, run
-    from raysm.workloads.similarity.tasks.context import Place, Source
+    from raysm.workloads.similarity.reading.source import Place, Source
+    from raysm.workloads.similarity.run import Choices, Folders, run
 
     def go(path, job):
         work = Path(tempfile.mkdtemp(dir=path.parent))
@@ -280,7 +280,7 @@ def raysm_run(folder, engine):
                 source=Source(channel="matrix", place=Place(path, work / "scratch", "algo-1")),
                 folders=Folders(result=work / "result", records=work / "records"),
                 announce=lambda event: None,
-                engine=engine,
+                choices=Choices(engine=engine),
             )
             whole_s = time.perf_counter() - begin
             phases = manifest.phases_s

@@ -12,7 +12,7 @@ import scipy.sparse
 from raysm.contract.result import Manifest
 from raysm.request import Cluster, Input
 from raysm.workloads.similarity.layouts.sharded.pair_scheduler import LEAVING, WINDOW
-from raysm.workloads.similarity.layouts.sharded.shards import CHUNK_BYTES
+from raysm.workloads.similarity.layouts.sharded.sharded_rows import CHUNK_BYTES
 from raysm.workloads.similarity.tasks.engine_cache import KEPT_BYTES
 from tests.support.jobs import completed, script_request
 
@@ -27,7 +27,8 @@ from raysm.contract.events import Progress
 from raysm.contract.names import LABEL_HOST
 from raysm.request import Similarity
 from raysm.workloads.announce import announce
-from raysm.workloads.similarity.tasks.context import Source, peak_memory_bytes
+from raysm.workloads.similarity.reading.source import Source
+from raysm.workloads.similarity.tasks.parts import peak_memory_bytes
 from raysm.workloads.similarity.run import Folders, run
 
 ray.init(address="auto", log_to_driver=False)
@@ -37,7 +38,7 @@ model, scratch = Path("/opt/ml/model"), Path("/opt/ml/scratch/records")
 
 @ray.remote(num_cpus=0)
 def probe():
-    import raysm.workloads.similarity.layouts.sharded.tasks  # what every process of the work loads, for its peak
+    import raysm.workloads.similarity.run  # what every process of the work loads, for its peak
     lines = [line.split() for line in Path("/proc/net/dev").read_text().splitlines()[2:]]
     shared = os.statvfs("/dev/shm")
     return {
@@ -84,7 +85,7 @@ for name, channel, fields, told in json.loads(sys.argv[1]):
             source=Source(
                 channel=channel + "-shards" * sharded, id_column=fields.get("id_column"), sharded=sharded
             ),
-            folders=Folders(result=model / name / ("shards" if sharded else "integral"), records=scratch / name),
+            folders=Folders(result=model / name / ("shards" if sharded else "whole"), records=scratch / name),
             announce=Killing() if told == "only sharded" else announce,
         )
         found[f"{name} {sharded}"] = {} if told else {"before": before, "after": probes()}
@@ -158,14 +159,14 @@ def digests(folder):
 def test_the_result_of_shards_is_that_of_the_whole_matrix_byte_for_byte(job, case):
     found = digests(job / case / "shards")
     assert found
-    assert found == digests(job / case / "integral")
-    whole, shards = Manifest.read(job / case / "integral"), Manifest.read(job / case / "shards")
+    assert found == digests(job / case / "whole")
+    whole, shards = Manifest.read(job / case / "whole"), Manifest.read(job / case / "shards")
     assert list(shards.inputs.values()) == list(whole.inputs.values())
 
 
 @pytest.mark.namespace
 def test_an_instance_whose_ray_node_dies_on_the_way_leaves_no_trace_in_the_result(job):
-    assert digests(job / "killed" / "shards") == digests(job / "big" / "integral")
+    assert digests(job / "killed" / "shards") == digests(job / "big" / "whole")
 
 
 @pytest.mark.namespace
@@ -185,7 +186,7 @@ def test_each_instance_sends_the_bytes_of_the_half_ring_and_no_more(job):
 @pytest.mark.namespace
 def test_an_instance_holds_its_share_and_a_few_parcels(job):
     matrix = ROWS * COLUMNS * 4
-    whole, shards = (Manifest.read(job / "big" / name).measures["peak_memory_bytes"] for name in ("integral", "shards"))
+    whole, shards = (Manifest.read(job / "big" / name).measures["peak_memory_bytes"] for name in ("whole", "shards"))
     print(f"a task's peak: {whole / 1e6:.0f} MB of a matrix of {matrix / 1e6:.0f} MB, {shards / 1e6:.0f} MB of shards")
     seen = json.loads((job / "probes.json").read_text())["big True"]
     worker = max(host["peak"] for host in seen["before"].values())

@@ -73,8 +73,12 @@ def sparse_engines(columns):
 def all_comparisons(problem, folder, dense=dense_engines, sparse=sparse_engines):
     """Yield what the engines, and the tasks, answer to the problem."""
     expected = problem.scores()
-    layout = Sharded(problem, folder) if problem.sharded else Replicated(problem, folder)
+    layout = Sharded(problem, folder, ["matrix"]) if problem.sharded else Replicated(problem, folder)
     yield from task_comparisons(problem, layout, expected)
+    if problem.queries is not None:
+        # The same rows, where one of the channels is shared out, or both are.
+        spread = (["matrix"], ["queries"], ["matrix", "queries"])[problem.seed % 3]
+        yield from task_comparisons(problem, Sharded(problem, folder / "shared", spread), expected)
     if not problem.sharded:
         yield from engine_comparisons(problem, layout.context, expected, dense, sparse)
 
@@ -154,8 +158,9 @@ def engine_comparisons(problem, context, expected, dense=dense_engines, sparse=s
     contexts = [(context, sparse if problem.sparse else dense)]
     if problem.sparse:
         # The same files by their rows, as where the elements are many.
-        queries = None if context.queries is None else replace(context.queries, sparse=False)
-        contexts.append((replace(context, sparse=False, queries=queries), dense))
+        queries = None if context.self_join else replace(context.queries, sparse=False)
+        dense_rows = replace(context, matrix=replace(context.matrix, sparse=False), other_queries=queries)
+        contexts.append((dense_rows, dense))
     for one, engines in contexts:
         for name, engine in engines(problem.columns).items():
             # Each by itself: what is drawn for one does not depend on who else is asked.
@@ -167,16 +172,16 @@ class Asked:
     """A problem in tiles of its own, and the engine that is asked."""
 
     def __init__(self, problem, context, engine, rng):
-        self.problem, self.engine, self.rng, self.same = problem, engine, rng, context.same
+        self.problem, self.engine, self.rng, self.same = problem, engine, rng, context.self_join
         self.frame = context.frame() if rng.random() < 0.7 else Frame.plain(problem.columns)
-        self.right = self._tiles(context)
+        self.right = self._tiles(context.matrix)
         self.left = self.right if self.same else self._tiles(context.queries)
 
-    def _tiles(self, context):
-        matrix, count = context.open(), context.rows
+    def _tiles(self, operand):
+        count = operand.rows
         pieces = int(self.rng.integers(0, 4))
         cuts = np.unique([0, *self.rng.integers(0, count + 1, pieces), count]).tolist()
-        return [context.tile(matrix, start, stop) for start, stop in zip(cuts, cuts[1:], strict=False)]
+        return [operand.tile(start, stop) for start, stop in zip(cuts, cuts[1:], strict=False)]
 
     def comparisons(self, name, expected):
         same = self.same

@@ -221,7 +221,7 @@ def _check_result(result: int, left: Tile, right: Tile, purpose: str) -> None:
     """Raise what a negative result of the kernels says."""
     if result == TWO_TYPES:
         types = f"{left.rows.dtype} and {right.rows.dtype}"
-        raise AssertionError(f"{types}: rows that are compared are of one type, see matrix.alike")
+        raise AssertionError(f"{types}: rows that are compared are of one type, see Layout.dtype")
     if result < 0:
         raise MemoryError(f"no memory {purpose}")
 

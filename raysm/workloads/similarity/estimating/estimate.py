@@ -3,8 +3,9 @@
 With N rows in B blocks of n rows, on ``slots`` cores, and the costs measured on blocks of m rows:
 
     prepare    = N / m * prepare / slots
-    similarity = when the last slot ends, if each takes the next tile of the triangle as soon as it is free; a tile costs
-                 TASK_S + (diagonal or tile) (n / m)**2 + operand (n / m) for each operand that its process does not keep
+    similarity = when the last slot ends, if each takes the next tile of the triangle as soon as it is free; a tile
+                 costs TASK_S + (diagonal or tile) (n / m)**2 + operand (n / m) for each operand that its process does
+                 not keep
     gathering  = rows written / their rate, for top-k; for the full matrix, bytes / the disk's rate - similarity
     overhead   = START_S, from the formed cluster to the first task and from the last file to the end
 

@@ -2,9 +2,9 @@
 
 The head dispatches *groups*: squares of tiles, or the triangle of one on the diagonal. To the head a group is one
 block, and one entry of its record. A task that needs no CPU of its own dispatches the group's tiles to whichever slots
-of the cluster are free, merges their parts as they come, and hands back one part. So a tile's part travels to the instance
-where its group is merged, and only the group's best leave that one. ``Sizing.group_tiles`` says where it pays, and how
-large groups are.
+of the cluster are free, merges their parts as they come, and hands back one part. So a tile's part travels to the
+instance where its group is merged, and only the group's best leave that one. ``Sizing.group_tiles`` says where it pays,
+and how large groups are.
 
 Lower bounds come from two sides: what the head knew when it dispatched the group, and what the group knows when it
 dispatches a tile. Neither changes the answer. An instance that is lost costs the groups that were merged there, and of

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import BinaryIO
 
-from raysm.workloads.similarity.reading.matrix import matrix_files
+from raysm.workloads.similarity.reading.files import matrix_files
 
 __all__ = ["begin", "digest", "digest_of", "file_digests", "in_thread", "joined"]
 

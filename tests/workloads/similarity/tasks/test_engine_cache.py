@@ -6,9 +6,9 @@ import pytest
 
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.engines.protocol import PreparedTile
+from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.tasks import engine_cache
-from raysm.workloads.similarity.tasks.context import Place, Source
-from raysm.workloads.similarity.tasks.engine_cache import EngineCache, engine_cache_of, engine_name, max_tile_rows
+from raysm.workloads.similarity.tasks.engine_cache import EngineCache, engine_cache_of, engine_name
 from tests.support.similarity import context_of, saved, two_matrices
 
 MEASURE = """
@@ -18,20 +18,23 @@ from pathlib import Path
 import numpy as np
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.tasks.engine_cache import engine_cache_of
-from raysm.workloads.similarity.tasks.context import Place, Source, peak_memory_bytes
+from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.tasks.parts import peak_memory_bytes
 from raysm.workloads.similarity.arithmetic.tiling import triangle
-from raysm.workloads.similarity.modes.topk import Deal, topk_tile
+from raysm.workloads.similarity.modes.topk_tile import TileBounds, topk_tile
+from raysm.workloads.similarity.tasks.tile_task import FreeTile
 from tests.support.similarity import context_of
 source = Source(channel="matrix", place=Place(Path(sys.argv[1]), Path("unused"), "algo-1"))
 context = replace(context_of(source), engine=sys.argv[2] or None)
 def run(tile):
-    lower_bounds = np.full(context.rows, -np.inf, dtype=np.float32)
+    lower_bounds = np.full(context.matrix.rows, -np.inf, dtype=np.float32)
     rows, columns = tile.rows, tile.columns
-    topk_tile(context, 10, Deal(tile, lower_bounds[rows.start : rows.stop], lower_bounds[columns.start : columns.stop]))
+    known = TileBounds(lower_bounds[rows.start : rows.stop], lower_bounds[columns.start : columns.stop])
+    topk_tile(context, 10, FreeTile(tile, True, known))
 for tile in triangle(40, 20):
     run(tile)
 before = peak_memory_bytes()
-for tile in triangle(context.rows, 8000):
+for tile in triangle(context.matrix.rows, 8000):
     run(tile)
 print(peak_memory_bytes() - before, engine_cache_of(context).held_bytes)
 """
@@ -58,7 +61,7 @@ def test_a_task_takes_the_memory_that_the_model_says(engine, kind, normal, tmp_p
     assert taken <= 1.2 * model
 
 
-def test_sides_are_made_once(tmp_path):
+def test_operands_are_made_once(tmp_path):
     made = EngineCache(context_of(saved(np.random.default_rng(0).standard_normal((300, 8)), tmp_path)))
     cuts = [RowBlock(0, 100), RowBlock(100, 200), RowBlock(200, 300)]
     sides = [made.operand(cut) for cut in cuts]
@@ -77,7 +80,7 @@ class Measuring:
         return PreparedTile(tile=tile, prepared=None, nbytes=self.nbytes)
 
 
-def test_room_is_made_before_there_is_one_more_side(tmp_path):
+def test_room_is_made_before_there_is_one_more_operand(tmp_path):
     made = EngineCache(context_of(saved(np.eye(60), tmp_path)))
     made.engine = Measuring(made, engine_cache.KEPT_BYTES // 4)
     cuts = [RowBlock(start, start + 10) for start in range(0, 60, 10)]
@@ -102,7 +105,7 @@ def test_room_is_made_for_the_copy_of_rows_that_cannot_be_mapped_as_well(tmp_pat
     assert made.engine.held[-1] + made.engine.nbytes + copied <= engine_cache.KEPT_BYTES
 
 
-def test_the_two_sides_of_a_tile_are_kept_however_large(tmp_path):
+def test_the_two_operands_of_a_tile_are_kept_however_large(tmp_path):
     made = EngineCache(context_of(saved(np.eye(60), tmp_path)))
     made.engine = Measuring(made, 2 * engine_cache.KEPT_BYTES)
     left, right = RowBlock(0, 30), RowBlock(30, 60)
@@ -118,7 +121,7 @@ def test_rows_of_two_matrices_are_not_taken_for_each_other(tmp_path):
     assert made.operand(cut, queries=True).tile.rows.sum() == 4
 
 
-def test_a_process_has_the_bench_of_its_last_context_alone(tmp_path):
+def test_a_process_has_the_engine_of_its_last_context_alone(tmp_path):
     first = context_of(saved(np.eye(4), tmp_path / "first"))
     second = context_of(saved(np.eye(5), tmp_path / "second"))
     assert engine_name(first) == ""
@@ -128,6 +131,16 @@ def test_a_process_has_the_bench_of_its_last_context_alone(tmp_path):
     assert engine_name(first) == ""
 
 
-def test_long_rows_make_small_sides():
-    assert max_tile_rows(768, 4) * 768 * 12 <= engine_cache.OPERAND_BYTES
-    assert max_tile_rows(1 << 30, 8) == 1
+def test_operands_of_rows_that_left_are_let_go_of(tmp_path):
+    first, second = (saved(np.eye(4), tmp_path / name) for name in ("first", "second"))
+    context = context_of(first)
+    made = EngineCache(context)
+    resident = context.matrix.open()
+    made.operand(RowBlock(0, 2))
+    resident.load_remote(4, second.open())
+    made._operands[False, RowBlock(4, 8)] = made.operand(RowBlock(0, 4))
+    made.drop_what_left()
+    assert {cut for _, cut in made._operands} == {RowBlock(0, 2), RowBlock(0, 4), RowBlock(4, 8)}
+    resident.load_remote(0, None)
+    made.drop_what_left()
+    assert {cut for _, cut in made._operands} == {RowBlock(0, 2), RowBlock(0, 4)}

@@ -1,51 +1,16 @@
-import random
-
 import pytest
 
-from raysm.workloads.blocks import LATER, RowBlock, TileBlock
+from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.layouts.sharded.pair_scheduler import LEAVING, WINDOW, PairScheduler, block_pairs
 from raysm.workloads.similarity.layouts.sharded.schedule import deal, traffic
-from tests.support.shards import shares
-
-
-class Store:
-    """Parcels that are under way or being met, as Ray would hold them."""
-
-    def __init__(self):
-        self.sent = []
-
-    def __call__(self, chunk):
-        self.sent.append(chunk)
-        return chunk
-
-
-def drained(feed, seed=0, again=lambda pair: ()):
-    """Take block_pairs as tasks would, finishing them in any order; return them, and the most visitors there were."""
-    rng = random.Random(seed)
-    running, done, here, away = [], [], 0, 0
-    while True:
-        pair = LATER if len(running) >= feed.in_flight else next(feed, None)
-        if pair is None:
-            assert not running
-            return done, here, away
-        if pair is not LATER:
-            running.append(pair)
-            coming = {(one.host, one.inputs[0]) for one in running if one.inputs}
-            for host in {one.host for one in running}:
-                here = max(here, sum(where == host for where, _ in coming))
-                away = max(away, sum(chunk.host == host for _, chunk in coming))
-        if pair is LATER or rng.random() < 0.4:
-            finished = running.pop(rng.randrange(len(running)))
-            done.append(finished)
-            feed.finished(finished, again(finished))
-
+from tests.support.shards import Store, drained, shares
 
 ROWS = [([9000] * 3, [2] * 3), ([4000, 9000, 0, 7000], [1, 4, 2, 2]), ([5000] * 6, [2] * 6), ([900], [3])]
 
 
 @pytest.mark.parametrize(("rows", "slots"), ROWS)
 @pytest.mark.parametrize("seed", range(3))
-def test_every_meeting_is_held_once_with_few_visitors_at_a_time(rows, slots, seed):
+def test_every_pair_is_computed_once_with_few_remote_chunks_at_a_time(rows, slots, seed):
     given = shares(rows, slots)
     transfers = deal(given)
     store = Store()
@@ -53,7 +18,7 @@ def test_every_meeting_is_held_once_with_few_visitors_at_a_time(rows, slots, see
     done, here, away = drained(feed, seed)
     expected = [pair for there in transfers.values() for transfer in there for pair in block_pairs(transfer)]
     assert sorted(map(str, done)) == sorted(map(str, expected))
-    assert all((pair.inputs == ()) == (pair.visitor is None) for pair in done)
+    assert all((pair.inputs == ()) == (pair.remote is None) for pair in done)
     assert here <= WINDOW
     assert away <= LEAVING
     counted = traffic(transfers)
@@ -66,13 +31,13 @@ def test_rows_that_nobody_needs_any_more_do_not_travel():
     given = shares([3000] * 3)
     store = Store()
     slots = {share.host: 2 for share in given}
-    found, _, _ = drained(PairScheduler(deal(given), slots, store, found=lambda pair: True))
+    found, _, _ = drained(PairScheduler(deal(given), slots, store, recorded=lambda pair: True))
     assert len(found) == 78
     assert not store.sent
     assert drained(PairScheduler(deal(given), slots, store, skip=lambda pair: True)) == ([], 0, 0)
 
 
-def test_a_crowded_meeting_is_held_again_in_pieces_while_its_visitor_stays():
+def test_an_overflowed_pair_is_computed_again_in_pieces_while_its_remote_chunk_stays():
     given = shares([3000] * 3)
     store = Store()
     transfers = deal(given)
@@ -80,16 +45,16 @@ def test_a_crowded_meeting_is_held_again_in_pieces_while_its_visitor_stays():
     overflowed = {str(transfer.chunk) for there in transfers.values() for transfer in there if not transfer.at_home}
 
     def again(pair):
-        return [piece] if pair.visitor and pair.piece is None and str(pair.visitor) in overflowed else []
+        return [piece] if pair.remote and pair.piece is None and str(pair.remote) in overflowed else []
 
     done, _, _ = drained(PairScheduler(transfers, {share.host: 2 for share in given}, store), again=again)
     pieces = [pair for pair in done if pair.piece]
-    assert len(pieces) == sum(pair.visitor is not None and not pair.piece for pair in done) > 0
+    assert len(pieces) == sum(pair.remote is not None and not pair.piece for pair in done) > 0
     assert all(pair.inputs for pair in pieces)
     assert len(store.sent) == len(set(store.sent)) == 12
 
 
-def test_a_meeting_says_who_else_has_to_be_there():
+def test_a_pair_says_who_else_has_to_be_there():
     transfers = deal(shares([300, 300, 300]))
     (coming,) = [transfer for transfer in transfers["algo-1"] if not transfer.at_home]
     (pair,) = block_pairs(coming)
