@@ -22,19 +22,19 @@ from pathlib import Path
 from traceback import format_exception
 from typing import Any, Literal
 
+from raysm.client.pace import Pace
 from raysm.client.plan import Plan
-from raysm.client.service import Pace, Service
+from raysm.client.service import Service
 from raysm.client.storage import file_path
 from raysm.client.tags import WORKLOAD
 from raysm.contract import payload
+from raysm.contract.job_api import JobApi
 from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure
 from raysm.contract.store import put
-from raysm.errors import InvalidRequest, JobNotFound
-from raysm.request import Local, PickledFunction, Script, Similarity, TorchScript, TrainLoop
+from raysm.errors import JobNotFound
+from raysm.request import Local, Workload
 
 __all__ = ["Answer", "FakeSageMaker"]
-
-KINDS = (Script.kind, Similarity.kind, PickledFunction.kind, TorchScript.kind, TrainLoop.kind)
 
 WRITTEN = datetime(2026, 1, 1, tzinfo=UTC)
 """When every object was written: no time passes here."""
@@ -74,44 +74,44 @@ class FakeSageMaker(Service):
         self.lines: dict[str, Sequence[str]] = {}
         self._answers: dict[str, deque[Answer]] = defaultdict(deque)
 
-    def answer(self, kind: str, answer: Answer) -> None:
-        """Let the next job of this kind of workload (``script``, ``similarity``, ``function``) end so.
+    def answer(self, kind: str | type[Workload], answer: Answer) -> None:
+        """Let the next job of this kind of workload end so.
+
+        Args:
+            kind: ``script``, ``function``, ``similarity``; or the class of a kind of your own.
+            answer: How it ends.
 
         Raises:
             InvalidRequest: There is no such kind.
         """
-        if kind not in KINDS:
-            raise InvalidRequest(f"the kinds of workloads are {', '.join(KINDS)}, got {kind!r}")
-        self._answers[kind].append(answer)
+        self._answers[Workload.named(getattr(kind, "kind", kind)).kind].append(answer)
 
     def create(self, plan: Plan) -> str:
         """Take the job, and end it."""
         self.submitted.append(plan)
         tags = {tag["Key"]: tag["Value"] for tag in plan.request.get("Tags", ())}
         kind = tags.get(WORKLOAD, "")
-        outputs = self._outputs(plan)
+        outputs = file_path(plan.outputs)
         given = self._answers[kind].popleft() if self._answers[kind] else None
         if given is None:
-            given = self._called(plan, outputs) if kind == PickledFunction.kind else Answer()
+            function = self._function(plan) if kind and Workload.named(kind).returns_value else None
+            given = Answer() if function is None else self._called(function, outputs)
         for name, content in given.files.items():
             put(outputs / "model" / name, content)
         self.lines[plan.name] = tuple(given.lines)
         self.jobs[plan.name] = self._description(plan, given, outputs)
-        return str(self.jobs[plan.name][f"{_kind(plan)}Arn"])
+        return str(self.jobs[plan.name][plan.api.arn_key])
 
-    @staticmethod
-    def _outputs(plan: Plan) -> Path:
-        if plan.api == "CreateTrainingJob":
-            return file_path(f"{plan.request['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{plan.name}/output")
-        first = plan.request["ProcessingOutputConfig"]["Outputs"][0]["S3Output"]["S3Uri"]
-        return file_path(first.rstrip("/")).parent
+    def _function(self, plan: Plan) -> bytes | None:
+        """Return what was pickled into the job's payload; None where nothing was."""
+        keys = (key for key in self.objects if f"/{plan.name}/" in key[1] and key[1].endswith(payload.FUNCTION))
+        return next((self.objects[key] for key in keys), None)
 
-    def _called(self, plan: Plan, outputs: Path) -> Answer:
-        """Call the function of the payload here; its value or exception is kept as a job keeps it."""
+    def _called(self, pickled: bytes, outputs: Path) -> Answer:
+        """Call the function here; its value or exception is kept as a job keeps it."""
         import cloudpickle
 
-        key = next(key for key in self.objects if f"/{plan.name}/" in key[1] and key[1].endswith(payload.FUNCTION))
-        function, args, kwargs = pickle.loads(self.objects[key])
+        function, args, kwargs = pickle.loads(pickled)
         try:
             value = function(*args, **kwargs)
         except Exception as error:
@@ -123,39 +123,33 @@ class FakeSageMaker(Service):
         return Answer(files={VALUE: cloudpickle.dumps(value)})
 
     def _description(self, plan: Plan, given: Answer, outputs: Path) -> dict[str, Any]:
-        now, kind = datetime.now(UTC), _kind(plan)
-        arn = f"arn:aws:sagemaker:us-east-1:123456789012:{'training' if kind == 'TrainingJob' else 'processing'}-job"
+        now, api = datetime.now(UTC), plan.api
         found = {key: value for key, value in plan.request.items() if key != "Tags"} | {
-            f"{kind}Arn": f"{arn}/{plan.name}",
-            f"{kind}Status": given.status,
+            api.arn_key: api.arn(region="us-east-1", account="123456789012", name=plan.name),
+            api.status_key: given.status,
             "CreationTime": now,
-            ("TrainingEndTime" if kind == "TrainingJob" else "ProcessingEndTime"): now,
+            api.end_time_key: now,
         }
         if given.reason:
             found["FailureReason"] = given.reason
-        if kind == "TrainingJob":
+        if api.has_secondary_status:
             found["SecondaryStatus"] = given.status
             found["ModelArtifacts"] = {"S3ModelArtifacts": (outputs / "model").absolute().as_uri()}
         return found
 
-    def describe(self, api: str, name: str) -> dict[str, Any]:
+    def describe(self, api: JobApi, name: str) -> dict[str, Any]:
         """Return what Describe says of a job."""
-        kind = "TrainingJob" if api == "CreateTrainingJob" else "ProcessingJob"
-        if name not in self.jobs or f"{kind}Arn" not in self.jobs[name]:
+        if name not in self.jobs or api.arn_key not in self.jobs[name]:
             raise JobNotFound(f"there is no such job: {name}")
         return dict(self.jobs[name])
 
-    def stop(self, api: str, name: str) -> None:
+    def stop(self, api: JobApi, name: str) -> None:
         """Do nothing: every job has ended."""
 
     def tags(self, arn: str) -> dict[str, str]:
         """Return the tags of a job."""
         plan = next(plan for plan in self.submitted if arn.endswith(f"/{plan.name}"))
         return {tag["Key"]: tag["Value"] for tag in plan.request.get("Tags", ())}
-
-
-def _kind(plan: Plan) -> str:
-    return "TrainingJob" if plan.api == "CreateTrainingJob" else "ProcessingJob"
 
 
 class _Clients:

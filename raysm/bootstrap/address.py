@@ -13,11 +13,13 @@ import sys
 import threading
 from collections.abc import Callable
 
-__all__ = ["backoff", "explain", "interface_address", "is_loopback", "port_answers", "resolve"]
+__all__ = ["backoff", "explain", "find_own_address", "interface_address", "is_loopback", "port_answers", "resolve"]
 
 FIRST_WAIT_S = 0.05
 LONGEST_WAIT_S = 1.0
 CONNECT_TIMEOUT_S = 5.0
+OWN_NAME_S = 2.0
+"""Seconds for an instance's own name: on SageMaker it stands in /etc/hosts, and elsewhere the interface will do."""
 SIOCGIFADDR = 0x8915
 
 
@@ -68,6 +70,23 @@ async def port_answers(address: str, port: int) -> bool:
     with contextlib.suppress(OSError):
         await writer.wait_closed()
     return True
+
+
+async def find_own_address(host: str, named: str | None, interface: str | None) -> str | None:
+    """Return the IP address at which others find this instance; None if only loopback is known.
+
+    Args:
+        host: This instance's name.
+        named: The address, or another name, that it was told to have; None where it was told none.
+        interface: The network interface that the instances share.
+    """
+    address: str | None = None
+    with contextlib.suppress(TimeoutError, OSError):
+        address = await asyncio.wait_for(resolve(named or host), OWN_NAME_S)
+    if named is None and interface and (address is None or is_loopback(address)):
+        # A container's own name may resolve to loopback, or not yet: the shared interface knows better.
+        address = interface_address(interface)
+    return None if address is None or is_loopback(address) else address
 
 
 def is_loopback(address: str) -> bool:

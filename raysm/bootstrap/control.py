@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from raysm.bootstrap.lifecycle import Joined, Left, Lost, Mismatch
 from raysm.bootstrap.wire import (
     HANDSHAKE_TIMEOUT_S,
     MAX_LINE,
@@ -29,13 +30,10 @@ __all__ = [
     "BEAT_S",
     "HeadControl",
     "Identity",
-    "Joined",
-    "Left",
-    "Lost",
-    "Mismatch",
+    "Message",
+    "MessageReceived",
     "Refused",
     "Report",
-    "Told",
     "WorkerControl",
     "join",
 ]
@@ -83,44 +81,14 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """A worker has joined."""
-
-    host: str
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """A worker has said that it is done."""
-
-    host: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The peer is gone without a word."""
-
-    host: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """A worker knows the token, but its identity differs from the head's."""
-
-    host: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
+class MessageReceived:
     """The peer has sent a message."""
 
     host: str
     message: Message
 
 
-Report = Joined | Left | Lost | Mismatch | Told
+Report = Joined | Left | Lost | Mismatch | MessageReceived
 
 
 class Refused(ProtocolError):
@@ -338,7 +306,7 @@ class HeadControl:
         return peer
 
     async def _attend(self, peer: _Peer) -> None:
-        reason = await _listen(peer, self._clock, lambda message: self._report(Told(peer.host, message)))
+        reason = await _listen(peer, self._clock, lambda message: self._report(MessageReceived(peer.host, message)))
         del self._peers[peer.host]
         self._report(Left(peer.host) if peer.leaving else Lost(peer.host, reason))
 
@@ -374,7 +342,7 @@ class WorkerControl:
         pulse = asyncio.create_task(self._pulse.run())
         try:
             host = self._peer.host
-            reason = await _listen(self._peer, self._clock, lambda message: report(Told(host, message)))
+            reason = await _listen(self._peer, self._clock, lambda message: report(MessageReceived(host, message)))
             report(Lost(host, reason))
         finally:
             pulse.cancel()

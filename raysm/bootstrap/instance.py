@@ -16,13 +16,13 @@ from raysm.bootstrap.control import Identity
 from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.private import private_token
 from raysm.bootstrap.programs import Programs
-from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_arguments, workers_ahead
+from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_arguments
 from raysm.bootstrap.ray_start import DASHBOARD_FIRST, WORKERS
 from raysm.contract import names, payload
 from raysm.contract.paths import SDK_DRIVERS
 from raysm.contract.payload import Payload
 from raysm.errors import InvalidConfig
-from raysm.request import Cluster, JobRequest, PickledFunction, Ports, Script, Similarity, TorchScript
+from raysm.request import Cluster, JobRequest, Ports
 
 __all__ = ["Instance", "prepare"]
 
@@ -76,13 +76,11 @@ class Instance:
             capacity=self.capacity,
             head_address=head_address,
             node_address=node_address,
-            # raysm's own drivers do not listen: what workers say comes otherwise.
-            log_monitor=isinstance(workload, (Script, PickledFunction)),
+            log_monitor=workload.log_monitor,
         )
-        ahead = workers_ahead(workload, self.capacity.gpus)
+        ahead = workload.workers_ahead(self.capacity.gpus)
         own = [] if ahead is None else [f"{WORKERS}{ahead}"]
-        if head_address is None and isinstance(workload, (Similarity, TorchScript)):
-            # They begin at once and want every CPU, of which the dashboard takes 5 s to come up.
+        if head_address is None and workload.wants_all_cpus_at_once:
             own.append(DASHBOARD_FIRST)
         return [*self.programs.ray, *own, *arguments]
 

@@ -17,8 +17,7 @@ from typing import Any
 from raysm.bootstrap.log import remark
 from raysm.contract.payload import Payload
 from raysm.errors import InvalidRequest
-from raysm.request.training import TorchScript, TrainLoop
-from raysm.request.workload import PickledFunction, Similarity, Workload
+from raysm.request import Workload
 
 __all__ = ["NEEDS", "install", "missing"]
 
@@ -38,16 +37,9 @@ TAIL = 600
 
 def missing(workload: Workload) -> list[str]:
     """Return the requirements of ``workload`` that this Python cannot import."""
-    modules = ["ray"]
-    if isinstance(workload, (PickledFunction, TrainLoop)):
-        modules += ["cloudpickle"]
-    if isinstance(workload, Similarity):
-        modules += ["numpy", "pyarrow"]
-    if isinstance(workload, TorchScript):
-        modules += ["torch"]
-    if isinstance(workload, TrainLoop):
-        modules += ["torch", "safetensors", "pyarrow"]  # the last is Ray Train's
-    return [NEEDS[module] for module in modules if importlib.util.find_spec(module) is None]
+    modules = ("ray", *workload.packages)
+    # A kind of the user's may need what raysm has no version for: by the module's name, as most packages are called.
+    return [NEEDS.get(module, module) for module in modules if importlib.util.find_spec(module) is None]
 
 
 def install(payload: Payload, needed: Sequence[str], site: Path) -> None:

@@ -7,6 +7,7 @@ running ``RayNode``. It is ended by signal, never by ``ray stop``, which would e
 import asyncio
 import importlib.metadata
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -18,16 +19,17 @@ from raysm.bootstrap import resources
 from raysm.bootstrap.children import Child, Children
 from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.hosts import Host
+from raysm.bootstrap.ray_internals import END_OF_LOG, ENDED, REMAINING
 from raysm.contract import names
 from raysm.errors import MissingDependency
-from raysm.request import Cluster, Ports, Similarity, TorchScript, Workload
+from raysm.request import Cluster, Ports
 
-__all__ = ["Capacity", "RayNode", "detect_capacity", "ray_version", "start_arguments", "workers_ahead"]
+__all__ = ["Capacity", "RayNode", "detect_capacity", "ray_version", "start_arguments"]
 
 SHARED_MEMORY = Path("/dev/shm")
 MAX_LABEL = 63
 TAIL_BYTES = 4096
-LOG_OF_ENDED = re.compile(r"----- END (\S+)\.(?:out|err) tail \(exit code\(s\)=(.*)\) -----")
+LOG_OF_ENDED = re.compile(re.escape(END_OF_LOG).replace(r"\{\}", r"(\S+)\.(?:out|err)", 1).replace(r"\{\}", "(.*)"))
 """What Ray prints behind the log of each process that ended."""
 
 
@@ -133,15 +135,6 @@ def start_arguments(
     return ["start", "--block", *role, *flags, "--disable-usage-stats"]
 
 
-def workers_ahead(workload: Workload, gpus: int) -> int | None:
-    """Return how many of Ray's workers are started before the first task; None is one for each CPU."""
-    if isinstance(workload, TorchScript):
-        return 1  # its agent
-    if isinstance(workload, Similarity) and gpus:
-        return gpus
-    return None
-
-
 def _node_ports(ports: Ports) -> dict[str, int | None]:
     """Return the options of the ports that every node has; 0 leaves the choice to Ray."""
     return {
@@ -189,19 +182,26 @@ class RayNode:
 
     def why(self) -> str:
         """Return, on one line, what Ray said of its end."""
-        size = self._output.seek(0, 2)
-        self._output.seek(max(0, size - TAIL_BYTES))
-        text = self._output.read().decode(errors="replace")
+        text = self._read(max(0, os.fstat(self._output.fileno()).st_size - TAIL_BYTES))
         # Behind the names of those that ended comes the end of their logs, in which they would be lost.
         ended = dict.fromkeys(LOG_OF_ENDED.findall(text))
         if ended:
             return ", ".join(f"{process} [exit code={code}]" for process, code in ended)[:400]
-        _, found, after = text.partition("Some Ray subprocesses exited unexpectedly:")
-        told = after.partition("Remaining processes")[0] if found else text
+        _, found, after = text.partition(ENDED)
+        told = after.partition(REMAINING)[0] if found else text
         lines = [_message(line) for line in told.splitlines()]
         lines = [line for line in lines if line]
         said = " ".join(lines[:3] if found else lines[-2:])
         return said[:400] or f"it exited with code {self._child.status} without a word"
+
+    def read_warnings(self) -> list[str]:
+        """Return what ``ray_start`` has said so far of names that the installed Ray lacks."""
+        lines = self._read(0).splitlines()
+        return [line.removeprefix("raysm: ") for line in lines if line.startswith("raysm: warning: ")]
+
+    def _read(self, start: int) -> str:
+        # Not by seek: Ray's processes write at the same place in the same open file.
+        return os.pread(self._output.fileno(), TAIL_BYTES, start).decode(errors="replace")
 
     def close(self) -> None:
         """Forget its output."""

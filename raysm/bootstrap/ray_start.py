@@ -13,12 +13,12 @@ Run as ``python -m raysm.bootstrap.ray_start [--workers=N] [--dashboard-first] s
 - The commands beside ``start`` are not imported: half of the time that the command takes to begin is theirs.
 - A node that joins looks ten times a second for the head's, which has to be there first: Ray would look every 2 s.
 
-Where a name of Ray's goes away, its part is merely left out.
+All of Ray's names in this stand in ``ray_internals``. Where one of them goes away, its part is left out with one
+warning, which the head passes on to the job's log; only without the command itself there is no node.
 """
 
 import contextlib
 import copy
-import importlib
 import os
 import signal
 import sys
@@ -28,21 +28,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from raysm.bootstrap import ray_internals
 from raysm.bootstrap.children import descendants
 from raysm.bootstrap.registered import await_first
 
-__all__ = ["COMMANDS", "DASHBOARD_FIRST", "WORKERS", "adapted", "later", "leaving", "main"]
+__all__ = ["DASHBOARD_FIRST", "WORKERS", "adapt_initialize", "adapt_kill", "adapt_start", "main", "postpone_dashboard"]
 
 WORKERS = "--workers="
 """Before the arguments of ``ray``: how many workers are started ahead."""
 DASHBOARD_FIRST = "--dashboard-first"
 """There too: the node begins when the dashboard is there, which then takes no CPU from the workload."""
-PRESTART = "--num_prestart_python_workers="
-"""The raylet's own option."""
-COMMANDS = ("ray.serve.scripts", "ray.dashboard.modules.job.cli", "ray.util.state.state_cli")
-"""Modules of other commands, without which the ``ray`` command does."""
-SPECTATORS = ("dashboard", "log_monitor", "monitor")
-"""Ray's names of the processes without which the work goes on."""
 NICE = 19
 """The least: the dashboard takes 5 s of a core to come up, beside the first tasks."""
 HEAD_S = 30.0
@@ -57,28 +52,23 @@ def main() -> None:
     dashboard_first = sys.argv[1:2] == [DASHBOARD_FIRST]
     if dashboard_first:
         del sys.argv[1]
-    utilities: Any = importlib.import_module("ray._private.utils")
-    # Ray starts the server wherever gRPC can be imported. If this name goes away, the server is merely started.
-    utilities.get_ray_client_dependency_error = lambda: ImportError("raysm uses no Ray Client")
+    # Ray starts its Client's server wherever gRPC can be imported.
+    ray_internals.RAY_CLIENT.replace(lambda _: lambda: ImportError("raysm uses no Ray Client"))
     spectators: list[Any] = []
-    services: Any = importlib.import_module("ray._private.services")
-    start = getattr(services, "start_ray_process", None)
-    if start is not None:
-        services.start_ray_process = adapted(start, workers, spectators)
-    node: Any = importlib.import_module("ray._private.node").Node
-    leaving(node, spectators)
+    ray_internals.START_PROCESS.replace(lambda start: adapt_start(start, workers, spectators))
+    ray_internals.KILL_ALL.replace(lambda kill_all: adapt_kill(kill_all, spectators))
     if not dashboard_first:
-        later(node)
-    for module in COMMANDS:
+        postpone_dashboard()
+    for module in ray_internals.OTHER_COMMANDS:
         sys.modules[module] = None  # type: ignore[assignment]  # Python's way to say: not to be imported
-    command: Any = importlib.import_module("ray.scripts.scripts")
+    command = ray_internals.COMMAND.find()
     for word in sys.argv:
         if word.startswith("--address="):
             await_first(word.partition("=")[2], HEAD_S)
-    command.main()
+    command()
 
 
-def adapted(start: Callable[..., Any], workers: int | None, spectators: list[Any]) -> Callable[..., Any]:
+def adapt_start(start: Callable[..., Any], workers: int | None, spectators: list[Any]) -> Callable[..., Any]:
     """Return Ray's ``start_ray_process``, which starts ``workers`` ahead (None: Ray's choice) and makes some nice.
 
     Those are added to ``spectators``.
@@ -86,9 +76,12 @@ def adapted(start: Callable[..., Any], workers: int | None, spectators: list[Any
 
     def start_adapted(command: Sequence[str], process_type: str, *args: Any, **named: Any) -> Any:
         if workers is not None:
-            command = [f"{PRESTART}{workers}" if word.startswith(PRESTART) else word for word in command]
+            command = [
+                f"{ray_internals.PRESTART}{workers}" if word.startswith(ray_internals.PRESTART) else word
+                for word in command
+            ]
         started = start(command, process_type, *args, **named)
-        if process_type in SPECTATORS:
+        if process_type in ray_internals.SPECTATORS:
             with contextlib.suppress(OSError, AttributeError):
                 spectators.append(started.process)
                 os.setpriority(os.PRIO_PROCESS, started.process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
@@ -97,11 +90,8 @@ def adapted(start: Callable[..., Any], workers: int | None, spectators: list[Any
     return start_adapted
 
 
-def leaving(node: Any, spectators: Sequence[Any]) -> None:
-    """Make Ray's class ``node`` end without asking the spectators to leave."""
-    kill_all = getattr(node, "kill_all_processes", None)
-    if kill_all is None:
-        return
+def adapt_kill(kill_all: Callable[..., Any], spectators: Sequence[Any]) -> Callable[..., Any]:
+    """Return Ray's ``Node.kill_all_processes``, which ends without asking the spectators to leave."""
 
     def kill_adapted(self: Any, *args: Any, **named: Any) -> None:
         _kill(spectators)
@@ -111,31 +101,39 @@ def leaving(node: Any, spectators: Sequence[Any]) -> None:
         sys.stderr.flush()
         os._exit(1)
 
-    node.kill_all_processes = kill_adapted
+    return kill_adapted
 
 
-def later(node: Any) -> None:
-    """Make Ray's class ``node`` start its monitor and dashboard once it is registered.
+def postpone_dashboard() -> None:
+    """Make Ray start the monitor and the dashboard of a node once it is registered.
 
     Ray watches the dashboard from when it answers, as ever: one that does not come up is left out, one that ends later
     ends the node.
     """
-    if not all(hasattr(node, name) for name in ("start_monitor", "start_api_server")):
+    parts = (ray_internals.INITIALIZE, ray_internals.START_MONITOR, ray_internals.START_DASHBOARD)
+    # All of them or none: a part alone would leave a dashboard that nobody starts.
+    if any(part.find() is None for part in parts):
         return
-    initialize, start_monitor, start_dashboard = node.__init__, node.start_monitor, node.start_api_server
     waiting: list[Callable[[], None]] = []
+    ray_internals.START_MONITOR.replace(lambda start: lambda self: waiting.append(partial(start, self)))
+    ray_internals.START_DASHBOARD.replace(
+        lambda start: lambda self, **named: waiting.append(partial(_start_beside, start, self, named))
+    )
+    ray_internals.INITIALIZE.replace(lambda initialize: adapt_initialize(initialize, waiting))
+
+
+def adapt_initialize(initialize: Callable[..., None], waiting: list[Callable[[], None]]) -> Callable[..., None]:
+    """Return Ray's ``Node.__init__``, which does afterwards what ``waiting`` holds by then."""
 
     def initialize_adapted(self: Any, *args: Any, **named: Any) -> None:
         initialize(self, *args, **named)
         while waiting:
             waiting.pop(0)()
 
-    node.__init__ = initialize_adapted
-    node.start_monitor = lambda self: waiting.append(partial(start_monitor, self))
-    node.start_api_server = lambda self, **named: waiting.append(partial(_beside, start_dashboard, self, named))
+    return initialize_adapted
 
 
-def _beside(start_dashboard: Callable[..., None], node: Any, named: dict[str, Any]) -> None:
+def _start_beside(start_dashboard: Callable[..., None], node: Any, named: dict[str, Any]) -> None:
     """Start the dashboard, and wait for it, in a thread: the others want to be watched meanwhile."""
     apart = copy.copy(node)
     apart.all_processes = {}

@@ -7,39 +7,31 @@ nodes that are alive. The bootstrap's side, ``Registry``, starts it when it want
 
 import asyncio
 import contextlib
-import importlib
 import json
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from raysm.bootstrap import ray_internals
 from raysm.bootstrap.children import Child, Children
+from raysm.bootstrap.lifecycle import Failed, Node, NodesChanged
 from raysm.contract.names import LABEL_HOST
-from raysm.errors import RaysmError
+from raysm.errors import MissingDependency
 
-__all__ = ["Node", "Registry", "await_first", "main", "watch"]
+__all__ = ["Registry", "await_first", "main", "watch"]
 
 POLL_S = 0.05
 FIRST_POLL_S = 0.1
 """A thousand nodes may wait for the first one."""
 RESTART_S = 0.2
 CALL_TIMEOUT_S = 5
+UNUSABLE = "?"
+"""The key, no host's name, of why the installed Ray cannot be asked at all."""
 MAX_ANSWER = 2**24
 """Bytes of one line: 1,000 nodes take 100 KB."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A Ray node that is alive."""
-
-    node_id: str
-    """Ray's name of it, hex; a restarted raylet gets a new one."""
-    address: str
-    """Its IP address, as Ray's other nodes use it."""
 
 
 class Registry:
@@ -51,10 +43,10 @@ class Registry:
         self._child: Child | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, changed: Callable[[Mapping[str, Node]], None]) -> None:
-        """Begin; ``changed`` is called with all nodes, by host, whenever they change. Twice is once."""
+    def start(self, report: Callable[[NodesChanged | Failed], None]) -> None:
+        """Begin; ``report`` is called whenever the nodes change, or if this Ray cannot be asked. Twice is once."""
         if self._task is None:
-            self._task = asyncio.create_task(self._run(changed))
+            self._task = asyncio.create_task(self._run(report))
 
     def stop(self) -> None:
         """End the child process."""
@@ -64,15 +56,15 @@ class Registry:
             self._child.signal_group(signal.SIGKILL)
         self._child = self._task = None
 
-    async def _run(self, changed: Callable[[Mapping[str, Node]], None]) -> None:
+    async def _run(self, report: Callable[[NodesChanged | Failed], None]) -> None:
         while True:
             # What the child says may be torn, and it may not even start: it is asked again, whatever happened.
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-                await self._ask(changed)
+                await self._ask(report)
             # The GCS may be too young to answer, or too busy: the caller's deadline ends this.
             await asyncio.sleep(RESTART_S)
 
-    async def _ask(self, changed: Callable[[Mapping[str, Node]], None]) -> None:
+    async def _ask(self, report: Callable[[NodesChanged | Failed], None]) -> None:
         self._child = child = self._children.start(
             self._command, self._env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -82,11 +74,16 @@ class Registry:
         try:
             # A line without its end is what a child was killed in the middle of.
             while (line := await reader.readline()).endswith(b"\n"):
-                nodes = json.loads(line)
-                changed({host: Node(node["id"], node["address"]) for host, node in nodes.items()})
+                report(_read(json.loads(line)))
         finally:
             transport.close()
             child.signal(signal.SIGKILL)  # one that wrote nonsense lives yet
+
+
+def _read(answer: dict[str, Any]) -> NodesChanged | Failed:
+    if UNUSABLE in answer:
+        return Failed(MissingDependency(str(answer[UNUSABLE])))
+    return NodesChanged({host: Node(node["id"], node["address"]) for host, node in answer.items()})
 
 
 def watch(list_nodes: Callable[[], Mapping[str, Any]], write: Callable[[str], None], poll_s: float = POLL_S) -> None:
@@ -101,10 +98,11 @@ def watch(list_nodes: Callable[[], Mapping[str, Any]], write: Callable[[str], No
 
 
 def _connect(address: str) -> Any:
-    raylet: Any = importlib.import_module("ray._raylet")
+    client_class = ray_internals.GCS_CLIENT.find()
+    ray_internals.ALL_NODES.find()
     while True:
         try:
-            return raylet.GcsClient(address=address)
+            return client_class(address=address)
         except RuntimeError:  # it listens, but does not answer yet; the parent's deadline ends this
             time.sleep(POLL_S)
 
@@ -112,7 +110,7 @@ def _connect(address: str) -> Any:
 def _list_nodes(client: Any) -> Mapping[str, Any]:
     found = {}
     for node_id, info in client.get_all_node_info(timeout=CALL_TIMEOUT_S).items():
-        alive = info.state == 0  # GcsNodeInfo.ALIVE
+        alive = info.state == ray_internals.ALIVE
         host = info.labels.get(LABEL_HOST)
         if alive and host:
             found[host] = {"id": node_id.hex(), "address": info.node_manager_address}
@@ -121,10 +119,9 @@ def _list_nodes(client: Any) -> Mapping[str, Any]:
 
 def await_first(address: str, limit_s: float) -> None:
     """Return once a node is registered with the GCS at ``address``, after ``limit_s``, or if it cannot be asked."""
-    raylet: Any = importlib.import_module("ray._raylet")
     until = time.monotonic() + limit_s
     with contextlib.suppress(Exception):  # whoever waits asks for more next, and says then what is wrong
-        client = raylet.GcsClient(address=address)
+        client = ray_internals.GCS_CLIENT.find()(address=address)
         while not client.get_all_node_info(timeout=CALL_TIMEOUT_S) and time.monotonic() < until:
             time.sleep(FIRST_POLL_S)
 
@@ -136,10 +133,14 @@ def main() -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
 
-    client = _connect(sys.argv[1])
     try:
+        client = _connect(sys.argv[1])
         watch(lambda: _list_nodes(client), write)
-    except (OSError, RaysmError):
+    except MissingDependency as error:
+        # Said, not only exited with: who asks would start this again and again, until its deadline.
+        write(json.dumps({UNUSABLE: str(error)}) + "\n")
+        sys.exit(1)
+    except OSError:
         sys.exit(1)
 
 

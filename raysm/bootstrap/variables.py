@@ -13,7 +13,7 @@ from typing import Any
 
 from raysm.bootstrap.environment import Environment
 from raysm.contract import names
-from raysm.request import JobRequest, Script, Similarity, TorchScript, TrainLoop, Workload
+from raysm.request import JobRequest, Workload
 
 __all__ = ["DRIVER", "DROPPED", "network_variables", "ray_variables", "user_variables", "workload_variables"]
 
@@ -63,23 +63,13 @@ def ray_variables(token_file: Path) -> dict[str, str]:
 
 def workload_variables(workload: Workload) -> dict[str, str]:
     """Return what Ray is told for one workload."""
-    found: dict[str, str] = {}
-    if isinstance(workload, (TorchScript, TrainLoop)):
-        # Ray's 15 lets every daemon go before the training, and unprivileged nobody can take it back.
-        found["RAY_worker_niceness"] = "0"
-        # Each looks several times a second, which together takes half a percent of a core from the workers: for memory
-        # that runs out, for what an autoscaler would want to know, and for events of Ray itself.
-        found["RAY_memory_monitor_refresh_ms"] = "1000"
-        found["RAY_gcs_pull_resource_loads_period_milliseconds"] = "10000"
-        found["SCAN_EVENT_DIR_INTERVAL_SECONDS"] = "10"
-        found["EVENT_AGENT_REPORT_INTERVAL_SECONDS"] = "1"
-    if isinstance(workload, (TorchScript, Similarity)):
+    values = dict(workload.ray_variables)
+    if workload.wants_all_cpus_at_once:
         # On each instance as soon as it has joined; else on the head alone, once the driver is there.
-        found["RAY_enable_worker_prestart"] = "1"
-    if isinstance(workload, Similarity):
-        # What its tasks import, before there is the first one.
-        found["RAY_preload_python_modules"] = "raysm.workloads.similarity.modes"
-    return found
+        values["RAY_enable_worker_prestart"] = "1"
+    if workload.preloads:
+        values["RAY_preload_python_modules"] = ",".join(workload.preloads)
+    return values
 
 
 def network_variables(environment: Environment, efa: bool, inherited: Mapping[str, str]) -> dict[str, str]:
@@ -115,7 +105,8 @@ def user_variables(environment: Environment, request: JobRequest, source: Path, 
 
 def _plain(environment: Environment, request: JobRequest, source: Path, cpus: int, gpus: int) -> dict[str, Any]:
     paths, current = environment.paths, environment.current
-    script = request.workload.script if isinstance(request.workload, (Script, TorchScript)) else ""
+    entry = request.workload.entry_script
+    script, args = ("", ()) if entry is None else (entry.script, entry.args)
     groups: dict[str, dict[str, Any]] = {}
     for host in environment.hosts:
         group = groups.setdefault(
@@ -150,7 +141,7 @@ def _plain(environment: Environment, request: JobRequest, source: Path, cpus: in
         "module_dir": str(source),
         "module_name": Path(script).stem,
         "user_entry_point": script,
-        "user_args": list(request.workload.args) if isinstance(request.workload, (Script, TorchScript)) else [],
+        "user_args": list(args),
         "framework_module": "raysm.workloads.driver:main",
         "framework_params": {},
     }

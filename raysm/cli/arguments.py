@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from raysm import __version__
+from raysm.request import Local
+from raysm.request.instance_kinds import INSTANCE_KINDS
 
-__all__ = ["Arguments", "parse"]
+__all__ = ["Arguments", "build_parser", "parse"]
 
 Arguments = argparse.Namespace
 
 EPILOG = """\
 examples:
+  raysm demo
   raysm similarity vectors.npy --top-k 10 --instances 2 --output out/
   raysm run tune.py --instances 3 -- --trials 10
   raysm train main.py --instances 2 -- --epochs 10
@@ -58,7 +61,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         SystemExit: With status 2 and a message on stderr where the arguments are wrong, 0 for ``--help``.
     """
     own, theirs = _split(list(argv))
-    parser = _parser()
+    parser = build_parser()
     arguments, unread = parser.parse_known_args(own)
     if unread:
         hint = f" ({BEHIND})" if arguments.command in SCRIPTED else ""
@@ -74,7 +77,8 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     return argv[:at], argv[at + 1 :]
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
     parser = _Parser(
         prog="raysm",
         description="One Ray cluster, one workload and one gathered result, on the instances of a SageMaker job "
@@ -85,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"raysm {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_demo(commands)
     _add_similarity(commands)
     _add_run(commands)
     _add_train(commands)
@@ -92,6 +97,12 @@ def _parser() -> argparse.ArgumentParser:
     _add_local(commands)
     _add_doctor(commands)
     return parser
+
+
+def _add_demo(commands: Any) -> None:
+    command = _command(commands, "demo", "a whole job on this machine, on data that raysm carries")
+    command.add_argument("--instances", type=int, default=2, metavar="N", help="number of instances (default 2)")
+    command.add_argument("--output", type=Path, metavar="DIR", help="where the result goes (default: where it lies)")
 
 
 def _add_similarity(commands: Any) -> None:
@@ -217,15 +228,23 @@ def _add_target(command: argparse.ArgumentParser) -> None:
     group.add_argument("--on", choices=["local", "aws"], default="local", help="this machine (default), or AWS")
     group.add_argument(
         "--instance-kind",
-        choices=["process", "namespace", "docker"],
-        default="process",
-        help="on this machine: processes (default), Linux namespaces (root), or containers",
+        choices=list(INSTANCE_KINDS),
+        default=Local().instance_kind,
+        help=f"on this machine: {_instance_kinds()}",
     )
     group.add_argument("--role", metavar="ARN", help="on AWS: the role that the job runs as")
     group.add_argument("--region", help="on AWS (default: of the AWS configuration)")
     group.add_argument("--profile", help="on AWS: of the AWS configuration")
     group.add_argument("--bucket", help="on AWS: for payloads and results (default: sagemaker-REGION-ACCOUNT)")
     group.add_argument("--image", metavar="URI", help="the container image, on AWS and for --instance-kind docker")
+
+
+def _instance_kinds() -> str:
+    default = Local().instance_kind
+    *first, last = [
+        f"{kind.summary} (default)" if kind.name == default else kind.summary for kind in INSTANCE_KINDS.values()
+    ]
+    return f"{', '.join(first)}, or {last}"
 
 
 def _add_about_jobs(commands: Any) -> None:

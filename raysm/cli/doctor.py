@@ -18,6 +18,7 @@ from raysm.client.service import Service
 from raysm.contract.home import home
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.request import AWS
+from raysm.request.instance_kinds import INSTANCE_KINDS
 
 __all__ = ["Check", "aws_checks", "local_checks", "run", "train_check"]
 
@@ -69,7 +70,7 @@ def local_checks() -> Iterator[Check]:
     yield train_check()
     record = endpoint.answering(home())
     yield Check(name="server", good=True, found=record.url if record else f"starts when needed (home {home()})")
-    for kind in ("namespace", "docker"):
+    for kind in INSTANCE_KINDS:
         missing = missing_for(kind)
         found = f"instances of kind {kind} can run" if missing is None else missing
         yield Check(name=kind, good=missing is None, found=found, needed=False)
@@ -105,12 +106,11 @@ def _aws(arguments: Arguments) -> Iterator[Check]:
 def aws_checks(service: Service, *, instance_type: str | None, named_role: bool = True) -> Iterator[Check]:
     """Look at what jobs on AWS need: credentials, region, role, image, quota, and the plugin for the dashboard."""
     target = service.target
-    assert isinstance(target, AWS)
     yield _look("region", lambda: service.region)
     credentials = _look("credentials", lambda: service.call("sts", "get_caller_identity")["Arn"])
     yield credentials
     if credentials.good and named_role:
-        yield _look("role", lambda: _role(service, target.role))
+        yield _look("role", lambda: _role(service, target.job_role()))
     yield Check(
         name="image",
         good=target.image is not None,

@@ -11,7 +11,7 @@ from rich.text import Text
 from raysm.cli.arguments import Arguments
 from raysm.cli.prices import PRICES, SOURCE, has_gpus, vcpus_of
 from raysm.cli.submitting import cluster, similarity
-from raysm.client.limits import check_instance_type
+from raysm.client.service_model_check import check_instance_type
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Cluster
 

@@ -18,7 +18,7 @@ INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
 
 SUBMITTING = ("run", "train", "similarity")
-"""The commands that send a job."""
+"""The commands that send a job of the user's."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(arguments, Console())
     except KeyboardInterrupt:
         # Whoever only looked at a job has stopped nothing.
-        errors.print("stopped" if arguments.command in SUBMITTING else "interrupted", highlight=False)
+        errors.print("stopped" if arguments.command in (*SUBMITTING, "demo") else "interrupted", highlight=False)
         return INTERRUPTED
     except BrokenPipeError:  # raysm logs NAME | head
         sys.stderr.close()
@@ -55,6 +55,10 @@ def _run(arguments: Arguments, console: Console) -> int:
         estimating.run(arguments, console)
     elif arguments.command in SUBMITTING:
         _submit(arguments, console)
+    elif arguments.command == "demo":
+        from raysm.cli import demo
+
+        demo.run(arguments, console)
     elif arguments.command == "local":
         from raysm.cli import local_server
 

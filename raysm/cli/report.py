@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -12,13 +12,10 @@ from raysm.client.job import Job
 from raysm.client.result import Result
 from raysm.client.result_folder import earlier_result
 from raysm.contract.result import ResultFile
-from raysm.request import PickledFunction, Workload
 from raysm.request.codec import to_json
+from raysm.request.workload import built_in_kind
 
 __all__ = ["brought", "print_result"]
-
-KEEPS = {kind.kind: kind.keeps for kind in get_args(Workload)}
-"""What a job keeps, by the kind of its workload."""
 
 SHOWN = 3
 """Files of a script's result that are named; of more, the number is."""
@@ -61,13 +58,14 @@ def print_result(
         for label, text in lines:
             console.print(Text(f"{label:<8} {text}"), soft_wrap=True)
         return
+    kind = built_in_kind(workload)
     done = f"completed in {took}" if took else "completed"
     if isinstance(result, Path):
         done += f"; what it left is in {_shown(result)}/"
-    elif result is not None or workload == PickledFunction.kind:
+    elif result is not None or (kind is not None and kind.returns_value):
         done += f": {result!r}"
-    elif workload in KEEPS:
-        done += f"; nothing was kept: a job keeps {KEEPS[workload]}"
+    elif kind is not None:
+        done += f"; nothing was kept: a job keeps {kind.keeps}"
     console.print(Text(done), soft_wrap=True)
 
 

@@ -15,7 +15,7 @@ from raysm.client.result_folder import check_folder
 from raysm.client.submit import Prepared, prepare
 from raysm.errors import InvalidRequest
 from raysm.request import AWS, Cluster, Input, Limits, Local, Script, Similarity, Target, TorchScript
-from raysm.request.job import MATRIX, QUERIES
+from raysm.request.similarity import MATRIX, QUERIES
 
 __all__ = ["check_output", "cluster", "follow", "prepared", "similarity", "target"]
 
@@ -181,7 +181,7 @@ def follow(job: Job, display: Display) -> None:
             for line in job.lines(follow=True):
                 display.line(line.host, line.text)
         except KeyboardInterrupt:
-            if isinstance(job.service.target, AWS):
+            if job.service.target.is_billed:
                 display.say(
                     f"{job.name} goes on: raysm logs -f {job.name} --on aws …, or raysm stop {job.name} --on aws …"
                 )

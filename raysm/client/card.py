@@ -2,13 +2,12 @@
 
 import html as markup
 from datetime import UTC, datetime
-from urllib.parse import quote
 
 from raysm.client.description import Description, SecondaryStatus, Status
-from raysm.client.plan import LOCAL_TYPE
-from raysm.request import AWS, Target
+from raysm.request import Target
+from raysm.request.cluster import LOCAL_TYPE
 
-__all__ = ["html", "place", "text"]
+__all__ = ["html", "text"]
 
 COLORS = {Status.COMPLETED: "#2e7d32", Status.FAILED: "#c62828", Status.STOPPED: "#616161"}
 
@@ -24,7 +23,7 @@ def html(job: Description, target: Target) -> str:
     """Return it as HTML; everything that a job says of itself is escaped."""
     color = COLORS.get(job.status, "#1565c0")
     name = f"<b>{markup.escape(job.name)}</b>"
-    link = _console(job, target)
+    link = target.console_link(job.arn, job.api.console_page, job.name)
     if link:
         name = f'<a href="{markup.escape(link)}" target="_blank" rel="noopener">{name}</a>'
     status, *rest = _words(job, target)
@@ -39,18 +38,11 @@ def html(job: Description, target: Target) -> str:
     return f"<div>{'<br>'.join(parts)}</div>"
 
 
-def place(target: Target) -> str:
-    """Return where the target is, ``on this machine``."""
-    if isinstance(target, AWS):
-        return f"in {target.region}" if target.region else "on AWS"
-    return f"on this machine (home {target.home})" if target.home else "on this machine"
-
-
 def _words(job: Description, target: Target) -> list[str]:
     now = job.secondary.value
     status = f"{job.status} ({now})" if now and now != job.status.value else str(job.status)
     instances = " + ".join(_counted(kind, count) for kind, count in job.instances)
-    return [status, instances, _took(job), place(target)]
+    return [status, instances, _took(job), target.describe()]
 
 
 def _counted(kind: str, count: int) -> str:
@@ -71,11 +63,3 @@ def _took(job: Description) -> str:
     hours, minutes = divmod(minutes, 60)
     spent = f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
     return spent if job.status.is_terminal or job.started else f"sent {spent} ago"
-
-
-def _console(job: Description, target: Target) -> str:
-    region = job.arn.split(":")[3] if job.arn.count(":") >= 5 else ""
-    if not isinstance(target, AWS) or not region:
-        return ""
-    page = "jobs" if job.api == "CreateTrainingJob" else "processing-jobs"
-    return f"https://{quote(region)}.console.aws.amazon.com/sagemaker/home?region={quote(region)}#/{page}/{quote(job.name)}"

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from raysm.client import restart
 from raysm.client.description import Description, SecondaryStatus, Status, read
-from raysm.client.plan import API
 from raysm.client.service import Service
+from raysm.contract.job_api import JobApi
 from raysm.errors import JobNotFound, ServiceError
 
 __all__ = ["Chain", "Patience"]
@@ -45,7 +45,7 @@ class Chain:
 
     Attributes:
         service: Where they are.
-        api: The operation that made them.
+        api: Which of SageMaker's APIs runs them.
         is_cancelled: Whether somebody here stopped it: no further job goes on with it.
     """
 
@@ -54,7 +54,7 @@ class Chain:
         name: str,
         *,
         service: Service,
-        api: API,
+        api: JobApi,
         description: Description | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:

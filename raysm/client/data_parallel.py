@@ -82,6 +82,10 @@ class DataParallel:
         """Return the user's own modules that the loop imports when it is called: they travel as files."""
         return late_source(self.train_loop)
 
+    def title(self) -> str:
+        """Return the loop's name, which a job has that is given none."""
+        return getattr(self.train_loop, "__name__", "train")
+
     def __repr__(self) -> str:
         return f"DataParallel({name_of(self.train_loop)})"
 

@@ -11,7 +11,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from raysm.client.plan import API
+from raysm.client.calls import call_of
+from raysm.contract.job_api import JobApi
 
 __all__ = ["Description", "SecondaryStatus", "Status", "outputs_of", "read"]
 
@@ -77,8 +78,8 @@ class Description:
     """The job's name."""
     arn: str
     """Its ARN."""
-    api: API
-    """The operation that made it."""
+    api: JobApi
+    """Which of SageMaker's APIs runs it."""
     status: Status
     """How it is."""
     secondary: SecondaryStatus = SecondaryStatus.NONE
@@ -110,58 +111,41 @@ class Description:
 
 def outputs_of(description: Description) -> str:
     """Return the prefix below which ``model/`` and ``data/`` of the job lie, without a slash at its end."""
-    answer = description.answer
-    if description.api == "CreateTrainingJob":
-        artifacts = answer.get("ModelArtifacts", {}).get("S3ModelArtifacts", "").rstrip("/")
-        if artifacts:
-            return str(artifacts.rpartition("/")[0])
-        return f"{answer['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{description.name}/output"
-    outputs = answer.get("ProcessingOutputConfig", {}).get("Outputs", ())
-    found = {output["OutputName"]: output["S3Output"]["S3Uri"].rstrip("/") for output in outputs}
-    return str(next(iter(found.values()), "").rpartition("/")[0])
+    return call_of(description.api).outputs(description.name, description.answer)
 
 
-def read(api: API, answer: Mapping[str, Any]) -> Description:
-    """Read what DescribeTrainingJob or DescribeProcessingJob answered."""
-    return _training(answer) if api == "CreateTrainingJob" else _processing(answer)
-
-
-def _training(answer: Mapping[str, Any]) -> Description:
-    resources = answer.get("ResourceConfig", {})
-    groups = resources.get("InstanceGroups") or [resources]
+def read(api: JobApi, answer: Mapping[str, Any]) -> Description:
+    """Read what Describe answered of a job of ``api``; what it does not tell of its jobs stays empty."""
+    status = Status(answer.get(api.status_key, "Unknown"))
     transitions = answer.get("SecondaryStatusTransitions", ())
     return Description(
-        name=answer["TrainingJobName"],
-        arn=answer["TrainingJobArn"],
-        api="CreateTrainingJob",
-        status=Status(answer.get("TrainingJobStatus", "Unknown")),
+        name=answer[api.name_key],
+        arn=answer[api.arn_key],
+        api=api,
+        status=status,
         secondary=SecondaryStatus(answer.get("SecondaryStatus", "")),
         message=transitions[-1].get("StatusMessage", "") if transitions else "",
-        reason=answer.get("FailureReason", ""),
-        instances=tuple((group.get("InstanceType", "?"), group.get("InstanceCount", 0)) for group in groups),
+        reason=_reason(api, status, answer),
+        instances=_instances(api, answer),
         created=answer.get("CreationTime"),
-        started=answer.get("TrainingStartTime"),
-        ended=answer.get("TrainingEndTime"),
+        started=answer.get(api.start_time_key),
+        ended=answer.get(api.end_time_key),
         billable_s=answer.get("BillableTimeInSeconds"),
         transitions=tuple((item.get("Status", ""), item.get("StartTime"), item.get("EndTime")) for item in transitions),
         answer=answer,
     )
 
 
-def _processing(answer: Mapping[str, Any]) -> Description:
-    cluster = answer.get("ProcessingResources", {}).get("ClusterConfig", {})
-    # The failure file's words arrive as ExitMessage; FailureReason says it in the service's own.
-    words = [answer.get("ExitMessage", ""), answer.get("FailureReason", "")]
-    status = Status(answer.get("ProcessingJobStatus", "Unknown"))
-    return Description(
-        name=answer["ProcessingJobName"],
-        arn=answer["ProcessingJobArn"],
-        api="CreateProcessingJob",
-        status=status,
-        reason="\n".join(dict.fromkeys(word for word in words if word)) if status is Status.FAILED else "",
-        instances=((cluster.get("InstanceType", "?"), cluster.get("InstanceCount", 0)),),
-        created=answer.get("CreationTime"),
-        started=answer.get("ProcessingStartTime"),
-        ended=answer.get("ProcessingEndTime"),
-        answer=answer,
-    )
+def _reason(api: JobApi, status: Status, answer: Mapping[str, Any]) -> str:
+    if api.has_exit_message and status is not Status.FAILED:  # it says how a job went that is none the worse for it
+        return ""
+    texts = [answer.get(key, "") for key in api.reason_keys]
+    return "\n".join(dict.fromkeys(text for text in texts if text))
+
+
+def _instances(api: JobApi, answer: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    cluster = answer
+    for key in api.cluster_keys:
+        cluster = cluster.get(key, {})
+    groups = cluster.get("InstanceGroups") or [cluster]
+    return tuple((group.get("InstanceType", "?"), group.get("InstanceCount", 0)) for group in groups)

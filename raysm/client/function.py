@@ -11,12 +11,13 @@ import platform
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
+from raysm.client.options import SubmitKeywords, check_names, documents_options
 from raysm.client.own_modules import late_source, own_modules
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, MissingDependency
-from raysm.request import Cluster, PickledFunction, Target
+from raysm.request import PickledFunction
 
 if TYPE_CHECKING:
     from raysm.client.job import Job
@@ -79,6 +80,10 @@ class Function:
         """Return the user's own modules that the function imports when it is called: they travel as files."""
         return late_source(self.fn)
 
+    def title(self) -> str:
+        """Return the function's name, which a job has that is given none."""
+        return getattr(self.fn, "__name__", "function")
+
     def __repr__(self) -> str:
         return f"Function({name_of(self.fn)})"
 
@@ -86,7 +91,7 @@ class Function:
 class RemoteFunction(Generic[P, R]):
     """A function that can also run as a job: called as before, or ``.submit(…)``ted."""
 
-    def __init__(self, fn: Callable[P, R], options: dict[str, Any]) -> None:
+    def __init__(self, fn: Callable[P, R], options: SubmitKeywords) -> None:
         """Keep the options that every submission has."""
         functools.update_wrapper(self, fn)
         self._fn = fn
@@ -96,9 +101,18 @@ class RemoteFunction(Generic[P, R]):
         """Call it here, in this process."""
         return self._fn(*args, **kwargs)
 
-    def options(self, **options: Any) -> "RemoteFunction[P, R]":
-        """Return the same with other options of ``raysm.submit`` laid over its own."""
-        return RemoteFunction(self._fn, {**self._options, **_checked(options)})
+    @documents_options(SubmitKeywords)
+    def options(self, **options: Unpack[SubmitKeywords]) -> "RemoteFunction[P, R]":
+        """Return the same with other options of ``raysm.submit`` laid over its own.
+
+        Args:
+            options: As ``SubmitKeywords`` says.
+
+        Raises:
+            InvalidRequest: ``raysm.submit`` takes no such option.
+        """
+        check_names(options)
+        return RemoteFunction(self._fn, {**self._options, **options})
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Job":
         """Submit the call as a job; ``result()`` is the function's value, or raises its exception."""
@@ -119,31 +133,26 @@ def remote(fn: Callable[P, R], /) -> RemoteFunction[P, R]: ...
 
 
 @overload
-def remote(
-    *, cluster: Cluster | None = None, on: Target | None = None, **options: Any
-) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]: ...
+def remote(**options: Unpack[SubmitKeywords]) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]: ...
 
 
-def remote(
-    fn: Callable[..., Any] | None = None, /, *, cluster: Cluster | None = None, on: Target | None = None, **options: Any
-) -> Any:
+@documents_options(SubmitKeywords)
+def remote(fn: Callable[..., Any] | None = None, /, **options: Unpack[SubmitKeywords]) -> Any:
     """Decorate a function so that ``fn.submit(…)`` runs it as a job; with options or, as ``@raysm.remote``, without.
 
     Args:
         fn: The function, where the decorator has no options.
-        cluster: The instances.
-        on: Where; None is the embedded SageMaker of this machine.
-        options: Whatever else ``raysm.submit`` takes.
+        options: As ``SubmitKeywords`` says.
 
     Raises:
         InvalidRequest: ``raysm.submit`` takes no such option.
     """
-    found = _checked(options) | {"cluster": cluster, "on": on}
+    check_names(options)
 
     def decorate(fn: Callable[P, R]) -> RemoteFunction[P, R]:
         if not callable(fn):
             raise InvalidRequest(f"raysm.remote decorates a function, got {fn!r}")
-        return RemoteFunction(fn, found)
+        return RemoteFunction(fn, options)
 
     return decorate if fn is None else decorate(fn)
 
@@ -209,20 +218,6 @@ def check_python(expected: str, what: str) -> None:
             f"{what} was pickled by Python {expected}, and this is Python {python_version()}, which may read it "
             f"wrongly; ask for the result under Python {expected}"
         )
-
-
-def _checked(options: dict[str, Any]) -> dict[str, Any]:
-    import difflib
-
-    from raysm.client.submit import submit
-
-    known = [name for name in inspect.signature(submit).parameters if name != "workload"]
-    for name in options:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(known)}"
-            raise InvalidRequest(f"raysm.submit takes no option {name!r}{hint}")
-    return options
 
 
 def name_of(fn: Callable[..., Any]) -> str:

@@ -20,18 +20,19 @@ from raysm.client.description import Description, SecondaryStatus, Status, outpu
 from raysm.client.follow import EventLog, JobStream
 from raysm.client.logs import LogLine
 from raysm.client.metrics import FoundByService, Metrics
-from raysm.client.plan import API, chosen_types
+from raysm.client.plan import chosen_types
 from raysm.client.printable import printable
 from raysm.client.rendering import Rendering
 from raysm.client.result import Result, fetch, raised, value
 from raysm.client.result_folder import manifest_of
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
-from raysm.client.tags import PYTHON, WORKLOAD
+from raysm.client.tags import PYTHON
 from raysm.contract.events import Event, Progress, parse
+from raysm.contract.job_api import APIS, JobApi
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
-from raysm.request import AWS, Input, PickledFunction, Target
+from raysm.request import Input, Target
 
 __all__ = ["Job", "attach"]
 
@@ -48,7 +49,7 @@ class Job:
 
     Attributes:
         service: Where it is.
-        api: The operation that made it.
+        api: Which of SageMaker's APIs runs it.
         chain: The job and its follow-ups, for whoever reads its log by a cursor of his own.
     """
 
@@ -57,7 +58,7 @@ class Job:
         name: str,
         *,
         service: Service,
-        api: API,
+        api: JobApi,
         description: Description | None = None,
         tags: Mapping[str, str] | None = None,
         source: Source | None = None,
@@ -98,7 +99,7 @@ class Job:
     def instances(self) -> tuple[tuple[str, int], ...]:
         """Instance type and count of each group; the type is ``local`` where nobody chose one."""
         found = self.chain.known().instances
-        return found if isinstance(self.service.target, AWS) else chosen_types(found, self.tags)
+        return found if self.service.target.names_own_types else chosen_types(found, self.tags)
 
     @property
     def outputs(self) -> str:
@@ -160,7 +161,7 @@ class Job:
             left_s = math.inf if deadline_s is None else deadline_s - time.monotonic()
             if left_s <= 0:
                 raise NotDone(f"the job {self.name} has not ended within {timeout:g} s; it goes on")
-            self.service.await_end(self.name, pause_s, left_s)
+            self.service.wait_for_end(self.name, pause_s, left_s)
         raise AssertionError("pauses never end")
 
     def result(self, timeout: float | None = None, *, to: str | Path | None = None) -> Any:
@@ -185,8 +186,8 @@ class Job:
         error = self.exception(timeout)
         if error is not None:
             raise error
-        if self.tags.get(WORKLOAD) == PickledFunction.kind:
-            return value(self.outputs, self._storage, job=self.name, python=self.tags.get(PYTHON, ""))
+        if PYTHON in self.tags:
+            return value(self.outputs, self._storage, job=self.name, python=self.tags[PYTHON])
         cache = self.service.home / "results" / self.name
         folder = fetch(self.outputs, self._storage, job=self.name, to=None if to is None else Path(to), cache=cache)
         manifest = None if folder is None else manifest_of(folder)
@@ -411,8 +412,7 @@ def attach(name: str, on: Target | Service | None = None) -> Job:
         JobNotFound: There is neither a Training nor a Processing job of that name.
     """
     service = connect(on)
-    apis: tuple[API, ...] = ("CreateTrainingJob", "CreateProcessingJob")
-    for api in apis:
+    for api in APIS:
         try:
             found = read(api, service.describe(api, name))
         except JobNotFound:
@@ -420,4 +420,4 @@ def attach(name: str, on: Target | Service | None = None) -> Job:
         # The tags of a follow-up name the first job, whose lines and metrics come before its own.
         tags = service.tags(found.arn) if restart.is_follow_up(name) else None
         return Job(name, service=service, api=api, description=found, tags=tags)
-    raise JobNotFound(f"there is no job {name!r} {card.place(service.target)}; raysm jobs lists those that there are")
+    raise JobNotFound(f"there is no job {name!r} {service.target.describe()}; raysm jobs lists those that there are")

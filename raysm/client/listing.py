@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from raysm.client.description import SecondaryStatus, Status, read
-from raysm.client.plan import API
 from raysm.client.service import Service, connect
+from raysm.contract.job_api import APIS, JobApi
 from raysm.errors import JobNotFound
 from raysm.request import Target
 
@@ -20,8 +19,8 @@ class Listed:
 
     name: str
     """Its name, for ``raysm.attach``."""
-    api: API
-    """The operation that made it."""
+    api: JobApi
+    """Which of SageMaker's APIs runs it."""
     status: Status
     """How it is."""
     secondary: SecondaryStatus
@@ -43,53 +42,27 @@ def jobs(on: "Target | Service | None" = None, *, contains: str | None = None, l
         limit: At most so many.
     """
     service = connect(on)
-    found = [*_training(service, contains, limit), *_processing(service, contains, limit)]
-    return sorted(found, key=lambda job: job.created, reverse=True)[:limit]
+    listed = [job for api in APIS for job in _listed(service, api, contains, limit)]
+    return sorted(listed, key=lambda job: job.created, reverse=True)[:limit]
 
 
-def _training(service: Service, contains: str | None, limit: int) -> Iterator[Listed]:
-    for item in _pages(service, "list_training_jobs", "TrainingJobSummaries", contains, limit):
+def _listed(service: Service, api: JobApi, contains: str | None, limit: int) -> Iterator[Listed]:
+    for item in service.summaries(api, contains=contains, limit=limit):
+        secondary = SecondaryStatus(item.get("SecondaryStatus", ""))
         yield Listed(
-            name=item["TrainingJobName"],
-            api="CreateTrainingJob",
-            status=Status(item["TrainingJobStatus"]),
-            secondary=(secondary := SecondaryStatus(item.get("SecondaryStatus", ""))),
-            message=_reason(service, item["TrainingJobName"]) if secondary is SecondaryStatus.PENDING else "",
+            name=item[api.name_key],
+            api=api,
+            status=Status(item[api.status_key]),
+            secondary=secondary,
+            message=_reason(service, api, item[api.name_key]) if secondary is SecondaryStatus.PENDING else "",
             created=item["CreationTime"],
-            ended=item.get("TrainingEndTime"),
+            ended=item.get(api.end_time_key),
         )
 
 
-def _reason(service: Service, name: str) -> str:
+def _reason(service: Service, api: JobApi, name: str) -> str:
     """Return why a job waits; nothing where it was removed meanwhile."""
     try:
-        return read("CreateTrainingJob", service.describe("CreateTrainingJob", name)).message
+        return read(api, service.describe(api, name)).message
     except JobNotFound:
         return ""
-
-
-def _processing(service: Service, contains: str | None, limit: int) -> Iterator[Listed]:
-    for item in _pages(service, "list_processing_jobs", "ProcessingJobSummaries", contains, limit):
-        yield Listed(
-            name=item["ProcessingJobName"],
-            api="CreateProcessingJob",
-            status=Status(item["ProcessingJobStatus"]),
-            secondary=SecondaryStatus.NONE,
-            message="",
-            created=item["CreationTime"],
-            ended=item.get("ProcessingEndTime"),
-        )
-
-
-def _pages(service: Service, operation: str, key: str, contains: str | None, limit: int) -> Iterator[dict[str, Any]]:
-    wanted: dict[str, Any] = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": min(limit, 100)}
-    if contains:
-        wanted["NameContains"] = contains
-    left = limit
-    while left > 0:
-        page = service.call("sagemaker", operation, **wanted)
-        yield from page.get(key, ())[:left]
-        left -= len(page.get(key, ()))
-        if not page.get("NextToken"):
-            return
-        wanted["NextToken"] = page["NextToken"]

@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from raysm.client.plan import API
 from raysm.client.service import Service
+from raysm.contract.job_api import JobApi
 from raysm.errors import ServiceError
 
 __all__ = ["LogLine", "LogReader"]
-
-GROUPS = {"CreateTrainingJob": "/aws/sagemaker/TrainingJobs", "CreateProcessingJob": "/aws/sagemaker/ProcessingJobs"}
 
 HOST = re.compile(r"algo-\d+")
 
@@ -36,10 +34,10 @@ class LogLine:
 class LogReader:
     """Reads all that has come since the last time, of one job; remembers where it was in every stream."""
 
-    def __init__(self, service: Service, api: API, job: str, instance: str | None = None) -> None:
+    def __init__(self, service: Service, api: JobApi, job: str, instance: str | None = None) -> None:
         """Read of ``instance`` alone, or of all where it is None."""
         self._service = service
-        self._group = GROUPS[api]
+        self._group = api.log_group
         self._job = job
         self._instance = instance
         self._tokens: dict[str, str | None] = {}

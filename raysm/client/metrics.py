@@ -19,8 +19,6 @@ from raysm.errors import MissingDependency
 
 __all__ = ["FoundByService", "Metrics"]
 
-NAMESPACE = "/aws/sagemaker/TrainingJobs"
-
 PERIOD_S = 60
 """CloudWatch keeps one value for each minute, and no finer."""
 
@@ -147,9 +145,9 @@ def _series(service: Service, job: Description, name: str) -> Iterator[Metric]:
     answer = service.call(
         "cloudwatch",
         "get_metric_statistics",
-        Namespace=NAMESPACE,
+        Namespace=job.api.log_group,
         MetricName=name,
-        Dimensions=[{"Name": "TrainingJobName", "Value": job.name}],
+        Dimensions=[{"Name": job.api.name_key, "Value": job.name}],
         StartTime=job.created,
         EndTime=end,
         Period=PERIOD_S * max(1, minutes),

@@ -18,8 +18,10 @@ from typing import Any
 
 from raysm.contract.imports import late_modules
 from raysm.contract.source import Source, source_of_modules
+from raysm.request import Workload
+from raysm.request.workload import KINDS
 
-__all__ = ["late_source", "own_modules"]
+__all__ = ["late_source", "own_modules", "source_of_kind"]
 
 
 def own_modules(fn: Callable[..., Any]) -> Iterator[ModuleType]:
@@ -48,6 +50,22 @@ def late_source(fn: Callable[..., Any]) -> Source | None:
     files = [path for module in modules if (path := _source_file(module)) is not None]
     source = source_of_modules(late_modules(files) | set(_late_in_code(fn)), home)
     return source if source.files else None
+
+
+def source_of_kind(kind: type[Workload]) -> Source | None:
+    """Return the modules that define a kind of workload of the user's, and its runner, with what they import there.
+
+    None for raysm's own kinds, which travel with every payload, and for those that others installed: requirements and
+    images bring them.
+
+    Raises:
+        InvalidRequest: They are too large to be code.
+    """
+    home = None if kind.kind in KINDS else _home(kind)
+    if home is None:
+        return None
+    names = {path.partition(".")[0].partition(":")[0] for path in (kind.kind, kind.runner)}
+    return source_of_modules(names, home)
 
 
 def _late_in_code(fn: Callable[..., Any]) -> Iterator[str]:

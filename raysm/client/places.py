@@ -12,15 +12,10 @@ ROOT is ``s3://BUCKET/raysm``. DATA is the same on AWS; on this machine it is a 
 nothing large passes through an S3 that lives in memory.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from raysm.request import Local, Target
-
-__all__ = ["LOCAL_BUCKET", "Places", "default_bucket", "places_of"]
-
-LOCAL_BUCKET = "raysm-local"
-"""The bucket of the embedded SageMaker."""
+__all__ = ["Places", "places_in"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,21 +50,12 @@ class Places:
         return f"{self.root}/inputs"
 
 
-def default_bucket(region: str, account: str) -> str:
-    """Return the bucket that the SageMaker SDK uses too."""
-    return f"sagemaker-{region}-{account}"
-
-
-def places_of(target: Target, *, bucket: str, home: Path | None) -> Places:
-    """Return the prefixes of ``target``.
+def places_in(bucket: str, data_root: Callable[[str], str]) -> Places:
+    """Return the prefixes of a target.
 
     Args:
-        target: Where the job goes.
         bucket: Its bucket.
-        home: The root folder of the embedded SageMaker; of no use for AWS.
+        data_root: Returns where results lie, given where payloads do.
     """
     root = f"s3://{bucket}/raysm"
-    if isinstance(target, Local):
-        assert home is not None
-        return Places(bucket=bucket, root=root, data=(home.absolute() / "data").as_uri())
-    return Places(bucket=bucket, root=root, data=root)
+    return Places(bucket=bucket, root=root, data=data_root(root))

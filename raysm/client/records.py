@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from raysm import __version__
-from raysm.client.plan import API
 from raysm.client.storage import Storage, in_parallel
 from raysm.contract.source import Source
 from raysm.contract.store import sha256_of
@@ -49,8 +48,8 @@ class Record:
 
     job: str
     """The job's name."""
-    api: API
-    """The operation that made it."""
+    api: str
+    """The operation that made it, ``CreateTrainingJob``."""
     digest: str
     """Of all that its result depends on."""
     state: str | None

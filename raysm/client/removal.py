@@ -19,7 +19,6 @@ from raysm.client.service import Service
 from raysm.client.storage import Storage, file_path
 from raysm.client.tags import FIRST, PROJECT, TASK
 from raysm.errors import InvalidRequest, JobNotFound
-from raysm.request import AWS
 
 __all__ = ["Usage", "check", "chosen", "descriptions", "removable", "remove", "usage"]
 
@@ -96,7 +95,7 @@ def check(job: Job, every: Iterable[Description]) -> None:
         InvalidRequest: It is active, an active job reads what it left, or it is on AWS.
     """
     found = job.describe()
-    if isinstance(job.service.target, AWS):
+    if not job.service.target.removes_jobs:
         raise InvalidRequest(
             f"{job.name} is on AWS, which keeps the records of jobs; what it left you can remove yourself: "
             f"aws s3 rm --recursive {job.outputs}"
@@ -132,8 +131,7 @@ def remove(job: Job, every: Iterable[Description]) -> None:
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
     # Its record last: where this is interrupted, the job is there to be removed again.
-    kind = "training" if job.api == "CreateTrainingJob" else "processing"
-    service.call("sagemaker", f"delete_{kind}_job", **{f"{kind.capitalize()}JobName": job.name})
+    service.delete(job.api, job.name)
 
 
 def _remove_payload(job: Job, project: str, kept: set[str]) -> None:

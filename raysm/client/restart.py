@@ -60,7 +60,7 @@ def follow_up(description: Description, tags: Mapping[str, str]) -> Plan:
     own = {RESTART: str(_number(tags, RESTART) + 1), FIRST: tags.get(FIRST, description.name)}
     kept = {key: item for key, item in tags.items() if not key.startswith("aws:")}
     all_tags = [{"Key": key, "Value": item} for key, item in {**kept, **own}.items()]
-    return Plan(api="CreateTrainingJob", request={"TrainingJobName": name, **call, "Tags": all_tags})
+    return Plan(api=description.api, request={description.api.name_key: name, **call, "Tags": all_tags})
 
 
 def _name_of(first: str, restart: int) -> str:

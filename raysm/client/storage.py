@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from raysm.client.service import Service, translated
+from raysm.client.targets import Bucket
 from raysm.contract.store import PARTIAL, put, replacing
 from raysm.errors import InvalidRequest, ServiceError
 
@@ -162,33 +163,31 @@ class Storage:
             self.below(prefix.rstrip("/") + "/"),
         )
 
-    def ensure_bucket(self, bucket: str, region: str, *, named: bool = False, owner: str | None = None) -> None:
+    def ensure_bucket(self, bucket: Bucket, region: str) -> None:
         """Make the bucket where it is not there; one that the user named has to be there.
 
         Args:
-            bucket: Its name.
+            bucket: Which, and whose.
             region: Where it is made.
-            named: Whether the user named it.
-            owner: The account that it has to belong to; None is any.
 
         Raises:
             ServiceError: It belongs to another account, is not there, or may not be made.
         """
         # A default name can be guessed: nothing is put into a bucket that somebody else made under it.
-        expected = {"ExpectedBucketOwner": owner} if owner else {}
+        expected = {"ExpectedBucketOwner": bucket.owner} if bucket.owner else {}
         try:
-            self._service.call("s3", "head_bucket", Bucket=bucket, **expected)
+            self._service.call("s3", "head_bucket", Bucket=bucket.name, **expected)
             return
         except ServiceError as error:
-            if named and error.code in ("403", "AccessDenied"):
+            if bucket.is_named and error.code in ("403", "AccessDenied"):
                 return  # who may only write there may not ask for it: the upload will tell
-            if named and error.code in ("404", "NoSuchBucket"):
+            if bucket.is_named and error.code in ("404", "NoSuchBucket"):
                 raise ServiceError(
-                    f"the bucket {bucket!r} does not exist: check AWS(bucket=…), or make it", code=error.code
+                    f"the bucket {bucket.name!r} does not exist: check AWS(bucket=…), or make it", code=error.code
                 ) from error
             if error.code in ("403", "AccessDenied"):
                 raise ServiceError(
-                    f"the bucket {bucket!r} belongs to another account, or these credentials may not use it; give "
+                    f"the bucket {bucket.name!r} belongs to another account, or these credentials may not use it; give "
                     "AWS(bucket=…)",
                     code=error.code,
                 ) from error
@@ -196,7 +195,7 @@ class Storage:
                 raise
         place = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
         try:
-            self._service.call("s3", "create_bucket", Bucket=bucket, **place)
+            self._service.call("s3", "create_bucket", Bucket=bucket.name, **place)
         except ServiceError as error:
             if error.code != "BucketAlreadyOwnedByYou":  # somebody else of us was quicker
                 raise

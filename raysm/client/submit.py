@@ -12,46 +12,28 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Unpack
 
-from raysm.client import limits as api_limits
 from raysm.client import records, uploads
-from raysm.client.data_parallel import DataParallel
 from raysm.client.description import Status
 from raysm.client.first_look import check_inputs
-from raysm.client.function import Function, RemoteFunction
 from raysm.client.job import Job, attach
+from raysm.client.options import IfDone, SubmitOptions, check_names, documents_options, of_request, request_fields
+from raysm.client.package import Wrapped, package_of
 from raysm.client.plan import Plan, plan
 from raysm.client.service import Service, connect
+from raysm.client.service_model_check import check as check_plan
 from raysm.client.storage import Storage
 from raysm.client.tags import tags_of
 from raysm.contract import payload
-from raysm.contract.source import Source, source_of
+from raysm.contract.job_api import TRAINING, api_of
+from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
-from raysm.request import (
-    AWS,
-    Cluster,
-    Input,
-    JobRequest,
-    Limits,
-    Local,
-    MetricDefinition,
-    PickledFunction,
-    Ports,
-    Script,
-    Security,
-    Similarity,
-    Target,
-    TorchScript,
-    TrainLoop,
-    Workload,
-)
+from raysm.request import Cluster, Input, JobRequest, Target, Workload
 from raysm.request.codec import from_json, to_json
 from raysm.request.job import NAME_PATTERN, PAYLOAD_CHANNEL
 
-__all__ = ["IfDone", "Prepared", "prepare", "submit"]
-
-IfDone: TypeAlias = Literal["run", "skip"]
+__all__ = ["Prepared", "prepare", "submit"]
 
 REFERENCE = "job:"
 """How an input that another job left begins: ``job:NAME/data``."""
@@ -121,9 +103,7 @@ class Prepared:
         storage, request, places = self._storage, self.request, self.service.places
         kms_key = request.security.output_kms_key
         digest = self._digest_or_none()
-        named = isinstance(self.service.target, AWS) and self.service.target.bucket is not None
-        owner = self.service.account if isinstance(self.service.target, AWS) and not named else None
-        storage.ensure_bucket(places.bucket, self.service.region, named=named, owner=owner)
+        storage.ensure_bucket(self.service.bucket, self.service.region)
         for upload in self.uploads:
             uploads.carry_out(upload, storage, kms_key)
         prefix = places.payload(request.project, request.name)
@@ -140,7 +120,7 @@ class Prepared:
                 storage.remove(prefix)  # it holds the token of a job that never was
             raise
         record = records.Record(
-            job=request.name, api=self.plan.api, digest=digest or "", state=self.state, submitted_s=time.time()
+            job=request.name, api=self.plan.api.create, digest=digest or "", state=self.state, submitted_s=time.time()
         )
         try:
             records.keep(record, self._records, storage, kms_key)
@@ -183,56 +163,26 @@ def _payload_uri(call: Mapping[str, Any]) -> str | None:
     return None
 
 
+@documents_options(SubmitOptions)
 def submit(
-    workload: "Workload | Function | DataParallel",
+    workload: "Workload | Wrapped | JobRequest",
     *,
-    cluster: Cluster | None = None,
-    inputs: Mapping[str, str | Path | Input] | None = None,
     on: "Target | Service | None" = None,
-    name: str | None = None,
-    project: str = "default",
-    kind: Literal["training", "processing"] = "training",
-    limits: Limits | None = None,
-    security: Security | None = None,
-    environment: Mapping[str, str] | None = None,
-    hyperparameters: Mapping[str, str] | None = None,
-    tags: Mapping[str, str] | None = None,
-    metrics: Sequence[MetricDefinition] = (),
-    requirements: Sequence[str] = (),
-    wheels: Sequence[str | Path] = (),
-    checkpoint_uri: str | None = None,
-    output_uri: str | None = None,
-    grace_s: float = 100.0,
-    ports: Ports | None = None,
     if_done: IfDone = "run",
     resume: bool = False,
+    **options: Unpack[SubmitOptions],
 ) -> Job:
     """Send a job, and return the handle on it; it does not wait.
 
     Args:
-        workload: ``Script``, ``Function``, ``Similarity``, ``TorchScript``, ``DataParallel``.
-        cluster: The instances; None is ``on.instances`` of this machine.
-        inputs: Channels by name: ``s3://…``, a local path, an ``Input``, ``other_job.output("data")``, or
-            ``job:NAME/data``.
+        workload: ``Script``, ``Function``, ``Similarity``, ``TorchScript``, ``DataParallel``, or one of a kind
+            of your own; or a whole ``JobRequest``, whose name is the task's, and beside which of the options only
+            ``wheels`` may stand.
         on: ``AWS(…)`` or ``Local(…)``; None is ``Local()``.
-        name: Of the task; each run gets a name of its own, made from it. None is made from the workload.
-        project: Jobs of one project share their prefix in the bucket.
-        kind: Which of the two APIs runs it.
-        limits: Time, spot capacity, restarts.
-        security: Networks, keys, isolation.
-        environment: Variables of every instance; never secrets.
-        hyperparameters: Told to the job, and shown with it.
-        tags: Of the job.
-        metrics: Found in the log by the service.
-        requirements: Packages that every instance installs with pip before it joins.
-        wheels: Packages (files) that travel along, in which pip looks first.
-        checkpoint_uri: Prefix of the state that survives runs; None is one of the task.
-        output_uri: Prefix of results; None is one of the project.
-        grace_s: Seconds that user code has after SIGTERM.
-        ports: Where the cluster listens.
         if_done: ``skip`` returns the job that did the very same before, or is still at it, if the source, the inputs,
             the parameters and raysm are unchanged.
         resume: Go on with the state that the task's latest job left, instead of with an empty one.
+        options: As ``SubmitOptions`` says.
 
     Raises:
         InvalidRequest: What was asked for cannot be; nothing was uploaded.
@@ -240,54 +190,18 @@ def submit(
     """
     if if_done not in ("run", "skip"):
         raise InvalidRequest(f"if_done is 'run' or 'skip', got {if_done!r}")
-    prepared = prepare(
-        workload,
-        cluster=cluster,
-        inputs=inputs,
-        on=on,
-        name=name,
-        project=project,
-        kind=kind,
-        limits=limits,
-        security=security,
-        environment=environment,
-        hyperparameters=hyperparameters,
-        tags=tags,
-        metrics=metrics,
-        requirements=requirements,
-        wheels=wheels,
-        checkpoint_uri=checkpoint_uri,
-        output_uri=output_uri,
-        grace_s=grace_s,
-        ports=ports,
-        resume=resume,
-    )
-    found = prepared.finished() if if_done == "skip" else None
-    return found or prepared.send()
+    prepared = prepare(workload, on=on, resume=resume, **options)
+    done = prepared.finished() if if_done == "skip" else None
+    return done or prepared.send()
 
 
+@documents_options(SubmitOptions)
 def prepare(
-    workload: "Workload | Function | DataParallel",
+    workload: "Workload | Wrapped | JobRequest",
     *,
-    cluster: Cluster | None = None,
-    inputs: Mapping[str, str | Path | Input] | None = None,
     on: "Target | Service | None" = None,
-    name: str | None = None,
-    project: str = "default",
-    kind: Literal["training", "processing"] = "training",
-    limits: Limits | None = None,
-    security: Security | None = None,
-    environment: Mapping[str, str] | None = None,
-    hyperparameters: Mapping[str, str] | None = None,
-    tags: Mapping[str, str] | None = None,
-    metrics: Sequence[MetricDefinition] = (),
-    requirements: Sequence[str] = (),
-    wheels: Sequence[str | Path] = (),
-    checkpoint_uri: str | None = None,
-    output_uri: str | None = None,
-    grace_s: float = 100.0,
-    ports: Ports | None = None,
     resume: bool = False,
+    **options: Unpack[SubmitOptions],
 ) -> Prepared:
     """Do all of ``submit`` but the sending: ``prepare(…).plan`` is the very call that ``.send()`` makes.
 
@@ -297,44 +211,29 @@ def prepare(
     Raises:
         InvalidRequest: What was asked for cannot be.
     """
-    _check_types(cluster, inputs, requirements, wheels)
+    check_names(options)
+    chosen: Mapping[str, Any] = options
+    if isinstance(workload, JobRequest):
+        chosen = of_request(workload, options)
+        workload = workload.workload
+    _check_types(chosen)
     service = connect(on)
-    function = _function(workload)
-    pickled = function.pickled() if function is not None else None
-    travels: Workload = function.workload() if function is not None else workload  # type: ignore[assignment]
-    source = function.source() if function is not None else _source_of(travels)
-    task = _task(name, workload)
-    given = {channel: _input(channel, item, service) for channel, item in (inputs or {}).items()}
-    check_inputs(travels, given)
-    located, needed = uploads.locate(given, service.target, service.places)
-    request = JobRequest(
-        name=task,
-        workload=travels,
-        cluster=cluster or _default_cluster(service.target),
-        inputs=located,
-        limits=limits or Limits(),
-        security=security or Security(),
-        ports=ports or Ports(),
-        metrics=tuple(metrics),
-        requirements=tuple(requirements),
-        environment=dict(environment or {}),
-        hyperparameters={key: str(item) for key, item in (hyperparameters or {}).items()},
-        tags=dict(tags or {}),
-        project=project,
-        kind=kind,
-        checkpoint_uri=checkpoint_uri,
-        output_uri=output_uri,
-        grace_s=grace_s,
-    )
+    package = package_of(workload)
+    task = _task(chosen.get("name"), package.title)
+    channels = {channel: _input(channel, item, service) for channel, item in (chosen.get("inputs") or {}).items()}
+    check_inputs(package.workload, channels)
+    located, needed = uploads.locate(channels, service.target, service.places)
+    fields = {"cluster": chosen.get("cluster") or service.target.default_cluster(), **request_fields(chosen)}
+    request = JobRequest(**fields | {"name": task, "workload": package.workload, "inputs": located})
     # A value of another type than its field's would be refused in the instance: after the start of a cluster.
     from_json(JobRequest, to_json(request))
-    packages = tuple(Path(wheel) for wheel in wheels)
-    _check_packages(request, packages)
-    digest = records.digest_of(request, service.target, source=source, pickled=pickled, wheels=packages)
+    wheels = tuple(Path(wheel) for wheel in chosen.get("wheels") or ())
+    _check_packages(request, wheels)
+    digest = records.digest_of(request, service.target, source=package.source, pickled=package.pickled, wheels=wheels)
     request = replace(request, name=records.job_name(task, digest, time.time()))
     state = _state(request, task, service, resume)
     planned = plan(request, target=service.target, places=service.places, state=state, tags=tags_of(request, task))
-    api_limits.check(planned)
+    check_plan(planned, takes_files=service.target.takes_files)
     return Prepared(
         request=request,
         plan=planned,
@@ -342,64 +241,38 @@ def prepare(
         state=state,
         service=service,
         uploads=tuple(needed),
-        pickled=pickled,
-        source=source,
-        wheels=packages,
+        pickled=package.pickled,
+        source=package.source,
+        wheels=wheels,
         source_digest=digest,
     )
 
 
-def _check_types(cluster: object, inputs: object, requirements: object, wheels: object) -> None:
+def _check_types(options: Mapping[str, Any]) -> None:
     """Refuse what would fail in a way that names no remedy: types are only hints to Python."""
+    cluster, inputs = options.get("cluster"), options.get("inputs")
     if cluster is not None and not isinstance(cluster, Cluster):
         raise InvalidRequest(f"cluster must be raysm.Cluster(…), got {cluster!r}")
     if inputs is not None and not isinstance(inputs, Mapping):
         raise InvalidRequest(f"inputs must be channels by name, {{'train': 's3://…'}}, got {inputs!r}")
-    for channel, given in (inputs or {}).items():
-        if not isinstance(given, (str, Path, Input)):
+    for channel, item in (inputs or {}).items():
+        if not isinstance(item, (str, Path, Input)):
             raise InvalidRequest(
-                f"the channel {channel!r} must be a path, a URI or raysm.Input(…), got a {type(given).__name__}; "
+                f"the channel {channel!r} must be a path, a URI or raysm.Input(…), got a {type(item).__name__}; "
                 "save the data to a file and give its path"
             )
-    for name, listed in (("requirements", requirements), ("wheels", wheels)):
+    for name in ("requirements", "wheels"):
+        listed = options.get(name)
         if isinstance(listed, (str, Path)):
             raise InvalidRequest(f"{name} must be a list, got {listed!r}; write {name}=[{str(listed)!r}]")
 
 
-def _function(workload: object) -> Function | DataParallel | None:
-    if isinstance(workload, (Function, DataParallel)):
-        return workload
-    if isinstance(workload, (Script, Similarity, TorchScript)):
-        return None
-    if isinstance(workload, RemoteFunction):
-        raise InvalidRequest("a function decorated with raysm.remote is submitted by its own submit(…)")
-    if isinstance(workload, TrainLoop):
-        raise InvalidRequest(f"wrap the loop: raysm.submit(raysm.DataParallel(train_loop, config=…)), got {workload!r}")
-    if isinstance(workload, PickledFunction) or callable(workload):
-        raise InvalidRequest(f"wrap the function: raysm.submit(raysm.Function(fn, *args, **kwargs)), got {workload!r}")
-    raise InvalidRequest(
-        f"the workload must be Script, TorchScript, Function, DataParallel or Similarity, got {workload!r}"
-    )
-
-
-def _source_of(workload: Workload) -> Source | None:
-    return source_of(workload) if isinstance(workload, (Script, TorchScript)) else None
-
-
-def _task(name: str | None, workload: "Workload | Function | DataParallel") -> str:
-    if name is not None:
-        if not NAME_PATTERN.fullmatch(name):
-            raise InvalidRequest(f"the name {name!r} is not 1 to 63 letters, digits and inner hyphens; rename it")
-        return name
-    if isinstance(workload, Function):
-        text = getattr(workload.fn, "__name__", "function")
-    elif isinstance(workload, DataParallel):
-        text = getattr(workload.train_loop, "__name__", "train")
-    elif isinstance(workload, (Script, TorchScript)):
-        text = Path(workload.script).stem
-    else:
-        text = workload.kind
-    return re.sub(r"[^a-zA-Z0-9]+", "-", text).strip("-")[:63].strip("-") or "job"
+def _task(name: str | None, title: str) -> str:
+    if name is None:
+        return re.sub(r"[^a-zA-Z0-9]+", "-", title).strip("-")[:63].strip("-") or "job"
+    if not NAME_PATTERN.fullmatch(name):
+        raise InvalidRequest(f"the name {name!r} is not 1 to 63 letters, digits and inner hyphens; rename it")
+    return name
 
 
 def _input(channel: str, given: str | Path | Input, service: Service) -> Input:
@@ -419,12 +292,6 @@ def _referred(channel: str, reference: str, service: Service) -> Input:
     return attach(name, service).output(output if slash else "model")
 
 
-def _default_cluster(target: Target) -> Cluster:
-    if isinstance(target, Local):
-        return Cluster(count=target.instances)
-    raise InvalidRequest("AWS needs a cluster: cluster=Cluster('ml.m5.xlarge', count=2), or instance groups")
-
-
 def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
     payload.check_wheels(wheels)
     if request.security.isolation and request.requirements and not wheels:
@@ -435,9 +302,12 @@ def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
 
 def _state(request: JobRequest, task: str, service: Service, resume: bool) -> str | None:
     """Return the checkpoint prefix: the one given, that of the latest job, or a new one."""
-    if request.kind == "processing":
+    api = api_of(request.kind)
+    if not api.has_checkpoints:
         if resume:
-            raise InvalidRequest("a Processing job has no checkpoints to resume from; submit with kind='training'")
+            raise InvalidRequest(
+                f"a {api.title} job has no checkpoints to resume from; submit with kind={TRAINING.kind!r}"
+            )
         return None
     if request.checkpoint_uri is not None:
         return request.checkpoint_uri

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from raysm.request import JobRequest, PickledFunction
+from raysm.client.function import python_version
+from raysm.request import JobRequest
 
 __all__ = ["FIRST", "MAX_RESTARTS", "PROJECT", "PYTHON", "RESTART", "TASK", "WORKLOAD", "tags_of"]
 
@@ -13,7 +14,7 @@ TASK = "raysm:task"
 WORKLOAD = "raysm:workload"
 """Kind of the workload: it says what the result is."""
 PYTHON = "raysm:python"
-"""Version of the Python that pickled a function."""
+"""Version of the Python whose pickles come back, a value or an exception; there where the result is a value."""
 MAX_RESTARTS = "raysm:max-restarts"
 """How often a job that ran too long goes on in a follow-up job."""
 RESTART = "raysm:restart"
@@ -25,8 +26,8 @@ FIRST = "raysm:first"
 def tags_of(request: JobRequest, task: str) -> Mapping[str, str]:
     """Return raysm's tags for a job."""
     found = {PROJECT: request.project, TASK: task, WORKLOAD: request.workload.kind}
-    if isinstance(request.workload, PickledFunction):
-        found[PYTHON] = request.workload.python
+    if request.workload.returns_value:
+        found[PYTHON] = request.workload.pickled_by or python_version()
     if request.limits.max_restarts:
         found[MAX_RESTARTS] = str(request.limits.max_restarts)
     return found

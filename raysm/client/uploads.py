@@ -21,7 +21,7 @@ from raysm.client.places import Places
 from raysm.client.storage import Storage, file_path, in_parallel
 from raysm.contract.store import PARTIAL, sha256_of
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.request import AWS, Input, Target
+from raysm.request import Input, Target
 
 __all__ = ["Upload", "carry_out", "locate", "send_folder"]
 
@@ -66,13 +66,13 @@ def locate(inputs: Mapping[str, Input], target: Target, places: Places) -> tuple
         path = file_path(given.uri).absolute()
         if not path.exists():
             raise InvalidRequest(f"the channel {channel!r} is {given.uri!r}, and nothing is there: check the path")
-        if isinstance(target, AWS):
-            upload = _plan_upload(channel, path, places)
-            uploads.append(upload)
-            uri = upload.prefix + path.name if path.is_file() else upload.prefix
-            located[channel] = replace(given, uri=uri)
-        else:
+        if target.takes_files:
             located[channel] = replace(given, uri=path.as_uri())
+            continue
+        upload = _plan_upload(channel, path, places)
+        uploads.append(upload)
+        uri = upload.prefix + path.name if path.is_file() else upload.prefix
+        located[channel] = replace(given, uri=uri)
     return located, uploads
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "LABEL_HOST",
     "LABEL_INSTANCE_TYPE",
     "LABEL_RANK",
+    "LOCAL_BUCKET",
     "MEASURE",
     "MEMORY_BYTES",
     "OBJECT_STORE_BYTES",
@@ -58,6 +59,9 @@ INSTANCE_KIND_TAG = "raysm:instance-kind"
 
 INSTANCE_TYPE_TAG = "raysm:instance-type"
 """Tag of a job on the embedded SageMaker whose user chose no instance type; the API wants one all the same."""
+
+LOCAL_BUCKET = "raysm-local"
+"""The bucket of the embedded SageMaker: payloads go there, and are kept for follow-up jobs."""
 
 STATE = "RAYSM_STATE"
 """Told to user code: the folder of this instance among the checkpoints, which survives the job's restarts and re-runs

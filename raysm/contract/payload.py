@@ -8,19 +8,21 @@
     token              the job's secret, hex; readable by its owner alone
     source/            what ``contract.source`` finds of the user's source; never empty, because an object store has no
                        empty folders
-    function.pkl       of a PickledFunction or TrainLoop: cloudpickle's bytes of ``(function, args, kwargs)``
+    function.pkl       where the workload says that it was pickled: cloudpickle's bytes of ``(function, args, kwargs)``
     requirements.txt   what pip installs before the instance joins, where there is anything
     wheels/            packages that travel; pip looks here first
     digests.json       SHA-256 of every other file, verified before anything of the payload is used
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import platform
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +33,6 @@ from raysm.contract.store import put, read_json
 from raysm.errors import InvalidConfig, InvalidPayload, InvalidRequest
 from raysm.request.codec import from_json, to_json
 from raysm.request.job import JobRequest
-from raysm.request.training import TorchScript, TrainLoop
-from raysm.request.workload import PickledFunction, Script
 
 __all__ = [
     "DIGESTS",
@@ -62,9 +62,6 @@ WHEELS = "wheels"
 START = "start.py"
 DIGESTS = "digests.json"
 
-PICKLED = (PickledFunction, TrainLoop)
-"""The workloads that travel as a pickle."""
-
 PLACEHOLDER = ".raysm"
 """Keeps ``source`` from being empty."""
 
@@ -76,7 +73,7 @@ class Payload:
     folder: Path
     """Where it lies."""
     request: JobRequest
-    """What was asked for; a Script's path is relative to ``source``."""
+    """What was asked for; a script's path is relative to ``source``."""
     token_file: Path
     """The file of the job's secret: pass its path on, never its content."""
     digest: str
@@ -89,7 +86,7 @@ class Payload:
 
     @property
     def function(self) -> Path:
-        """The pickle of ``(function, args, kwargs)``; there for a PickledFunction or TrainLoop alone."""
+        """The pickle of ``(function, args, kwargs)``; there where the workload says who pickled it."""
         return self.folder / FUNCTION
 
     @property
@@ -123,19 +120,21 @@ def pack(
         request: What is asked for.
         folder: Must not exist yet.
         source: What travels of the user's source; of a script None is what ``source_of`` finds.
-        function: For a PickledFunction or TrainLoop, and for nothing else: the pickle of ``(function, args, kwargs)``.
+        function: Where the workload says that it was pickled, and nowhere else: the pickle of ``(function, args,
+            kwargs)``.
         wheels: Packages (``.whl``, or source archives that pip can build) that travel along.
 
     Raises:
         InvalidRequest: The source cannot travel, as ``source_of`` says, or a wheel is not there.
     """
-    assert (function is not None) == isinstance(request.workload, PICKLED), "a function goes with its pickle"
+    is_pickled = request.workload.pickled_by is not None
+    assert (function is not None) == is_pickled, "a function goes with its pickle"
     folder.mkdir(parents=True, mode=0o700)
-    if isinstance(request.workload, (Script, TorchScript)):
-        source = source or source_of(request.workload)
+    script = request.workload.entry_script
+    if script is not None:
+        source = source or source_of(script)
         assert source.script is not None, "a script travels with what it imports"
-        workload = dataclasses.replace(request.workload, script=source.script, source_dir=None)
-        request = dataclasses.replace(request, workload=workload)
+        request = dataclasses.replace(request, workload=script.moved_to(source.script))
     _copy_source(source.files if source is not None else {}, folder / SOURCE)
     if function is not None:
         put(folder / FUNCTION, function)
@@ -160,7 +159,7 @@ def pack_here(request: JobRequest, folder: Path, *, source: Path, token_file: Pa
     """Write, in an instance, the payload of a job that came without: it points at the source where that lies.
 
     Args:
-        request: What is asked for; a Script's path is relative to ``source``.
+        request: What is asked for; a script's path is relative to ``source``.
         folder: Must not exist yet.
         source: The user's source.
         token_file: The job's secret, the same in every instance.
@@ -168,9 +167,10 @@ def pack_here(request: JobRequest, folder: Path, *, source: Path, token_file: Pa
     Raises:
         InvalidRequest: The source folder or the script is not there.
     """
-    assert isinstance(request.workload, Script), "other workloads travel with a payload"
-    if not (source / request.workload.script).is_file():
-        raise InvalidRequest(f"{source} holds no script {request.workload.script!r}")
+    script = request.workload.entry_script
+    assert script is not None, "other workloads travel with a payload"
+    if not (source / script.script).is_file():
+        raise InvalidRequest(f"{source} holds no script {script.script!r}")
     folder.mkdir(parents=True, mode=0o700)
     (folder / SOURCE).symlink_to(source, target_is_directory=True)
     put(folder / REQUEST, json.dumps(to_json(request), indent=1))
@@ -225,10 +225,10 @@ def load(folder: Path) -> Payload:
         InvalidPayload: A file is missing, was added or changed, the request is malformed, or a function was pickled by
             another Python than this one; one line that says which.
     """
-    found = verify(folder, REQUEST)
+    digests = verify(folder, REQUEST)
     request = read_request(folder)
-    if isinstance(request.workload, PICKLED):
-        _check_function(request.workload, found)
+    if request.workload.pickled_by is not None:
+        _check_function(request.workload.title, request.workload.pickled_by, digests)
     return Payload(
         folder=folder,
         request=request,
@@ -254,17 +254,17 @@ def verify(folder: Path, *needed: str) -> dict[str, str]:
     if not isinstance(expected, dict):
         raise InvalidPayload(f"{folder / DIGESTS} is not a JSON object of digests")
     try:
-        found = _digests(folder)
+        actual = _digests(folder)
     except OSError as error:
         raise InvalidPayload(f"the payload in {folder} cannot be read: {error}") from error
-    for name in sorted({TOKEN, *needed, *expected, *found}):
-        if name not in found:
+    for name in sorted({TOKEN, *needed, *expected, *actual}):
+        if name not in actual:
             raise InvalidPayload(f"the payload's file {name!r} is missing")
         if name not in expected:
             raise InvalidPayload(f"the payload's file {name!r} is not listed in {DIGESTS}: somebody added it")
-        if found[name] != expected[name]:
+        if actual[name] != expected[name]:
             raise InvalidPayload(f"the payload's file {name!r} does not match its digest: it was changed or torn")
-    return found
+    return actual
 
 
 def read_request(folder: Path) -> JobRequest:
@@ -274,19 +274,34 @@ def read_request(folder: Path) -> JobRequest:
         InvalidPayload: It is malformed.
     """
     try:
-        return from_json(JobRequest, read_json(folder / REQUEST))
+        with _importable(folder / SOURCE):
+            return from_json(JobRequest, read_json(folder / REQUEST))
     except (InvalidConfig, InvalidRequest) as error:
         raise InvalidPayload(f"the payload's {REQUEST} cannot be used: {error}") from error
 
 
-def _check_function(workload: PickledFunction | TrainLoop, found: dict[str, str]) -> None:
-    if FUNCTION not in found:
+@contextlib.contextmanager
+def _importable(source: Path) -> Iterator[None]:
+    """Let a kind of workload that is not raysm's own be imported from the source that travelled.
+
+    Only meanwhile: a module of the user's that is named like one of Python's must not take its place in the bootstrap.
+    """
+    sys.path.insert(0, str(source))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # what was imported has changed the path itself
+            sys.path.remove(str(source))
+
+
+def _check_function(name: str, python: str, digests: Mapping[str, str]) -> None:
+    if FUNCTION not in digests:
         raise InvalidPayload(f"the payload's file {FUNCTION!r} is missing")
     here = ".".join(platform.python_version_tuple()[:2])
-    if workload.python != here:
+    if python != here:
         raise InvalidPayload(
-            f"the function {workload.name} was pickled by Python {workload.python}, but this instance has {here}: "
-            f"it may read it wrongly; use an image with Python {workload.python}, or submit from Python {here}"
+            f"the function {name} was pickled by Python {python}, but this instance has {here}: it may read it "
+            f"wrongly; use an image with Python {python}, or submit from Python {here}"
         )
 
 

@@ -16,8 +16,7 @@ from pathlib import Path
 from raysm.contract.imports import find_module, imported_modules, is_code, read_tree
 from raysm.contract.result import MARK, Manifest
 from raysm.errors import InvalidConfig, InvalidRequest, option
-from raysm.request.training import TorchScript
-from raysm.request.workload import Script
+from raysm.request.script import ScriptWorkload
 
 __all__ = ["Source", "source_of", "source_of_modules"]
 
@@ -85,7 +84,7 @@ class Source:
         )
 
 
-def source_of(workload: Script | TorchScript) -> Source:
+def source_of(workload: ScriptWorkload) -> Source:
     """Find what travels with a script.
 
     Raises:
@@ -118,7 +117,7 @@ def source_of_modules(names: Iterable[str], folder: Path) -> Source:
     return _with_neighbours(None, names, folder)
 
 
-def _check_there(workload: Script | TorchScript) -> None:
+def _check_there(workload: ScriptWorkload) -> None:
     script = Path(workload.script)
     if workload.source_dir is None:
         if not script.is_file():

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from raysm.contract.job_api import TRAINING, JobApi
 from raysm.errors import InvalidRequest
 from raysm.local.checkpoints import CheckpointStore
 from raysm.request.channels import Distribution
@@ -90,8 +91,8 @@ class JobSpec:
     """The instances."""
     command: tuple[str, ...]
     """The main process of each instance; ``/opt/ml`` in it is the instance's, whatever its kind."""
-    processing: bool = False
-    """Whether it is a Processing job, which has a layout of its own."""
+    api: JobApi = TRAINING
+    """Which of SageMaker's APIs it was asked of: instances find their files where that one has them."""
     account: str = ACCOUNT
     """Of the ARN."""
     region: str = REGION
@@ -115,16 +116,21 @@ class JobSpec:
 
     def __post_init__(self) -> None:
         """Check what the kind of job admits."""
-        if self.processing and len(self.groups) > 1:
-            raise InvalidRequest("a Processing job has instances of one type: give count, not groups, or use training")
-        if self.processing and self.checkpoints:
-            raise InvalidRequest("a Processing job has no checkpoints; use training")
+        title = self.api.title
+        if len(self.groups) > 1 and not self.api.has_groups:
+            raise InvalidRequest(f"a {title} job has instances of one type: give count, not groups, or use training")
+        if self.checkpoints and not self.api.has_checkpoints:
+            raise InvalidRequest(f"a {title} job has no checkpoints; use training")
 
     @property
     def arn(self) -> str:
         """The job's ARN."""
-        kind = "processing-job" if self.processing else "training-job"
-        return f"arn:aws:sagemaker:{self.region}:{self.account}:{kind}/{self.name}"
+        return self.api.arn(region=self.region, account=self.account, name=self.name)
+
+    @property
+    def processing(self) -> bool:
+        """Whether its instances have the layout of a Processing job."""
+        return self.api.has_processing_layout
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from raysm.contract.paths import DEFAULT_BASE, Paths
 from raysm.contract.result import MAX_REASON
@@ -30,15 +30,13 @@ from raysm.errors import InvalidRequest, RaysmError
 from raysm.local import channels
 from raysm.local.checkpoints import CheckpointSync
 from raysm.local.config_files import JobFiles
-from raysm.local.instances import Instance, InstanceKind, InstanceSpec, Link, Site, open_site
+from raysm.local.instances import Instance, InstanceSpec, Link, Site, open_site
 from raysm.local.instances.share import Share, measure, split
 from raysm.local.job_spec import Channel, JobSpec
 from raysm.local.logs import LogPump
 from raysm.local.originals import Originals
 
-__all__ = ["Kind", "Outcome", "TrainingJob"]
-
-Kind: TypeAlias = InstanceKind
+__all__ = ["Outcome", "TrainingJob"]
 
 CHECKPOINT_SYNC_S = 2.0
 """How often checkpoints are taken over while the job runs."""
@@ -84,7 +82,7 @@ class TrainingJob:
         spec: JobSpec,
         *,
         root: Path,
-        kind: InstanceKind = "process",
+        kind: str = "process",
         image: str | None = None,
         on_line: Callable[[str, str], None] = lambda host, line: None,
         on_end: Callable[[], None] = lambda: None,
@@ -118,7 +116,7 @@ class TrainingJob:
             raise InvalidRequest(f"absent={unknown[0]!r} is none of the hosts {', '.join(self.hosts)}")
         self._present = tuple(host for host in self.hosts if host not in absent)
         self._root = root.resolve()
-        self._kind: InstanceKind = kind
+        self._kind = kind
         self._image = image
         self._stop_grace_s = stop_grace_s
         self._settle_s = settle_s

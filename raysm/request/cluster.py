@@ -7,7 +7,10 @@ from typing import Literal
 from raysm.errors import InvalidRequest
 from raysm.request.options import decides
 
-__all__ = ["Cluster", "InstanceGroup", "MAX_GROUPS"]
+__all__ = ["Cluster", "InstanceGroup", "LOCAL_TYPE", "MAX_GROUPS"]
+
+LOCAL_TYPE = "local"
+"""The instance type of whoever chose none: this machine."""
 
 MIN_SILENCE_S = 3.0
 """Three heartbeats, one a second: less, and a busy network loses instances that are well."""
@@ -48,7 +51,7 @@ class Cluster:
     """
 
     instance_type: str = field(
-        default="local", kw_only=False, metadata=decides(result=True, create="ResourceConfig.InstanceType")
+        default=LOCAL_TYPE, kw_only=False, metadata=decides(result=True, create="ResourceConfig.InstanceType")
     )
     """Type of all instances; with ``groups``, each group has its own and this stays at its default."""
     count: int = field(default=1, metadata=decides(result=True, create="ResourceConfig.InstanceCount"))
@@ -94,7 +97,7 @@ class Cluster:
             object.__setattr__(self, "groups", tuple(self.groups))
         if self.count < 1:
             raise InvalidRequest(f"Cluster: count must be at least 1, got {self.count}")
-        if self.groups and (self.count != 1 or self.instance_type != "local"):
+        if self.groups and (self.count != 1 or self.instance_type != LOCAL_TYPE):
             raise InvalidRequest("Cluster: give either groups, or instance_type and count, not both")
         if len(self.groups) > MAX_GROUPS:
             raise InvalidRequest(f"Cluster: at most {MAX_GROUPS} instance groups, got {len(self.groups)}")

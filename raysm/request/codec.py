@@ -19,7 +19,10 @@ __all__ = ["from_json", "to_json"]
 T = TypeVar("T")
 
 TAG = "kind"
-"""The key that names the class where a field admits several (a workload); the class states its value as ``kind``."""
+"""The key that names the class where a field admits several; the class states its value as ``kind``."""
+
+CHOOSE = "named"
+"""Of a field's type that is no dataclass: its classmethod that returns the class by that name."""
 
 
 def to_json(value: Any) -> Any:
@@ -39,7 +42,8 @@ def from_json(kind: type[T], data: Any, where: str = "request") -> T:
 
     Args:
         kind: A dataclass whose fields are annotated with str, int, float, bool, None, Any, ``Literal``,
-            ``tuple[X, ...]``, ``Mapping[str, X]``, dataclasses, and unions of them.
+            ``tuple[X, ...]``, ``Mapping[str, X]``, dataclasses, classes that choose one by its name (``CHOOSE``), and
+            unions of them.
         data: What ``json.loads`` returned.
         where: The path that messages begin with.
 
@@ -70,6 +74,9 @@ def _read(kind: Any, data: Any, where: str) -> Any:
         return {key: _read(typing.get_args(kind)[1], item, f"{where}.{key}") for key, item in data.items()}
     if dataclasses.is_dataclass(kind):
         return _read_dataclass(kind, data, where)
+    if hasattr(kind, CHOOSE):
+        tag = data.get(TAG) if isinstance(data, dict) else None
+        return _read_dataclass(getattr(kind, CHOOSE)(tag, f"{where}.{TAG}"), data, where)
     return _read_scalar(kind, data, where)
 
 
@@ -79,6 +86,8 @@ def _read_union(choices: tuple[Any, ...], data: Any, where: str) -> Any:
     choices = tuple(choice for choice in choices if choice is not type(None))
     if len(choices) == 1:
         return _read(choices[0], data, where)
+    if not all(hasattr(choice, TAG) for choice in choices):
+        raise _cannot_travel(where, " | ".join(map(str, choices)))
     tags = {choice.kind: choice for choice in choices}
     tag = data.get(TAG) if isinstance(data, dict) else None
     if not isinstance(tag, str) or tag not in tags:
@@ -118,9 +127,18 @@ def _read_scalar(kind: Any, data: Any, where: str) -> Any:
     if type(data) is kind:
         return data
     names = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
+    if kind not in names:
+        raise _cannot_travel(where, kind)
     raise _mismatch(where, names[kind], data)
 
 
 def _mismatch(where: str, expected: str, data: Any) -> InvalidRequest:
     shown = repr(data)
     return InvalidRequest(f"{where}: expected {expected}, got {shown if len(shown) <= 80 else shown[:77] + '...'}")
+
+
+def _cannot_travel(where: str, annotation: Any) -> InvalidRequest:
+    return InvalidRequest(
+        f"{where}: a field of the type {annotation} cannot travel as JSON; declare text, a number, a bool, "
+        "tuple[X, ...], Mapping[str, X], a dataclass, or any of them or None"
+    )

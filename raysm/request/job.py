@@ -11,9 +11,9 @@ from raysm.request.cluster import Cluster
 from raysm.request.limits import Limits, MetricDefinition, Security
 from raysm.request.options import decides
 from raysm.request.ports import Ports
-from raysm.request.workload import Similarity, Workload
+from raysm.request.workload import Workload
 
-__all__ = ["JobRequest", "MATRIX", "NAME_PATTERN", "OWN_PREFIX", "PAYLOAD_CHANNEL", "QUERIES"]
+__all__ = ["JobRequest", "NAME_PATTERN", "OWN_PREFIX", "PAYLOAD_CHANNEL"]
 
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 """CreateTrainingJob's pattern of a job's name."""
@@ -32,12 +32,6 @@ PAYLOAD_CHANNEL = "raysm"
 
 OWN_PREFIX = "raysm-"
 """How the names of what else is raysm's own begin: inputs and outputs of a Processing job share one set of names."""
-
-MATRIX = "matrix"
-"""The channel that Similarity reads."""
-
-QUERIES = "queries"
-"""The channel of the rows that Similarity looks for neighbors of; without it, the matrix's own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,8 +116,10 @@ class JobRequest:
                     f"the channel {channel!r} has a name of raysm's own ({PAYLOAD_CHANNEL!r}, or beginning with "
                     f"{OWN_PREFIX!r}); give yours another name"
                 )
-        if isinstance(self.workload, Similarity) and MATRIX not in self.inputs:
-            raise InvalidRequest(f"Similarity reads the channel {MATRIX!r}; give inputs={{{MATRIX!r}: …}}")
+        for channel in self.workload.channels:
+            if channel not in self.inputs:
+                name = type(self.workload).__name__
+                raise InvalidRequest(f"{name} reads the channel {channel!r}; give inputs={{{channel!r}: …}}")
         if not PROJECT_PATTERN.fullmatch(self.project):
             raise InvalidRequest(
                 f"the project {self.project!r} is not 1 to 63 letters, digits, '.', '-' or '_', the first of them "

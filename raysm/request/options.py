@@ -89,7 +89,17 @@ def options_of(value: Any, path: str = "") -> Iterator[Option]:
 
 def decisive(value: Any) -> dict[str, Any]:
     """Return the options of ``value`` on which a job's result depends, JSON values by their paths."""
-    return {option.path: to_json(option.value) for option in options_of(value) if option.decides.result}
+    return {option.path: _decisive_json(option.value) for option in options_of(value) if option.decides.result}
+
+
+def _decisive_json(value: Any) -> Any:
+    """Return a value as JSON, without those of its own fields that say that they do not decide the result."""
+    content = to_json(value)
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            if KEY in field.metadata and not field.metadata[KEY].result:
+                del content[field.name]
+    return content
 
 
 def keys_taken_over(*kinds: type) -> frozenset[str]:

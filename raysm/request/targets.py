@@ -1,12 +1,25 @@
-"""Where a job is sent: AWS, or the embedded SageMaker of this machine. One service at two endpoints."""
+"""Where a job is sent: AWS, or the embedded SageMaker of this machine. One service at two endpoints.
+
+A target answers for itself what a request becomes there. What takes a network or a file to answer is asked of its
+connection, ``raysm.client.targets``: so a further target is a class here, a module there, and a line in each.
+"""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, TypeAlias
+from urllib.parse import quote
 
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, option
+from raysm.request.cluster import LOCAL_TYPE, Cluster
+from raysm.request.instance_kinds import instance_kind
 from raysm.request.options import decides
 
-__all__ = ["AWS", "Local", "Target"]
+__all__ = ["AWS", "LOCAL_INSTANCE_TYPE", "LOCAL_ROLE", "Local", "Target"]
+
+LOCAL_ROLE = "arn:aws:iam::123456789012:role/raysm-local"
+"""The API wants a role; on this machine nobody assumes it."""
+
+LOCAL_INSTANCE_TYPE = "ml.m5.large"
+"""What the API is told of ``instance_type='local'``: it takes no type that SageMaker does not have."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,6 +31,14 @@ class AWS:
     """
 
     kind: ClassVar[str] = "aws"
+    takes_files: ClassVar[bool] = False
+    """Whether the service reads and writes ``file:///`` URIs; else local data is uploaded."""
+    removes_jobs: ClassVar[bool] = False
+    """Whether what is known of a job can be removed."""
+    is_billed: ClassVar[bool] = True
+    """Whether instances cost money, and a job goes on when whoever follows it in a terminal goes away."""
+    names_own_types: ClassVar[bool] = True
+    """Whether the instance types that the service tells are those that the user chose."""
 
     role: str = field(metadata=decides(result=False, create="RoleArn"))
     """ARN of the role that the job runs as, ``arn:aws:iam::…:role/…``."""
@@ -44,20 +65,83 @@ class AWS:
                 f"AWS: role must be the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME, got {self.role!r}"
             )
 
+    def job_role(self) -> str:
+        """Return the role that the API is told."""
+        return self.role
+
+    def job_image(self) -> str:
+        """Return the image that the API is told.
+
+        Raises:
+            InvalidRequest: None was given.
+        """
+        if self.image is None:
+            raise InvalidRequest(
+                "AWS(image=…) is missing: give the URI of a container image with Python 3.11 or later in Amazon ECR, "
+                "such as one of AWS's deep-learning images "
+                "(763104351884.dkr.ecr.REGION.amazonaws.com/pytorch-training:TAG) or one that you built from "
+                "containers/"
+            )
+        return self.image
+
+    def instance_kind_told(self) -> str | None:
+        """Return None: nothing plays the instances here."""
+        return None
+
+    def instance_type(self, chosen: str) -> str:
+        """Return the instance type that the API is told.
+
+        Raises:
+            InvalidRequest: It is this machine's.
+        """
+        if chosen == LOCAL_TYPE:
+            raise InvalidRequest(
+                "Cluster(instance_type='local') is this machine; name one of SageMaker's for AWS, as in "
+                "Cluster('ml.m5.xlarge', count=2)"
+            )
+        return chosen
+
+    def default_cluster(self) -> Cluster:
+        """Refuse: instances that nobody chose are not paid for.
+
+        Raises:
+            InvalidRequest: Always.
+        """
+        raise InvalidRequest("AWS needs a cluster: cluster=Cluster('ml.m5.xlarge', count=2), or instance groups")
+
+    def describe(self) -> str:
+        """Return where it is, for people: ``in eu-west-1``."""
+        return f"in {self.region}" if self.region else "on AWS"
+
+    def console_link(self, arn: str, page: str, job: str) -> str:
+        """Return the address of a job in the console; empty where its ARN tells no region."""
+        region = quote(arn.split(":")[3]) if arn.count(":") >= 5 else ""
+        if not region:
+            return ""
+        return f"https://{region}.console.aws.amazon.com/sagemaker/home?region={region}#/{page}/{quote(job)}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Local:
-    """The embedded SageMaker: a server on this machine, started on demand."""
+    """The embedded SageMaker: a server on this machine, started on demand.
+
+    Raises:
+        InvalidRequest: There is no such kind of instance.
+    """
 
     kind: ClassVar[str] = "local"
+    takes_files: ClassVar[bool] = True
+    removes_jobs: ClassVar[bool] = True
+    is_billed: ClassVar[bool] = False
+    names_own_types: ClassVar[bool] = False
 
     # Only the default of a cluster: its count is what the result depends on.
     instances: int = field(default=1, metadata=decides(result=False))
     """Number of instances where the job names no cluster."""
-    instance_kind: Literal["process", "namespace", "docker"] = field(
+    instance_kind: str = field(
         default="process", metadata=decides(result=True, create=("AlgorithmSpecification.TrainingImage", "Tags"))
     )
-    """What plays an instance."""
+    """What plays an instance: ``process``, ``namespace`` or ``docker``."""
     home: str | None = field(
         default=None,
         metadata=decides(result=False, create=("OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri")),
@@ -67,6 +151,47 @@ class Local:
         default=None, metadata=decides(result=True, create="AlgorithmSpecification.TrainingImage")
     )
     """Of kind docker: the image."""
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        instance_kind(self.instance_kind)
+
+    def job_role(self) -> str:
+        """Return the role that the API is told."""
+        return LOCAL_ROLE
+
+    def job_image(self) -> str:
+        """Return the image that the API is told.
+
+        Raises:
+            InvalidRequest: The kind of instance runs one, and none was given.
+        """
+        kind = instance_kind(self.instance_kind)
+        if not kind.needs_image:
+            return kind.image
+        if self.image is None:
+            raise InvalidRequest(f"instances of the kind {kind.name} need the image that plays one: {option('image')}")
+        return self.image
+
+    def instance_kind_told(self) -> str | None:
+        """Return the kind that a tag of the job names; None where its image says it."""
+        return self.instance_kind if instance_kind(self.instance_kind).needs_image else None
+
+    def instance_type(self, chosen: str) -> str:
+        """Return the instance type that the API is told."""
+        return LOCAL_INSTANCE_TYPE if chosen == LOCAL_TYPE else chosen
+
+    def default_cluster(self) -> Cluster:
+        """Return the cluster of a job that names none."""
+        return Cluster(count=self.instances)
+
+    def describe(self) -> str:
+        """Return where it is, for people: ``on this machine``."""
+        return f"on this machine (home {self.home})" if self.home else "on this machine"
+
+    def console_link(self, arn: str, page: str, job: str) -> str:
+        """Return nothing: it has no console."""
+        return ""
 
 
 Target: TypeAlias = AWS | Local

@@ -1,18 +1,35 @@
 """Training workloads: a script written for torchrun, or a function that each worker calls."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from raysm.errors import InvalidRequest
+from raysm.request.script import ScriptWorkload
+from raysm.request.workload import Workload, Wrapper
 
 __all__ = ["Precision", "TorchScript", "TrainLoop", "check_workers"]
 
 Precision = Literal["fp32", "bf16"]
 """What ``training.prepare`` computes in, where the loop does not say."""
 
+RAY_VARIABLES: Mapping[str, str] = {
+    # Ray's 15 lets every daemon go before the training, and unprivileged nobody can take it back.
+    "RAY_worker_niceness": "0",
+    # Each looks several times a second, which together takes half a percent of a core from the workers: for memory
+    # that runs out, for what an autoscaler would want to know, and for events of Ray itself.
+    "RAY_memory_monitor_refresh_ms": "1000",
+    "RAY_gcs_pull_resource_loads_period_milliseconds": "10000",
+    "SCAN_EVENT_DIR_INTERVAL_SECONDS": "10",
+    "EVENT_AGENT_REPORT_INTERVAL_SECONDS": "1",
+}
+"""What Ray is told so that its daemons leave the cores to the workers."""
+
+KEEPS = "what rank 0 leaves in the folder $SM_MODEL_DIR, or in the one in which it runs"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TorchScript:
+class TorchScript(ScriptWorkload):
     """A script written for ``torchrun``, as it is: each worker runs it as ``__main__`` in a process of its own.
 
     The workers are one for each GPU of the cluster; without GPUs one for each instance, or ``workers_per_instance``.
@@ -25,17 +42,17 @@ class TorchScript:
         InvalidRequest: The script has no name, or a number is out of its range.
     """
 
-    kind: ClassVar[str] = "torch_script"
-    keeps: ClassVar[str] = "what rank 0 leaves in the folder $SM_MODEL_DIR, or in the one in which it runs"
-    input_check: ClassVar[str | None] = None
+    runner: ClassVar[str] = "raysm.workloads.runners.torch_script:TorchScriptRunner"
+    label: ClassVar[str] = "the training"
+    keeps: ClassVar[str] = KEEPS
+    packages: ClassVar[tuple[str, ...]] = ("torch",)
+    extra: ClassVar[str | None] = "train"
+    ray_variables: ClassVar[Mapping[str, str]] = RAY_VARIABLES
+    wants_all_cpus_at_once: ClassVar[bool] = True
+    # The lines of its processes come by raysm's relay.
+    log_monitor: ClassVar[bool] = False
+    relays_output: ClassVar[bool] = True
 
-    script: str = field(kw_only=False)
-    """The script's path; relative to ``source_dir`` where that is given."""
-    args: tuple[str, ...] = ()
-    """Its arguments, verbatim: ``sys.argv[1:]``."""
-    source_dir: str | None = None
-    """A folder that travels whole, but for what is hidden, caches, virtual environments and earlier results; None is
-    the script with the modules and packages beside it that it imports."""
     workers_per_instance: int | None = None
     """Workers of each instance, at least 1; None is one for each GPU, or one where the cluster has none."""
     spawns: bool = False
@@ -48,14 +65,7 @@ class TorchScript:
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        if isinstance(self.args, str):
-            raise InvalidRequest(
-                f"TorchScript: args is a list of texts, got {self.args!r}; give args={self.args.split()!r}"
-            )
-        # What a command line has are texts: 10 is told as "10".
-        object.__setattr__(self, "args", tuple(str(item) for item in self.args))
-        if not self.script:
-            raise InvalidRequest("TorchScript: the path of the script is empty")
+        ScriptWorkload.__post_init__(self)  # super() would look for the class that slots=True has replaced
         check_workers("TorchScript", self.workers_per_instance, self.max_restarts)
         if self.spawns and self.workers_per_instance not in (None, 1):
             raise InvalidRequest(
@@ -63,14 +73,24 @@ class TorchScript:
                 f"workers_per_instance={self.workers_per_instance}, or spawns"
             )
 
+    def workers_ahead(self, gpus: int) -> int:
+        """Return one: the agent, which starts the processes itself."""
+        return 1
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrainLoop:
+class TrainLoop(Workload):
     """A training loop with its config, pickled by cloudpickle into the payload; ``raysm.DataParallel`` makes it."""
 
-    kind: ClassVar[str] = "data_parallel"
-    keeps: ClassVar[str] = "what rank 0 leaves in the folder $SM_MODEL_DIR, or in the one in which it runs"
-    input_check: ClassVar[str | None] = None
+    runner: ClassVar[str] = "raysm.workloads.runners.data_parallel:DataParallelRunner"
+    label: ClassVar[str] = "the training"
+    keeps: ClassVar[str] = KEEPS
+    wrapper: ClassVar[Wrapper | None] = Wrapper("loop", "raysm.DataParallel(train_loop, config=…)")
+    packages: ClassVar[tuple[str, ...]] = ("cloudpickle", "torch", "safetensors", "pyarrow")  # the last is Ray Train's
+    extra: ClassVar[str | None] = "train"
+    ray_variables: ClassVar[Mapping[str, str]] = RAY_VARIABLES
+    # The lines of its workers come by raysm's relay.
+    log_monitor: ClassVar[bool] = False
 
     name: str
     """For people: ``module.function``."""
@@ -90,6 +110,16 @@ class TrainLoop:
         check_workers("DataParallel", self.workers_per_instance, self.max_restarts, self.workers)
         if self.precision not in ("fp32", "bf16"):
             raise InvalidRequest(f"DataParallel: precision is 'fp32' or 'bf16', got {self.precision!r}")
+
+    @property
+    def pickled_by(self) -> str:
+        """Its ``python``."""
+        return self.python
+
+    @property
+    def title(self) -> str:
+        """Its ``name``."""
+        return self.name
 
 
 def check_workers(what: str, per_instance: int | None, max_restarts: int, workers: int | None = None) -> None:

@@ -1,109 +1,233 @@
-"""What a job runs once its cluster is formed."""
+"""What a job runs once its cluster is formed: what every kind of workload says of itself, and which kinds there are.
 
-import math
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+A kind is one frozen dataclass that derives from ``Workload``. Its fields are what is asked for; its class attributes
+and the few methods that it overrides are all that anybody else has to know of it; it names the runner that does it.
+Nobody outside of this package asks which kind a workload is: they ask for the fact that they need.
+
+What flows in is the name of a kind (``script``, or ``module:Class`` of a kind that is not raysm's own), what flows out
+is its class.
+"""
+
+import dataclasses
+import importlib
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from raysm.errors import InvalidRequest
-from raysm.request.training import TorchScript, TrainLoop
 
-__all__ = ["PickledFunction", "Script", "Similarity", "Workload"]
+if TYPE_CHECKING:
+    from raysm.request.script import ScriptWorkload
+
+__all__ = ["KINDS", "Workload", "Wrapper", "built_in_kind", "require_workload"]
+
+KINDS: Mapping[str, str] = {
+    "script": "raysm.request.script:Script",
+    "function": "raysm.request.function:PickledFunction",
+    "similarity": "raysm.request.similarity:Similarity",
+    "torch_script": "raysm.request.training:TorchScript",
+    "data_parallel": "raysm.request.training:TrainLoop",
+}
+"""raysm's own kinds: to add one is to add its line. All others go by where they are imported from."""
+
+NAMES: Mapping[str, str] = {path: name for name, path in KINDS.items()}
+
+IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+"""``module:Class``."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Script:
-    """A Python script, run once, on the head, as ``__main__``, with ``RAY_ADDRESS`` set to the formed cluster.
+class Wrapper(NamedTuple):
+    """What users submit where they do not make the workload themselves, because something has to be pickled."""
 
-    Raises:
-        InvalidRequest: The script has no name.
+    noun: str
+    """What is wrapped: ``function``."""
+    call: str
+    """How: ``raysm.Function(fn, *args, **kwargs)``."""
+
+    @property
+    def name(self) -> str:
+        """``Function``."""
+        return self.call.partition("(")[0].rpartition(".")[2]
+
+
+class Workload:
+    """The base of all kinds, with the facts that hold unless a kind knows better.
+
+    A kind of one's own is a ``@dataclass(frozen=True, kw_only=True, slots=True)`` in a module that an instance can
+    import before anything is installed there: its fields are JSON (text, numbers, ``tuple[X, ...]``, ``Mapping[str,
+    X]``, dataclasses of them), and heavy imports stand inside the methods of its runner. A result depends on every
+    field whose metadata does not say ``decides(result=False)``: ``if_done`` compares them.
     """
 
-    kind: ClassVar[str] = "script"
-    keeps: ClassVar[str] = "what the script writes into the folder $SM_MODEL_DIR"
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    """Its name in a request, in tags and in answers of a fake: of raysm's own the short one, else ``module:Class``."""
+
+    runner: ClassVar[str] = ""
+    """``module:Class`` of the ``raysm.workloads.runner.Runner`` that does it; imported on the head alone."""
+
+    # For people
+
+    label: ClassVar[str] = "the workload"
+    """What it is, in a sentence: ``the similarity``."""
+    keeps: ClassVar[str] = "what the workload writes into the folder $SM_MODEL_DIR"
     """What a job of this kind keeps, for people whose job has kept nothing."""
+    wrapper: ClassVar[Wrapper | None] = None
+    """What users submit instead of it."""
+
+    # What it needs
+
+    channels: ClassVar[tuple[str, ...]] = ()
+    """Inputs without which it cannot be."""
     input_check: ClassVar[str | None] = None
+    """``module:function`` that looks at the inputs of this machine before a job is sent; imported only where it is
+    used, and left out where its packages are not."""
+    packages: ClassVar[tuple[str, ...]] = ()
+    """Modules that an instance imports for it beside Ray; pip installs those that an image lacks."""
+    extra: ClassVar[str | None] = None
+    """raysm's extra that has what it needs, for the message about a package that is not there."""
 
-    script: str = field(kw_only=False)
-    """The script's path; relative to ``source_dir`` where that is given."""
-    args: tuple[str, ...] = ()
-    """Its arguments, verbatim: ``sys.argv[1:]``."""
-    source_dir: str | None = None
-    """A folder that travels whole, but for what is hidden, caches, virtual environments and earlier results; None is
-    the script with the modules and packages beside it that it imports."""
+    # What it is told to Ray
 
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        if isinstance(self.args, str):
-            raise InvalidRequest(f"Script: args is a list of texts, got {self.args!r}; give args={self.args.split()!r}")
-        # What a command line has are texts: 10 is told as "10".
-        object.__setattr__(self, "args", tuple(str(item) for item in self.args))
-        if not self.script:
-            raise InvalidRequest("Script: the path of the script is empty")
+    ray_variables: ClassVar[Mapping[str, str]] = {}
+    """Environment variables of every Ray process."""
+    preloads: ClassVar[tuple[str, ...]] = ()
+    """Modules that Ray's workers import before they have their first task."""
+    wants_all_cpus_at_once: ClassVar[bool] = False
+    """Its tasks take every CPU as soon as the cluster is formed. So workers are started on each instance as it joins,
+    not on the head alone once the driver is there; and the dashboard, which takes 5 s of a core to come up, comes
+    before the workload begins."""
+    log_monitor: ClassVar[bool] = True
+    """Whether Ray sends the driver what tasks print; without, Ray has one process less to watch."""
+    prepares_ahead: ClassVar[bool] = False
+    """Whether the driver is started while the cluster still forms, and its runner's ``prepare`` is called: only where
+    none of the user's code runs there."""
+
+    # How it ends
+
+    returns_value: ClassVar[bool] = False
+    """True: the job's result is a value, which travels pickled, as does an exception; False: a folder of files."""
+    relays_output: ClassVar[bool] = False
+    """Whether the log has what its processes wrote, a traceback too, line by line: then a failure is not told twice."""
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        """Name the kind."""
+        super().__init_subclass__(**named)
+        path = f"{cls.__module__}:{cls.__qualname__}"
+        cls.kind = NAMES.get(path, path)
+
+    @property
+    def entry_script(self) -> "ScriptWorkload | None":
+        """The workload itself, where it is a script of the user's: its source travels, and it is told to ``SM_*``."""
+        return None
+
+    @property
+    def pickled_by(self) -> str | None:
+        """Version of the Python, ``3.11``, that pickled what travels with it; None where nothing is pickled.
+
+        Another one cannot be trusted to read it.
+        """
+        return None
+
+    @property
+    def title(self) -> str:
+        """What a job is named after where the user gives no name."""
+        return self.kind.rpartition(":")[2]
+
+    def workers_ahead(self, gpus: int) -> int | None:
+        """Return how many of Ray's workers an instance starts before the first task; None is one for each CPU.
+
+        Args:
+            gpus: Of the instance.
+        """
+        return None
+
+    @classmethod
+    def named(cls, kind: object, where: str = "kind") -> "type[Workload]":
+        """Return the class of a kind.
+
+        Args:
+            kind: What a request says: one of ``KINDS``, or ``module:Class``.
+            where: The path that messages begin with.
+
+        Raises:
+            InvalidRequest: There is no such kind, or it cannot be imported here.
+        """
+        if isinstance(kind, str) and kind in KINDS:
+            return _imported(KINDS[kind], where)
+        if isinstance(kind, str) and IMPORT_PATH.fullmatch(kind):
+            return _imported(kind, where)
+        shown = repr(kind) if len(repr(kind)) <= 80 else repr(kind)[:77] + "..."
+        raise InvalidRequest(
+            f"{where}: expected one of {', '.join(map(repr, KINDS))}, or module:Class of a kind of your own, "
+            f"got {shown}"
+        )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PickledFunction:
-    """A function with its arguments, pickled by cloudpickle into the payload; its value is the job's result."""
+def built_in_kind(kind: str) -> type[Workload] | None:
+    """Return the class of a kind of raysm's own; None of all others.
 
-    kind: ClassVar[str] = "function"
-    keeps: ClassVar[str] = "the value of the function"
-    input_check: ClassVar[str | None] = None
-
-    name: str
-    """For people: ``module.function``."""
-    python: str
-    """Version of the Python that pickled it, ``3.11``: another one cannot be trusted to read it."""
+    For names that others wrote, a job's tags for one: nothing that they name is imported.
+    """
+    return Workload.named(kind) if kind in KINDS else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Similarity:
-    """The exact cosine similarity of every row of a matrix with every other row.
-
-    The matrix is the channel ``matrix``. Where there is a channel ``queries`` too, its rows are compared with those of
-    the matrix instead: every query with every row. Exactly one of ``top_k``, ``threshold`` and ``full`` says what is
-    kept.
+def require_workload(value: object) -> Workload:
+    """Return ``value`` if it can be submitted as it is.
 
     Raises:
-        InvalidRequest: None or several of them are given, or one is out of its range.
+        InvalidRequest: It is no workload, or one that is made by a wrapper.
     """
-
-    kind: ClassVar[str] = "similarity"
-    keeps: ClassVar[str] = "the similarities"
-    input_check: ClassVar[str | None] = "raysm.workloads.similarity.reading.first_look:check_inputs"
-    """Looks at the inputs that are on this machine before a job is sent; imported only where it is used."""
-
-    top_k: int | None = None
-    """Keep the k most similar other rows of each row (of each query, rows); at least 1, at most N - 1 (N)."""
-    threshold: float | None = None
-    """Keep the pairs ``row < neighbor`` (of queries, all) whose similarity, a float32, is at least this; -1 to 1."""
-    full: bool = False
-    """Keep all N x N similarities (queries x N) as one ``.npy``."""
-    dtype: Literal["float32", "float16"] = "float32"
-    """Type of the full matrix; top-k and pairs are always float32."""
-    id_column: str | None = None
-    """A column of a CSV or Parquet input that names the rows: kept beside them, not computed with."""
-    block_rows: int | None = None
-    """Rows of one task; None lets raysm choose. The result does not depend on it."""
-
-    def __post_init__(self) -> None:
-        """Check the fields against each other."""
-        for name, kind in (("top_k", int), ("threshold", (int, float)), ("block_rows", int)):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
-                raise InvalidRequest(f"Similarity: {name} must be a number, got {value!r}")
-        given = [self.top_k is not None, self.threshold is not None, self.full]
-        if sum(given) != 1:
-            raise InvalidRequest("Similarity: give exactly one of top_k, threshold and full")
-        if self.top_k is not None and self.top_k < 1:
-            raise InvalidRequest(f"Similarity: top_k must be at least 1, got {self.top_k}")
-        if self.threshold is not None and not (math.isfinite(self.threshold) and -1 <= self.threshold <= 1):
-            raise InvalidRequest(f"Similarity: a cosine lies in -1 to 1, got the threshold {self.threshold}")
-        if self.dtype not in ("float32", "float16"):
-            raise InvalidRequest(f"Similarity: dtype is 'float32' or 'float16', got {self.dtype!r}")
-        if self.dtype != "float32" and not self.full:
-            raise InvalidRequest("Similarity: dtype belongs to full; top-k and pairs are always float32")
-        if self.block_rows is not None and self.block_rows < 1:
-            raise InvalidRequest(f"Similarity: block_rows must be at least 1, got {self.block_rows}")
+    if isinstance(value, Workload):
+        if value.wrapper is not None:
+            raise InvalidRequest(_wrap(value.wrapper, value))
+        _check_kind(type(value))
+        return value
+    kinds = [Workload.named(kind) for kind in KINDS]
+    if callable(value):
+        wrapper = next(kind.wrapper for kind in kinds if kind.wrapper is not None)
+        raise InvalidRequest(_wrap(wrapper, value))
+    names = [kind.wrapper.name if kind.wrapper else kind.__name__ for kind in kinds]
+    raise InvalidRequest(f"the workload must be {', '.join(names)} or a Workload of your own, got {value!r}")
 
 
-Workload: TypeAlias = Script | PickledFunction | Similarity | TorchScript | TrainLoop
+def _wrap(wrapper: Wrapper, value: object) -> str:
+    return f"wrap the {wrapper.noun}: raysm.submit({wrapper.call}), got {value!r}"
+
+
+def _check_kind(kind: type[Workload]) -> None:
+    """Refuse a kind that no instance could read or run, while nothing is spent."""
+    if not IMPORT_PATH.fullmatch(kind.kind) and kind.kind not in KINDS:
+        raise InvalidRequest(
+            f"the kind of workload {kind.kind!r} is defined inside a function or class, where no instance can import "
+            "it: move it to the top of a module"
+        )
+    if kind.__module__ == "__main__":
+        raise InvalidRequest(
+            f"the kind of workload {kind.__name__} is defined in the program itself (__main__), which no instance can "
+            "import: move it into a module beside it"
+        )
+    if not dataclasses.is_dataclass(kind):
+        raise InvalidRequest(
+            f"the kind of workload {kind.__name__} is no dataclass, so it cannot travel: decorate it with "
+            "@dataclass(frozen=True, kw_only=True, slots=True)"
+        )
+    if not IMPORT_PATH.fullmatch(kind.runner):
+        raise InvalidRequest(
+            f"the kind of workload {kind.__name__} names no runner: give it runner = 'module:Class', "
+            f"got {kind.runner!r}"
+        )
+
+
+def _imported(path: str, where: str) -> type[Workload]:
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except Exception as error:  # it is the user's own module, which may raise anything
+        raise InvalidRequest(
+            f"{where}: the kind of workload {path!r} cannot be imported here: {type(error).__name__}: {error}"
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Workload) and dataclasses.is_dataclass(found)):
+        raise InvalidRequest(f"{where}: {path!r} is no kind of workload: no dataclass that derives from Workload")
+    return found

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from raysm.bootstrap import control
-from raysm.bootstrap.control import HeadControl, Identity, Joined, Left, Lost, Mismatch, Refused, Told
+from raysm.bootstrap.control import HeadControl, Identity, MessageReceived, Refused
+from raysm.bootstrap.lifecycle import Joined, Left, Lost, Mismatch
 from raysm.bootstrap.wire import MAX_LINE, TokenRefused
 from tests.support import swarm
 
@@ -89,9 +90,11 @@ def test_messages_travel_both_ways_after_a_worker_has_joined():
                 await reports.wait_for(lambda report: report == Joined("algo-2"))
                 server.tell("algo-2", {"kind": "ray", "port": 1})
                 worker.tell({"kind": "hello again"})
-                told = await heard.wait_for(lambda report: isinstance(report, Told))
-                assert told == Told("algo-1", {"kind": "ray", "port": 1})
-                assert await reports.wait_for(lambda report: report == Told("algo-2", {"kind": "hello again"}))
+                told = await heard.wait_for(lambda report: isinstance(report, MessageReceived))
+                assert told == MessageReceived("algo-1", {"kind": "ray", "port": 1})
+                assert await reports.wait_for(
+                    lambda report: report == MessageReceived("algo-2", {"kind": "hello again"})
+                )
                 assert worker.addresses == ("127.0.0.1", "127.0.0.1")
 
     asyncio.run(scenario())
@@ -195,7 +198,7 @@ def test_a_message_that_is_changed_or_repeated_on_its_way_ends_the_connection(ch
                 worker.tell({"kind": "harmless"})
                 lost = await reports.wait_for(lambda report: isinstance(report, Lost))
                 assert lost.reason == "a message was changed on its way, or was sent by somebody else"
-                assert sum(report == Told("algo-2", {"kind": "harmless"}) for report in reports.all) <= 1
+                assert sum(report == MessageReceived("algo-2", {"kind": "harmless"}) for report in reports.all) <= 1
             relay.close()
 
     asyncio.run(scenario())

@@ -1,4 +1,8 @@
-"""The life-cycle table, with real bootstraps as subprocesses and a stand-in for Ray."""
+"""The life-cycle table, with real bootstraps as subprocesses and a stand-in for Ray.
+
+What is decided, and when, ``test_membership`` and ``test_member`` try in milliseconds; here stands what only processes,
+sockets and signals can show.
+"""
 
 import os
 import signal
@@ -50,15 +54,51 @@ def gone(pid):
     return False
 
 
-def test_a_job_that_succeeds_ends_everywhere_with_zero(tmp_path):
-    with Cluster(tmp_path, request(3), driver="print('user code runs')") as cluster:
-        cluster.start()
-        cluster.wait_for("user code runs")
-        assert set(cluster.wait().values()) == {0}
-        names = [state.name for state in cluster.states()]
-        assert names == ["joined", "joined", "joined", "formed", "done"]
-        assert [state.count for state in cluster.states()][:4] == [1, 2, 3, 3]
-        assert not any(cluster.failure(host) for host in cluster.hosts)
+@pytest.fixture(scope="module")
+def succeeded(tmp_path_factory):
+    """Three instances whose job succeeded."""
+    with Cluster(tmp_path_factory.mktemp("good"), request(3), driver="print('user code runs')") as cluster:
+        cluster.start().wait_for("user code runs")
+        cluster.wait()
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory):
+    """Two instances whose driver raised, and recorded what."""
+    driver = RECORD.replace("raise", "print(told)\nraise")
+    with Cluster(tmp_path_factory.mktemp("bad"), request(2), driver=driver) as cluster:
+        cluster.start().wait()
+        yield cluster
+
+
+def test_a_job_that_succeeds_ends_everywhere_with_zero(succeeded):
+    assert set(succeeded.wait().values()) == {0}
+    names = [state.name for state in succeeded.states()]
+    assert names == ["joined", "joined", "joined", "formed", "done"]
+    assert [state.count for state in succeeded.states()][:4] == [1, 2, 3, 3]
+    assert not any(succeeded.failure(host) for host in succeeded.hosts)
+
+
+def test_every_instance_says_its_peak_memory(succeeded):
+    assert all('"peak_memory_bytes"' in succeeded.log(host) for host in succeeded.hosts)
+
+
+def test_the_exception_of_the_driver_comes_first_in_the_reason(failed):
+    assert failed.wait() == {"algo-1": 1, "algo-2": 0}
+    assert failed.failure("algo-1") == "ValueError: no such column\nTraceback ...\nValueError: no such column"
+    assert failed.states()[-1].name == "failed"
+    assert failed.failure("algo-2") is None
+
+
+def test_the_driver_s_own_failure_is_an_output_of_the_job(failed):
+    assert failed.recorded().headline == "ValueError: no such column"
+
+
+def test_a_traceback_stands_once_in_the_log_and_the_workers_say_in_one_line_why_the_job_ended(failed):
+    assert (failed.log("algo-1") + failed.log("algo-2")).count("Traceback") == 1
+    assert "raysm: algo-1 failed: ValueError: no such column\n" in failed.lines["algo-1"]
+    assert "raysm: the head algo-1 ended the job: ValueError: no such column\n" in failed.lines["algo-2"]
 
 
 def test_the_dashboard_is_announced_once_it_answers_and_the_workload_does_not_wait_for_it(tmp_path):
@@ -70,20 +110,6 @@ def test_the_dashboard_is_announced_once_it_answers_and_the_workload_does_not_wa
         assert cluster.states()[-1].address == f"http://127.0.0.1:{cluster.ports['dashboard']}"
         (cluster.base("algo-1") / "input/data/raysm/source/go").touch()
         assert cluster.wait() == {"algo-1": 0}
-
-
-def test_every_instance_says_its_peak_memory(tmp_path):
-    with Cluster(tmp_path, request(2)) as cluster:
-        cluster.start().wait()
-        assert all('"peak_memory_bytes"' in cluster.log(host) for host in cluster.hosts)
-
-
-def test_the_exception_of_the_driver_comes_first_in_the_reason(tmp_path):
-    with Cluster(tmp_path, request(2), driver=RECORD) as cluster:
-        assert cluster.start().wait() == {"algo-1": 1, "algo-2": 0}
-        assert cluster.failure("algo-1") == "ValueError: no such column\nTraceback ...\nValueError: no such column"
-        assert cluster.states()[-1].name == "failed"
-        assert cluster.failure("algo-2") is None
 
 
 def test_a_reason_that_is_not_utf_8_keeps_the_exit_code_and_the_workers_are_told(tmp_path):
@@ -108,34 +134,18 @@ def test_a_driver_that_exits_three_makes_the_job_exit_three(tmp_path):
         assert "the last words" in cluster.log("algo-1")
 
 
-def test_a_driver_killed_by_sigkill_is_most_likely_out_of_memory(tmp_path):
-    driver = "import os; os.kill(os.getpid(), 9)"
-    with Cluster(tmp_path, request(2), driver=driver) as cluster:
-        assert cluster.start().wait() == {"algo-1": 137, "algo-2": 0}
-        reason = cluster.failure("algo-1")
-        assert reason.startswith("the driver was killed by SIGKILL: most likely out of memory")
-        assert "2.0 GiB" in reason
-
-
 def test_a_missing_instance_is_named_at_the_deadline_and_the_others_end_as_told(tmp_path):
-    with Cluster(tmp_path, request(3, join_timeout_s=2.5)) as cluster:
-        assert cluster.start("algo-1", "algo-2").wait() == {"algo-1": 1, "algo-2": 0}
-        assert cluster.failure("algo-1") == "2 of 3 instances joined within 2.5 s; missing: algo-3"
+    with Cluster(tmp_path, request(3, join_timeout_s=8)) as cluster:
+        assert cluster.start("algo-1", "algo-2").wait(60) == {"algo-1": 1, "algo-2": 0}
+        assert cluster.failure("algo-1") == "2 of 3 instances joined within 8 s; missing: algo-3"
 
 
-def test_a_job_runs_with_fewer_instances_only_if_min_instances_says_so(tmp_path):
-    with Cluster(tmp_path, request(3, join_timeout_s=2.5, min_instances=2), driver="print('ran')") as cluster:
-        assert cluster.start("algo-1", "algo-2").wait() == {"algo-1": 0, "algo-2": 0}
+def test_a_job_runs_with_fewer_instances_if_min_instances_says_so(tmp_path):
+    with Cluster(tmp_path, request(3, join_timeout_s=8, min_instances=2), driver="print('ran')") as cluster:
+        assert cluster.start("algo-1", "algo-2").wait(60) == {"algo-1": 0, "algo-2": 0}
         formed = next(state for state in cluster.states() if state.name == "formed")
         assert (formed.count, formed.total) == (2, 3)
         assert "ran\n" in cluster.lines["algo-1"]
-
-
-def test_an_instance_whose_ray_node_never_registers_is_named(tmp_path):
-    with Cluster(tmp_path, request(2, join_timeout_s=2.5)) as cluster:
-        (cluster.folder / "algo-2.unregistered").touch()
-        assert cluster.start().wait() == {"algo-1": 1, "algo-2": 0}
-        assert "connected, but without a registered Ray node: algo-2" in cluster.failure("algo-1")
 
 
 def test_a_worker_whose_head_never_comes_says_why_at_the_deadline(tmp_path):
@@ -143,23 +153,6 @@ def test_a_worker_whose_head_never_comes_says_why_at_the_deadline(tmp_path):
         assert cluster.start("algo-2").wait() == {"algo-2": 1}
         reason = cluster.failure("algo-2")
         assert reason.startswith("algo-2 did not join the head algo-1 within 1.5 s: algo-1 refuses connections on port")
-
-
-def test_a_worker_that_cannot_join_does_not_fail_a_job_that_may_go_on_without_it(tmp_path):
-    with Cluster(tmp_path, request(2, join_timeout_s=1.5, min_instances=1)) as cluster:
-        assert cluster.start("algo-2").wait() == {"algo-2": 0}
-        assert cluster.failure("algo-2") is None
-        assert "algo-2 did not join the head algo-1 within 1.5 s: algo-1 refuses connections" in cluster.log("algo-2")
-
-
-def test_the_loss_of_an_instance_without_which_the_job_began_does_not_fail_it(tmp_path):
-    driver = SLEEPER.replace("time.sleep(60)", "time.sleep(2)")
-    with Cluster(tmp_path, request(2, join_timeout_s=2.5, min_instances=1), driver=driver) as cluster:
-        (cluster.folder / "algo-2.unregistered").touch()
-        cluster.start().wait_for("user code runs")
-        cluster.signal(signal.SIGKILL, "algo-2")
-        assert cluster.wait() == {"algo-1": 0, "algo-2": -9}
-        assert "algo-2 lost: closed its connection; going on with 1 instances" in cluster.log("algo-1")
 
 
 def test_a_worker_knows_at_once_that_the_head_was_killed_not_after_the_silence_that_is_allowed(tmp_path):
@@ -180,16 +173,19 @@ def test_a_worker_knows_that_the_head_is_frozen_after_the_silence_that_the_reque
         assert cluster.failure("algo-2") == "the head algo-1 was lost: it said nothing for 3 s"
 
 
+@pytest.mark.long
 def test_a_frozen_worker_is_the_reason_though_ray_says_first_that_its_node_is_gone(tmp_path):
     driver = RECORD.replace("ValueError", "ray.exceptions.ActorDiedError")
     driver = f"import pathlib, time\nprint('user code runs', flush=True)\n{UNTIL_GO}{driver}"
-    with Cluster(tmp_path, request(2, silence_s=8), driver=driver) as cluster:
+    with Cluster(tmp_path, request(2, silence_s=16), driver=driver) as cluster:
         cluster.start().wait_for("user code runs")
         cluster.signal(signal.SIGSTOP, "algo-2")
-        time.sleep(4)  # four heartbeats are missing: the driver fails for want of algo-2, which is not lost yet
+        # Eight heartbeats are missing: the driver fails for want of algo-2, which is not lost yet. Four would do, but
+        # a head that gets no CPU itself gives its peers that time on top.
+        time.sleep(8)
         cluster.go()
-        assert cluster.processes["algo-1"].wait(30) == 1
-        assert cluster.failure("algo-1") == "algo-2 lost: said nothing for 8 s"
+        assert cluster.processes["algo-1"].wait(60) == 1
+        assert cluster.failure("algo-1") == "algo-2 lost: said nothing for 16 s"
         assert cluster.recorded() is None
 
 
@@ -201,39 +197,6 @@ def test_the_loss_of_a_worker_fails_the_job_at_once_and_names_it(tmp_path):
         assert cluster.wait(60) == {"algo-1": 1, "algo-2": 0, "algo-3": -9}
         assert cluster.failure("algo-1") == "algo-3 lost: closed its connection"
         assert gone(node)
-
-
-def test_a_job_goes_on_without_a_lost_worker_if_the_request_says_so(tmp_path):
-    driver = (
-        "import time, pathlib\nprint('user code runs', flush=True)\n"
-        "while not pathlib.Path('go').exists(): time.sleep(.05)"
-    )
-    with Cluster(tmp_path, request(3, on_instance_loss="continue"), driver=driver) as cluster:
-        cluster.start().wait_for("user code runs")
-        cluster.signal(signal.SIGKILL, "algo-3")
-        cluster.wait_for('"lost"')
-        (cluster.base("algo-1") / "input/data/raysm/source/go").touch()
-        assert cluster.wait() == {"algo-1": 0, "algo-2": 0, "algo-3": -9}
-        assert [state.host for state in cluster.states() if state.name == "lost"] == ["algo-3"]
-
-
-def test_a_head_that_only_coordinates_does_not_go_on_alone(tmp_path):
-    job = request(3, coordinator_only=True, on_instance_loss="continue")
-    with Cluster(tmp_path, job, driver=SLEEPER) as cluster:
-        cluster.start().wait_for("user code runs")
-        cluster.signal(signal.SIGKILL, "algo-2")
-        cluster.wait_for("algo-2 lost: closed its connection; going on with 2 instances")
-        cluster.signal(signal.SIGKILL, "algo-3")
-        assert cluster.wait(10)["algo-1"] == 1
-        assert cluster.failure("algo-1") == (
-            "algo-3 lost: closed its connection; no instance is left to work, because the head only coordinates"
-        )
-
-
-def test_a_head_that_only_coordinates_does_not_begin_alone(tmp_path):
-    with Cluster(tmp_path, request(2, coordinator_only=True, min_instances=1, join_timeout_s=1.5)) as cluster:
-        assert cluster.start("algo-1").wait() == {"algo-1": 1}
-        assert cluster.failure("algo-1") == "1 of 2 instances joined within 1.5 s; missing: algo-2"
 
 
 def test_a_dead_ray_node_of_a_worker_is_restarted_and_rejoins(tmp_path):
@@ -251,34 +214,6 @@ def test_a_ray_node_that_dies_a_fourth_time_loses_its_worker(tmp_path):
         assert cluster.start().wait() == {"algo-1": 1, "algo-2": 1}
         assert cluster.failure("algo-2") == "Ray on algo-2 ended for the 4th time: raylet [exit code=-9]"
         assert cluster.failure("algo-1") == "algo-2 lost: Ray on algo-2 ended for the 4th time: raylet [exit code=-9]"
-
-
-def test_a_dead_ray_node_of_the_head_fails_the_job(tmp_path):
-    with Cluster(tmp_path, request(2), driver=SLEEPER) as cluster:
-        cluster.start().wait_for("user code runs")
-        os.kill(cluster.node_pid("algo-1"), signal.SIGKILL)
-        assert cluster.wait() == {"algo-1": 1, "algo-2": 0}
-        assert cluster.failure("algo-1").startswith("Ray on the head algo-1 ended")
-
-
-def test_a_driver_that_dies_of_its_dead_ray_is_not_blamed(tmp_path):
-    # The driver exits at once, ray's end is known later.
-    driver = f"""
-import json, os, signal, time
-node = json.load(open({str(tmp_path / "fake" / "algo-1.node")!r}))
-if os.fork() == 0:
-    os.setsid(); time.sleep(.7); os.kill(node["pid"], signal.SIGKILL); os._exit(0)
-os._exit(1)
-"""
-    with Cluster(tmp_path, request(1), driver=driver) as cluster:
-        assert cluster.start().wait() == {"algo-1": 1}
-        assert cluster.failure("algo-1").startswith("Ray on the head algo-1 ended")
-
-
-def test_the_driver_s_own_failure_is_an_output_of_the_job(tmp_path):
-    with Cluster(tmp_path, request(1), driver=RECORD) as cluster:
-        assert cluster.start().wait() == {"algo-1": 1}
-        assert cluster.recorded().headline == "ValueError: no such column"
 
 
 @pytest.mark.parametrize("fault", ["worker", "ray"])
@@ -305,24 +240,6 @@ def test_an_exception_of_user_code_that_came_first_stays_the_reason_of_a_loss_th
         assert cluster.recorded().headline == "ValueError: no such column"
 
 
-def test_a_traceback_stands_once_in_the_log_and_the_workers_say_in_one_line_why_the_job_ended(tmp_path):
-    driver = RECORD.replace("raise", "print(told)\nraise")
-    with Cluster(tmp_path, request(2), driver=driver) as cluster:
-        assert cluster.start().wait() == {"algo-1": 1, "algo-2": 0}
-        assert (cluster.log("algo-1") + cluster.log("algo-2")).count("Traceback") == 1
-        assert "raysm: algo-1 failed: ValueError: no such column\n" in cluster.lines["algo-1"]
-        assert "raysm: the head algo-1 ended the job: ValueError: no such column\n" in cluster.lines["algo-2"]
-
-
-def test_the_head_says_that_it_was_told_to_stop(tmp_path):
-    with Cluster(tmp_path, request(2, grace_s=1.0), driver=SLEEPER) as cluster:
-        cluster.start().wait_for("user code runs")
-        cluster.signal(signal.SIGTERM, "algo-1")
-        assert cluster.wait() == {"algo-1": 143, "algo-2": 0}
-        assert "raysm: algo-1 was told to stop (SIGTERM)\n" in cluster.lines["algo-1"]
-        assert cluster.recorded() is None
-
-
 def test_a_driver_that_dies_while_it_waits_for_the_cluster_ends_the_job_at_once(tmp_path):
     # The similarity's driver begins before the cluster is formed; algo-2 never comes.
     job = raysm.JobRequest(
@@ -347,22 +264,21 @@ def test_a_processing_job_lives_and_fails_in_its_own_layout(tmp_path):
 CHECKPOINT = """
 import pathlib, signal, sys, time
 def save(*_):
-    time.sleep(1); pathlib.Path('checkpoint').write_text('whole'); print('saved', flush=True); sys.exit({code})
+    time.sleep(1); pathlib.Path('checkpoint').write_text('whole'); print('saved', flush=True); sys.exit()
 signal.signal(signal.SIGTERM, save)
 print('user code runs', flush=True)
 while True: time.sleep(1)
 """
 
 
-@pytest.mark.parametrize(("code", "expected"), [(0, 0), (5, 143)])
-def test_user_code_writes_its_checkpoint_after_sigterm_to_all_and_ray_stays(tmp_path, code, expected):
-    with Cluster(tmp_path, request(2), driver=CHECKPOINT.format(code=code)) as cluster:
+def test_user_code_writes_its_checkpoint_after_sigterm_to_all_and_ray_stays(tmp_path):
+    with Cluster(tmp_path, request(2), driver=CHECKPOINT) as cluster:
         cluster.start().wait_for("user code runs")
         node = cluster.node_pid("algo-2")
         cluster.signal(signal.SIGTERM)
         cluster.wait_for('"stopping"')
         assert os.path.exists(f"/proc/{node}")
-        assert cluster.wait() == {"algo-1": expected, "algo-2": 0}
+        assert cluster.wait() == {"algo-1": 0, "algo-2": 0}
         assert (cluster.base("algo-1") / "input/data/raysm/source/checkpoint").read_text() == "whole"
         assert not any(cluster.failure(host) for host in cluster.hosts)
 
@@ -375,6 +291,8 @@ def test_user_code_that_ignores_sigterm_is_killed_when_its_grace_is_over(tmp_pat
         begun = time.monotonic()
         assert cluster.wait(60) == {"algo-1": 143, "algo-2": 0}
         assert time.monotonic() - begun >= 1
+        assert "raysm: algo-1 was told to stop (SIGTERM)\n" in cluster.lines["algo-1"]
+        assert cluster.recorded() is None
 
 
 def test_a_stop_while_the_cluster_forms_ends_it_at_once(tmp_path):
@@ -386,29 +304,6 @@ def test_a_stop_while_the_cluster_forms_ends_it_at_once(tmp_path):
             time.sleep(0.02)
         cluster.signal(signal.SIGTERM, "algo-1", "algo-2")
         assert cluster.wait() == {"algo-1": 143, "algo-2": 0}
-
-
-def test_a_stop_of_a_worker_that_has_not_joined_ends_it_at_once(tmp_path):
-    with Cluster(tmp_path, request(2)) as cluster:
-        cluster.start("algo-2")
-        until = time.monotonic() + 10
-        # Before its handler stands, SIGTERM ends it with the same code, but as a signal.
-        while time.monotonic() < until and not (cluster.processes["algo-2"].poll() is not None):
-            cluster.signal(signal.SIGTERM, "algo-2")
-            time.sleep(0.3)
-        assert cluster.wait()["algo-2"] in (143, -signal.SIGTERM)
-
-
-def test_a_worker_that_is_to_stop_does_not_fail_because_it_never_joined(tmp_path):
-    with Cluster(tmp_path, request(2, join_timeout_s=4, grace_s=1.0)) as cluster:
-        (cluster.folder / "algo-1.deaf").touch()
-        cluster.start("algo-2")
-        time.sleep(1.5)  # so that its deadline comes before the head's
-        cluster.start("algo-1").wait_for('"count": 2')
-        cluster.signal(signal.SIGTERM, "algo-2")
-        assert cluster.wait() == {"algo-1": 1, "algo-2": 0}
-        assert cluster.failure("algo-1").startswith("0 of 2 instances joined within 4 s")
-        assert cluster.failure("algo-2") is None
 
 
 def test_another_token_is_refused_with_a_clear_reason(tmp_path):

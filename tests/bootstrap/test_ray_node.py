@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raysm import Cluster, InstanceGroup, Ports, Script, Similarity, TorchScript
+from raysm import Cluster, InstanceGroup, Ports
 from raysm.bootstrap import environment
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.ray_node import (
@@ -18,7 +18,6 @@ from raysm.bootstrap.ray_node import (
     detect_capacity,
     ray_version,
     start_arguments,
-    workers_ahead,
 )
 from raysm.bootstrap.resources import ObjectStore
 from tests.support.bootstraps import NODE_PORTS, write_training
@@ -108,13 +107,6 @@ def test_an_instance_on_loopback_keeps_its_dashboard_there(tmp_path):
     found = arguments(tmp_path, address=None)
     assert "--dashboard-host=127.0.0.1" in found
     assert not [text for text in found if text.startswith("--node-ip-address")]
-
-
-def test_as_many_workers_are_started_ahead_as_will_have_work():
-    assert workers_ahead(TorchScript("train.py"), gpus=8) == 1
-    assert workers_ahead(Similarity(top_k=1), gpus=8) == 8
-    assert workers_ahead(Similarity(top_k=1), gpus=0) is None
-    assert workers_ahead(Script("main.py"), gpus=8) is None
 
 
 def test_a_log_monitor_is_left_out_where_no_driver_listens(tmp_path):

@@ -1,23 +1,21 @@
 """``ray start`` with what Ray has no switch for."""
 
-import importlib.util
 import os
 import subprocess
 import sys
 import time
 from collections import namedtuple
-from pathlib import Path
 
 import pytest
 
-from raysm.bootstrap.ray_start import COMMANDS, NICE, adapted
+from raysm.bootstrap.ray_internals import OTHER_COMMANDS
+from raysm.bootstrap.ray_start import NICE, adapt_start
 
 Info = namedtuple("Info", ["process"])
 RAYLET = ["raylet", "--num_prestart_python_workers=96", "--port=1"]
 
 NODE = """
-import subprocess, sys, threading, time
-from raysm.bootstrap.ray_start import later, leaving
+import subprocess, sys, threading, time, types
 
 begun, answers = threading.Event(), threading.Event()
 
@@ -43,11 +41,16 @@ class Node:
     def kill_all_processes(self, check_alive=True, allow_graceful=False):
         print("the others end", check_alive, allow_graceful, flush=True)
 
+module = sys.modules["ray._private.node"] = types.ModuleType("ray._private.node")
+module.Node = Node
+from raysm.bootstrap import ray_internals
+from raysm.bootstrap.ray_start import adapt_kill, postpone_dashboard
+
 SPAWN = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'input()']); print('up', flush=True); input()"
 spectator = subprocess.Popen([sys.executable, "-c", SPAWN], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 spectator.stdout.readline()
-later(Node)
-leaving(Node, [spectator])
+postpone_dashboard()
+ray_internals.KILL_ALL.replace(lambda kill_all: adapt_kill(kill_all, [spectator]))
 node = Node()
 """
 
@@ -61,8 +64,8 @@ def run(code):
 
 def test_as_many_workers_are_started_ahead_as_are_asked_for():
     seen = []
-    adapted(lambda command, process_type: seen.append(command), 1, [])(RAYLET, "raylet")
-    adapted(lambda command, process_type: seen.append(command), None, [])(RAYLET, "raylet")
+    adapt_start(lambda command, process_type: seen.append(command), 1, [])(RAYLET, "raylet")
+    adapt_start(lambda command, process_type: seen.append(command), None, [])(RAYLET, "raylet")
     assert seen == [["raylet", "--num_prestart_python_workers=1", "--port=1"], RAYLET]
 
 
@@ -73,7 +76,7 @@ def test_what_only_shows_and_tells_lets_the_others_go_first(process_type, more):
 
     command = [sys.executable, "-c", "input()"]
     spectators = []
-    with adapted(start, None, spectators)(command, process_type).process as process:
+    with adapt_start(start, None, spectators)(command, process_type).process as process:
         assert os.getpriority(os.PRIO_PROCESS, process.pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + more)
         assert spectators == ([process] if more else [])
         process.communicate(b"\n")
@@ -121,27 +124,6 @@ def alive(pid):
         return False
 
 
-def test_ray_still_starts_its_processes_where_the_adaption_expects(tmp_path):
-    # Each of these may go away with a new Ray: then its part would be left out without a word.
-    code = (
-        "import inspect, ray._private.services as services, ray._private.ray_constants as constants\n"
-        "from ray._private.node import Node\n"
-        "assert list(inspect.signature(services.start_ray_process).parameters)[:2] == ['command', 'process_type']\n"
-        "assert 'num_prestart_python_workers=' in inspect.getsource(services.start_raylet)\n"
-        "head = inspect.getsource(Node.start_head_processes)\n"
-        "assert 'self.start_monitor()' in head and 'self.start_api_server(' in head\n"
-        "assert list(inspect.signature(Node.start_monitor).parameters) == ['self']\n"
-        "shown = inspect.signature(Node.start_api_server).parameters\n"
-        "assert [each.kind.name for each in shown.values()] == ['POSITIONAL_OR_KEYWORD'] + 2 * ['KEYWORD_ONLY']\n"
-        "assert 'self.all_processes' in inspect.getsource(Node.dead_processes)\n"
-        "assert 'kill_all_processes' in inspect.getsource(Node._register_shutdown_hooks)\n"
-        "names = constants.PROCESS_TYPE_DASHBOARD, constants.PROCESS_TYPE_LOG_MONITOR, constants.PROCESS_TYPE_MONITOR\n"
-        "print(*names, services.ProcessInfo._fields[0])\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert ended.stdout.split() == ["dashboard", "log_monitor", "monitor", "process"]
-
-
 @pytest.mark.parametrize("own", [[], ["--dashboard-first"], ["--workers=3", "--dashboard-first"], ["--workers=3"]])
 def test_the_dashboard_comes_after_the_node_unless_told_otherwise(own, tmp_path):
     code = (
@@ -161,14 +143,12 @@ def test_the_dashboard_comes_after_the_node_unless_told_otherwise(own, tmp_path)
 def test_ray_starts_without_its_other_commands(tmp_path):
     code = (
         "import atexit, sys\n"
-        "from raysm.bootstrap.ray_start import COMMANDS, main\n"
+        "from raysm.bootstrap.ray_internals import OTHER_COMMANDS\n"
+        "from raysm.bootstrap.ray_start import main\n"
         "sys.argv[1:] = ['start', '--help']\n"
-        "atexit.register(lambda: print('HELD BACK', *(name for name in COMMANDS if sys.modules[name] is None)))\n"
+        "atexit.register(lambda: print('HELD BACK', *(name for name in OTHER_COMMANDS if sys.modules[name] is None)))\n"
         "main()"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert "--dashboard-port" in ended.stdout
-    assert ended.stdout.splitlines()[-1].split()[2:] == list(COMMANDS)
-    # Else a new Ray has another name for it, and imports it again.
-    packages = Path(importlib.util.find_spec("ray").origin).parents[1]
-    assert all((packages / name.replace(".", "/")).with_suffix(".py").exists() for name in COMMANDS)
+    assert ended.stdout.splitlines()[-1].split()[2:] == list(OTHER_COMMANDS)

@@ -1,6 +1,7 @@
-"""Which nodes are registered."""
+"""Which nodes are registered: asked in a child process, for as long as somebody wants to know."""
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -8,8 +9,11 @@ import time
 import pytest
 
 from raysm.bootstrap.children import Children
-from raysm.bootstrap.registered import Node, Registry, await_first, watch
+from raysm.bootstrap.lifecycle import Failed, Node, NodesChanged
+from raysm.bootstrap.registered import UNUSABLE, Registry, await_first, watch
+from raysm.errors import MissingDependency
 
+KNOWN = NodesChanged({"algo-1": Node("a", "10.0.0.1")})
 NODES = '{"algo-1": {"id": "a", "address": "10.0.0.1"}}'
 
 
@@ -32,13 +36,13 @@ def seen_twice(code, kind=Children):
         seen = []
         twice = asyncio.Event()
 
-        def changed(nodes):
-            seen.append(nodes)
+        def report(event):
+            seen.append(event)
             if len(seen) == 2:
                 twice.set()
 
-        registry.start(changed)
-        registry.start(changed)
+        registry.start(report)
+        registry.start(report)
         await asyncio.wait_for(twice.wait(), 20)
         registry.stop()
         await children.end_all(0)
@@ -49,13 +53,13 @@ def seen_twice(code, kind=Children):
 
 
 def test_changes_are_reported_and_a_child_that_dies_is_asked_again():
-    assert seen_twice(f"print({NODES!r}, flush=True)") == [{"algo-1": Node("a", "10.0.0.1")}] * 2
+    assert seen_twice(f"print({NODES!r}, flush=True)") == [KNOWN] * 2
 
 
 @pytest.mark.parametrize("nonsense", ['{"algo-1": {"i', "{\n", '{"algo-1": {}}\n', "[]\n"])
 def test_a_child_that_writes_a_torn_or_foreign_line_is_asked_again(nonsense):
     code = f"print({NODES!r}); print({nonsense!r}, end='', flush=True)"
-    assert seen_twice(code) == [{"algo-1": Node("a", "10.0.0.1")}] * 2
+    assert seen_twice(code) == [KNOWN] * 2
 
 
 def test_a_child_that_cannot_be_started_at_first_is_started_again():
@@ -68,7 +72,15 @@ def test_a_child_that_cannot_be_started_at_first_is_started_again():
                 raise BlockingIOError("no process can be made now")
             return super().start(*command, **options)
 
-    assert seen_twice(f"print({NODES!r}, flush=True)", Failing) == [{"algo-1": Node("a", "10.0.0.1")}] * 2
+    assert seen_twice(f"print({NODES!r}, flush=True)", Failing) == [KNOWN] * 2
+
+
+def test_a_ray_that_cannot_be_asked_is_a_failure_with_its_version_and_not_a_deadline():
+    answer = json.dumps({UNUSABLE: "Ray 9.9 has no ray._raylet.GcsClient"})
+    failed, _ = seen_twice(f"print({answer!r}, flush=True)")
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, MissingDependency)
+    assert str(failed.error) == "Ray 9.9 has no ray._raylet.GcsClient"
 
 
 def test_nobody_waits_for_the_first_node_of_a_cluster_that_cannot_be_asked():

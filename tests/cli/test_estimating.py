@@ -8,7 +8,8 @@ from rich.console import Console
 from raysm.cli import estimating
 from raysm.cli.arguments import parse
 from raysm.cli.prices import PRICES, vcpus_of
-from raysm.client.limits import instance_types
+from raysm.client.service_model_check import instance_types
+from raysm.contract.job_api import TRAINING
 from raysm.errors import InvalidRequest
 
 
@@ -84,6 +85,6 @@ def test_the_size_in_a_types_name_tells_its_cores(instance_type, vcpus):
 
 
 def test_every_type_of_sagemaker_has_cores_and_every_price_is_of_a_type():
-    types = instance_types("CreateTrainingJob")
+    types = instance_types(TRAINING)
     assert all(vcpus_of(name) >= 2 for name in types)
     assert set(PRICES) <= set(types)

@@ -22,6 +22,7 @@ from raysm.client.service import Service
 from raysm.client.storage import Storage
 from raysm.client.submit import submit
 from raysm.contract import events
+from raysm.contract.job_api import PROCESSING, TRAINING
 from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure, Manifest, ResultFile
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, JobStopped, NotDone, ServiceError
 from raysm.request import Cluster, Limits, MetricDefinition, Script
@@ -445,7 +446,7 @@ def test_a_value_that_is_gone_or_broken_says_so(remote, call):
 
 def test_outputs_are_inputs_of_the_next_job(remote, job):
     remote.sagemaker.end(job.name, "Completed")
-    prefix = f"s3://{remote.service.bucket}/raysm/default/{job.name}/output"
+    prefix = f"s3://{remote.service.bucket.name}/raysm/default/{job.name}/output"
     names = ("model", "result", "data", "data/a.npy")
     assert [job.output(name).uri for name in names] == [
         f"{prefix}/model/",
@@ -560,7 +561,7 @@ def test_a_stopped_job_is_not_followed(remote, script):
 
 def test_the_name_of_a_follow_up_fits_however_long_the_first_one_is(remote, job):
     answer = remote.sagemaker.jobs[job.name]["answer"] | EXCEEDED | {"TrainingJobName": "a" * 63}
-    name = next_name(read("CreateTrainingJob", answer), {"raysm:max-restarts": "12", "raysm:restart": "11"})
+    name = next_name(read(TRAINING, answer), {"raysm:max-restarts": "12", "raysm:restart": "11"})
     assert name == "a" * 59 + "-r12"
 
 
@@ -700,7 +701,7 @@ def test_the_handle_stays_the_same_when_it_goes_over_to_a_follow_up(remote, scri
 
 def test_jobs_differ_in_their_hashes(remote, script):
     names = [f"job-{number}" for number in range(100)]
-    assert len({hash(Job(name, service=remote.service, api="CreateTrainingJob")) for name in names}) > 90
+    assert len({hash(Job(name, service=remote.service, api=TRAINING)) for name in names}) > 90
 
 
 class CountedLogs:
@@ -888,7 +889,7 @@ def test_a_job_is_found_again_by_its_name(remote, job):
 
 def test_a_processing_job_is_found_again_too(remote, script):
     job = submit(Script(str(script)), cluster=M5, on=remote.service, kind="processing")
-    assert attach(job.name, remote.service).api == "CreateProcessingJob"
+    assert attach(job.name, remote.service).api is PROCESSING
 
 
 def test_a_job_that_is_nowhere_is_an_error_that_says_where_it_was_sought(remote):

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from raysm.client.places import places_of
-from raysm.client.plan import LOCAL_ROLE, plan
+from raysm.client.plan import plan
+from raysm.contract.names import LOCAL_BUCKET
 from raysm.errors import InvalidRequest
 from raysm.request import (
     Cluster,
@@ -16,9 +16,10 @@ from raysm.request import (
     Script,
     Security,
 )
-from tests.support.sagemaker import IMAGE, aws
+from raysm.request.targets import LOCAL_ROLE
+from tests.support.sagemaker import IMAGE, aws, places_of
 
-PLACES = places_of(aws(), bucket="b", home=None)
+PLACES = places_of(aws())
 
 
 def request(**fields):
@@ -31,8 +32,8 @@ def planned(target=None, **fields):
 
 
 def local_plan(tmp_path, target=None, **fields):
-    target = target or Local()
-    return plan(request(**fields), target=target, places=places_of(target, bucket="raysm-local", home=tmp_path)).request
+    target = target or Local(home=str(tmp_path))
+    return plan(request(**fields), target=target, places=places_of(target, LOCAL_BUCKET)).request
 
 
 def test_a_plain_training_job_is_this_very_call():

@@ -7,12 +7,13 @@ import pytest
 from botocore.config import Config
 from botocore.stub import Stubber
 
-from raysm.client.places import places_of
+from raysm.client.pace import Pace
 from raysm.client.plan import plan
-from raysm.client.service import Pace, Service, connect
+from raysm.client.service import Service, connect
+from raysm.contract.job_api import TRAINING
 from raysm.errors import JobNotFound, ServiceError
 from raysm.request import Cluster, JobRequest, Local, Script
-from tests.support.sagemaker import ACCOUNT, KEYS, REGION, aws
+from tests.support.sagemaker import ACCOUNT, KEYS, REGION, aws, places_of
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def stubbed():
 def test_what_the_plan_says_is_what_is_sent(stubbed):
     service, stubber = stubbed
     request = JobRequest(name="job", workload=Script("x.py"), cluster=Cluster("ml.m5.large"))
-    planned = plan(request, target=aws(), places=places_of(aws(), bucket="b", home=None))
+    planned = plan(request, target=aws(), places=places_of(aws()))
     arn = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-job/job"
     stubber.add_response("create_training_job", {"TrainingJobArn": arn}, planned.request)
     assert service.create(planned) == arn
@@ -36,7 +37,7 @@ def test_what_the_plan_says_is_what_is_sent(stubbed):
 def test_a_processing_plan_is_sent_to_its_own_operation(stubbed):
     service, stubber = stubbed
     request = JobRequest(name="job", workload=Script("x.py"), cluster=Cluster("ml.m5.large"), kind="processing")
-    planned = plan(request, target=aws(), places=places_of(aws(), bucket="b", home=None))
+    planned = plan(request, target=aws(), places=places_of(aws()))
     arn = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:processing-job/job"
     stubber.add_response("create_processing_job", {"ProcessingJobArn": arn}, planned.request)
     assert service.create(planned) == arn
@@ -56,7 +57,7 @@ def test_a_refusal_names_the_operation_the_reason_and_the_remedy(stubbed, code, 
     service, stubber = stubbed
     stubber.add_client_error("stop_training_job", code, "because")
     with pytest.raises(ServiceError, match=rf"stop_training_job: {code}: because; .*{words}") as caught:
-        service.stop("CreateTrainingJob", "job")
+        service.stop(TRAINING, "job")
     assert caught.value.code == code
 
 
@@ -72,7 +73,7 @@ def test_a_job_that_is_not_there_is_an_error_of_its_own(stubbed, code, message):
     service, stubber = stubbed
     stubber.add_client_error("describe_training_job", code, message)
     with pytest.raises(JobNotFound):
-        service.describe("CreateTrainingJob", "job")
+        service.describe(TRAINING, "job")
 
 
 def test_another_validation_error_is_none_of_a_missing_job(stubbed):
@@ -90,7 +91,7 @@ def test_another_validation_error_is_none_of_a_missing_job(stubbed):
 
 
 def test_the_default_bucket_is_that_of_the_account_and_region(remote):
-    assert remote.service.bucket == f"sagemaker-{REGION}-{ACCOUNT}"
+    assert remote.service.bucket.name == f"sagemaker-{REGION}-{ACCOUNT}"
 
 
 def test_a_profile_that_does_not_exist_is_a_clear_error():
@@ -126,5 +127,5 @@ def test_a_service_that_cannot_be_reached_is_an_error_that_may_pass():
     config = Config(retries={"total_max_attempts": 1}, proxies={})
     client = boto3.client("sagemaker", region_name=REGION, endpoint_url=url, config=config, **KEYS)
     with pytest.raises(ServiceError, match="Could not connect") as caught:
-        Service(aws(), clients={"sagemaker": client}.__getitem__).describe("CreateTrainingJob", "job")
+        Service(aws(), clients={"sagemaker": client}.__getitem__).describe(TRAINING, "job")
     assert (caught.value.code, caught.value.is_transient) == ("", True)

@@ -4,6 +4,7 @@ from botocore.stub import Stubber
 
 from raysm.client.service import Service
 from raysm.client.storage import Storage, split
+from raysm.client.targets import Bucket
 from raysm.errors import InvalidRequest, ServiceError
 from tests.support.sagemaker import KEYS, REGION, aws
 
@@ -13,7 +14,7 @@ def store(request, remote, tmp_path):
     """A storage, and a prefix of either scheme."""
     if request.param == "file":
         return Storage(remote.service), (tmp_path / "a b").as_uri()
-    Storage(remote.service).ensure_bucket("bucket", "eu-west-1")
+    Storage(remote.service).ensure_bucket(Bucket(name="bucket"), "eu-west-1")
     return Storage(remote.service), "s3://bucket/a"
 
 
@@ -52,7 +53,7 @@ def test_what_is_brought_here_has_its_name_and_content(store, tmp_path):
 
 def test_many_objects_are_listed_page_by_page(remote):
     storage = Storage(remote.service)
-    storage.ensure_bucket("bucket", "eu-west-1")
+    storage.ensure_bucket(Bucket(name="bucket"), "eu-west-1")
     for index in range(1005):
         remote.s3.put_object(Bucket="bucket", Key=f"p/{index}", Body=b"")
     assert len(storage.folder("s3://bucket/p")) == 1005
@@ -60,7 +61,7 @@ def test_many_objects_are_listed_page_by_page(remote):
 
 def test_an_object_whose_name_leads_out_of_the_folder_is_refused(remote, tmp_path):
     storage = Storage(remote.service)
-    storage.ensure_bucket("bucket", "eu-west-1")
+    storage.ensure_bucket(Bucket(name="bucket"), "eu-west-1")
     remote.s3.put_object(Bucket="bucket", Key="p/../../evil", Body=b"")
     item = storage.folder("s3://bucket/p")[0]
     with pytest.raises(ServiceError, match="leads out of its folder"):
@@ -69,8 +70,8 @@ def test_an_object_whose_name_leads_out_of_the_folder_is_refused(remote, tmp_pat
 
 def test_a_bucket_is_made_once(remote):
     storage = Storage(remote.service)
-    storage.ensure_bucket("bucket", "eu-west-1", owner="123456789012")
-    storage.ensure_bucket("bucket", "eu-west-1", owner="123456789012")
+    storage.ensure_bucket(Bucket(name="bucket", owner="123456789012"), "eu-west-1")
+    storage.ensure_bucket(Bucket(name="bucket", owner="123456789012"), "eu-west-1")
     assert [name for name, _ in remote.s3.calls].count("create_bucket") == 1
 
 
@@ -81,7 +82,7 @@ def test_a_bucket_that_another_account_made_under_the_expected_name_is_refused()
         stubber.add_client_error("head_bucket", "403", "Forbidden", expected_params=expected)
         storage = Storage(Service(aws(), clients={"s3": client}.__getitem__))
         with pytest.raises(ServiceError, match=r"belongs to another account.*AWS\(bucket=…\)"):
-            storage.ensure_bucket("bucket", REGION, owner="123456789012")
+            storage.ensure_bucket(Bucket(name="bucket", owner="123456789012"), REGION)
 
 
 def test_a_uri_without_bucket_is_refused():
@@ -92,12 +93,14 @@ def test_a_uri_without_bucket_is_refused():
 
 def test_a_bucket_that_the_user_named_is_not_made(remote):
     with pytest.raises(ServiceError, match=r"'mine' does not exist: check AWS\(bucket=…\)"):
-        Storage(remote.service).ensure_bucket("mine", REGION, named=True)
+        Storage(remote.service).ensure_bucket(Bucket(name="mine", is_named=True), REGION)
 
 
 def test_a_bucket_that_the_user_named_need_not_be_listed():
     client = boto3.client("s3", region_name=REGION, **KEYS)
     with Stubber(client) as stubber:
         stubber.add_client_error("head_bucket", "403", "Forbidden")
-        Storage(Service(aws(), clients={"s3": client}.__getitem__)).ensure_bucket("mine", REGION, named=True)
+        Storage(Service(aws(), clients={"s3": client}.__getitem__)).ensure_bucket(
+            Bucket(name="mine", is_named=True), REGION
+        )
         stubber.assert_no_pending_responses()

@@ -18,6 +18,7 @@ from raysm.client.job import attach
 from raysm.client.service import Service
 from raysm.client.storage import Storage
 from raysm.client.submit import prepare, submit
+from raysm.client.targets import Bucket
 from raysm.contract import payload
 from raysm.contract.result import VALUE
 from raysm.errors import InvalidRequest, ServiceError
@@ -127,7 +128,7 @@ def test_a_limit_is_found_before_anything_is_uploaded(remote, script):
         ({"name": "no blanks"}, "rename it"),
         ({"if_done": "maybe"}, "'run' or 'skip'"),
         ({"workload": print}, "wrap the function"),
-        ({"workload": 3}, "must be Script, TorchScript, Function"),
+        ({"workload": 3}, "must be Script, Function, Similarity"),
         ({"workload": remote(cluster=M5)(print)}, r"its own submit"),
         ({"workload": Script("no/such.py")}, "is not there"),
         ({"workload": TorchScript("such.py", source_dir="tests")}, "holds no script 'such.py'"),
@@ -258,7 +259,7 @@ def test_a_job_that_cannot_be_remembered_is_returned_nevertheless(remote, script
 
 
 def keys(fake):
-    return [item["Key"] for item in fake.s3.list_objects_v2(Bucket=fake.service.bucket).get("Contents", ())]
+    return [item["Key"] for item in fake.s3.list_objects_v2(Bucket=fake.service.bucket.name).get("Contents", ())]
 
 
 def test_the_payload_and_uploads_are_encrypted_with_the_key_of_the_outputs(remote, script, tmp_path):
@@ -267,7 +268,7 @@ def test_the_payload_and_uploads_are_encrypted_with_the_key_of_the_outputs(remot
     submit(Script(str(script)), cluster=M5, on=remote.service, security=security, inputs={"x": tmp_path / "x.csv"})
     data = [key for key in keys(remote) if not key.endswith(".json") or "/payload/" in key]
     for key in data:
-        head = remote.s3.head_object(Bucket=remote.service.bucket, Key=key)
+        head = remote.s3.head_object(Bucket=remote.service.bucket.name, Key=key)
         assert head["SSEKMSKeyId"] == security.output_kms_key, key
 
 
@@ -364,7 +365,7 @@ def test_what_the_result_does_not_depend_on_makes_none(either, folder):
 
 def test_a_changed_object_makes_a_new_run(remote, folder):
     storage = Storage(remote.service)
-    storage.ensure_bucket("data", REGION)
+    storage.ensure_bucket(Bucket(name="data"), REGION)
     storage.write("s3://data/x/1", b"1")
     inputs = {"x": "s3://data/x/"}
     first = run(remote, folder, inputs=inputs)

@@ -74,33 +74,6 @@ while True:
     time.sleep(0.1)
 """
 
-DEAF = """
-import signal, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-print("user code runs", flush=True)
-time.sleep(300)
-"""
-
-
-def test_a_missing_instance_fails_the_job_at_the_deadline_and_is_named(tmp_path):
-    request = script_request(tmp_path, SLEEP, cluster=Cluster(count=3, join_timeout_s=15))
-    outcome, log, _ = completed(request, tmp_path / "job", absent={"algo-3"})
-    assert outcome.status == "Failed"
-    assert "algo-3" in outcome.failure_reason
-    assert "2 of 3" in outcome.failure_reason
-    assert outcome.exit_codes == {"algo-1": 1, "algo-2": 0}
-    assert "user code runs" not in log.text()
-    assert outcome.ended_s - outcome.started_s < 15 + 5
-
-
-def test_fewer_instances_run_only_where_the_request_says_so(tmp_path):
-    cluster = Cluster(count=3, join_timeout_s=15, min_instances=2)
-    outcome, log, _ = completed(
-        script_request(tmp_path, "print('user code runs')", cluster=cluster), tmp_path / "job", absent={"algo-3"}
-    )
-    assert outcome.status == "Completed", outcome.failure_reason
-    assert "algo-3" in log.text()
-
 
 def test_a_job_that_is_done_is_gone_soon_and_so_are_its_workers(tmp_path):
     outcome, log, _ = completed(script_request(tmp_path, "print('the last line', flush=True)"), tmp_path / "job")
@@ -174,17 +147,6 @@ def test_the_death_of_a_workers_pid_1_is_known_at_once_and_ends_the_job(tmp_path
         assert outcome.exit_codes == {"algo-1": 1, "algo-2": 0, "algo-3": 137}
 
 
-def test_a_worker_that_falls_silent_is_lost_after_the_silence_that_the_request_allows(tmp_path):
-    request = script_request(tmp_path, SLEEP, cluster=Cluster(count=2, silence_s=3))
-    with started(request, tmp_path / "job") as (job, log):
-        log.wait_for_text("user code runs")
-        silent_s = time.monotonic()
-        job.kill("algo-2", signal.SIGSTOP)
-        assert log.wait_for_state("lost", "algo-2", 3 + KNOWN_S)[0] - silent_s <= 3 + KNOWN_S
-        os.kill(job.instances["algo-2"].pid, signal.SIGKILL)
-        assert "algo-2" in job.wait(timeout_s=60).failure_reason
-
-
 def test_the_loss_of_a_worker_is_survived_where_the_request_says_so(tmp_path):
     code = (
         "import time, os\nprint('user code runs', flush=True)\n"
@@ -243,19 +205,6 @@ def test_on_sigterm_user_code_saves_its_work_while_ray_lives_on_every_instance(t
         assert outcome.status == "Stopped"
         assert (job.model_dir / "checkpoint").read_text() == "weights of algo-2"
         assert outcome.exit_codes == {"algo-1": 0, "algo-2": 0, "algo-3": 0}
-
-
-def test_user_code_that_is_deaf_to_sigterm_is_ended_when_the_grace_is_over(tmp_path):
-    request = script_request(tmp_path, DEAF, cluster=Cluster(count=2), grace_s=3)
-    with started(request, tmp_path / "job") as (job, log):
-        log.wait_for_text("user code runs")
-        stopped_s = time.time()
-        job.stop()
-        outcome = job.wait(timeout_s=60)
-        assert outcome.status == "Stopped"
-        assert 3 <= outcome.ended_s - stopped_s <= 3 + KNOWN_S
-        assert outcome.exit_codes["algo-1"] != 0
-        assert outcome.exit_codes["algo-2"] == 0
 
 
 def test_a_payload_that_was_changed_on_its_way_is_refused_with_2(tmp_path):

@@ -5,6 +5,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from raysm.contract.job_api import PROCESSING
 from raysm.errors import InvalidRequest
 from raysm.local.checkpoints import FolderStore
 from raysm.local.config_files import JobFiles
@@ -107,7 +108,7 @@ def test_the_service_sets_name_arn_and_region():
 def test_a_processing_job_has_its_own_layout(tmp_path):
     described = {"ProcessingJobName": "job"}
     outputs = {"chart": PurePosixPath("processing/chart")}
-    paths = files(groups=plain(2), processing=True, description=described, outputs=outputs).write(
+    paths = files(groups=plain(2), api=PROCESSING, description=described, outputs=outputs).write(
         "algo-2", tmp_path, Path("/opt/ml")
     )
     assert written(tmp_path / "config" / "resourceconfig.json") == {
@@ -123,4 +124,4 @@ def test_a_processing_job_has_its_own_layout(tmp_path):
 @pytest.mark.parametrize("fields", [{"groups": GROUPS}, {"checkpoints": kept(Path("/x"))}])
 def test_what_a_processing_job_cannot_have_is_refused(fields):
     with pytest.raises(InvalidRequest, match="use training"):
-        files(processing=True, **fields)
+        files(api=PROCESSING, **fields)

@@ -12,8 +12,15 @@ from pathlib import Path
 import pytest
 
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.local.instances import DockerSite, InstanceSpec, Link, missing_for_docker, open_site
-from raysm.local.instances.docker import create_arguments, owner_is_dead, owner_label, sweep
+from raysm.local.instances import InstanceSpec, Link, open_site
+from raysm.local.instances.docker import (
+    DockerSite,
+    create_arguments,
+    missing_for_docker,
+    owner_is_dead,
+    owner_label,
+    sweep,
+)
 from raysm.local.instances.share import Share
 from tests.support import docker
 
@@ -217,7 +224,7 @@ def test_an_image_that_is_not_here_is_refused_with_the_remedy():
 OWNER = """
 import sys, time
 from pathlib import Path
-from raysm.local.instances import DockerSite
+from raysm.local.instances.docker import DockerSite
 sys.path.insert(0, {repository!r})
 from tests.local.test_docker import Job
 job = Job(DockerSite({image!r}), Path({root!r}))

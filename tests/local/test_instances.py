@@ -15,7 +15,7 @@ import pytest
 
 from raysm.contract import names
 from raysm.errors import RaysmError
-from raysm.local.instances import KINDS, InstanceSpec, Link
+from raysm.local.instances import InstanceSpec, Link, open_site
 from raysm.local.instances.share import Share
 from tests.support.leftovers import assert_nothing_left
 
@@ -68,7 +68,7 @@ class Job:
 
 @contextlib.contextmanager
 def opened(kind, root):
-    job = Job(KINDS[kind](), root)
+    job = Job(open_site(kind), root)
     try:
         yield job
     finally:
@@ -309,8 +309,8 @@ def test_when_the_parent_is_killed_nothing_is_left(kind, tmp_path):
         sys.path.insert(0, {str(Path(__file__).parents[2])!r})
         from pathlib import Path
         from tests.local.test_instances import Job, sh
-        from raysm.local.instances import KINDS
-        job = Job(KINDS[{kind!r}](), Path({str(root)!r}))
+        from raysm.local.instances import open_site
+        job = Job(open_site({kind!r}), Path({str(root)!r}))
         started = job.start(*[sh("setsid sleep 1000 & sleep 1000")] * 2)
         print(*[instance.pid for instance in started], flush=True)
         os.kill(os.getpid(), 9)
@@ -321,7 +321,7 @@ def test_when_the_parent_is_killed_nothing_is_left(kind, tmp_path):
     assert len(pids) == 2
     # What a scratch folder is to a dead owner, the next one sweeps.
     with opened(kind, tmp_path / "next"):
-        KINDS["process"]().close()
+        open_site("process").close()
         assert_nothing_left(root, owner=parent.pid)
     assert not any(alive(pid) for pid in pids)
 

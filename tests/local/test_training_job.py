@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from raysm.contract.job_api import PROCESSING
 from raysm.errors import InvalidInput, InvalidRequest, RaysmError
 from raysm.local.channels import SMALL_BYTES
 from raysm.local.checkpoints import FolderStore
@@ -457,7 +458,7 @@ def test_a_processing_job_has_its_layout(root):
         "(base / 'output/message').write_text('why'); raise SystemExit(2)",
     )
     lines = Lines()
-    spec = spec_for(command, processing=True, outputs={"chart": PurePosixPath("processing/chart")})
+    spec = spec_for(command, api=PROCESSING, outputs={"chart": PurePosixPath("processing/chart")})
     with TrainingJob(spec, root=root, on_line=lines) as job:
         job.start()
         assert job.wait(SOON_S).failure_reason == "why"

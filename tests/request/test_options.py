@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import pytest
 
 from raysm.client.description import read
-from raysm.client.places import places_of
 from raysm.client.plan import plan
 from raysm.client.records import digest_of
 from raysm.client.restart import follow_up
 from raysm.client.tags import MAX_RESTARTS, tags_of
+from raysm.contract.job_api import TRAINING
 from raysm.errors import InvalidRequest
 from raysm.request import (
     AWS,
@@ -28,7 +28,7 @@ from raysm.request import (
     Security,
 )
 from raysm.request.options import KEY, decides, decisive, keys_taken_over, options_of
-from tests.support.sagemaker import IMAGE, aws
+from tests.support.sagemaker import IMAGE, aws, places_of
 
 BASE = JobRequest(
     name="job",
@@ -105,7 +105,7 @@ OTHER_CALL = "kind"
 
 def call_of(request, target=None):
     target = target or aws()
-    return plan(request, target=target, places=places_of(target, bucket="b", home=None)).request
+    return plan(request, target=target, places=places_of(target)).request
 
 
 def flat(call, path=""):
@@ -206,14 +206,14 @@ def whole(**fields):
 def test_a_follow_up_is_the_same_call_under_the_next_name():
     request = whole(checkpoint_uri="s3://b/ck", output_uri="s3://b/out")
     tags = {**tags_of(request, "task"), **request.tags}
-    sent = plan(request, target=aws(), places=places_of(aws(), bucket="b", home=None), tags=tags).request
+    sent = plan(request, target=aws(), places=places_of(aws()), tags=tags).request
     answer = {key: item for key, item in sent.items() if key != "Tags"} | {
         "TrainingJobArn": "arn:aws:sagemaker:eu-west-1:123456789012:training-job/job",
         "TrainingJobStatus": "Stopped",
         "SecondaryStatus": "MaxRuntimeExceeded",
         "CreationTime": datetime.datetime.now(datetime.UTC),
     }
-    following = follow_up(read("CreateTrainingJob", answer), tags).request
+    following = follow_up(read(TRAINING, answer), tags).request
     assert tags[MAX_RESTARTS] == "2"
     assert {key for key in changed(sent, following) if key not in ("TrainingJobName", "Tags")} == set()
     assert {"Key": "team", "Value": "a"} in following["Tags"]

@@ -16,7 +16,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from raysm.local.instances import missing_for_docker
+from raysm.local.instances.docker import missing_for_docker
 
 PROGRAMS = ("/bin/sh", "/bin/sleep", "/bin/cat", "/bin/ls", "/usr/bin/env", "/usr/bin/getent", "/usr/bin/touch")
 TINY = "raysm-test-tiny:latest"

@@ -3,7 +3,7 @@
 import functools
 import subprocess
 
-from raysm.local.instances import missing_for_namespaces
+from raysm.local.instances.network import missing_for_namespaces
 
 
 @functools.cache

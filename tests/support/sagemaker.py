@@ -8,7 +8,10 @@ import boto3
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from raysm.client.service import Pace, Service
+from raysm.client.pace import Pace
+from raysm.client.places import places_in
+from raysm.client.service import Service
+from raysm.client.targets import connection_to
 from raysm.request import AWS, Local
 
 REGION = "eu-west-1"
@@ -21,6 +24,11 @@ QUICK = Pace(first_s=0.001, most_s=0.005)
 
 def aws(**fields):
     return AWS(**({"role": f"arn:aws:iam::{ACCOUNT}:role/jobs", "region": REGION, "image": IMAGE} | fields))
+
+
+def places_of(target, bucket="b"):
+    """Return the prefixes of a target."""
+    return places_in(bucket, connection_to(target).data_root)
 
 
 class FakeSageMaker:

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from raysm.bootstrap import control
-from raysm.bootstrap.control import Identity, Lost, Told
+from raysm.bootstrap.control import Identity, MessageReceived
+from raysm.bootstrap.lifecycle import Lost
 from raysm.bootstrap.wire import MAX_LINE
 
 IDENTITY = Identity(payload="p", python="3", ray="2", raysm="0")
@@ -26,7 +27,7 @@ async def live(port, token, host, ended):
     )
 
     def report(what):
-        if isinstance(what, Told) and what.message.get("kind") == "done":
+        if isinstance(what, MessageReceived) and what.message.get("kind") == "done":
             ended.append(host)
             worker.tell({"kind": "bye"})
         elif isinstance(what, Lost):

@@ -1,6 +1,5 @@
 import json
 import os
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 import pytest
-from ray.exceptions import RayTaskError
 
 from raysm.bootstrap.variables import DRIVER
 from raysm.contract import payload
@@ -17,9 +15,7 @@ from raysm.contract.names import BASE_DIR, FAILURE_RECORD
 from raysm.contract.paths import Paths
 from raysm.contract.result import FAILURE, Failure, Manifest
 from raysm.contract.store import sha256_of
-from raysm.errors import InstanceLost, WorkerFailed
 from raysm.request import Input, JobRequest, Script, Similarity
-from raysm.workloads.driver import failure_of
 from tests.support.reference import neighbors
 
 
@@ -173,26 +169,6 @@ def test_a_broken_payload_is_exit_code_two_and_one_line(instance, tmp_path):
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_what_a_task_raises_is_the_reason_and_no_color_is_in_its_traceback():
-    cause = ValueError("bad 3")
-    try:
-        raise RayTaskError("f", "\x1b[36mray::f()\x1b[39m\nValueError: bad 3", cause).as_instanceof_cause()
-    except ValueError as error:
-        failure = failure_of(error)
-    assert (failure.error_type, failure.message) == ("ValueError", "bad 3")
-    assert "ray::f()" in failure.remote_traceback
-    assert "\x1b" not in failure.remote_traceback
-
-
-def test_what_a_module_raises_carries_its_name():
-    class Foreign(Exception):
-        pass
-
-    assert failure_of(Foreign("x")).error_type.endswith("Foreign")
-    assert failure_of(ValueError("x")).error_type == "ValueError"
-    assert failure_of(KeyboardInterrupt()).exit_code == 130
-
-
 def pack_similarity(base: Path, rows, distribution="FullyReplicated", **workload):
     paths = Paths(base)
     paths.channel("matrix").mkdir(parents=True)
@@ -314,20 +290,3 @@ def test_bad_rows_are_exit_code_two_and_leave_no_result(address, base, tmp_path)
         "InvalidInput: row 33 of the matrix (counted from 0) holds NaN or infinity, the first such row; replace it"
     )
     assert not paths.model.exists() or list(paths.model.iterdir()) == []
-
-
-def test_a_failed_worker_is_named_with_its_exception_traceback_and_exit_code():
-    error = WorkerFailed(1, "algo-2", "ValueError", "no such layer", "Traceback …\nValueError: no such layer\n", 7)
-    failure = failure_of(error)
-    assert failure.reason().splitlines()[0] == "rank 1 on algo-2: ValueError: no such layer"
-    assert failure.remote_traceback.startswith("Traceback")
-    assert failure.exit_code == 7
-    copied = pickle.loads(pickle.dumps(error))
-    assert (str(copied), copied.exit_code) == (str(error), 7)
-
-
-def test_a_lost_instance_is_one_line_without_a_traceback():
-    failure = failure_of(InstanceLost("algo-2 lost while it trained"))
-    assert failure.headline == "InstanceLost: algo-2 lost while it trained"
-    assert failure.remote_traceback == ""
-    assert failure.exit_code == 1

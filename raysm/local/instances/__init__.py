@@ -1,52 +1,52 @@
-"""Instances of a job on this machine, in kinds behind one small interface (``base``)."""
+"""Instances of a job on this machine, in kinds behind one small interface (``base``).
 
-from typing import Literal, TypeAlias
+Which kinds there are stands in ``raysm.request.instance_kinds``, once for the client too; the module that plays one is
+imported when it is asked for.
+"""
+
+import importlib
 
 from raysm.local.instances.base import Instance, InstanceSpec, Link, Site
-from raysm.local.instances.docker import DockerSite, missing_for_docker
-from raysm.local.instances.namespace import NamespaceSite
-from raysm.local.instances.network import missing_for_namespaces
-from raysm.local.instances.process import ProcessSite
 from raysm.local.instances.share import Share
+from raysm.request.instance_kinds import INSTANCE_KINDS, instance_kind
 
-__all__ = [
-    "DockerSite",
-    "Instance",
-    "InstanceKind",
-    "InstanceSpec",
-    "KINDS",
-    "Link",
-    "NamespaceSite",
-    "ProcessSite",
-    "Share",
-    "Site",
-    "missing_for",
-    "missing_for_docker",
-    "missing_for_namespaces",
-    "open_site",
-]
-
-InstanceKind: TypeAlias = Literal["process", "namespace", "docker"]
-
-KINDS: dict[InstanceKind, type[Site]] = {"process": ProcessSite, "namespace": NamespaceSite, "docker": DockerSite}
-"""The site of each kind."""
+__all__ = ["Instance", "InstanceSpec", "Link", "Share", "Site", "best_kind", "missing_for", "open_site"]
 
 
-def missing_for(kind: InstanceKind) -> str | None:
-    """Return what this machine lacks for instances of ``kind``, and the remedy; None if nothing."""
-    if kind == "process":
-        return None
-    return missing_for_docker() if kind == "docker" else missing_for_namespaces()
+def site_class(kind: str) -> type[Site]:
+    """Return the class of a kind's sites.
+
+    Raises:
+        InvalidRequest: There is no such kind.
+    """
+    module, _, name = instance_kind(kind).site.partition(":")
+    found: type[Site] = getattr(importlib.import_module(module), name)
+    return found
 
 
-def open_site(kind: InstanceKind, image: str | None = None) -> Site:
+def missing_for(kind: str) -> str | None:
+    """Return what this machine lacks for instances of ``kind``, and the remedy; None if nothing.
+
+    Raises:
+        InvalidRequest: There is no such kind.
+    """
+    return site_class(kind).missing()
+
+
+def open_site(kind: str, image: str | None = None) -> Site:
     """Open a site.
 
     Args:
         kind: Of instances.
-        image: What instances of kind docker run; the other kinds run what this machine has.
+        image: What instances of a kind that needs one run; the others run what this machine has.
 
     Raises:
-        InvalidRequest: This machine lacks something for that kind; the message says what.
+        InvalidRequest: There is no such kind, or this machine lacks something for it; the message says what.
     """
-    return DockerSite(image) if kind == "docker" else KINDS[kind]()
+    return site_class(kind).open(image)
+
+
+def best_kind() -> str:
+    """Return the kind that is most like the service, of those that this machine can play without an image."""
+    able = [kind.name for kind in INSTANCE_KINDS.values() if not kind.needs_image and missing_for(kind.name) is None]
+    return able[-1]

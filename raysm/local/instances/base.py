@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 from raysm.local.instances.share import Share
 
@@ -100,12 +99,24 @@ class Site(abc.ABC):
     """Where the instances of one job run, and what they share; a context manager.
 
     Attributes:
-        kind: The name of the kind.
         interface: The network interface over which the instances reach each other.
     """
 
-    kind: ClassVar[str]
     interface: str
+
+    @staticmethod
+    def missing() -> str | None:
+        """Return what this machine lacks for such a site, and the remedy; None if nothing."""
+        return None
+
+    @classmethod
+    def open(cls, image: str | None) -> "Site":
+        """Open a site whose instances run ``image``, where they run one.
+
+        Raises:
+            InvalidRequest: This machine lacks something for it; the message says what.
+        """
+        return cls()
 
     @property
     def protects(self) -> bool:

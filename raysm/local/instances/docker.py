@@ -47,8 +47,17 @@ class _DockerInstance(KeptInstance):
 class DockerSite(Site):
     """A site of kind ``docker``."""
 
-    kind = "docker"
     interface = "eth0"
+
+    @staticmethod
+    def missing() -> str | None:
+        """Return what this machine lacks for containers, and the remedy; None if nothing."""
+        return missing_for_docker()
+
+    @classmethod
+    def open(cls, image: str | None) -> "DockerSite":
+        """Open a site whose instances run ``image``."""
+        return cls(image)
 
     def __init__(self, image: str | None = None, docker: Sequence[str] = DOCKER) -> None:
         """Check that it can be done, sweep what killed owners left, and make the network.

@@ -11,7 +11,7 @@ from raysm.errors import InvalidRequest
 from raysm.local.instances import mounts
 from raysm.local.instances.base import Instance, InstanceSpec, Site
 from raysm.local.instances.kept import Keeper, KeptInstance, end_all
-from raysm.local.instances.network import INTERFACE, MAX_INSTANCES, Network
+from raysm.local.instances.network import INTERFACE, MAX_INSTANCES, Network, missing_for_namespaces
 from raysm.local.instances.process import share_variables
 
 __all__ = ["NamespaceSite"]
@@ -24,8 +24,12 @@ DEFAULT_SHM = 64 * 2**20
 class NamespaceSite(Site):
     """A site of kind ``namespace``."""
 
-    kind = "namespace"
     interface = INTERFACE
+
+    @staticmethod
+    def missing() -> str | None:
+        """Return what this machine lacks for network namespaces, and the remedy; None if nothing."""
+        return missing_for_namespaces()
 
     def __init__(self, keep: Iterable[Path] = ()) -> None:
         """Make the network.

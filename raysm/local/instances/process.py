@@ -46,7 +46,6 @@ PORT_RANGE = (20000, 32000)
 class ProcessSite(Site):
     """A site of kind ``process``."""
 
-    kind = "process"
     interface = "lo" if sys.platform.startswith("linux") else "lo0"
 
     def __init__(self) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from raysm.contract.home import home
 from raysm.errors import RaysmError
-from raysm.local.instances import KINDS, missing_for_namespaces
+from raysm.local.instances import best_kind
+from raysm.request.instance_kinds import INSTANCE_KINDS
 
 
 def main() -> int:
@@ -16,7 +17,8 @@ def main() -> int:
     parser.add_argument("--home", type=Path, help="its folder (default: $RAYSM_HOME, else ~/.raysm)")
     parser.add_argument("--idle-s", type=float, default=900.0, help="end after so many seconds without work")
     parser.add_argument("--port", type=int, default=0, help="on 127.0.0.1 (default: any that is free)")
-    parser.add_argument("--instance-kind", choices=list(KINDS), help="of jobs that do not say (default: the best here)")
+    kinds = list(INSTANCE_KINDS)
+    parser.add_argument("--instance-kind", choices=kinds, help="of jobs that do not say (default: the best here)")
     parser.add_argument("--cores", type=int, help="instances at a time (default: as many as there are cores)")
     parser.add_argument("--stop-grace-s", type=float, default=120.0, help="from SIGTERM to SIGKILL")
     arguments = parser.parse_args()
@@ -29,7 +31,7 @@ def main() -> int:
         home=home(arguments.home),
         idle_s=arguments.idle_s,
         port=arguments.port,
-        kind=arguments.instance_kind or ("process" if missing_for_namespaces() else "namespace"),
+        instance_kind=arguments.instance_kind or best_kind(),
         cores=max(1, arguments.cores or cores),
         stop_grace_s=arguments.stop_grace_s,
     )

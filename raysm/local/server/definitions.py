@@ -6,14 +6,12 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from raysm.contract.names import INSTANCE_KIND_TAG
-from raysm.local.instances import KINDS, InstanceKind
 from raysm.local.server.api_error import validation
+from raysm.request.instance_kinds import INSTANCE_KINDS, kind_of_image
 
 __all__ = ["BASE", "Definition", "Output", "Source", "command_of", "kind_of", "local_part", "seconds"]
 
 BASE = PurePosixPath("/opt/ml")
-KIND_TAG = INSTANCE_KIND_TAG
-"""A job with this tag says what plays its instances; else the image does, ``raysm/process:latest``; else the server."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,23 +81,21 @@ def command_of(image: str, entrypoint: Sequence[str] | None, arguments: Sequence
     return (*entrypoint, *(arguments or ()))
 
 
-def kind_of(image: str, tags: Mapping[str, str], default: InstanceKind) -> InstanceKind:
+def kind_of(image: str, tags: Mapping[str, str], default: str) -> str:
     """Return what plays the instances of a job.
 
     Raises:
         ApiError: The tag names no kind.
     """
-    asked = tags.get(KIND_TAG)
-    if asked is None and image.startswith("raysm/"):
-        asked = image.removeprefix("raysm/").partition(":")[0]
-        if asked not in KINDS:
-            return default
-    for kind in KINDS:
-        if asked == kind:
-            return kind
-    if asked is not None:
-        raise validation(f"the tag {KIND_TAG}={asked!r} names no kind of instance: {', '.join(KINDS)}")
-    return default
+    asked = tags.get(INSTANCE_KIND_TAG)
+    if asked is None:
+        named = kind_of_image(image)
+        return default if named is None else named.name
+    if asked not in INSTANCE_KINDS:
+        raise validation(
+            f"the tag {INSTANCE_KIND_TAG}={asked!r} names no kind of instance: {', '.join(INSTANCE_KINDS)}"
+        )
+    return asked
 
 
 def local_part(what: str, path: str, least: PurePosixPath = BASE) -> PurePosixPath:

@@ -55,7 +55,7 @@ def _wanted(records: Iterable[JobRecord]) -> tuple[str, ...]:
     """Return how keys begin that follow-up jobs will read."""
     found: set[str] = set()
     for record in records:
-        if record.kind == "training" and record.secondary == "MaxRuntimeExceeded" and _restarts_left(record) > 0:
+        if record.secondary == "MaxRuntimeExceeded" and _restarts_left(record) > 0:
             for channel in record.request.get("InputDataConfig") or []:
                 uri = str((channel["DataSource"].get("S3DataSource") or {}).get("S3Uri"))
                 if uri.startswith(f"s3://{OWN}/"):

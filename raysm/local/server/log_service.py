@@ -11,21 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from raysm.contract.job_api import APIS
 from raysm.local.server import log_files
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.moto_services import ACCOUNT
-from raysm.local.server.records import JobKind, JobRecord, Records
+from raysm.local.server.records import JobRecord, Records
 
 __all__ = ["GROUPS", "LogService", "TARGET"]
 
 TARGET = "Logs_20140328."
 """How the target of a request to CloudWatch Logs begins."""
 
-GROUPS: dict[str, JobKind] = {
-    "/aws/sagemaker/TrainingJobs": "training",
-    "/aws/sagemaker/ProcessingJobs": "processing",
-}
-"""Which jobs write where."""
+GROUPS = {api.log_group: api for api in APIS}
+"""Whose jobs write where."""
 
 PAGE_EVENTS = 10_000
 PAGE_BYTES = 1 << 20
@@ -67,9 +65,8 @@ class LogService:
 
     def _streams(self, group: str, prefix: str = "") -> Iterator[_Stream]:
         """Yield the streams whose names begin with ``prefix``, by name."""
-        kind = GROUPS[group]
         job, slash, _ = prefix.partition("/")
-        found = [record for record in self._records.all(kind) if record.name.startswith(job)]
+        found = [record for record in self._records.all(GROUPS[group]) if record.name.startswith(job)]
         if slash:
             found = [record for record in found if record.name == job]
         for record in sorted(found, key=lambda record: record.name):
@@ -79,7 +76,7 @@ class LogService:
                     yield _Stream(name, path, record.created_s)
 
     def _files(self, record: JobRecord) -> list[Path]:
-        folder = self._records.folder(record.kind, record.name) / "streams"
+        folder = self._records.folder(record.api, record.name) / "streams"
         return sorted(folder.iterdir()) if folder.is_dir() else []
 
     def _stream(self, group: str, name: str) -> _Stream:

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raysm.local.server.moto_services import MotoServices
+from raysm.local.server.records import JobRecord
 
 __all__ = ["MetricScanner"]
 
-NAMESPACE = "/aws/sagemaker/TrainingJobs"
 BATCH = 500
 """Values that one call takes."""
 
@@ -22,11 +22,10 @@ BATCH = 500
 class MetricScanner:
     """Finds the metrics of one job."""
 
-    def __init__(self, moto: MotoServices, job: str, region: str, definitions: Sequence[Mapping[str, str]]) -> None:
+    def __init__(self, moto: MotoServices, record: JobRecord, definitions: Sequence[Mapping[str, str]]) -> None:
         """Look for ``definitions`` (Name, Regex); an expression that Python cannot read finds nothing."""
         self._moto = moto
-        self._job = job
-        self._region = region
+        self._job, self._api, self._region = record.name, record.api, record.region
         self._expressions: list[tuple[str, re.Pattern[str]]] = []
         for definition in definitions:
             with contextlib.suppress(re.error):
@@ -57,7 +56,8 @@ class MetricScanner:
         """Pass on to CloudWatch what was found since the last call."""
         with self._lock:
             unsent, self._unsent = self._unsent, []
-        dimensions = [{"Name": "TrainingJobName", "Value": self._job}]
+        dimensions = [{"Name": self._api.name_key, "Value": self._job}]
         for start in range(0, len(unsent), BATCH):
             data = [{**metric, "Dimensions": dimensions} for metric in unsent[start : start + BATCH]]
-            self._moto.client("cloudwatch", self._region).put_metric_data(Namespace=NAMESPACE, MetricData=data)
+            cloudwatch = self._moto.client("cloudwatch", self._region)
+            cloudwatch.put_metric_data(Namespace=self._api.log_group, MetricData=data)

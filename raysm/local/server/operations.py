@@ -1,7 +1,7 @@
-"""SageMaker's operations on jobs: what flows in is a checked request, what flows out is its answer.
+"""SageMaker's operations on jobs: what flows in is a request, what flows out is its answer.
 
-Answers hold what the request said and what became of it; members that the API's answer does not have are left out, so
-that what flows out is what AWS would say.
+Each API that is served brings the same operations under its own names; what differs between them stands in
+``served_apis``, and what they answer of a job in ``answers``.
 """
 
 import base64
@@ -9,18 +9,24 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
-from raysm.local.instances import InstanceKind, missing_for
-from raysm.local.server import processing_request, training_request
+from raysm.contract.job_api import APIS, TRAINING, JobApi
+from raysm.local.instances import missing_for
+from raysm.local.server.answers import describe, summarize
 from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.definitions import kind_of
 from raysm.local.server.moto_services import ACCOUNT
-from raysm.local.server.records import JobKind, JobRecord, Transition
+from raysm.local.server.records import JobRecord, Transition
 from raysm.local.server.run import JobRun, Services
-from raysm.local.server.validation import check, service_model
+from raysm.local.server.served_apis import served
+from raysm.local.server.validation import check, check_unwritten
 
 __all__ = ["Operations"]
+
+Operation: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
+"""Answers a request that was sent to a region."""
 
 MAX_TAGS = 50
 PAGE = 10
@@ -30,35 +36,38 @@ PAGE = 10
 class Operations:
     """All operations on jobs, and the jobs that run."""
 
-    def __init__(self, services: Services, default_kind: InstanceKind) -> None:
+    def __init__(self, services: Services, default_kind: str) -> None:
         """Serve ``services``; a job that does not say what its instances are gets ``default_kind``."""
         self._services = services
         self._records = services.records
-        self._default_kind: InstanceKind = default_kind
-        self._runs: dict[tuple[JobKind, str], JobRun] = {}
+        self._default_kind = default_kind
+        self._runs: dict[tuple[JobApi, str], JobRun] = {}
         self._lock = threading.Lock()
-        self._operations: dict[str, Callable[[Mapping[str, Any], str], Mapping[str, Any]]] = {
-            "CreateTrainingJob": lambda request, region: self._create("training", request, region),
-            "DescribeTrainingJob": lambda request, _: self._describe("training", request["TrainingJobName"]),
-            "StopTrainingJob": lambda request, _: self._stop("training", request["TrainingJobName"]),
-            "ListTrainingJobs": lambda request, _: self._list("training", request),
-            "UpdateTrainingJob": lambda request, _: self._update(request),
-            "DeleteTrainingJob": lambda request, _: self._delete("training", request["TrainingJobName"]),
-            "CreateProcessingJob": lambda request, region: self._create("processing", request, region),
-            "DescribeProcessingJob": lambda request, _: self._describe("processing", request["ProcessingJobName"]),
-            "StopProcessingJob": lambda request, _: self._stop("processing", request["ProcessingJobName"]),
-            "ListProcessingJobs": lambda request, _: self._list("processing", request),
-            "DeleteProcessingJob": lambda request, _: self._delete("processing", request["ProcessingJobName"]),
+        self._operations: dict[str, Operation] = {
             "AddTags": lambda request, _: self._add_tags(request),
             "ListTags": lambda request, _: self._list_tags(request),
             "DeleteTags": lambda request, _: self._delete_tags(request),
         }
+        for api in APIS:
+            self._operations |= self._operations_of(api)
+
+    def _operations_of(self, api: JobApi) -> dict[str, Operation]:
+        operations: dict[str, Operation] = {
+            api.create: partial(self._create, api),
+            api.describe: lambda request, _: describe(self._records.get(api, request[api.name_key])),
+            api.stop: lambda request, _: self._stop(api, request[api.name_key]),
+            api.list: lambda request, _: self._list(api, request),
+            api.delete: lambda request, _: self._delete(api, request[api.name_key]),
+        }
+        if api.update is not None:
+            operations[api.update] = lambda request, _: self._update(api, request)
+        return operations
 
     def has(self, operation: str, request: Mapping[str, Any]) -> bool:
         """Whether ``operation`` is ours; tags of other things than jobs are not."""
         arn = request.get("ResourceArn")
         if arn is not None and isinstance(arn, str):
-            return operation in self._operations and ("training-job/" in arn or "processing-job/" in arn)
+            return operation in self._operations and any(f"{api.arn_part}/" in arn for api in APIS)
         return operation in self._operations
 
     def answer(self, operation: str, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
@@ -76,8 +85,8 @@ class Operations:
         Raises:
             ApiError: There is no such job, or it does not run.
         """
-        record = self._records.get("training", name)
-        run = self._runs.get(("training", name))
+        record = self._records.get(TRAINING, name)
+        run = self._runs.get((TRAINING, name))
         if run is None or record.final:
             raise ApiError("ValidationException", f"the job {name} does not run: it is {record.status}", 409)
         return run
@@ -110,87 +119,78 @@ class Operations:
         for thread in threads:
             thread.join()
 
-    def _create(self, kind: JobKind, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
-        given = {name: value for name, value in request.items() if name != "Tags" and value is not None}
+    def _create(self, api: JobApi, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
+        parameters = {name: value for name, value in request.items() if name != "Tags" and value is not None}
         tags = _tags(request.get("Tags") or [])
-        if kind == "training":
-            training_request.check(given)
-            image = given["AlgorithmSpecification"]["TrainingImage"]
-        else:
-            processing_request.check(given)
-            image = given["AppSpecification"]["ImageUri"]
-        instance_kind = kind_of(image, tags, self._default_kind)
+        check_unwritten(api, parameters)
+        served(api).check(parameters)
+        instance_kind = kind_of(served(api).image(parameters), tags, self._default_kind)
         missing = missing_for(instance_kind)
         if missing:
             raise validation(missing)
-        name = given["TrainingJobName" if kind == "training" else "ProcessingJobName"]
-        now = time.time()
+        name, now = parameters[api.name_key], time.time()
         record = JobRecord(
-            kind=kind,
+            kind=api.kind,
             name=name,
-            arn=f"arn:aws:sagemaker:{region}:{ACCOUNT}:{kind}-job/{name}",
+            arn=api.arn(region=region, account=ACCOUNT, name=name),
             region=region,
-            request=given,
+            request=parameters,
             instance_kind=instance_kind,
             tags=tags,
             created_s=now,
             modified_s=now,
-            transitions=(Transition(status="Starting", start_s=now, message=f"Starting the {kind} job"),),
+            transitions=(Transition(status="Starting", start_s=now, message=f"Starting the {api.kind} job"),),
         )
         self._records.add(record)
         try:
             run = JobRun(self._services, record)
             with self._lock:
-                self._runs[kind, name] = run
+                self._runs[api, name] = run
             run.start()
         except BaseException:
             # As where there are threads enough no more: it was refused then, and may be asked for again.
             with self._lock:
-                self._runs.pop((kind, name), None)
-            self._records.delete(kind, name)
+                self._runs.pop((api, name), None)
+            self._records.delete(api, name)
             raise
-        return {"TrainingJobArn" if kind == "training" else "ProcessingJobArn": record.arn}
+        return {api.arn_key: record.arn}
 
-    def _describe(self, kind: JobKind, name: str) -> Mapping[str, Any]:
-        record = self._records.get(kind, name)
-        described = _described_training(record) if kind == "training" else _described_processing(record)
-        shape = service_model().operation_model(f"Describe{kind.capitalize()}Job").output_shape
-        return {key: value for key, value in described.items() if value is not None and key in shape.members}
-
-    def _stop(self, kind: JobKind, name: str) -> Mapping[str, Any]:
-        record = self._records.get(kind, name)
-        run = self._runs.get((kind, name))
+    def _stop(self, api: JobApi, name: str) -> Mapping[str, Any]:
+        record = self._records.get(api, name)
+        run = self._runs.get((api, name))
         if run is None:
-            raise validation(f"The request was rejected because the {kind} job is in status {record.status}.")
+            raise validation(f"The request was rejected because the {api.kind} job is in status {record.status}.")
         run.stop()
         return {}
 
-    def _update(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _update(self, api: JobApi, request: Mapping[str, Any]) -> Mapping[str, Any]:
         with self._records.held():
-            record = self._records.get("training", request["TrainingJobName"])
+            record = self._records.get(api, request[api.name_key])
             if record.final:
-                raise validation(f"The training job cannot be updated in status {record.status}.")
+                raise validation(f"The {api.kind} job cannot be updated in status {record.status}.")
             changed = dict(record.request)
             for part in ("ProfilerConfig", "ProfilerRuleConfigurations", "RemoteDebugConfig"):
                 if request.get(part) is not None:
                     changed[part] = request[part]
             if request.get("ResourceConfig"):
                 changed["ResourceConfig"] = {**changed["ResourceConfig"], **request["ResourceConfig"]}
-            self._records.update("training", record.name, request=changed)
-        return {"TrainingJobArn": record.arn}
+            self._records.update(api, record.name, request=changed)
+        return {api.arn_key: record.arn}
 
-    def _delete(self, kind: JobKind, name: str) -> Mapping[str, Any]:
+    def _delete(self, api: JobApi, name: str) -> Mapping[str, Any]:
         with self._records.held():
-            record = self._records.get(kind, name)
+            record = self._records.get(api, name)
             if not record.final:
-                raise ApiError("ResourceInUse", f"The {kind} job {name} is in status {record.status}; stop it first")
-            self._records.delete(kind, name)
+                raise ApiError(
+                    "ResourceInUse", f"The {api.kind} job {name} is in status {record.status}; stop it first"
+                )
+            self._records.delete(api, name)
         with self._lock:
-            self._runs.pop((kind, name), None)
+            self._runs.pop((api, name), None)
         return {}
 
-    def _list(self, kind: JobKind, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        found = [record for record in self._records.all(kind) if _matches(record, request)]
+    def _list(self, api: JobApi, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        records = [record for record in self._records.all(api) if _matches(record, request)]
         by = request.get("SortBy", "CreationTime")
         keys: dict[str, Callable[[JobRecord], Any]] = {
             "Name": lambda record: record.name,
@@ -198,10 +198,9 @@ class Operations:
             "Status": lambda record: record.status,
         }
         key = keys.get(by, keys["CreationTime"])
-        found.sort(key=lambda record: (key(record), record.name), reverse=request.get("SortOrder") != "Ascending")
-        page, more = _page(found, request, lambda record: record.name)
-        title = kind.capitalize()
-        return {f"{title}JobSummaries": [_summary(record, title) for record in page], **more}
+        records.sort(key=lambda record: (key(record), record.name), reverse=request.get("SortOrder") != "Ascending")
+        page, more = _page(records, request, lambda record: record.name)
+        return {api.summaries_key: [summarize(record) for record in page], **more}
 
     def _add_tags(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         with self._records.held():
@@ -209,7 +208,7 @@ class Operations:
             tags = {**record.tags, **_tags(request["Tags"])}
             if len(tags) > MAX_TAGS:
                 raise ApiError("ResourceLimitExceeded", f"A resource has at most {MAX_TAGS} tags, this is {len(tags)}")
-            self._records.update(record.kind, record.name, tags=tags)
+            self._records.update(record.api, record.name, tags=tags)
         return {"Tags": _listed(tags)}
 
     def _list_tags(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -221,7 +220,7 @@ class Operations:
         with self._records.held():
             record = self._records.by_arn(request["ResourceArn"])
             tags = {key: value for key, value in record.tags.items() if key not in request["TagKeys"]}
-            self._records.update(record.kind, record.name, tags=tags)
+            self._records.update(record.api, record.name, tags=tags)
         return {}
 
 
@@ -266,61 +265,3 @@ def _page(items: list[Any], request: Mapping[str, Any], name: Callable[[Any], st
     if end >= len(items):
         return page, {}
     return page, {"NextToken": base64.urlsafe_b64encode(json.dumps({"after": name(page[-1])}).encode()).decode()}
-
-
-def _summary(record: JobRecord, title: str) -> dict[str, Any]:
-    summary = {
-        f"{title}JobName": record.name,
-        f"{title}JobArn": record.arn,
-        "CreationTime": record.created_s,
-        f"{title}EndTime": record.ended_s,
-        "LastModifiedTime": record.modified_s,
-        f"{title}JobStatus": record.status,
-    }
-    if record.kind == "training":
-        summary["SecondaryStatus"] = record.secondary
-    else:
-        summary |= {"FailureReason": record.failure_reason, "ExitMessage": record.exit_message}
-    return {key: value for key, value in summary.items() if value is not None}
-
-
-def _described_training(record: JobRecord) -> dict[str, Any]:
-    seconds = max(1, round(record.training_s)) if record.final and record.training_s else None
-    return {
-        **record.request,
-        "TrainingJobArn": record.arn,
-        "TrainingJobStatus": record.status,
-        "SecondaryStatus": record.secondary,
-        "FailureReason": record.failure_reason,
-        "ModelArtifacts": {"S3ModelArtifacts": record.artifacts} if record.artifacts else None,
-        "CreationTime": record.created_s,
-        "TrainingStartTime": record.started_s,
-        "TrainingEndTime": record.ended_s,
-        "LastModifiedTime": record.modified_s,
-        "SecondaryStatusTransitions": [_transition(item) for item in record.transitions],
-        "FinalMetricDataList": list(record.metrics) or None,
-        "TrainingTimeInSeconds": seconds,
-        "BillableTimeInSeconds": seconds,
-        "EnableNetworkIsolation": bool(record.request.get("EnableNetworkIsolation")),
-        "EnableInterContainerTrafficEncryption": bool(record.request.get("EnableInterContainerTrafficEncryption")),
-        "EnableManagedSpotTraining": bool(record.request.get("EnableManagedSpotTraining")),
-    }
-
-
-def _described_processing(record: JobRecord) -> dict[str, Any]:
-    return {
-        **record.request,
-        "ProcessingJobArn": record.arn,
-        "ProcessingJobStatus": record.status,
-        "FailureReason": record.failure_reason,
-        "ExitMessage": record.exit_message,
-        "CreationTime": record.created_s,
-        "ProcessingStartTime": record.started_s,
-        "ProcessingEndTime": record.ended_s,
-        "LastModifiedTime": record.modified_s,
-    }
-
-
-def _transition(item: Transition) -> dict[str, Any]:
-    told = {"Status": item.status, "StartTime": item.start_s, "EndTime": item.end_s, "StatusMessage": item.message}
-    return {key: value for key, value in told.items() if value is not None}

@@ -1,45 +1,41 @@
-"""CreateProcessingJob: what the model does not check, and what it means for the instances of this machine."""
+"""CreateProcessingJob: what is not to be had here, and what a request means for the instances of this machine."""
 
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from raysm.contract.job_api import PROCESSING as API
+from raysm.contract.unwritten_rules import DEFAULT_RUNTIME_S
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
-from raysm.local.server.api_error import ApiError, validation
+from raysm.local.server.api_error import validation
 from raysm.local.server.definitions import Definition, Output, Source, command_of, local_part, seconds
 from raysm.local.server.moto_services import ACCOUNT
+from raysm.local.server.objects import Objects
 from raysm.local.server.records import JobRecord
 
-__all__ = ["check", "define", "specify"]
+__all__ = ["check", "define", "image", "specify"]
 
-DAY_S = 86_400
-MAX_RUNTIME_S = 9 * DAY_S
 PROCESSING = PurePosixPath("/opt/ml/processing")
 
 
 def check(request: Mapping[str, Any]) -> None:
-    """Check the parts of a request against each other, as SageMaker does.
+    """Refuse what is not to be had on this machine.
 
     Raises:
-        ApiError: Something contradicts something else, or is not to be had here.
+        ApiError: What, and what to use instead.
     """
-    names = [given["InputName"] for given in request.get("ProcessingInputs") or []]
-    names += [given["OutputName"] for given in _outputs(request)]
-    if len(set(names)) != len(names):
-        raise validation(f"ProcessingInputs and ProcessingOutputConfig: names must be unique, got {', '.join(names)}")
     for given in request.get("ProcessingInputs") or []:
         _check_input(given)
     for given in _outputs(request):
         if given.get("S3Output") is None:
             raise validation(f"output {given['OutputName']!r}: only S3Output is available here")
         local_part(f"output {given['OutputName']!r}: LocalPath", _path(given["S3Output"]), PROCESSING)
-    runtime = (request.get("StoppingCondition") or {}).get("MaxRuntimeInSeconds") or DAY_S
-    if runtime > MAX_RUNTIME_S:
-        raise ApiError(
-            "ResourceLimitExceeded",
-            f"StoppingCondition: MaxRuntimeInSeconds is {runtime}, the maximum is {MAX_RUNTIME_S} (9 days)",
-        )
     _command(request)
+
+
+def image(request: Mapping[str, Any]) -> str:
+    """Return the image that a checked request names."""
+    return str(request["AppSpecification"]["ImageUri"])
 
 
 def _check_input(given: Mapping[str, Any]) -> None:
@@ -50,12 +46,8 @@ def _check_input(given: Mapping[str, Any]) -> None:
         raise validation(f"input {name!r}: S3DataType must be S3Prefix or ManifestFile")
     if source.get("S3InputMode") == "Pipe":
         raise validation(f"input {name!r}: S3InputMode Pipe is not available here; use File")
-    if source.get("S3CompressionType", "None") != "None":
-        raise validation(f"input {name!r}: S3CompressionType is supported in Pipe mode only")
     if source.get("LocalPath"):
         local_part(f"input {name!r}: LocalPath", _path(source), PROCESSING)
-    elif not given.get("AppManaged"):
-        raise validation(f"input {name!r}: S3Input needs a LocalPath unless AppManaged is true")
 
 
 def _path(given: Mapping[str, Any]) -> str:
@@ -92,18 +84,24 @@ def define(record: JobRecord) -> Definition:
             for given in _outputs(request)
         ],
         instances=request["ProcessingResources"]["ClusterConfig"]["InstanceCount"],
-        max_runtime_s=seconds(request.get("StoppingCondition") or {}, "MaxRuntimeInSeconds", DAY_S),
+        max_runtime_s=seconds(request.get("StoppingCondition") or {}, "MaxRuntimeInSeconds", DEFAULT_RUNTIME_S),
         kms_key=(request.get("ProcessingOutputConfig") or {}).get("KmsKeyId") or None,
     )
 
 
-def specify(record: JobRecord, sources: Mapping[str, tuple[Path, bool]]) -> JobSpec:
-    """Return what runs; ``sources`` says of each input where its data lies, and whether it is the job's own."""
+def specify(record: JobRecord, objects: Objects, sources: Mapping[str, tuple[Path, bool]]) -> JobSpec:
+    """Return what runs.
+
+    Args:
+        record: The job.
+        objects: Of no use here: a Processing job has no checkpoints.
+        sources: By input: where its data lies, and whether it is the job's own.
+    """
     request = record.request
     cluster = request["ProcessingResources"]["ClusterConfig"]
     return JobSpec(
         name=record.name,
-        processing=True,
+        api=API,
         account=ACCOUNT,
         region=record.region,
         groups=number_hosts(("homogeneousCluster", cluster["InstanceType"], cluster["InstanceCount"])),
@@ -144,5 +142,5 @@ def _description(record: JobRecord) -> dict[str, Any]:
         },
         "ProcessingResources": {"ClusterConfig": {"VolumeKmsKeyId": None, **cluster}},
         "RoleArn": request["RoleArn"],
-        "StoppingCondition": {"MaxRuntimeInSeconds": DAY_S, **(request.get("StoppingCondition") or {})},
+        "StoppingCondition": {"MaxRuntimeInSeconds": DEFAULT_RUNTIME_S, **(request.get("StoppingCondition") or {})},
     }

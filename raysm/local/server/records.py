@@ -18,15 +18,14 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
+from raysm.contract.job_api import JobApi, api_of
 from raysm.contract.store import put, read_json
-from raysm.errors import InvalidConfig
+from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.local.server.api_error import ApiError, not_found
 
-__all__ = ["FINAL", "JobKind", "JobRecord", "Records", "Transition"]
-
-JobKind: TypeAlias = Literal["training", "processing"]
+__all__ = ["FINAL", "JobRecord", "Records", "Transition"]
 
 LOG = logging.getLogger(__name__)
 
@@ -52,8 +51,8 @@ class Transition:
 class JobRecord:
     """One job, at one moment."""
 
-    kind: JobKind
-    """Of job."""
+    kind: str
+    """Of the API that runs it, ``training``."""
     name: str
     """Of the job, unique within its kind."""
     arn: str
@@ -99,11 +98,9 @@ class JobRecord:
         return self.status in FINAL
 
     @property
-    def image(self) -> str:
-        """What its instances would run on AWS, and those of kind docker run here."""
-        if self.kind == "training":
-            return str(self.request["AlgorithmSpecification"]["TrainingImage"])
-        return str(self.request["AppSpecification"]["ImageUri"])
+    def api(self) -> JobApi:
+        """The API that runs it."""
+        return api_of(self.kind)
 
 
 def _from_json(data: Mapping[str, Any]) -> JobRecord:
@@ -123,15 +120,15 @@ class Records:
         self._jobs.mkdir(parents=True, exist_ok=True)
         self._opened = os.stat(self._jobs)
         self._lock = threading.RLock()
-        self._records: dict[tuple[str, str], JobRecord] = {}
+        self._records: dict[tuple[JobApi, str], JobRecord] = {}
         for path in self._jobs.glob("*/*/record.json"):
-            with contextlib.suppress(InvalidConfig, TypeError, KeyError, AttributeError):
+            with contextlib.suppress(InvalidConfig, InvalidRequest, TypeError, KeyError, AttributeError):
                 record = _from_json(read_json(path))
-                self._records[record.kind, record.name] = record
+                self._records[record.api, record.name] = record
 
-    def folder(self, kind: JobKind, name: str) -> Path:
+    def folder(self, api: JobApi, name: str) -> Path:
         """Return the folder of a job."""
-        return self._jobs / kind / name
+        return self._jobs / api.kind / name
 
     def add(self, record: JobRecord) -> None:
         """Keep a new job.
@@ -140,38 +137,37 @@ class Records:
             ApiError: ResourceInUse, if there is one of its name.
         """
         with self._lock:
-            there = self._records.get((record.kind, record.name))
+            there = self._records.get((record.api, record.name))
             if there is not None:
-                title = record.kind.capitalize()
                 raise ApiError(
                     "ResourceInUse",
-                    f"{title} job names must be unique within an AWS account and region, and a {record.kind} job "
-                    f"with this name already exists ({there.arn})",
+                    f"{record.api.title} job names must be unique within an AWS account and region, and a "
+                    f"{record.kind} job with this name already exists ({there.arn})",
                 )
             # Written first: a job that no file tells of would be there until the server ends, and never run.
             try:
                 self._write(record)
             except OSError:
-                shutil.rmtree(self.folder(record.kind, record.name), ignore_errors=True)
+                shutil.rmtree(self.folder(record.api, record.name), ignore_errors=True)
                 raise
-            self._records[record.kind, record.name] = record
+            self._records[record.api, record.name] = record
 
     def _write(self, record: JobRecord) -> None:
         # A home that was deleted is not to come back by its last jobs, nor they into another one of its name.
         if not os.path.samestat(os.stat(self._jobs), self._opened):
             raise FileNotFoundError(f"{self._jobs} is another folder now")
-        put(self.folder(record.kind, record.name) / "record.json", json.dumps(asdict(record)), mode=0o600)
+        put(self.folder(record.api, record.name) / "record.json", json.dumps(asdict(record)), mode=0o600)
 
-    def get(self, kind: JobKind, name: str) -> JobRecord:
+    def get(self, api: JobApi, name: str) -> JobRecord:
         """Return a job as it is now.
 
         Raises:
             ApiError: There is none of that name.
         """
         with self._lock:
-            found = self._records.get((kind, name))
+            found = self._records.get((api, name))
         if found is None:
-            raise not_found(f"{kind} job {name}")
+            raise not_found(f"{api.kind} job {name}")
         return found
 
     def by_arn(self, arn: str) -> JobRecord:
@@ -185,10 +181,10 @@ class Records:
                 return record
         raise not_found(arn)
 
-    def all(self, kind: JobKind | None = None) -> list[JobRecord]:
-        """Return all jobs, or those of one kind."""
+    def all(self, api: JobApi | None = None) -> list[JobRecord]:
+        """Return all jobs, or those of one API."""
         with self._lock:
-            return [record for record in self._records.values() if kind is None or record.kind == kind]
+            return [record for record in self._records.values() if api is None or record.api is api]
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -196,39 +192,39 @@ class Records:
         with self._lock:
             yield
 
-    def update(self, kind: JobKind, name: str, **changes: Any) -> JobRecord:
+    def update(self, api: JobApi, name: str, **changes: Any) -> JobRecord:
         """Change fields of a job; on a full disk in memory alone, for what happened has happened."""
         with self._lock:
-            record = replace(self.get(kind, name), modified_s=time.time(), **changes)
-            self._records[kind, name] = record
+            record = replace(self.get(api, name), modified_s=time.time(), **changes)
+            self._records[api, name] = record
             try:
                 self._write(record)
             except OSError as error:
-                LOG.warning("the record of the %s job %s was not written: %s", kind, name, error)
+                LOG.warning("the record of the %s job %s was not written: %s", api.kind, name, error)
             return record
 
-    def advance(self, kind: JobKind, name: str, secondary: str, message: str, **changes: Any) -> JobRecord:
+    def advance(self, api: JobApi, name: str, secondary: str, message: str, **changes: Any) -> JobRecord:
         """Enter a secondary status; the one before ends at the same moment."""
         now = time.time()
         with self._lock:
-            record = self.get(kind, name)
+            record = self.get(api, name)
             before = record.transitions
             if before and before[-1].end_s is None:
                 before = (*before[:-1], replace(before[-1], end_s=now))
             final = changes.get("status", record.status) in FINAL
             entered = Transition(status=secondary, start_s=now, end_s=now if final else None, message=message)
-            return self.update(kind, name, secondary=secondary, transitions=(*before, entered), **changes)
+            return self.update(api, name, secondary=secondary, transitions=(*before, entered), **changes)
 
-    def explain(self, kind: JobKind, name: str, message: str) -> None:
+    def explain(self, api: JobApi, name: str, message: str) -> None:
         """Say something else of the secondary status that lasts."""
         with self._lock:
-            transitions = self.get(kind, name).transitions
+            transitions = self.get(api, name).transitions
             if transitions[-1].message != message:
-                self.update(kind, name, transitions=(*transitions[:-1], replace(transitions[-1], message=message)))
+                self.update(api, name, transitions=(*transitions[:-1], replace(transitions[-1], message=message)))
 
-    def delete(self, kind: JobKind, name: str) -> None:
+    def delete(self, api: JobApi, name: str) -> None:
         """Forget a job and remove its folder."""
         with self._lock:
-            self.get(kind, name)
-            del self._records[kind, name]
-            shutil.rmtree(self.folder(kind, name), ignore_errors=True)
+            self.get(api, name)
+            del self._records[api, name]
+            shutil.rmtree(self.folder(api, name), ignore_errors=True)

@@ -21,17 +21,16 @@ from typing import Any, Literal, TypeAlias
 
 from raysm.contract.result import MAX_REASON
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.local.instances import KINDS, InstanceKind
 from raysm.local.job_spec import JobSpec
-from raysm.local.server import outputs, processing_request, training_request
+from raysm.local.server import outputs
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.capacity import Capacity, Ticket
-from raysm.local.server.definitions import Definition
 from raysm.local.server.log_files import LogWriter
 from raysm.local.server.metrics import MetricScanner
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects, is_file
-from raysm.local.server.records import JobKind, JobRecord, Records
+from raysm.local.server.records import JobRecord, Records
+from raysm.local.server.served_apis import served
 from raysm.local.training_job import Outcome, TrainingJob
 
 __all__ = ["JobRun", "Services"]
@@ -82,14 +81,13 @@ class JobRun:
         """Take a job whose record was added; nothing happens before ``start``."""
         self._services = services
         self._records = services.records
-        self._kind: JobKind = record.kind
+        self._api = record.api
         self._name = record.name
         self._created_s = record.created_s
-        self._instance_kind: InstanceKind = next(kind for kind in KINDS if kind == record.instance_kind)
-        self._definition = _define(record)
-        self._title = record.kind.capitalize()
-        self._folder = services.records.folder(record.kind, record.name)
-        self._scanner = MetricScanner(services.moto, record.name, record.region, self._definition.metrics)
+        self._instance_kind = record.instance_kind
+        self._definition = served(record.api).define(record)
+        self._folder = services.records.folder(record.api, record.name)
+        self._scanner = MetricScanner(services.moto, record, self._definition.metrics)
         self._wish: Wish | None = None
         self._changed = threading.Event()
         """Set when there is a wish, or the instances have ended."""
@@ -117,11 +115,11 @@ class JobRun:
             ApiError: It has ended.
         """
         with self._records.held():
-            record = self._records.get(self._kind, self._name)
+            record = self._records.get(self._api, self._name)
             if record.final:
                 raise ApiError(
                     "ValidationException",
-                    f"The request was rejected because the {self._kind} job is in status {record.status}.",
+                    f"The request was rejected because the {self._api.kind} job is in status {record.status}.",
                 )
             self._end_early("stop")
 
@@ -139,7 +137,7 @@ class JobRun:
                 409,
             )
         with self._records.held():
-            record = self._records.get(self._kind, self._name)
+            record = self._records.get(self._api, self._name)
             if record.secondary != "Training" or self._wish is not None:
                 raise ApiError(
                     "ValidationException",
@@ -163,22 +161,22 @@ class JobRun:
             if self._wish in ("stop", "shutdown"):
                 return
             self._want(wish)
-            if self._records.get(self._kind, self._name).status == "InProgress":
-                message = f"Stopping the {self._kind} job"
-                self._records.advance(self._kind, self._name, "Stopping", message, status="Stopping")
+            if self._records.get(self._api, self._name).status == "InProgress":
+                message = f"Stopping the {self._api.kind} job"
+                self._records.advance(self._api, self._name, "Stopping", message, status="Stopping")
 
     def _enter(self, secondary: str, message: str, **changes: Any) -> None:
         """Enter a status of a job that goes on; one that is being stopped shows that, whatever it still does."""
         with self._records.held():
-            record = self._records.get(self._kind, self._name)
+            record = self._records.get(self._api, self._name)
             if record.status == "Stopping" and secondary != "Uploading":
-                self._records.update(self._kind, self._name, **changes)
+                self._records.update(self._api, self._name, **changes)
             else:
-                self._records.advance(self._kind, self._name, secondary, message, **changes)
+                self._records.advance(self._api, self._name, secondary, message, **changes)
 
     def _finish(self, status: str, secondary: str, message: str, reason: str | None = None, **changes: Any) -> None:
         self._records.advance(
-            self._kind,
+            self._api,
             self._name,
             secondary,
             message,
@@ -191,7 +189,7 @@ class JobRun:
         self._finished.set()
 
     def _fail(self, reason: str) -> None:
-        self._finish("Failed", "Failed", f"{self._title} job failed", reason)
+        self._finish("Failed", "Failed", f"{self._api.title} job failed", reason)
 
     def _run(self) -> None:
         """The whole life; runs in a thread."""
@@ -218,13 +216,13 @@ class JobRun:
 
     def _waiting(self, ticket: Ticket) -> str:
         reason = self._services.capacity.reason(ticket)  # none where its turn has just come
-        return f"{self._title} job waiting for capacity" + (f": {reason}" if reason else "")
+        return f"{self._api.title} job waiting for capacity" + (f": {reason}" if reason else "")
 
     def _explain_waiting(self, ticket: Ticket) -> None:
         message = self._waiting(ticket)
         with self._records.held():
-            if not ticket.granted and self._records.get(self._kind, self._name).secondary == "Pending":
-                self._records.explain(self._kind, self._name, message)
+            if not ticket.granted and self._records.get(self._api, self._name).secondary == "Pending":
+                self._records.explain(self._api, self._name, message)
 
     def _finish_early(self, **changes: Any) -> None:
         wish = self._wish
@@ -234,7 +232,7 @@ class JobRun:
             self._fail(NO_CAPACITY)
         else:
             secondary, message = ENDS.get(wish or "stop", ENDS["stop"])
-            self._finish("Stopped", secondary, message.format(self._title), **changes)
+            self._finish("Stopped", secondary, message.format(self._api.title), **changes)
 
     def _look_at_clock(self, *, waiting: bool = False, running_s: float = 0.0) -> None:
         """See whether a limit of time is exceeded.
@@ -262,7 +260,7 @@ class JobRun:
             number += 1
             with self._records.held():  # a stop that comes meanwhile is not to be lost
                 self._wish = None if self._wish == "interrupt" else self._wish
-            self._enter("Starting", f"Starting the {self._kind} job again after an interruption")
+            self._enter("Starting", f"Starting the {self._api.kind} job again after an interruption")
 
     def _attempt(self, number: int) -> bool:
         """Run the instances once; return whether they were interrupted."""
@@ -277,7 +275,7 @@ class JobRun:
             logs.line(host, text)
             self._scanner.line(text)
 
-        grace_s, image = self._services.stop_grace_s, self._records.get(self._kind, self._name).image
+        image = served(self._api).image(self._records.get(self._api, self._name).request)
         with (
             contextlib.closing(logs),
             TrainingJob(
@@ -287,7 +285,7 @@ class JobRun:
                 image=image,
                 on_line=on_line,
                 on_end=self._changed.set,
-                stop_grace_s=grace_s,
+                stop_grace_s=self._services.stop_grace_s,
             ) as job,
         ):
             for host in job.hosts:
@@ -295,9 +293,9 @@ class JobRun:
             job.start(self._training)
             outcome = self._watch(job)
             self._training_s += max(0.0, outcome.ended_s - outcome.started_s)
-            self._records.update(self._kind, self._name, training_s=self._training_s)
+            self._records.update(self._api, self._name, training_s=self._training_s)
             if self._wish == "interrupt" and outcome.status == "Stopped":
-                self._enter("Interrupted", f"{self._title} job interrupted: its spot capacity was taken away")
+                self._enter("Interrupted", f"{self._api.title} job interrupted: its spot capacity was taken away")
                 interrupted = True
             else:
                 self._conclude(job, outcome)
@@ -306,7 +304,7 @@ class JobRun:
         return interrupted
 
     def _training(self) -> None:
-        started_s = self._records.get(self._kind, self._name).started_s or time.time()
+        started_s = self._records.get(self._api, self._name).started_s or time.time()
         self._enter("Training", "Training image download completed. Training in progress.", started_s=started_s)
 
     def _bring(self, folder: Path) -> dict[str, tuple[Path, bool]]:
@@ -327,10 +325,8 @@ class JobRun:
         return found
 
     def _specify(self, sources: Mapping[str, tuple[Path, bool]]) -> JobSpec:
-        record = self._records.get(self._kind, self._name)
-        if self._kind == "training":
-            return training_request.specify(record, self._services.objects, sources)
-        return processing_request.specify(record, sources)
+        record = self._records.get(self._api, self._name)
+        return served(self._api).specify(record, self._services.objects, sources)
 
     def _watch(self, job: TrainingJob) -> Outcome:
         """Wait for the instances, and have them end where that is wished."""
@@ -366,19 +362,19 @@ class JobRun:
         return max(0.001, min(left_s))
 
     def _conclude(self, job: TrainingJob, outcome: Outcome) -> None:
-        self._enter("Uploading", f"Uploading generated {self._kind} model")
+        self._enter("Uploading", f"Uploading generated {self._api.kind} model")
         failed = outcome.status == "Failed"
         self._upload(job, failed)
         changes: dict[str, Any] = {"exit_message": self._exit_message(job)}
         if failed:
-            self._records.update(self._kind, self._name, **changes)
+            self._records.update(self._api, self._name, **changes)
             self._fail(outcome.failure_reason or "AlgorithmError: unknown")
             return
         changes["artifacts"] = self._definition.artifacts
         if outcome.status == "Stopped":
             self._finish_early(**changes)
         else:
-            self._finish("Completed", "Completed", f"{self._title} job completed", **changes)
+            self._finish("Completed", "Completed", f"{self._api.title} job completed", **changes)
 
     def _upload(self, job: TrainingJob, failed: bool) -> None:
         order = [job.head, *(host for host in job.instances if host != job.head)]
@@ -393,7 +389,7 @@ class JobRun:
                     raise InvalidRequest(f"Artifact upload failed: {error}") from error
 
     def _exit_message(self, job: TrainingJob) -> str | None:
-        if self._kind == "training":
+        if not self._api.has_exit_message:
             return None
         for host in job.instances:
             with contextlib.suppress(OSError):
@@ -401,7 +397,3 @@ class JobRun:
                 if text:
                     return text
         return None
-
-
-def _define(record: JobRecord) -> Definition:
-    return training_request.define(record) if record.kind == "training" else processing_request.define(record)

@@ -22,7 +22,6 @@ from raysm.contract.home import ServerRecord, lock_file, sdk_config_file
 from raysm.contract.priority import let_others_first
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
-from raysm.local.instances import InstanceKind
 from raysm.local.job_spec import REGION
 from raysm.local.server import kept_objects
 from raysm.local.server.app import App
@@ -64,7 +63,7 @@ class Options:
     """Seconds without a job and without a request after which it ends."""
     port: int = 0
     """On 127.0.0.1; 0 is any that is free."""
-    kind: InstanceKind = "process"
+    instance_kind: str = "process"
     """Instances of jobs that do not say what theirs are."""
     cores: int = 1
     """How many instances run at a time."""
@@ -141,7 +140,7 @@ def serve(options: Options) -> None:
             capacity=capacity,
             stop_grace_s=options.stop_grace_s,
         )
-        operations = Operations(services, options.kind)
+        operations = Operations(services, options.instance_kind)
         console = Console(operations, capacity, started_s=started_s, shut_down=ending.set)
         app = App(operations, LogService(records), console, moto)
         server = make_server("127.0.0.1", options.port, app, threaded=True, request_handler=_Handler)
@@ -189,13 +188,13 @@ def _recover(records: Records) -> None:
     for record in records.all():
         if not record.final:
             records.advance(
-                record.kind,
+                record.api,
                 record.name,
                 "Failed",
-                f"{record.kind.capitalize()} job failed",
+                f"{record.api.title} job failed",
                 status="Failed",
                 failure_reason=LOST,
                 ended_s=time.time(),
             )
         # Also of those that had just ended: the server may have been killed before it came to that.
-        shutil.rmtree(records.folder(record.kind, record.name) / "work", ignore_errors=True)
+        shutil.rmtree(records.folder(record.api, record.name) / "work", ignore_errors=True)

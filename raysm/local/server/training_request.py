@@ -1,9 +1,11 @@
-"""CreateTrainingJob: what the model does not check, and what it means for the instances of this machine."""
+"""CreateTrainingJob: what is not to be had here, and what a request means for the instances of this machine."""
 
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from raysm.contract.unwritten_rules import DEFAULT_RUNTIME_S
+from raysm.local.instances.network import MAX_INSTANCES
 from raysm.local.job_spec import Channel, Checkpoints, Group, JobSpec, number_hosts
 from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.definitions import Definition, Output, Source, command_of, local_part, seconds
@@ -11,68 +13,30 @@ from raysm.local.server.moto_services import ACCOUNT
 from raysm.local.server.objects import Objects, join
 from raysm.local.server.records import JobRecord
 
-__all__ = ["check", "define", "specify"]
-
-DAY_S = 86_400
-MAX_RUNTIME_S = 28 * DAY_S
-MAX_INSTANCES = 240
-"""As many as one network of this machine has addresses for."""
+__all__ = ["check", "define", "image", "specify"]
 
 
 def check(request: Mapping[str, Any]) -> None:
-    """Check the parts of a request against each other, as SageMaker does.
+    """Refuse what is not to be had on this machine.
 
     Raises:
-        ApiError: Something contradicts something else, or is not to be had here.
+        ApiError: What, and what to use instead.
     """
-    _check_resources(request["ResourceConfig"], bool(request.get("EnableManagedSpotTraining")))
-    _check_times(request.get("StoppingCondition") or {}, bool(request.get("EnableManagedSpotTraining")))
+    _check_resources(request["ResourceConfig"])
     _check_algorithm(request)
     _check_channels(request)
-    if (request.get("RemoteDebugConfig") or {}).get("EnableRemoteDebug") and request.get("EnableNetworkIsolation"):
-        raise validation("RemoteDebugConfig: EnableRemoteDebug is not supported with EnableNetworkIsolation")
     if request.get("CheckpointConfig"):
         _checkpoint_place(request)
 
 
-def _check_resources(resources: Mapping[str, Any], spot: bool) -> None:
-    groups = resources.get("InstanceGroups") or []
-    plain = resources.get("InstanceType") is not None or resources.get("InstanceCount") is not None
-    if groups and plain:
-        raise validation("ResourceConfig: give either InstanceGroups, or InstanceType and InstanceCount, not both")
-    if not groups and not (resources.get("InstanceType") and resources.get("InstanceCount")):
-        raise validation("ResourceConfig: InstanceType and InstanceCount, at least 1, are required")
-    names = [group.get("InstanceGroupName") for group in groups]
-    if len(set(names)) != len(names):
-        raise validation(f"ResourceConfig: instance groups must have distinct names, got {', '.join(map(str, names))}")
-    count = sum(group.get("InstanceCount") or 0 for group in groups) if groups else resources["InstanceCount"]
-    if groups and not all(group.get("InstanceCount") for group in groups):
-        raise validation("ResourceConfig: each instance group needs an InstanceCount of at least 1")
+def _check_resources(resources: Mapping[str, Any]) -> None:
+    count = sum(len(group.hosts) for group in _groups(resources))
     if count > MAX_INSTANCES:
         raise ApiError(
             "ResourceLimitExceeded",
             f"The account-level service limit is {MAX_INSTANCES} instances on this machine, with a request delta of "
             f"{count} instances",
         )
-    if spot and resources.get("KeepAlivePeriodInSeconds"):
-        raise validation("ResourceConfig: KeepAlivePeriodInSeconds is not supported with EnableManagedSpotTraining")
-    if spot and resources.get("TrainingPlanArn"):
-        raise validation("ResourceConfig: TrainingPlanArn is not supported with EnableManagedSpotTraining")
-
-
-def _check_times(condition: Mapping[str, Any], spot: bool) -> None:
-    runtime, wait = condition.get("MaxRuntimeInSeconds") or DAY_S, condition.get("MaxWaitTimeInSeconds")
-    if runtime > MAX_RUNTIME_S:
-        raise ApiError(
-            "ResourceLimitExceeded",
-            f"StoppingCondition: MaxRuntimeInSeconds is {runtime}, the maximum is {MAX_RUNTIME_S} (28 days)",
-        )
-    if spot and wait is None:
-        raise validation("MaxWaitTimeInSeconds must be present when EnableManagedSpotTraining is set to true")
-    if wait is not None and not spot:
-        raise validation("MaxWaitTimeInSeconds is only supported when EnableManagedSpotTraining is set to true")
-    if wait is not None and wait < runtime:
-        raise validation(f"MaxWaitTimeInSeconds ({wait}) must be at least MaxRuntimeInSeconds ({runtime})")
 
 
 def _check_algorithm(request: Mapping[str, Any]) -> None:
@@ -87,31 +51,19 @@ def _check_algorithm(request: Mapping[str, Any]) -> None:
 
 
 def _check_channels(request: Mapping[str, Any]) -> None:
-    channels = request.get("InputDataConfig") or []
-    names = [channel["ChannelName"] for channel in channels]
-    if len(set(names)) != len(names):
-        raise validation(f"InputDataConfig: channel names must be unique, got {', '.join(names)}")
-    groups = {group["InstanceGroupName"] for group in request["ResourceConfig"].get("InstanceGroups") or []}
-    named = []
-    for channel in channels:
+    for channel in _channels(request):
         name, source = channel["ChannelName"], channel["DataSource"].get("S3DataSource")
-        if name in (".", ".."):
-            raise validation(f"channel {name!r}: the name would be a folder's that is there already; give another")
         if source is None:
             raise validation(f"channel {name!r}: only S3DataSource is available here")
         if source["S3DataType"] not in ("S3Prefix", "ManifestFile"):
             raise validation(f"channel {name!r}: S3DataType {source['S3DataType']} is not available here")
         if channel.get("InputMode") == "Pipe":
             raise validation(f"channel {name!r}: InputMode Pipe is not available here; use File or FastFile")
-        if channel.get("CompressionType", "None") != "None":
-            raise validation(f"channel {name!r}: CompressionType is supported in Pipe mode only")
-        asked = source.get("InstanceGroupNames") or []
-        unknown = sorted(set(asked) - groups)
-        if unknown:
-            raise validation(f"channel {name!r}: {unknown[0]!r} is no instance group of this job")
-        named.append(bool(asked))
-    if any(named) and not all(named):
-        raise validation("InputDataConfig: either all channels name InstanceGroupNames, or none does")
+
+
+def image(request: Mapping[str, Any]) -> str:
+    """Return the image that a checked request names."""
+    return str(request["AlgorithmSpecification"]["TrainingImage"])
 
 
 def _groups(resources: Mapping[str, Any]) -> tuple[Group, ...]:
@@ -155,7 +107,7 @@ def define(record: JobRecord) -> Definition:
             ),
         ],
         instances=sum(len(group.hosts) for group in _groups(request["ResourceConfig"])),
-        max_runtime_s=seconds(condition, "MaxRuntimeInSeconds", DAY_S),
+        max_runtime_s=seconds(condition, "MaxRuntimeInSeconds", DEFAULT_RUNTIME_S),
         max_wait_s=None if wait is None else float(wait),
         max_pending_s=None if pending is None else float(pending),
         spot=bool(request.get("EnableManagedSpotTraining")),

@@ -1,133 +1,92 @@
-"""Checks a request against botocore's model of SageMaker, as SageMaker itself does: boto3 checks only a part of it.
+"""Refuses what breaks the service model, as SageMaker itself does: boto3 checks only a part of it.
 
-What flows in is the JSON of a request, what flows out is the same, or a refusal in SageMaker's words that lists
+What flows in is the JSON of a request, what flows out is nothing, or a refusal in SageMaker's words that lists
 everything that is wrong.
 """
 
-import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from botocore.model import ListShape, MapShape, OperationModel, ServiceModel, Shape, StructureShape
-from botocore.session import Session
+from raysm.contract.job_api import JobApi
+from raysm.contract.service_model import Entry, Key, Rule, Step, Violation, violations
+from raysm.contract.unwritten_rules import breaches
+from raysm.local.server.api_error import ApiError, validation
 
-from raysm.contract.patterns import compiled
-from raysm.local.server.api_error import validation
+__all__ = ["check", "check_unwritten"]
 
-__all__ = ["check", "service_model"]
-
-FILE_URI = "file:///"
-"""The one extension: what takes ``s3://`` takes this too."""
-URI_SHAPE = "S3Uri"
-NUMBERS = ("integer", "long", "float", "double")
 MOST_SHOWN = 10
 LONGEST_SHOWN = 300
 
-
-@functools.cache
-def service_model() -> ServiceModel:
-    """Return botocore's model of SageMaker."""
-    model: ServiceModel = Session().get_service_model("sagemaker")
-    return model
-
-
-@functools.cache
-def _operation(name: str) -> OperationModel:
-    return service_model().operation_model(name)
+NOUNS: Mapping[str, str] = {
+    "structure": "a structure",
+    "list": "a list",
+    "map": "a map",
+    "string": "a string",
+    "boolean": "a boolean",
+    "timestamp": "a timestamp",
+}
+"""What the types of the model are called; all others are numbers."""
 
 
 def check(operation: str, request: Any) -> None:
-    """Check the whole request.
+    """Check the whole request against the model.
 
     Raises:
-        ApiError: ValidationException, as SageMaker words it; SerializationException for a wrong type.
+        ApiError: ValidationException, as SageMaker words it.
     """
-    shape = _operation(operation).input_shape
-    wrong = list(_wrong(request, shape, ""))
+    # SageMaker passes over members that it does not know: they may be of a newer model.
+    broken = (item for item in violations(operation, request, takes_files=True) if item.rule is not Rule.UNKNOWN)
+    wrong = [_worded(violation) for violation in broken]
     if wrong:
         shown = "; ".join(wrong[:MOST_SHOWN])
         raise validation(f"{len(wrong)} validation error{'s'[: len(wrong) > 1]} detected: {shown}")
 
 
-def _wrong(value: Any, shape: Shape, path: str) -> Iterator[str]:
-    if isinstance(shape, StructureShape):
-        yield from _structure(value, shape, path)
-    elif isinstance(shape, ListShape):
-        if not isinstance(value, list):
-            yield f"Value at '{path}' must be a list"
-            return
-        yield from _size(value, shape, path)
-        for index, item in enumerate(value, start=1):
-            yield from _wrong(item, shape.member, f"{path}.{index}.member")
-    elif isinstance(shape, MapShape):
-        if not isinstance(value, Mapping):
-            yield f"Value at '{path}' must be a map"
-            return
-        yield from _size(value, shape, path)
-        for key, item in value.items():
-            yield from _wrong(key, shape.key, f"{path}.key")
-            yield from _wrong(item, shape.value, f"{path}.{key}.member")
-    elif shape.type_name == "string":
-        yield from _string(value, shape, path)
-    elif shape.type_name in NUMBERS:
-        yield from _number(value, shape, path)
-    elif shape.type_name == "boolean" and not isinstance(value, bool):
-        yield f"Value '{value}' at '{path}' must be a boolean"
+def check_unwritten(api: JobApi, request: Mapping[str, Any]) -> None:
+    """Check a request that keeps to the model against what no model says.
+
+    Raises:
+        ApiError: ValidationException, or ResourceLimitExceeded where it is the account that is too small.
+    """
+    for breach in breaches(api, request):
+        raise ApiError("ResourceLimitExceeded" if breach.is_quota else "ValidationException", breach.message)
 
 
-def _structure(value: Any, shape: StructureShape, path: str) -> Iterator[str]:
-    if not isinstance(value, Mapping):
-        yield f"Value at '{path or 'request'}' must be a structure"
-        return
-    for name in shape.required_members:
-        if value.get(name) is None:
-            yield f"Value null at '{_below(path, name)}' failed to satisfy constraint: Member must not be null"
-    for name, item in value.items():
-        if item is None:
-            continue
-        # SageMaker passes over members that it does not know: they may be of a newer model.
-        if name in shape.members:
-            yield from _wrong(item, shape.members[name], _below(path, name))
+def _worded(violation: Violation) -> str:
+    path, shown = _named(violation.path), str(violation.value)[:LONGEST_SHOWN]
+    match violation.rule:
+        case Rule.MISSING:
+            return f"Value null at '{path}' failed to satisfy constraint: Member must not be null"
+        case Rule.TYPE:
+            return f"Value '{shown}' at '{path}' must be {NOUNS.get(violation.type_name, 'a number')}"
+        case _:
+            return f"Value '{shown}' at '{path}' failed to satisfy constraint: Member must {_constraint(violation)}"
 
 
-def _below(path: str, name: str) -> str:
-    name = name[:1].lower() + name[1:]
-    return f"{path}.{name}" if path else name
+def _constraint(violation: Violation) -> str:
+    what = "length" if hasattr(violation.value, "__len__") else "value"
+    match violation.rule:
+        case Rule.LEAST:
+            return f"have {what} greater than or equal to {violation.least}"
+        case Rule.MOST:
+            return f"have {what} less than or equal to {violation.most}"
+        case Rule.VALUES:
+            return f"satisfy enum value set: [{', '.join(violation.values)}]"
+        case _:
+            return f"satisfy regular expression pattern: {violation.pattern}"
 
 
-def _failed(value: Any, path: str, constraint: str) -> str:
-    return f"Value '{str(value)[:LONGEST_SHOWN]}' at '{path}' failed to satisfy constraint: Member must {constraint}"
+def _named(path: tuple[Step, ...]) -> str:
+    return ".".join(map(_step, path)) or "request"
 
 
-def _size(value: Any, shape: Shape, path: str) -> Iterator[str]:
-    least, most = shape.metadata.get("min"), shape.metadata.get("max")
-    if least is not None and len(value) < least:
-        yield _failed(value, path, f"have length greater than or equal to {least}")
-    if most is not None and len(value) > most:
-        yield _failed(value, path, f"have length less than or equal to {most}")
-
-
-def _string(value: Any, shape: Shape, path: str) -> Iterator[str]:
-    if not isinstance(value, str):
-        yield f"Value '{value}' at '{path}' must be a string"
-        return
-    if shape.name == URI_SHAPE and value.startswith(FILE_URI):
-        return
-    values = shape.metadata.get("enum")
-    if values and value not in values:
-        yield _failed(value, path, f"satisfy enum value set: [{', '.join(values)}]")
-    yield from _size(value, shape, path)
-    pattern = shape.metadata.get("pattern")
-    if pattern and not compiled(pattern).fullmatch(value):
-        yield _failed(value, path, f"satisfy regular expression pattern: {pattern}")
-
-
-def _number(value: Any, shape: Shape, path: str) -> Iterator[str]:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        yield f"Value '{value}' at '{path}' must be a number"
-        return
-    least, most = shape.metadata.get("min"), shape.metadata.get("max")
-    if least is not None and value < least:
-        yield _failed(value, path, f"have value greater than or equal to {least}")
-    if most is not None and value > most:
-        yield _failed(value, path, f"have value less than or equal to {most}")
+def _step(step: Step) -> str:
+    match step:
+        case int():
+            return f"{step + 1}.member"
+        case Key():
+            return "key"
+        case Entry(key):
+            return f"{key}.member"
+        case _:
+            return step[:1].lower() + step[1:]

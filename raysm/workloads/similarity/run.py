@@ -32,7 +32,7 @@ from raysm.contract.events import Metric, State
 from raysm.contract.result import Manifest, ResultFile
 from raysm.errors import InvalidInput
 from raysm.request.codec import to_json
-from raysm.request.workload import Similarity
+from raysm.request.similarity import Similarity
 from raysm.workloads.announce import Announce
 from raysm.workloads.blocks import instances, task_slots
 from raysm.workloads.similarity import gpus

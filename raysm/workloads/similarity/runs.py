@@ -11,7 +11,7 @@ from typing import Any
 import raysm
 from raysm.contract.events import State
 from raysm.request.codec import to_json
-from raysm.request.workload import Similarity
+from raysm.request.similarity import Similarity
 from raysm.workloads.announce import Announce, Pace
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.reading.ids import Ids, gather

@@ -2,6 +2,7 @@
 
 import pytest
 
+from raysm.contract.job_api import TRAINING
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.records import JobRecord, Records
 
@@ -18,10 +19,10 @@ def test_a_job_that_cannot_be_written_is_not_there(tmp_path):
     with pytest.raises(OSError, match="training"):
         records.add(record())
     with pytest.raises(ApiError):
-        records.get("training", "a")
+        records.get(TRAINING, "a")
     (tmp_path / "jobs" / "training").unlink()
     records.add(record())
-    assert Records(tmp_path).get("training", "a") == record()
+    assert Records(tmp_path).get(TRAINING, "a") == record()
 
 
 def test_a_job_ends_though_its_end_cannot_be_written(tmp_path):
@@ -29,5 +30,5 @@ def test_a_job_ends_though_its_end_cannot_be_written(tmp_path):
     records.add(record())
     (tmp_path / "jobs").rename(tmp_path / "elsewhere")
     (tmp_path / "jobs").write_text("in the way")
-    records.advance("training", "a", "Failed", "", status="Failed")
-    assert records.get("training", "a").final
+    records.advance(TRAINING, "a", "Failed", "", status="Failed")
+    assert records.get(TRAINING, "a").final

@@ -36,7 +36,7 @@ import numpy as np
 from raysm.bootstrap import environment
 from raysm.errors import RaysmError
 from raysm.request.codec import from_json, to_json
-from raysm.request.workload import Similarity
+from raysm.request.similarity import Similarity
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.estimating.probe import Costs, Question
 from raysm.workloads.similarity.modes import mode_of

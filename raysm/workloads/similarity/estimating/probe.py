@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from raysm.request.codec import from_json, to_json
-from raysm.request.workload import Similarity
+from raysm.request.similarity import Similarity
 from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.modes import mode_of
 from raysm.workloads.similarity.reading.source import Place, Source

@@ -3,7 +3,7 @@
 Each mode is one class, which says all that others have to know of it; to add one is to write its file and a line here.
 """
 
-from raysm.request.workload import Similarity
+from raysm.request.similarity import Similarity
 from raysm.workloads.similarity.modes.full import Full
 from raysm.workloads.similarity.modes.mode import Collector, Mode, Tiling
 from raysm.workloads.similarity.modes.threshold import Threshold

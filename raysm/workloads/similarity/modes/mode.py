@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, Self
 from numpy.typing import NDArray
 
 from raysm.contract.result import ResultFile
-from raysm.request.workload import Similarity
+from raysm.request.similarity import Similarity
 from raysm.workloads.announce import Pace
 from raysm.workloads.blocks import TileBlock
 from raysm.workloads.gather import free_bytes

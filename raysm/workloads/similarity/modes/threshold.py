@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.contract.result import ResultFile
-from raysm.request.workload import Similarity
+from raysm.request.similarity import Similarity
 from raysm.workloads.announce import Pace
 from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.gather import check_room, free_bytes

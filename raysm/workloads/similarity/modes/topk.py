@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from raysm.contract.result import ResultFile
 from raysm.errors import InvalidInput
-from raysm.request.workload import Similarity
+from raysm.request.similarity import Similarity
 from raysm.workloads.announce import Pace
 from raysm.workloads.blocks import TileBlock
 from raysm.workloads.gather import check_room, free_bytes

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
-from raysm.request.job import MATRIX, QUERIES
-from raysm.request.workload import Similarity
+from raysm.request.similarity import MATRIX, QUERIES, Similarity
 from raysm.workloads.similarity.reading.files import matrix_files, peek
 from raysm.workloads.similarity.reading.npy import map_array
 from raysm.workloads.similarity.reading.tables import read_csv, read_parquet

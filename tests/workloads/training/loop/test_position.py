@@ -10,7 +10,7 @@ from torch.utils.data import TensorDataset
 
 from raysm import training
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.checkpoint.manifest import found
+from raysm.workloads.training.checkpoint.manifest import read_manifests
 from raysm.workloads.training.loop import session as sessions
 
 
@@ -99,7 +99,7 @@ def test_looking_at_the_middle_of_an_epoch_moves_nothing(tmp_path):
 
     with prepared(tmp_path):
         assert train(2, each_step=look, before=look)[0] == expected
-    kept = {manifest.step: manifest for manifest in found(tmp_path).values()}
+    kept = {manifest.step: manifest for manifest in read_manifests(tmp_path).values()}
     assert [(kept[step].epoch, kept[step].offset) for step in range(1, 7)] == [
         (epoch, offset) for epoch in range(2) for offset in (8, 16, 20)
     ]

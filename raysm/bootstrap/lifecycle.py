@@ -1,0 +1,313 @@
+"""The words of the two policies: what can happen to an instance, and what can be decided about it.
+
+``membership`` (the head's policy) and ``member`` (a worker's) take the events of this module in and give its decisions
+out; ``head`` and ``worker`` make the former out of sockets and processes, and carry the latter out. Nothing here does
+anything.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from raysm.contract.result import Failure
+
+__all__ = [
+    "Announce",
+    "BeginWork",
+    "Cause",
+    "Connected",
+    "Decision",
+    "Delayed",
+    "Done",
+    "DriverEnded",
+    "End",
+    "Failed",
+    "GcsAnswers",
+    "GcsReachable",
+    "Happening",
+    "InviteToRay",
+    "Invited",
+    "JobEnded",
+    "Joined",
+    "Left",
+    "Lost",
+    "Mismatch",
+    "Node",
+    "NodesChanged",
+    "ReachGcs",
+    "RayEnded",
+    "RayLost",
+    "Remark",
+    "StartDriver",
+    "StartRay",
+    "StopRequested",
+    "Stopped",
+    "TellHead",
+    "TerminateDriver",
+    "Tick",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A Ray node that is alive."""
+
+    node_id: str
+    """Ray's name of it, hex; a restarted raylet gets a new one."""
+    address: str
+    """Its IP address, as Ray's other nodes use it."""
+
+
+# What happens, to the head and to workers
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """The service wants the job to end: SIGTERM."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayEnded:
+    """A Ray process of this instance has ended, and the others with it."""
+
+    why: str
+    """What Ray said of it, on one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Nothing has happened but time."""
+
+    silent: frozenset[str] = frozenset()
+    """Workers whose last heartbeats are missing; nobody knows yet whether they are lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The other end of a control connection is gone, or says itself that it fails."""
+
+    host: str
+    reason: str
+    """What follows its name: ``closed its connection``."""
+
+
+# What happens to the head
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A worker has joined the control channel."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A worker has said goodbye."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A worker knows the token, but is not of this job: another payload, Python or Ray."""
+
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RayLost:
+    """A worker's Ray node has ended, and the worker starts another one."""
+
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GcsAnswers:
+    """The GCS of the head's Ray takes connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodesChanged:
+    """Other Ray nodes are registered and alive than before."""
+
+    nodes: Mapping[str, Node]
+    """All of them, by host."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverEnded:
+    """The driver has ended, by itself or told to."""
+
+    status: int
+    """Its exit code, or minus the signal that killed it."""
+    failure: Failure | None = None
+    """What it has recorded of its own failure."""
+
+
+# What happens to a worker
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The head has taken this worker."""
+
+    head_address: str
+    """The head's IP address, as the control connection sees it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """The head cannot be joined yet."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Invited:
+    """The head says that its Ray answers."""
+
+    port: int
+    """Where its GCS listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class GcsReachable:
+    """The head's Ray answers from here."""
+
+    address: str
+    """``IP:port``."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """The head says that the job is over."""
+
+    reason: str
+    """Why it failed, on one line; empty where it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Something that this instance does beside has failed for good."""
+
+    error: Exception
+
+
+Happening = (
+    StopRequested
+    | RayEnded
+    | Tick
+    | Lost
+    | Joined
+    | Left
+    | Mismatch
+    | RayLost
+    | GcsAnswers
+    | NodesChanged
+    | DriverEnded
+    | Connected
+    | Delayed
+    | Invited
+    | GcsReachable
+    | JobEnded
+    | Failed
+)
+
+
+# What is decided
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Write a state of the job into its log; the fields are those of ``contract.events.State``."""
+
+    name: str
+    host: str
+    detail: str = ""
+    count: int | None = field(default=None, kw_only=True)
+    total: int | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Write a line for people."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartDriver:
+    """Start the driver ahead of the cluster: it imports what it needs, and waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class InviteToRay:
+    """Tell workers that the head's Ray answers."""
+
+    hosts: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class BeginWork:
+    """The cluster is formed: have the driver work on it, and show the dashboard once it is there."""
+
+    address: str
+    """The head's IP address, as Ray's nodes use it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TerminateDriver:
+    """Send the driver SIGTERM: it may write its checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReachGcs:
+    """Try until the head's Ray answers from here."""
+
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartRay:
+    """Start this worker's Ray node."""
+
+    address: str
+    """``IP:port`` of the GCS to join."""
+
+
+@dataclass(frozen=True, slots=True)
+class TellHead:
+    """Tell the head that this instance's Ray node was lost."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The end was asked for."""
+
+    in_time: bool = False
+    """Whether user code has ended well before its grace was over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The job goes on, or has ended, without anything for this instance to say about it."""
+
+
+Cause = Exception | DriverEnded | Stopped | Done
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """This instance ends, and if it is the head, the job with it; nothing is decided after this."""
+
+    cause: Cause
+    """What came first."""
+
+
+Decision = (
+    Announce | Remark | StartDriver | InviteToRay | BeginWork | TerminateDriver | ReachGcs | StartRay | TellHead | End
+)

@@ -1,0 +1,184 @@
+"""A worker's policy: how long it tries to join, how often it restarts Ray, what ends it and with what reason.
+
+Pure, as the head's (``membership``): a frozen ``Member`` takes what happens and returns the next one and what is
+decided; ``worker`` carries it out.
+"""
+
+from dataclasses import dataclass, replace
+
+from raysm.bootstrap.lifecycle import (
+    Connected,
+    Decision,
+    Delayed,
+    Done,
+    End,
+    Failed,
+    GcsReachable,
+    Happening,
+    Invited,
+    JobEnded,
+    Lost,
+    RayEnded,
+    ReachGcs,
+    Remark,
+    StartRay,
+    Stopped,
+    StopRequested,
+    TellHead,
+    Tick,
+)
+from raysm.errors import ClusterNotFormed, InstanceLost, RayFailed
+from raysm.request import Cluster
+
+__all__ = ["MAX_RESTARTS", "Member", "WorkerRules"]
+
+MAX_RESTARTS = 3
+"""A raylet that dies more often than this does not die by accident."""
+STOP_MARGIN_S = 10.0
+"""Seconds beyond user code's grace that the head may need to say done."""
+SERVICE_GRACE_S = 118.0
+"""SageMaker kills 120 s after SIGTERM: the two left are for ending Ray, so that its end is ours."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerRules:
+    """What was asked for, as far as it decides."""
+
+    name: str
+    """This worker's host name."""
+    head: str
+    """The head's."""
+    cluster: Cluster
+    """How long to try to join, and whether the job may begin without this instance."""
+    grace_s: float
+    """Seconds that user code has after SIGTERM."""
+
+
+Step = tuple["Member", tuple[Decision, ...]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Member:
+    """All that a worker knows of its own membership; ``begin`` makes the first, ``take`` each next one."""
+
+    rules: WorkerRules
+    wakes_at_s: float | None
+    """When time itself will decide something: a ``Tick`` is due then; None waits for events alone."""
+    is_connected: bool = False
+    """Whether the head has taken this worker."""
+    head_address: str = ""
+    """The head's IP address; known with the connection."""
+    gcs_address: str = ""
+    """``IP:port`` of the head's Ray; empty until it answers, and with that until Ray has been started here."""
+    obstacle: str = ""
+    """Why this worker has not joined yet, for people."""
+    restarts: int = 0
+    """How often Ray was started here again."""
+    is_stopping: bool = False
+    """Whether the service has asked for the end."""
+    head_lost: bool = False
+    """Whether there is nobody any more to say goodbye to."""
+    has_ended: bool = False
+    """Whether the end is decided, after which nothing is."""
+
+    @classmethod
+    def begin(cls, rules: WorkerRules, now_s: float) -> "Member":
+        """Return a member that has just begun to look for its head."""
+        return cls(rules=rules, wakes_at_s=now_s + rules.cluster.join_timeout_s)
+
+    def take(self, event: Happening, now_s: float) -> Step:
+        """Return what this worker knows after ``event``, and what it decides.
+
+        Args:
+            event: What has happened; ``Tick`` where nothing has until ``wakes_at_s``.
+            now_s: The time, in seconds that never go back.
+        """
+        if self.has_ended:
+            return self, ()
+        member, decisions = self._take(event, now_s)
+        if member.has_ended or member.wakes_at_s is None or now_s < member.wakes_at_s:
+            return member, decisions
+        # After every event, not only after ticks: one failed attempt after the other must not put off the deadline.
+        member, more = member._give_up()
+        return member, (*decisions, *more)
+
+    def _take(self, event: Happening, now_s: float) -> Step:
+        match event:
+            case StopRequested():
+                return self._stop(now_s)
+            case Tick():
+                return self, ()
+            case Failed(error):
+                return self._end(error)
+            case Delayed(reason):
+                return replace(self, obstacle=reason), ()
+            case Connected(head_address):
+                obstacle = "the head has not said that its Ray answers"
+                return replace(self, is_connected=True, head_address=head_address, obstacle=obstacle), ()
+            case Invited(port):
+                return self._accept(port)
+            case GcsReachable(address):
+                return self._join_ray(address)
+            case RayEnded(why):
+                return self._restart_ray(why)
+            case JobEnded(reason):
+                said = (Remark(f"the head {self.rules.head} ended the job: {reason}"),) if reason else ()
+                return self._end(Done(), *said)
+            case Lost(host, reason):
+                member = replace(self, head_lost=True)
+                # The service ends all instances at once: the head that is gone first was told to go too.
+                lost = InstanceLost(f"the head {host} was lost: it {reason}")
+                return member._end(Stopped() if self.is_stopping else lost)
+            case _:
+                raise AssertionError(f"{event} happens to heads")
+
+    # Joining
+
+    def _accept(self, port: int) -> Step:
+        obstacle = (
+            f"the control channel works, but the head's Ray does not answer at {self.head_address}, port {port}:"
+            " a firewall or security group may drop the packets"
+        )
+        return replace(self, obstacle=obstacle), (ReachGcs(port),)
+
+    def _join_ray(self, address: str) -> Step:
+        # Whether Ray's node registers in time is the head's to see; who is to stop keeps that deadline.
+        wakes_at_s = self.wakes_at_s if self.is_stopping else None
+        return replace(self, gcs_address=address, wakes_at_s=wakes_at_s), (StartRay(address),)
+
+    def _give_up(self) -> Step:
+        if self.is_stopping:
+            return self._end(Stopped())
+        rules, cluster = self.rules, self.rules.cluster
+        text = f"{rules.name} did not join the head {rules.head} within {cluster.join_timeout_s:g} s: {self.obstacle}"
+        if cluster.min_instances is None:
+            return self._end(ClusterNotFormed(text))
+        # Whether the job goes on without this instance is the head's to say, and one that fails would fail it.
+        return self._end(
+            Done(), Remark(f"{text}; leaving it to the others, as min_instances={cluster.min_instances} says")
+        )
+
+    # Ray
+
+    def _restart_ray(self, why: str) -> Step:
+        name = self.rules.name
+        if self.restarts == MAX_RESTARTS:
+            return self._end(RayFailed(f"Ray on {name} ended for the {MAX_RESTARTS + 1}th time: {why}"))
+        member = replace(self, restarts=self.restarts + 1)
+        text = f"its Ray node ended ({why}); restart {member.restarts} of {MAX_RESTARTS}"
+        return member, (Remark(f"{name}: {text}"), TellHead(text), StartRay(self.gcs_address))
+
+    # The end
+
+    def _stop(self, now_s: float) -> Step:
+        if not self.is_connected:
+            return self._end(Stopped())
+        if self.is_stopping:
+            return self, ()
+        # Ray stays until the head says done: user code may need what lies in this instance for its checkpoint. Who is
+        # to stop need not join any more, so that this deadline replaces the other.
+        grace_s = min(self.rules.grace_s + STOP_MARGIN_S, SERVICE_GRACE_S)
+        return replace(self, is_stopping=True, wakes_at_s=now_s + grace_s), ()
+
+    def _end(self, cause: Exception | Stopped | Done, *before: Decision) -> Step:
+        return replace(self, has_ended=True, wakes_at_s=None), (*before, End(cause))

@@ -1,0 +1,412 @@
+"""Every name of Ray's that is private, or may be renamed without a word, and what is done where it is missing.
+
+``python -m raysm.bootstrap.ray_internals`` prints them as a checklist for the installed Ray, and exits with 1 when
+something is missing: the first thing to run with a new Ray.
+
+A name is *needed* (its absence is an error that names Ray's version) or *spared* (what it was good for is left out,
+with one warning). Nothing of Ray is imported before a name is looked for, and then no more than its module.
+"""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from raysm.bootstrap.log import remark
+from raysm.errors import MissingDependency
+
+__all__ = [
+    "CHECKLIST",
+    "INTERNALS",
+    "SETTINGS",
+    "TEXTS",
+    "Internal",
+    "Setting",
+    "Text",
+    "find_gaps",
+    "main",
+    "spare_options",
+]
+
+NATIVE = ("_raylet.so", "core/src/ray/raylet/raylet", "core/src/ray/gcs/gcs_server")
+"""Ray's compiled programs, below its package."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Internal:
+    """One name of Ray's Python code."""
+
+    module: str
+    """Where it is."""
+    name: str = ""
+    """Its name there, dots within; empty for the module itself."""
+    purpose: str
+    """What raysm does with it; where it is spared, what is left out without it."""
+    is_needed: bool = False
+    """Whether raysm cannot do without it."""
+    fits: Callable[[Any], bool] = bool
+    """Whether what is there still has the form that raysm expects."""
+
+    @property
+    def path(self) -> str:
+        """Its whole name."""
+        return f"{self.module}.{self.name}".rstrip(".")
+
+    def find(self) -> Any:
+        """Return it; None, with one warning, where it is missing or has another form and is spared.
+
+        Raises:
+            MissingDependency: It is needed.
+        """
+        gap = self.gap()
+        if gap is None:
+            return self._resolve()
+        if self.is_needed:
+            raise MissingDependency(f"Ray {_version()} has {gap}, which raysm needs to {self.purpose}; use another Ray")
+        remark(f"warning: Ray {_version()} has {gap}; left out: {self.purpose}")
+        return None
+
+    def replace(self, adapt: Callable[[Any], Any]) -> None:
+        """Let Ray use what ``adapt`` makes of it; nothing but a warning where it is missing."""
+        original = self.find()
+        if original is None:
+            return
+        owner, _, name = self.path.rpartition(".")
+        parent = Internal(module=self.module, name=owner.removeprefix(self.module).strip("."), purpose=self.purpose)
+        setattr(parent._resolve(), name, adapt(original))
+
+    def gap(self) -> str | None:
+        """Return what the installed Ray lacks of it, for people; None if nothing."""
+        try:
+            value = self._resolve()
+        except Exception as error:  # a module of another Ray may fail in any way while it is imported
+            reason = "" if isinstance(error, (ImportError, AttributeError)) else f" ({type(error).__name__}: {error})"
+            return f"no {self.path}{reason}"
+        try:
+            fits = self.fits(value)
+        except Exception:  # what cannot be looked into has another form than the one that is expected
+            fits = False
+        return None if fits else f"another {self.path} than the one that is known"
+
+    def _resolve(self) -> Any:
+        value: Any = importlib.import_module(self.module)
+        for part in filter(None, self.name.split(".")):
+            value = getattr(value, part)
+        return value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Text:
+    """Words of Ray's source that raysm looks for, in its log or on a command line."""
+
+    words: str
+    """As they stand in the source."""
+    module: str
+    """Whose source it is."""
+    purpose: str
+    """What is left out without them."""
+
+    @property
+    def path(self) -> str:
+        """Where they stand."""
+        return f"{self.words!r} in {self.module}"
+
+    def gap(self) -> str | None:
+        """Return what the installed Ray lacks of it, for people; None if nothing."""
+        return None if self.words in _source(self.module) else f"no {self.path}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """An environment variable of Ray's, which passes over those that it does not know."""
+
+    name: str
+    """As it is set."""
+    purpose: str
+    """What does not happen without it."""
+    module: str = ""
+    """The module that reads it; empty for Ray's compiled programs."""
+
+    @property
+    def path(self) -> str:
+        """Its name, and who reads it."""
+        return f"{self.name} in {self.module or 'its compiled programs'}"
+
+    def gap(self) -> str | None:
+        """Return what the installed Ray lacks of it, for people; None if nothing."""
+        return None if self._is_known() else f"no {self.path}"
+
+    def _is_known(self) -> bool:
+        if self.module:
+            return f'"{self.name}"' in _source(self.module)
+        # RAY_CONFIG(type, name, default) of ray_config_def.h becomes a read of the variable "RAY_" #name: the name is
+        # a string of its own in the binary, between NULs. Asking Config in Python would not do: it shows a part only.
+        return any(f"\0{self.name}\0".encode() in program for program in _programs())
+
+
+def _takes(*names: str) -> Callable[[Any], bool]:
+    """Return whether a callable's first parameters have these names."""
+    return lambda function: list(inspect.signature(function).parameters)[: len(names)] == list(names)
+
+
+def _takes_named(*names: str) -> Callable[[Any], bool]:
+    return lambda function: set(names) <= inspect.signature(function).parameters.keys()
+
+
+RAY_CLIENT = Internal(
+    module="ray._private.utils",
+    name="get_ray_client_dependency_error",
+    purpose="keep Ray Client's server, its port and its 90 MB away",
+)
+START_PROCESS = Internal(
+    module="ray._private.services",
+    name="start_ray_process",
+    purpose="start few workers ahead, and let the dashboard and the monitors go after the work",
+    fits=_takes("command", "process_type"),
+)
+PROCESS_INFO = Internal(
+    module="ray._private.services",
+    name="ProcessInfo",
+    purpose="let the dashboard and the monitors go after the work",
+    fits=lambda info: "process" in info._fields,
+)
+KILL_ALL = Internal(
+    module="ray._private.node",
+    name="Node.kill_all_processes",
+    purpose="end a node without asking its dashboard to leave",
+    fits=lambda kill: "check_alive" in inspect.signature(kill).parameters,
+)
+INITIALIZE = Internal(
+    module="ray._private.node",
+    name="Node.__init__",
+    purpose="start the dashboard and the monitor after the node",
+)
+START_MONITOR = Internal(
+    module="ray._private.node",
+    name="Node.start_monitor",
+    purpose="start the monitor after the node",
+    fits=lambda start: list(inspect.signature(start).parameters) == ["self"],
+)
+START_DASHBOARD = Internal(
+    module="ray._private.node",
+    name="Node.start_api_server",
+    purpose="start the dashboard after the node",
+    fits=lambda start: all(
+        parameter.kind is parameter.KEYWORD_ONLY for parameter in list(inspect.signature(start).parameters.values())[1:]
+    ),
+)
+COMMAND = Internal(module="ray.scripts.scripts", name="main", purpose="start a node", is_needed=True, fits=callable)
+GCS_CLIENT = Internal(
+    module="ray._raylet", name="GcsClient", purpose="learn which nodes are registered", is_needed=True, fits=callable
+)
+ALL_NODES = Internal(
+    module="ray._raylet",
+    # GcsClient passes every call on to this one, which it makes itself.
+    name="InnerGcsClient.get_all_node_info",
+    purpose="learn which nodes are registered",
+    is_needed=True,
+    fits=callable,
+)
+ALIVE = 0
+"""The state of a node that is."""
+NODE_INFO = Internal(
+    module="ray.core.generated.gcs_pb2",
+    name="GcsNodeInfo",
+    purpose="learn which nodes are registered",
+    is_needed=True,
+    fits=lambda info: (
+        info.GcsNodeState.Value("ALIVE") == ALIVE
+        and {"state", "labels", "node_manager_address"} <= set(info.DESCRIPTOR.fields_by_name.keys())
+    ),
+)
+TRAIN_CALLBACKS = Internal(
+    module="ray.train.v2.api.data_parallel_trainer",
+    name="DataParallelTrainer._create_default_callbacks",
+    purpose="keep Ray Data's manager, 2 s of a core, away from a training",
+    fits=callable,
+)
+FAILURE_LIMITS = Internal(
+    module="ray.train",
+    name="FailureConfig",
+    purpose="bound what Ray Train tries again by itself",
+    fits=_takes_named("max_failures", "controller_failure_limit", "max_preemption_failures"),
+)
+BACKPRESSURE = Internal(
+    module="ray._common.ray_option_utils",
+    name="task_options",
+    purpose="bound the pieces of a model that are under way at a time",
+    fits=lambda options: "_generator_backpressure_num_objects" in options,
+)
+LOGGER = "ray._private.worker"
+"""The logger of Ray's greeting."""
+WORKER_LOGGER = Internal(
+    module="ray._private.worker",
+    name="logger",
+    purpose="keep Ray's greeting out of the job's log",
+    fits=lambda logger: logger.name == LOGGER,
+)
+
+INTERNALS = (
+    RAY_CLIENT,
+    START_PROCESS,
+    PROCESS_INFO,
+    KILL_ALL,
+    INITIALIZE,
+    START_MONITOR,
+    START_DASHBOARD,
+    COMMAND,
+    GCS_CLIENT,
+    ALL_NODES,
+    NODE_INFO,
+    TRAIN_CALLBACKS,
+    FAILURE_LIMITS,
+    BACKPRESSURE,
+    WORKER_LOGGER,
+)
+"""All names of Ray's Python code."""
+
+OTHER_COMMANDS = ("ray.serve.scripts", "ray.dashboard.modules.job.cli", "ray.util.state.state_cli")
+"""Modules of other commands, which cost ``ray start`` half of its time until it begins."""
+PRESTART = "--num_prestart_python_workers="
+"""The raylet's own option."""
+SPECTATORS = ("dashboard", "log_monitor", "monitor")
+"""Ray's names of the processes without which the work goes on."""
+ENDED = "Some Ray subprocesses exited unexpectedly:"
+REMAINING = "Remaining processes"
+END_OF_LOG = "----- END {} tail (exit code(s)={}) -----"
+
+TEXTS = (
+    Text(words=ENDED, module="ray.scripts.scripts", purpose="say which process of Ray ended, not only that one did"),
+    Text(words=REMAINING, module="ray.scripts.scripts", purpose="say which process of Ray ended"),
+    Text(words=END_OF_LOG, module="ray.scripts.scripts", purpose="say which process of Ray ended, from its log"),
+    Text(words=PRESTART, module="ray._private.services", purpose="start few workers ahead"),
+    Text(words="self.start_monitor()", module="ray._private.node", purpose="start the monitor after the node"),
+    Text(words="self.start_api_server(", module="ray._private.node", purpose="start the dashboard after the node"),
+    # An attribute of instances, which no class shows, and which nobody else must set before __init__ has begun.
+    Text(words="self.all_processes", module="ray._private.node", purpose="watch a dashboard that came after the node"),
+    Text(
+        words="DatasetsCallback(",
+        module="ray.train.v2.api.data_parallel_trainer",
+        purpose="keep Ray Data's manager away from a training",
+    ),
+    Text(words="atexit_handler", module="ray._private.node", purpose="end a node without asking its dashboard"),
+    *(
+        Text(words=f'= "{process}"', module="ray._private.ray_constants", purpose="let it go after the work")
+        for process in SPECTATORS
+    ),
+    *(
+        Text(words=f"from {module} import", module="ray.scripts.scripts", purpose="leave the import out")
+        for module in OTHER_COMMANDS
+    ),
+)
+"""All words."""
+
+EVENTS = "ray.dashboard.modules.event.event_consts"
+TRAIN = "ray.train.v2._internal.constants"
+SETTINGS = (
+    Setting(name="RAY_AUTH_MODE", purpose="let in nobody without the token"),
+    Setting(name="RAY_AUTH_TOKEN_PATH", purpose="pass the token as a file"),
+    Setting(name="RAY_AUTH_TOKEN", purpose="drop the token of another cluster"),
+    Setting(name="RAY_NAMESPACE", purpose="drop that of another cluster", module="ray._private.ray_constants"),
+    Setting(name="RAY_ADDRESS", purpose="find the cluster", module="ray._private.ray_constants"),
+    Setting(
+        name="RAY_JOB_CONFIG_JSON_ENV_VAR",
+        purpose="drop that of another cluster",
+        module="ray._private.runtime_env.constants",
+    ),
+    Setting(name="RAY_USAGE_STATS_ENABLED", purpose="report nothing", module="ray._common.usage.usage_constants"),
+    Setting(name="RAY_COLOR_PREFIX", purpose="leave colors out of the log", module="ray._private.worker"),
+    Setting(name="RAY_DISABLE_FAILURE_SIGNAL_HANDLER", purpose="print no C++ stack at each stop"),
+    Setting(name="RAY_enable_metrics_collection", purpose="keep an endpoint without a token closed"),
+    Setting(name="AUTOSCALER_METRIC_PORT", purpose="the same", module="ray.autoscaler._private.constants"),
+    Setting(name="DASHBOARD_METRIC_PORT", purpose="the same", module="ray.dashboard.consts"),
+    Setting(name="METRICS_RECORD_INTERVAL_S", purpose="gather no metrics", module="ray.dashboard.consts"),
+    Setting(
+        name="RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S",
+        purpose="end a node at once",
+        module="ray._private.ray_constants",
+    ),
+    Setting(
+        name="RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER",
+        purpose="have several nodes elsewhere than on Linux",
+        module="ray._private.ray_constants",
+    ),
+    Setting(name="RAY_worker_niceness", purpose="let a training go before the daemons"),
+    Setting(name="RAY_memory_monitor_refresh_ms", purpose="look for lack of memory once a second"),
+    Setting(name="RAY_gcs_pull_resource_loads_period_milliseconds", purpose="ask less for an autoscaler"),
+    Setting(name="SCAN_EVENT_DIR_INTERVAL_SECONDS", purpose="look less for Ray's events", module=EVENTS),
+    Setting(name="EVENT_AGENT_REPORT_INTERVAL_SECONDS", purpose="report them less", module=EVENTS),
+    Setting(name="RAY_enable_worker_prestart", purpose="have workers before the first task"),
+    Setting(name="RAY_preload_python_modules", purpose="have what they import, too"),
+    Setting(name="RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", purpose="see a training's end at once", module=TRAIN),
+    Setting(name="RAY_TRAIN_ENABLE_PRINT_PATCH", purpose="leave lines as they are", module=TRAIN),
+    Setting(name="RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING", purpose="the same", module=TRAIN),
+    Setting(name="RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING", purpose="the same", module=TRAIN),
+    Setting(name="RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", purpose="ask no autoscaler", module=TRAIN),
+    Setting(name="RAY_TRAIN_ENABLE_STATE_TRACKING", purpose="ask no dashboard", module="ray.train.constants"),
+    Setting(name="RAY_TRAIN_METRICS_ENABLED", purpose="keep no metrics", module=TRAIN),
+    Setting(
+        name="RAY_CHDIR_TO_TRIAL_DIR", purpose="stay in the folder of the user's code", module="ray.train.constants"
+    ),
+)
+"""All variables that raysm sets for Ray, or keeps from it."""
+
+
+CHECKLIST: tuple[Internal | Text | Setting, ...] = (*INTERNALS, *TEXTS, *SETTINGS)
+"""All of it."""
+
+
+def spare_options(internal: Internal, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``options``, or none of them, with one warning, where the installed Ray lacks what takes them."""
+    return {} if internal.find() is None else dict(options)
+
+
+def find_gaps() -> dict[Internal | Text | Setting, str]:
+    """Return what the installed Ray lacks of all that raysm uses of it."""
+    gaps = {entry: entry.gap() for entry in CHECKLIST}
+    return {entry: gap for entry, gap in gaps.items() if gap}
+
+
+def main() -> int:
+    """Print the checklist; return 1 when something is missing."""
+    gaps = find_gaps()
+    sys.stdout.write(f"Ray {_version()}\n")
+    for entry in CHECKLIST:
+        sys.stdout.write(f"{'MISSING' if entry in gaps else 'ok     '} {entry.path}\n")
+        if entry in gaps:
+            loss = "raysm cannot " if isinstance(entry, Internal) and entry.is_needed else "left out: "
+            sys.stdout.write(f"        {gaps[entry]}; {loss}{entry.purpose}\n")
+    sys.stdout.write(f"{len(CHECKLIST) - len(gaps)} of {len(CHECKLIST)} are there\n")
+    return 1 if gaps else 0
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("ray")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _source(module: str) -> str:
+    """Return a module's source without importing it; empty where there is none."""
+    # find_spec imports the parents alone: some of these modules would start threads, or need a cluster.
+    try:
+        found = importlib.util.find_spec(module)
+    except ImportError:
+        return ""
+    return Path(found.origin).read_text(encoding="utf-8") if found and found.origin else ""
+
+
+def _programs() -> list[bytes]:
+    found = importlib.util.find_spec("ray")
+    folder = Path(found.origin).parent if found and found.origin else Path()
+    return [(folder / name).read_bytes() for name in NATIVE if (folder / name).exists()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""``raysm demo``: a whole job on data that raysm carries, and its result as a person wants to see it.
+
+What flows in is the number of instances, what flows out is a job on the embedded SageMaker and a few of its rows, with
+pictures: the first thing that somebody runs who has installed raysm and has neither data nor a clone.
+"""
+
+import csv
+import gzip
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from raysm.cli.arguments import Arguments
+from raysm.cli.display import Display
+from raysm.cli.report import brought, print_result
+from raysm.cli.submitting import check_output, follow
+from raysm.client.job import Job
+from raysm.client.result import Result
+from raysm.client.submit import submit
+from raysm.request import Cluster, Similarity
+
+__all__ = ["DATA", "Digits", "neighbors_table", "picture", "run", "same_digit_percent"]
+
+DATA = Path(__file__).parent / "data"
+"""The folder of the data; its README.md says where they come from, and under which licence."""
+
+TOP_K = 3
+"""Neighbors of each row: as many pictures as stand side by side in a terminal of 80 columns."""
+
+ROWS = 5
+"""Rows that are shown."""
+
+SHADES = " ░▒▓█"
+"""From paper to ink."""
+
+INK = 16
+"""The largest value of a pixel."""
+
+SIDE = 8
+"""Pixels of each side of a picture."""
+
+Neighbors = Sequence[dict[str, Any]]
+"""Rows of ``neighbors.parquet``: ``row``, ``neighbors``, ``similarities``."""
+
+
+class Digits:
+    """The pictures, and which digit each is.
+
+    Attributes:
+        file: The matrix that the job is given.
+        pixels: pixels[N][64], 0 to 16, line by line.
+        labels: labels[N], 0 to 9.
+    """
+
+    def __init__(self) -> None:
+        """Read both files."""
+        self.file = DATA / "digits.csv.gz"
+        self.pixels = _numbers(self.file)
+        self.labels = [label for (label,) in _numbers(DATA / "digits-labels.csv.gz")]
+
+
+def run(arguments: Arguments, console: Console) -> None:
+    """Send the job, follow it, and show some of what it found.
+
+    Raises:
+        InvalidRequest: There cannot be so many instances, or the result cannot be brought to ``--output``.
+        MissingDependency: raysm was installed without the extra ``local``.
+        JobFailed: The job failed.
+    """
+    started_s = time.monotonic()
+    if arguments.output is not None:
+        check_output(arguments.output)
+    digits = Digits()
+    _print(console, _introduction(len(digits.labels), arguments.instances))
+    job = submit(
+        Similarity(top_k=TOP_K),
+        cluster=Cluster(count=arguments.instances),
+        inputs={"matrix": digits.file},
+        name="demo",
+    )
+    forming_s = _follow(job, console)
+    result = brought(job, arguments.output, console)
+    _show(console, job, result, digits)
+    print_result(console, result, workload=Similarity.kind, elapsed_s=time.monotonic() - started_s, forming_s=forming_s)
+    _print(console, "\nThe same of a matrix of yours:  raysm similarity FILE --top-k 10 --instances 2 --output out/")
+
+
+def neighbors_table(neighbors: Neighbors, labels: Sequence[int], rows: int = ROWS) -> Table:
+    """Return the first rows as a table: what each is, and what its neighbors are."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("row", justify="right")
+    table.add_column("is a", justify="right")
+    table.add_column("most similar other rows")
+    for row in neighbors[:rows]:
+        pairs = zip(row["neighbors"], row["similarities"], strict=True)
+        others = [f"{other} (a {labels[other]}, {similarity:.4f})" for other, similarity in pairs]
+        table.add_row(str(row["row"]), str(labels[row["row"]]), "  ".join(others))
+    return table
+
+
+def same_digit_percent(neighbors: Neighbors, labels: Sequence[int]) -> float:
+    """Return how many rows, in percent, have the same digit as their nearest neighbor."""
+    same = [row for row in neighbors if labels[row["row"]] == labels[row["neighbors"][0]]]
+    return 100 * len(same) / len(neighbors)
+
+
+def picture(images: Sequence[Sequence[int]]) -> list[str]:
+    """Return images side by side as lines of text; two characters a pixel, which makes it about square."""
+    return ["   ".join(_drawn(image[SIDE * line : SIDE * (line + 1)]) for image in images) for line in range(SIDE)]
+
+
+def _drawn(pixels: Sequence[int]) -> str:
+    return "".join(2 * SHADES[round(pixel * (len(SHADES) - 1) / INK)] for pixel in pixels)
+
+
+def _introduction(digits: int, instances: int) -> str:
+    emulated = "1 emulated instance" if instances == 1 else f"{instances} emulated instances"
+    return (
+        f"{digits:,} handwritten digits of {SIDE} x {SIDE} pixels come with raysm. A job of {emulated} forms one Ray "
+        f"cluster on this\nmachine, and finds for each digit the {TOP_K} most similar others: exactly, by their cosine."
+    )
+
+
+def _follow(job: Job, console: Console) -> float | None:
+    """Show the job's lines until its end; return how long the cluster took to form, in seconds."""
+    with Display(console) as display:
+        display.say(f"job {job.name}")
+        display.job = job.name
+        follow(job, display)
+        return display.forming_s
+
+
+def _show(console: Console, job: Job, result: Result, digits: Digits) -> None:
+    neighbors: Neighbors = result.table().to_pylist()
+    _print(console, f"\n{job!r}\n")
+    console.print(neighbors_table(neighbors, digits.labels))
+    shown = neighbors[ROWS - 1]
+    _print(console, f"\nRow {shown['row']}, and what is most similar to it:\n")
+    for line in picture([digits.pixels[index] for index in (shown["row"], *shown["neighbors"])]):
+        _print(console, line)
+    percent = same_digit_percent(neighbors, digits.labels)
+    _print(console, f"\n{percent:.1f} % of all rows are the same digit as the row most similar to them.\n")
+
+
+def _numbers(path: Path) -> list[list[int]]:
+    with gzip.open(path, "rt", newline="") as file:
+        rows = csv.reader(file)
+        next(rows)  # the names of the columns
+        return [[int(number) for number in row] for row in rows]
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(Text(text), soft_wrap=True, highlight=False)

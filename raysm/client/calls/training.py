@@ -1,0 +1,123 @@
+"""The parameters of CreateTrainingJob. Pure: what flows in are the parts of a call, what flows out is the call."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from raysm.client.calls.parts import Call, Parts, join_path, present
+from raysm.contract.paths import Paths
+from raysm.errors import InvalidRequest
+from raysm.request import Cluster, Input, JobRequest
+
+__all__ = ["CALL"]
+
+
+def _parameters(parts: Parts) -> dict[str, Any]:
+    request, security = parts.request, parts.request.security
+    checkpoints = request.checkpoint_uri or parts.state
+    debug = not security.isolation if security.remote_debug is None else security.remote_debug
+    return present(
+        TrainingJobName=request.name,
+        AlgorithmSpecification=_algorithm(parts),
+        RoleArn=parts.target.job_role(),
+        InputDataConfig=[_channel(parts, name, source) for name, source in parts.channels()],
+        OutputDataConfig=present(
+            S3OutputPath=parts.output_root(), CompressionType="NONE", KmsKeyId=security.output_kms_key
+        ),
+        ResourceConfig=_resources(parts, request.cluster),
+        StoppingCondition=_stopping(request),
+        CheckpointConfig={
+            "S3Uri": checkpoints or parts.places.state(request.project, request.name, request.name),
+        },
+        EnableNetworkIsolation=security.isolation,
+        EnableInterContainerTrafficEncryption=security.encrypt_traffic,
+        EnableManagedSpotTraining=request.limits.spot,
+        RemoteDebugConfig={"EnableRemoteDebug": debug},
+        Tags=parts.tag_list(),
+        RetryStrategy=_retries(request),
+        HyperParameters=dict(request.hyperparameters) or None,
+        VpcConfig=parts.network(),
+        Environment=dict(request.environment) or None,
+    )
+
+
+def _algorithm(parts: Parts) -> dict[str, Any]:
+    metrics = [{"Name": item.name, "Regex": item.regex} for item in parts.request.metrics]
+    return present(
+        TrainingImage=parts.target.job_image(),
+        TrainingInputMode="File",
+        ContainerEntrypoint=parts.entrypoint(Paths()),
+        EnableSageMakerMetricsTimeSeries=False,
+        MetricDefinitions=metrics or None,
+    )
+
+
+def _stopping(request: JobRequest) -> dict[str, Any]:
+    limits = request.limits
+    # The API wants a limit for the waiting too; twice the runtime leaves as long to wait as to run.
+    wait_s = 2 * limits.max_runtime_s if limits.max_wait_s is None else limits.max_wait_s
+    return present(
+        MaxRuntimeInSeconds=limits.max_runtime_s,
+        MaxWaitTimeInSeconds=wait_s if limits.spot else None,
+    )
+
+
+def _retries(request: JobRequest) -> dict[str, Any] | None:
+    attempts = request.limits.retry_attempts
+    return None if attempts is None else {"MaximumRetryAttempts": attempts}
+
+
+def _resources(parts: Parts, cluster: Cluster) -> dict[str, Any]:
+    shape: dict[str, Any]
+    if cluster.groups:
+        shape = {
+            "InstanceGroups": [
+                {
+                    "InstanceType": parts.target.instance_type(group.instance_type),
+                    "InstanceCount": group.count,
+                    "InstanceGroupName": group.name,
+                }
+                for group in cluster.groups
+            ]
+        }
+    else:
+        shape = {"InstanceType": parts.target.instance_type(cluster.instance_type), "InstanceCount": cluster.count}
+    return shape | present(
+        VolumeSizeInGB=cluster.volume_gb,
+        VolumeKmsKeyId=parts.request.security.volume_kms_key,
+        KeepAlivePeriodInSeconds=cluster.keep_alive_s or None,
+        TrainingPlanArn=cluster.training_plan,
+    )
+
+
+def _channel(parts: Parts, name: str, source: Input) -> dict[str, Any]:
+    return present(
+        ChannelName=name,
+        DataSource={
+            "S3DataSource": present(
+                S3DataType="S3Prefix",
+                S3Uri=parts.uri(name, source),
+                S3DataDistributionType=source.distribution,
+                InstanceGroupNames=list(source.groups) or None,
+            )
+        },
+        ContentType=source.content_type,
+        InputMode=source.mode,
+    )
+
+
+def _outputs(name: str, answer: Mapping[str, Any]) -> str:
+    artifacts = answer.get("ModelArtifacts", {}).get("S3ModelArtifacts", "").rstrip("/")
+    if artifacts:
+        return str(artifacts.rpartition("/")[0])
+    return join_path(answer["OutputDataConfig"]["S3OutputPath"], name)
+
+
+def _check(request: JobRequest) -> None:
+    cluster, limits = request.cluster, request.limits
+    if cluster.keep_alive_s and limits.spot:
+        raise InvalidRequest("warm pools (cluster.keep_alive_s) cannot be had on spot capacity (limits.spot); drop one")
+    if cluster.training_plan is not None and limits.spot:
+        raise InvalidRequest("a training plan (cluster.training_plan) excludes spot capacity (limits.spot); drop one")
+
+
+CALL = Call(check=_check, parameters=_parameters, outputs=_outputs)

@@ -1,0 +1,192 @@
+"""What ``raysm.submit`` takes by name, written once: the type that editors read, and the text that people read.
+
+What flows in are keyword arguments as a user gave them; what flows out are the same, known by their names, as a
+JobRequest takes them.
+"""
+
+import dataclasses
+import difflib
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
+
+from raysm.client.service import Service
+from raysm.errors import InvalidRequest
+from raysm.request import Cluster, Input, JobRequest, Limits, MetricDefinition, Ports, Security, Target
+
+__all__ = [
+    "IfDone",
+    "SubmitKeywords",
+    "SubmitOptions",
+    "check_names",
+    "default_of",
+    "documents_options",
+    "of_request",
+    "request_fields",
+]
+
+IfDone: TypeAlias = Literal["run", "skip"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class SubmitOptions(TypedDict, total=False):
+    """What a job has beside its workload. None of any of them is the default.
+
+    Attributes:
+        cluster: The instances; None is ``on.instances`` of this machine.
+        inputs: Channels by name: ``s3://…``, a local path, an ``Input``, ``other_job.output("data")``, or
+            ``job:NAME/data``.
+        name: Of the task; each run gets a name of its own, made from it. None is made from the workload.
+        project: Jobs of one project share their prefix in the bucket.
+        kind: Which of the two APIs runs it.
+        limits: Time, spot capacity, restarts.
+        security: Networks, keys, isolation.
+        environment: Variables of every instance; never secrets.
+        hyperparameters: Told to the job, and shown with it.
+        tags: Of the job.
+        metrics: Found in the log by the service.
+        requirements: Packages that every instance installs with pip before it joins.
+        wheels: Packages (files) that travel along, in which pip looks first.
+        checkpoint_uri: Prefix of the state that survives runs; None is one of the task.
+        output_uri: Prefix of results; None is one of the project.
+        grace_s: Seconds that user code has after SIGTERM.
+        ports: Where the cluster listens.
+    """
+
+    cluster: Cluster | None
+    inputs: Mapping[str, str | Path | Input] | None
+    name: str | None
+    project: str
+    kind: Literal["training", "processing"]
+    limits: Limits | None
+    security: Security | None
+    environment: Mapping[str, str] | None
+    hyperparameters: Mapping[str, Any] | None
+    tags: Mapping[str, str] | None
+    metrics: Sequence[MetricDefinition]
+    requirements: Sequence[str]
+    wheels: Sequence[str | Path]
+    checkpoint_uri: str | None
+    output_uri: str | None
+    grace_s: float
+    ports: Ports | None
+
+
+class SubmitKeywords(SubmitOptions, total=False):
+    """Every keyword of ``raysm.submit``: the options of the job, and what is done with it.
+
+    Attributes:
+        on: ``AWS(…)`` or ``Local(…)``; None is ``Local()``.
+        if_done: ``skip`` returns the job that did the very same before, or is still at it, if the source, the inputs,
+            the parameters and raysm are unchanged.
+        resume: Go on with the state that the task's latest job left, instead of with an empty one.
+    """
+
+    on: Target | Service | None
+    if_done: IfDone
+    resume: bool
+
+
+BESIDE_A_REQUEST = ("wheels",)
+"""Options that a JobRequest does not have: files of this machine, which travel with the job."""
+
+
+def check_names(options: Mapping[str, Any]) -> None:
+    """Refuse what ``raysm.submit`` does not take.
+
+    Raises:
+        InvalidRequest: The name, and the nearest one that there is.
+    """
+    names = list(typing.get_type_hints(SubmitKeywords))
+    for name in options:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(names)}"
+            raise InvalidRequest(f"raysm.submit takes no option {name!r}{hint}")
+
+
+def of_request(request: JobRequest, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a whole request as options, with those that may stand beside one.
+
+    Raises:
+        InvalidRequest: An option stands beside the request that says the same, or another, already.
+    """
+    for name, value in options.items():
+        if value is not None and name not in BESIDE_A_REQUEST:
+            raise InvalidRequest(
+                f"{name} is given beside a JobRequest, which has its own: raysm.submit takes on, if_done, resume and "
+                f"{', '.join(BESIDE_A_REQUEST)} beside one; dataclasses.replace(request, {name}=…) makes another"
+            )
+    own = {field.name: getattr(request, field.name) for field in dataclasses.fields(JobRequest)}
+    return {name: value for name, value in own.items() if name != "workload"} | dict(options)
+
+
+def request_fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are fields of a JobRequest, as it takes them: frozen, and without those that are None."""
+    names = {field.name for field in dataclasses.fields(JobRequest)}
+    fields = {name: _frozen(value) for name, value in options.items() if name in names and value is not None}
+    if "hyperparameters" in fields:  # the service takes texts alone: 0.1 is told as "0.1"
+        fields["hyperparameters"] = {key: str(item) for key, item in fields["hyperparameters"].items()}
+    return fields
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def default_of(name: str) -> Any:
+    """Return what an option is where nobody chose it; None where that depends on the workload or the target."""
+    for field in dataclasses.fields(JobRequest):
+        if field.name == name and field.default is not dataclasses.MISSING:
+            return field.default
+    return {"if_done": "run", "resume": False, "wheels": ()}.get(name)
+
+
+def documents_options(keywords: type) -> Callable[[F], F]:
+    """Return a decorator that lets ``help`` show each keyword of ``**options`` by its name, with its text.
+
+    The text stands at the TypedDict once; without this, a reader of ``help(raysm.submit)`` would see ``**options``.
+
+    Args:
+        keywords: The TypedDict of the function's ``**options``.
+    """
+
+    def decorate(function: F) -> F:
+        function.__doc__ = _with_texts(function.__doc__, keywords)
+        function.__signature__ = _with_names(inspect.signature(function), keywords)  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+def _with_texts(doc: str | None, keywords: type) -> str | None:
+    """Return a docstring whose line of ``options`` is replaced by one for each of them."""
+    if doc is None:  # python -OO
+        return None
+    lines = []
+    for line in inspect.cleandoc(doc).splitlines():
+        lines += _texts(keywords) if line.startswith("    options: ") else [line]
+    return "\n".join(lines)
+
+
+def _texts(keywords: type) -> list[str]:
+    # A TypedDict does not tell which one it extends before Python 3.12.
+    kinds = (SubmitKeywords, SubmitOptions) if keywords is SubmitKeywords else (keywords,)
+    texts = [inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2] for kind in kinds]
+    return [line for text in texts for line in text.splitlines()]
+
+
+def _with_names(signature: inspect.Signature, keywords: type) -> inspect.Signature:
+    named = [item for item in signature.parameters.values() if item.kind is not inspect.Parameter.VAR_KEYWORD]
+    taken = {item.name for item in named}
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default_of(name), annotation=hint)
+        for name, hint in typing.get_type_hints(keywords).items()
+        if name not in taken
+    ]
+    return signature.replace(parameters=[*named, *options])

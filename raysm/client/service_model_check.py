@@ -1,0 +1,147 @@
+"""Checks a plan against the API before anything is uploaded, and says what to do.
+
+The service would refuse what is wrong only after the upload. What flows in is a plan and its target, what flows out is
+nothing, or the first thing that is wrong, with its limit and the remedy.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+from raysm.client.plan import Plan
+from raysm.contract.job_api import TRAINING, JobApi
+from raysm.contract.service_model import Entry, Key, Rule, Step, Violation, service_model, violations
+from raysm.contract.unwritten_rules import breaches
+from raysm.errors import InvalidRequest
+
+__all__ = ["check", "check_instance_type", "instance_types"]
+
+REMEDIES: Mapping[str, str] = {
+    "InputDataConfig": "one channel is raysm's own; put several inputs into one folder",
+    "ProcessingInputs": "one input is raysm's own; put several inputs into one folder",
+    "HyperParameters": "put what is large into a file of source_dir, or into the script's arguments",
+    "Environment": "put what is large into a file of source_dir, or into an input",
+    "Tags": "raysm adds some tags of its own; give fewer",
+    "MetricDefinitions": "give fewer; raysm.contract.events.Metric needs no definition",
+    "InstanceGroups": "join groups of one type",
+    "MaxRuntimeInSeconds": "limits.max_restarts lets a training job go on in follow-up jobs",
+    "VolumeSizeInGB": "read large inputs as FastFile",
+    "TrainingJobName": "choose another name",
+    "ProcessingJobName": "choose another name",
+    "TrainingImage": "give the image a shorter tag",
+    "ImageUri": "give the image a shorter tag",
+    "S3OutputPath": "give s3://bucket/prefix",
+    "S3Uri": "give s3://bucket/prefix",
+}
+"""What to do, by the parameter that the path ends with or passes through."""
+
+NOUNS: Mapping[str, str] = {
+    "structure": "an object",
+    "map": "an object",
+    "list": "a list",
+    "string": "a text",
+    "boolean": "true or false",
+    "timestamp": "a time",
+}
+"""What the types of the model are called; all others are numbers."""
+
+UNITS: Mapping[str, str] = {"list": "entries", "map": "entries", "string": "characters"}
+
+FEW = 8
+"""Values that are all told to whoever gave another."""
+
+
+def check(plan: Plan, *, takes_files: bool) -> None:
+    """Refuse a plan that the API would refuse.
+
+    Args:
+        plan: What is to be sent.
+        takes_files: Whether its target takes ``file://`` where the API wants ``s3://``.
+
+    Raises:
+        InvalidRequest: The parameter's path, its value, the limit, and what to do.
+    """
+    for violation in violations(plan.api.create, plan.request, takes_files=takes_files):
+        raise InvalidRequest(_message(violation))
+    for breach in breaches(plan.api, plan.request):
+        raise InvalidRequest(breach.message)
+
+
+def check_instance_type(name: str, api: JobApi = TRAINING) -> None:
+    """Refuse an instance type that the API does not have.
+
+    Raises:
+        InvalidRequest: The type, and those that are spelt like it.
+    """
+    known = instance_types(api)
+    if name not in known:
+        raise InvalidRequest(_unknown_value(known, name, ("InstanceType",)))
+
+
+def instance_types(api: JobApi) -> tuple[str, ...]:
+    """Return the instance types that an API takes."""
+    return tuple(service_model().shape_for(api.instance_type_shape).enum)
+
+
+def _message(violation: Violation) -> str:
+    path, value = violation.path, violation.value
+    match violation.rule:
+        case Rule.MISSING:
+            return f"{_named(path)} is missing; the API needs it"
+        case Rule.UNKNOWN:
+            return f"{_named(path)} is unknown to this version of botocore; update boto3"
+        case Rule.TYPE:
+            number = "a whole number" if isinstance(value, float) else "a number"
+            return f"{_named(path)} must be {NOUNS.get(violation.type_name, number)}, got {_short(repr(value))}"
+        case Rule.VALUES:
+            return _unknown_value(violation.values, value, path)
+        case Rule.LEAST | Rule.MOST:
+            return _out_of_bounds(violation)
+        case Rule.PATTERN:
+            return (
+                f"{_named(path)} is {_short(value)!r}, which the API refuses: it must match {violation.pattern}"
+                f"{_remedy(path)}"
+            )
+
+
+def _out_of_bounds(violation: Violation) -> str:
+    least, most, unit = violation.least, violation.most, UNITS.get(violation.type_name)
+    bounds = f"at least {least}" if most is None else f"at most {most}" if least is None else f"{least} to {most}"
+    shown = f": {_short(violation.value)!r}" if violation.value and isinstance(violation.value, str) else ""
+    size = f"has {violation.size} {unit}{shown}" if unit else f"is {violation.size}"
+    return f"{_named(violation.path)} {size}; the API takes {bounds}{_remedy(violation.path)}"
+
+
+def _unknown_value(known: Sequence[str], value: str, path: tuple[Step, ...]) -> str:
+    near = difflib.get_close_matches(value.lower(), known, n=3, cutoff=0.6)
+    if path[-1] == "InstanceType" and not near:
+        near = difflib.get_close_matches(f"ml.{value.lower()}", known, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    few = f"; it takes {', '.join(known)}" if len(known) <= FEW else ""
+    return f"{_named(path)} is {value!r}, which SageMaker does not have{hint}{few}"
+
+
+def _named(path: tuple[Step, ...]) -> str:
+    return ".".join(map(_step, path)).replace(".[", "[") or "the request"
+
+
+def _step(step: Step) -> str:
+    match step:
+        case int():
+            return f"[{step}]"
+        case Key():
+            return "[name]"
+        case Entry(key):
+            return f"[{_short(str(key))!r}]"
+        case _:
+            return step
+
+
+def _remedy(path: tuple[Step, ...]) -> str:
+    for step in reversed(path):
+        if isinstance(step, str) and step in REMEDIES:
+            return f"; {REMEDIES[step]}"
+    return ""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else text[:77] + "…"

@@ -1,0 +1,34 @@
+"""What the client does at each kind of target: where it connects, where things lie, how it waits.
+
+A further target is its class in ``raysm.request.targets``, its module here, and one line below. A module is imported
+when its target is used.
+"""
+
+import importlib
+from typing import Any
+
+from raysm.client.targets.connection import Bucket, Clients, Connection
+from raysm.errors import InvalidRequest
+
+__all__ = ["Bucket", "CONNECTIONS", "Clients", "Connection", "connection_to"]
+
+CONNECTIONS: dict[str, str] = {
+    "aws": "raysm.client.targets.aws:AWSConnection",
+    "local": "raysm.client.targets.local:LocalConnection",
+}
+"""The class of each kind of target, ``module:Class``."""
+
+
+def connection_to(target: Any) -> Connection:
+    """Return the connection of a target; nothing is asked yet.
+
+    Raises:
+        InvalidRequest: It is none.
+    """
+    # A class has the kind of its values, and none of their fields.
+    path = None if isinstance(target, type) else CONNECTIONS.get(str(getattr(target, "kind", "")))
+    if path is None:
+        raise InvalidRequest(f"on must be raysm.AWS(role=…) or raysm.Local(), got {target!r}")
+    module, _, name = path.partition(":")
+    connection: Connection = getattr(importlib.import_module(module), name)(target)
+    return connection

@@ -1,0 +1,55 @@
+"""AWS as the client uses it: what flows in is the target and the AWS configuration, what flows out are clients."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from raysm.client.pace import Pace
+from raysm.client.targets.connection import Bucket, Clients, Connection, client_options
+from raysm.contract.home import home
+from raysm.errors import ServiceError
+from raysm.request import AWS
+
+__all__ = ["AWSConnection"]
+
+
+class AWSConnection(Connection):
+    """Amazon SageMaker in one account and region."""
+
+    # CloudWatch hands lines on some seconds after they were written: who ends with the job would miss the last ones.
+    pace = Pace(first_s=2.0, most_s=20.0, late_s=15.0)
+
+    def __init__(self, target: AWS) -> None:
+        """Connect to nothing yet."""
+        self._target = target
+        self._session: Any = None
+
+    @property
+    def home(self) -> Path:
+        """Where results are downloaded to."""
+        return home(None)
+
+    def region(self, clients: Clients) -> str:
+        """Return the region, from the target or from the AWS configuration."""
+        region = self._target.region or clients("sagemaker").meta.region_name
+        if not region:
+            raise ServiceError("no AWS region is set: give AWS(region=…), or run aws configure set region REGION")
+        return str(region)
+
+    def bucket(self, region: Callable[[], str], account: Callable[[], str]) -> Bucket:
+        """Return the target's bucket, else the one that the SageMaker SDK uses too."""
+        if self._target.bucket is not None:
+            return Bucket(name=self._target.bucket, is_named=True)
+        return Bucket(name=f"sagemaker-{region()}-{account()}", owner=account())
+
+    def data_root(self, bucket_root: str) -> str:
+        """Return the same prefix: all lies in S3."""
+        return bucket_root
+
+    def make_client(self, name: str) -> Any:
+        """Return a client with the credentials of the AWS configuration."""
+        import boto3
+
+        if self._session is None:
+            self._session = boto3.Session(profile_name=self._target.profile, region_name=self._target.region)
+        return self._session.client(name, config=client_options())

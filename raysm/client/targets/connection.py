@@ -1,0 +1,79 @@
+"""What a kind of target does for the client: the interface."""
+
+import abc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
+
+from raysm import __version__
+from raysm.client.pace import Pace
+
+__all__ = ["Bucket", "Clients", "Connection", "client_options"]
+
+Clients: TypeAlias = Callable[[str], Any]
+"""Returns the boto3 client of a service by its name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bucket:
+    """Where payloads go, and results that do not lie in a folder."""
+
+    name: str
+    """Of the bucket."""
+    is_named: bool = False
+    """Whether the user named it: then it has to be there, and is not made."""
+    owner: str | None = None
+    """The account that it has to belong to; None is any."""
+
+
+class Connection(abc.ABC):
+    """One target as the client uses it.
+
+    Attributes:
+        pace: How often jobs are asked how they are.
+    """
+
+    pace: ClassVar[Pace]
+
+    @property
+    @abc.abstractmethod
+    def home(self) -> Path:
+        """Below which lies on this machine what belongs to jobs."""
+
+    @abc.abstractmethod
+    def region(self, clients: Clients) -> str:
+        """Return the region.
+
+        Raises:
+            ServiceError: None is set.
+        """
+
+    @abc.abstractmethod
+    def bucket(self, region: Callable[[], str], account: Callable[[], str]) -> Bucket:
+        """Return the bucket; region and account are asked for only where its name takes them."""
+
+    @abc.abstractmethod
+    def data_root(self, bucket_root: str) -> str:
+        """Return the prefix below which results lie, where ``bucket_root`` is that of payloads."""
+
+    @abc.abstractmethod
+    def make_client(self, name: str) -> Any:
+        """Return a boto3 client of the service ``name``."""
+
+    def reconnect(self, error: Exception) -> bool:
+        """Whether a call that failed so can be made once more, with clients made anew."""
+        return False
+
+    def wait_for_end(self, job: str, pause_s: float, most_s: float) -> None:
+        """Wait until a job may have ended: ``pause_s``, but no longer than ``most_s``."""
+        time.sleep(min(pause_s, most_s))
+
+
+def client_options(**more: Any) -> Any:
+    """Return botocore's configuration of every client."""
+    from botocore.config import Config
+
+    retries = {"mode": "standard", "max_attempts": 5}
+    return Config(retries=retries, user_agent_extra=f"raysm/{__version__}", max_pool_connections=32, **more)

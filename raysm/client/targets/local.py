@@ -1,0 +1,90 @@
+"""The embedded SageMaker as the client uses it: its server is found or started, and waited for."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from raysm.client import endpoint
+from raysm.client.pace import Pace
+from raysm.client.targets.connection import Bucket, Clients, Connection, client_options
+from raysm.contract.home import home
+from raysm.contract.names import LOCAL_BUCKET
+from raysm.request import Local
+
+__all__ = ["LocalConnection"]
+
+REGION = "us-east-1"
+"""The embedded SageMaker answers for every region; its own clients use this one."""
+
+POLL_S = 20
+"""Seconds for which it is asked to say when a job ends, before it is asked again."""
+
+
+class LocalConnection(Connection):
+    """The embedded SageMaker of one home."""
+
+    pace = Pace(first_s=0.1, most_s=0.5)
+
+    def __init__(self, target: Local) -> None:
+        """Connect to nothing yet."""
+        self._home = home(target.home)
+        self._session: Any = None
+        self._url: str | None = None
+
+    @property
+    def home(self) -> Path:
+        """The server's root folder."""
+        return self._home
+
+    def region(self, clients: Clients) -> str:
+        """Return a region, which is of no consequence."""
+        return REGION
+
+    def bucket(self, region: Callable[[], str], account: Callable[[], str]) -> Bucket:
+        """Return the server's own bucket."""
+        return Bucket(name=LOCAL_BUCKET)
+
+    def data_root(self, bucket_root: str) -> str:
+        """Return a folder of the home: nothing large passes through an S3 that lives in memory."""
+        return (self._home / "data").as_uri()
+
+    def make_client(self, name: str) -> Any:
+        """Return a client of the server, which is started where none answers."""
+        import boto3
+        import botocore.session
+
+        if self._session is None:
+            # No variable names its profile: AWS_PROFILE may be one that this machine does not have.
+            core = botocore.session.Session({"profile": (None, None, None, None)})
+            self._session = boto3.Session(
+                aws_access_key_id="raysm",
+                aws_secret_access_key="raysm",
+                region_name=REGION,
+                botocore_session=core,
+            )
+        if self._url is None:
+            self._url = endpoint.ensure(self._home)
+        config = client_options(
+            proxies={},  # the proxy of this machine's way out knows no loopback
+            s3={"addressing_style": "path"},
+        )
+        return self._session.client(name, endpoint_url=self._url, config=config)
+
+    def reconnect(self, error: Exception) -> bool:
+        """Whether the server is gone: it ends itself when it has been idle, and is started again."""
+        from botocore.exceptions import EndpointConnectionError
+
+        is_gone = isinstance(error, EndpointConnectionError)
+        if is_gone:
+            self._url = None
+        return is_gone
+
+    def wait_for_end(self, job: str, pause_s: float, most_s: float) -> None:
+        """Wait until the server says that a job has ended; where it cannot, ``pause_s``.
+
+        To be asked twice a second would take 1 % of a core from the job.
+        """
+        poll_s = int(min(POLL_S, most_s))
+        if self._url is None or poll_s < 1 or not endpoint.hear_end(self._url, job, poll_s):
+            time.sleep(min(pause_s, most_s))

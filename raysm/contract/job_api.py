@@ -1,0 +1,165 @@
+"""The APIs by which SageMaker runs jobs, each as one value: its operations, its keys, its log group.
+
+What flows in is the kind that a request asks for, what flows out is the value that both halves go by: nobody compares
+a kind, or the name of an operation, with a text. SageMaker names all of an API's things by one rule, so that a
+further one (Transform) is one more value here, with how it is called in ``raysm.client.calls`` and how it is served in
+``raysm.local.server.served_apis``.
+"""
+
+from dataclasses import dataclass
+
+from raysm.errors import InvalidRequest
+
+__all__ = ["APIS", "PROCESSING", "TRAINING", "JobApi", "api_of"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobApi:
+    """One API that runs jobs."""
+
+    kind: str
+    """How a request names it, ``training``; a job's ARN, and its folder on the embedded SageMaker, begin with it."""
+    console_page: str
+    """The part of the console's address that lists its jobs."""
+    cluster_keys: tuple[str, ...]
+    """The way to the instances' types and counts, in a request as in Describe's answer."""
+    instance_type_shape: str
+    """How the service model calls the values of an instance type."""
+    reason_keys: tuple[str, ...] = ("FailureReason",)
+    """Where Describe says why a job failed, the job's own words first."""
+    has_exit_message: bool = False
+    """Whether what a job leaves as its message is told also where it did not fail."""
+    has_processing_layout: bool = False
+    """Whether its instances find their files where ``Paths(processing=True)`` says."""
+    can_update: bool = False
+    """Whether a job that runs can be changed."""
+    has_groups: bool = False
+    """Whether its instances may be of several types."""
+    has_checkpoints: bool = False
+    """Whether state survives a job, so that a follow-up or a later run can go on from it."""
+    has_secondary_status: bool = False
+    """Whether the service tells what a job that is InProgress does just now."""
+
+    @property
+    def title(self) -> str:
+        """As names and sentences begin with it, ``Training``."""
+        return self.kind.capitalize()
+
+    @property
+    def create(self) -> str:
+        """The operation that makes a job."""
+        return f"Create{self.title}Job"
+
+    @property
+    def describe(self) -> str:
+        """The operation that tells how a job is."""
+        return f"Describe{self.title}Job"
+
+    @property
+    def stop(self) -> str:
+        """The operation that ends a job."""
+        return f"Stop{self.title}Job"
+
+    @property
+    def delete(self) -> str:
+        """The operation that removes what the service knows of a job."""
+        return f"Delete{self.title}Job"
+
+    @property
+    def list(self) -> str:
+        """The operation that lists jobs."""
+        return f"List{self.title}Jobs"
+
+    @property
+    def update(self) -> str | None:
+        """The operation that changes a job that runs; None where there is none."""
+        return f"Update{self.title}Job" if self.can_update else None
+
+    @property
+    def name_key(self) -> str:
+        """The key of a job's name, in requests, answers and dimensions of metrics."""
+        return f"{self.title}JobName"
+
+    @property
+    def arn_key(self) -> str:
+        """The key of a job's ARN."""
+        return f"{self.title}JobArn"
+
+    @property
+    def status_key(self) -> str:
+        """The key of a job's status."""
+        return f"{self.title}JobStatus"
+
+    @property
+    def start_time_key(self) -> str:
+        """The key of when a job's instances were started."""
+        return f"{self.title}StartTime"
+
+    @property
+    def end_time_key(self) -> str:
+        """The key of when a job ended."""
+        return f"{self.title}EndTime"
+
+    @property
+    def summary_shape(self) -> str:
+        """How the service model calls one job of a list."""
+        return f"{self.title}JobSummary"
+
+    @property
+    def summaries_key(self) -> str:
+        """The key of the jobs of a list."""
+        return f"{self.title}JobSummaries"
+
+    @property
+    def arn_part(self) -> str:
+        """What stands before a job's name in its ARN."""
+        return f"{self.kind}-job"
+
+    @property
+    def log_group(self) -> str:
+        """The log group of its jobs, which is the namespace of their metrics too."""
+        return f"/aws/sagemaker/{self.title}Jobs"
+
+    def arn(self, *, region: str, account: str, name: str) -> str:
+        """Return the ARN of the job ``name``."""
+        return f"arn:aws:sagemaker:{region}:{account}:{self.arn_part}/{name}"
+
+
+TRAINING = JobApi(
+    kind="training",
+    console_page="jobs",
+    cluster_keys=("ResourceConfig",),
+    instance_type_shape="TrainingInstanceType",
+    can_update=True,
+    has_groups=True,
+    has_checkpoints=True,
+    has_secondary_status=True,
+)
+"""Training jobs: what raysm sends unless the request says otherwise."""
+
+PROCESSING = JobApi(
+    kind="processing",
+    console_page="processing-jobs",
+    cluster_keys=("ProcessingResources", "ClusterConfig"),
+    instance_type_shape="ProcessingInstanceType",
+    # The failure file's words arrive as ExitMessage; FailureReason says it in the service's own.
+    reason_keys=("ExitMessage", "FailureReason"),
+    has_exit_message=True,
+    has_processing_layout=True,
+)
+"""Processing jobs. What else they lack stands at the options of a request."""
+
+APIS = (TRAINING, PROCESSING)
+"""All of them, in the order in which a job is looked for by its name alone."""
+
+
+def api_of(kind: str) -> JobApi:
+    """Return the API of a kind, ``training``.
+
+    Raises:
+        InvalidRequest: There is none of that kind.
+    """
+    for api in APIS:
+        if api.kind == kind:
+            return api
+    raise InvalidRequest(f"kind must be {' or '.join(repr(api.kind) for api in APIS)}, got {kind!r}")

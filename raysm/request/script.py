@@ -1,0 +1,65 @@
+"""Scripts of the user's as workloads: what all of them say, and the plain one."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Self
+
+from raysm.errors import InvalidRequest
+from raysm.request.workload import Workload
+
+__all__ = ["Script", "ScriptWorkload"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScriptWorkload(Workload):
+    """What every script says.
+
+    Raises:
+        InvalidRequest: The script has no name, or its arguments are one text.
+    """
+
+    script: str = field(kw_only=False)
+    """The script's path; relative to ``source_dir`` where that is given."""
+    args: tuple[str, ...] = ()
+    """Its arguments, verbatim: ``sys.argv[1:]``."""
+    source_dir: str | None = None
+    """A folder that travels whole, but for what is hidden, caches, virtual environments and earlier results; None is
+    the script with the modules and packages beside it that it imports."""
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        name = type(self).__name__
+        if isinstance(self.args, str):
+            raise InvalidRequest(f"{name}: args is a list of texts, got {self.args!r}; give args={self.args.split()!r}")
+        # What a command line has are texts: 10 is told as "10".
+        object.__setattr__(self, "args", tuple(str(item) for item in self.args))
+        if not self.script:
+            raise InvalidRequest(f"{name}: the path of the script is empty")
+
+    @property
+    def entry_script(self) -> "ScriptWorkload":
+        """This."""
+        return self
+
+    @property
+    def title(self) -> str:
+        """The script's name without its suffix."""
+        return Path(self.script).stem
+
+    def moved_to(self, script: str) -> Self:
+        """Return the same for a source that lies in a payload, where the script has the path ``script``."""
+        return dataclasses.replace(self, script=script, source_dir=None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Script(ScriptWorkload):
+    """A Python script, run once, on the head, as ``__main__``, with ``RAY_ADDRESS`` set to the formed cluster.
+
+    Raises:
+        InvalidRequest: The script has no name.
+    """
+
+    runner: ClassVar[str] = "raysm.workloads.runners.script:ScriptRunner"
+    label: ClassVar[str] = "the script"
+    keeps: ClassVar[str] = "what the script writes into the folder $SM_MODEL_DIR"

@@ -1,0 +1,81 @@
+"""The all-rows similarity as a workload, and the channels that it reads."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from raysm.errors import InvalidRequest
+from raysm.request.workload import Workload
+
+__all__ = ["MATRIX", "QUERIES", "Similarity"]
+
+MATRIX = "matrix"
+"""The channel that it reads."""
+
+QUERIES = "queries"
+"""The channel of the rows that it looks for neighbors of; without it, the matrix's own."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Similarity(Workload):
+    """The exact cosine similarity of every row of a matrix with every other row.
+
+    The matrix is the channel ``matrix``. Where there is a channel ``queries`` too, its rows are compared with those of
+    the matrix instead: every query with every row. Exactly one of ``top_k``, ``threshold`` and ``full`` says what is
+    kept.
+
+    Raises:
+        InvalidRequest: None or several of them are given, or one is out of its range.
+    """
+
+    runner: ClassVar[str] = "raysm.workloads.runners.similarity:SimilarityRunner"
+    label: ClassVar[str] = "the similarity"
+    keeps: ClassVar[str] = "the similarities"
+    channels: ClassVar[tuple[str, ...]] = (MATRIX,)
+    input_check: ClassVar[str | None] = "raysm.workloads.similarity.reading.first_look:check_inputs"
+    packages: ClassVar[tuple[str, ...]] = ("numpy", "pyarrow")
+    extra: ClassVar[str | None] = "local"
+    # What its tasks import, before there is the first one.
+    preloads: ClassVar[tuple[str, ...]] = ("raysm.workloads.similarity.modes",)
+    wants_all_cpus_at_once: ClassVar[bool] = True
+    # What its tasks have to say comes as their values.
+    log_monitor: ClassVar[bool] = False
+    # Its imports, and the compiling of its engine, take as long as the forming of the cluster.
+    prepares_ahead: ClassVar[bool] = True
+
+    top_k: int | None = None
+    """Keep the k most similar other rows of each row (of each query, rows); at least 1, at most N - 1 (N)."""
+    threshold: float | None = None
+    """Keep the pairs ``row < neighbor`` (of queries, all) whose similarity, a float32, is at least this; -1 to 1."""
+    full: bool = False
+    """Keep all N x N similarities (queries x N) as one ``.npy``."""
+    dtype: Literal["float32", "float16"] = "float32"
+    """Type of the full matrix; top-k and pairs are always float32."""
+    id_column: str | None = None
+    """A column of a CSV or Parquet input that names the rows: kept beside them, not computed with."""
+    block_rows: int | None = None
+    """Rows of one task; None lets raysm choose. The result does not depend on it."""
+
+    def __post_init__(self) -> None:
+        """Check the fields against each other."""
+        for name, kind in (("top_k", int), ("threshold", (int, float)), ("block_rows", int)):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+                raise InvalidRequest(f"Similarity: {name} must be a number, got {value!r}")
+        given = [self.top_k is not None, self.threshold is not None, self.full]
+        if sum(given) != 1:
+            raise InvalidRequest("Similarity: give exactly one of top_k, threshold and full")
+        if self.top_k is not None and self.top_k < 1:
+            raise InvalidRequest(f"Similarity: top_k must be at least 1, got {self.top_k}")
+        if self.threshold is not None and not (math.isfinite(self.threshold) and -1 <= self.threshold <= 1):
+            raise InvalidRequest(f"Similarity: a cosine lies in -1 to 1, got the threshold {self.threshold}")
+        if self.dtype not in ("float32", "float16"):
+            raise InvalidRequest(f"Similarity: dtype is 'float32' or 'float16', got {self.dtype!r}")
+        if self.dtype != "float32" and not self.full:
+            raise InvalidRequest("Similarity: dtype belongs to full; top-k and pairs are always float32")
+        if self.block_rows is not None and self.block_rows < 1:
+            raise InvalidRequest(f"Similarity: block_rows must be at least 1, got {self.block_rows}")
+
+    def workers_ahead(self, gpus: int) -> int | None:
+        """Return one worker for each GPU, where there are any."""
+        return gpus or None

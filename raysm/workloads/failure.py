@@ -1,0 +1,80 @@
+"""Why a workload ended otherwise than well, in the words of whoever's code it was.
+
+What flows in is what the driver caught, what flows out is a ``Failure``: its first line becomes the reason of the job.
+"""
+
+import re
+import signal
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+from raysm.contract.result import Failure
+from raysm.errors import InstanceLost, InvalidConfig, InvalidRequest, WorkerFailed
+
+__all__ = ["cause_in_task", "failure_of"]
+
+TERMINATED = 128 + signal.SIGTERM
+"""How who is ended by SIGTERM exits, and who has a handler that leaves in good order."""
+
+COLORS = re.compile(r"\x1b\[[0-9;]*m")
+"""That Ray writes into a task's traceback, whoever reads it."""
+
+INTERNAL = re.compile(r"raysm/workloads/(driver\.py$|runners/)")
+"""Frames between the process and the user's code, which are of no use to anybody who reads the traceback."""
+
+
+def failure_of(error: BaseException) -> Failure | None:
+    """Return why a workload ended, without raysm's own frames in the traceback; None for an exit that is none."""
+    own = _user_frames(error.__traceback__)
+    if isinstance(error, SystemExit):
+        if error.code is None or error.code == 0:
+            return None
+        if error.code == TERMINATED or _is_rays_answer_to_sigterm(own):
+            return Failure(error_type="SIGTERM", message="the driver was told to end", exit_code=TERMINATED)
+        code = error.code if isinstance(error.code, int) else 1
+        last = traceback.extract_tb(own)[-1:] if own else []
+        where = f", raised at {Path(last[0].filename).name}:{last[0].lineno}" if last else ""
+        text = f"{error.code}{where}"
+        return Failure(error_type="SystemExit", message=text, exit_code=code & 0xFF or 1)
+    name = _name_of(error)
+    if isinstance(error, (InvalidRequest, InvalidConfig)):
+        return Failure(error_type=name, message=str(error), exit_code=2)
+    if isinstance(error, InstanceLost):  # no line of anybody's code is to blame
+        return Failure(error_type=name, message=str(error))
+    if isinstance(error, WorkerFailed):
+        where = f"rank {error.rank} on {error.host}: {error.error_type}"
+        return Failure(
+            error_type=where, message=error.text, remote_traceback=error.remote_traceback, exit_code=error.exit_code
+        )
+    lines = COLORS.sub("", "".join(traceback.format_exception(type(error), error, own)))
+    code = 130 if isinstance(error, KeyboardInterrupt) else 1
+    # Ray's own text is the whole traceback of the task: the reason is what the user's code raised there.
+    first = cause_in_task(error)
+    return Failure(error_type=_name_of(first), message=str(first), remote_traceback=lines, exit_code=code)
+
+
+def _name_of(error: BaseException) -> str:
+    kind = type(error)
+    is_known = kind.__module__ in ("builtins", "__main__", "raysm.errors")
+    return kind.__name__ if is_known else f"{kind.__module__}.{kind.__name__}"
+
+
+def cause_in_task(error: BaseException) -> BaseException:
+    """Return what a task or actor raised, where ``error`` is how Ray hands it over; else ``error``."""
+    is_of_task = _name_of(error).startswith("ray.exceptions.RayTaskError")
+    cause = getattr(error, "cause", None) if is_of_task else None
+    return cause if isinstance(cause, BaseException) else error
+
+
+def _is_rays_answer_to_sigterm(frames: TracebackType | None) -> bool:
+    """Whether an exit comes from the handler that ``ray.init`` installs, wherever user code was just then."""
+    last = traceback.extract_tb(frames)[-1:]
+    return bool(last) and last[0].name == "sigterm_handler" and last[0].filename.endswith("ray/_private/worker.py")
+
+
+def _user_frames(frames: TracebackType | None) -> TracebackType | None:
+    """Drop the frames above the user's own: those of the driver and of its runner."""
+    while frames is not None and INTERNAL.search(Path(frames.tb_frame.f_code.co_filename).as_posix()):
+        frames = frames.tb_next
+    return frames

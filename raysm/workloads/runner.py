@@ -1,0 +1,103 @@
+"""What runs one kind of workload on the head, in the driver: the base of all runners, and how a kind's is found.
+
+What flows in are a verified payload and what the head was told, what flows out is the result in the model folder, or
+an exception. Nothing heavy is imported here: a module that holds both a kind and its runner is read by every instance.
+"""
+
+import contextlib
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, TypeVar, cast
+
+from raysm.bootstrap.environment import Environment
+from raysm.contract.payload import Payload
+from raysm.errors import InvalidRequest, MissingDependency
+from raysm.request import JobRequest, Workload
+from raysm.workloads.left_files import write_manifest
+
+__all__ = ["Runner", "load_runner", "naming_what_is_missing"]
+
+W = TypeVar("W", bound=Workload)
+
+
+class Runner(Generic[W]):
+    """Does one workload. A kind overrides ``run``, and ``prepare`` where it says ``prepares_ahead``.
+
+    Attributes:
+        workload: What is asked for.
+        payload: Where the source lies, and what was pickled.
+        environment: What the head was told: hosts, channels, folders.
+    """
+
+    def __init__(self, payload: Payload, environment: Environment) -> None:
+        """Begin nothing yet: a runner is made before there is a cluster."""
+        self.workload = cast(W, payload.request.workload)
+        self.payload = payload
+        self.environment = environment
+
+    @property
+    def request(self) -> JobRequest:
+        """The whole request."""
+        return self.payload.request
+
+    def prepare(self) -> None:
+        """Make ready what needs no cluster, while it forms: imports, compiling, a first look at the inputs."""
+
+    def run(self, address: str) -> None:
+        """Do it, from joining Ray to the last file of the result.
+
+        Args:
+            address: ``IP:port`` of the formed cluster, for ``ray.init``; ``auto`` where a variable names it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how it runs")
+
+    def describe_result(self, phases_s: Mapping[str, float], **details: Any) -> None:
+        """Write the manifest of what was left in the model folder, once all of it is there.
+
+        Args:
+            phases_s: Seconds of each phase.
+            details: What else ``write_manifest`` takes.
+        """
+        hosts = tuple(host.name for host in self.environment.hosts)
+        write_manifest(self.request, self.environment.paths.model, instances=hosts, phases_s=phases_s, **details)
+
+
+def load_runner(payload: Payload, environment: Environment) -> "Runner[Any]":
+    """Import and make the runner that the payload's workload names.
+
+    Raises:
+        MissingDependency: The image lacks what it imports.
+        InvalidRequest: Its module has no such runner.
+    """
+    workload = payload.request.workload
+    module, _, name = workload.runner.partition(":")
+    with naming_what_is_missing(workload):
+        runner = getattr(importlib.import_module(module), name, None)
+    if runner is None:
+        raise InvalidRequest(
+            f"the workload {workload.kind} names the runner {workload.runner!r}, but {module} has no {name}"
+        )
+    made: Runner[Any] = runner(payload, environment)
+    return made
+
+
+@contextlib.contextmanager
+def naming_what_is_missing(workload: Workload, unnamed: str = "") -> Iterator[None]:
+    """Turn an ImportError of raysm's own code into what the image lacks, and where it is to be had.
+
+    Args:
+        workload: The workload that needs it.
+        unnamed: What is said of an error that names no module.
+
+    Raises:
+        MissingDependency: An import failed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        remedy = "it to the requirements"
+        if workload.extra is not None:
+            remedy = f"raysm's extra: pip install 'raysm[{workload.extra}]'"
+        raise MissingDependency(
+            f"the image lacks {error.name or unnamed or error}, which {workload.label} needs; add {remedy}"
+        ) from error

@@ -1,0 +1,51 @@
+"""A pickled function, called on the head inside the formed cluster; its value travels back.
+
+What flows in is the payload's ``function.pkl``, what flows out is ``result.pkl`` in the model folder
+(``contract.result`` names the files). An exception is the driver's to keep.
+"""
+
+import signal
+from pathlib import Path
+from types import FrameType
+
+import ray
+
+from raysm.contract.result import VALUE
+from raysm.contract.store import put
+from raysm.request.function import PickledFunction
+from raysm.workloads.pickles import pickled_value, unpickled
+from raysm.workloads.runner import Runner
+
+__all__ = ["FunctionRunner", "run_function"]
+
+
+class FunctionRunner(Runner[PickledFunction]):
+    """Calls the function."""
+
+    def run(self, address: str) -> None:
+        """Call it, and keep its value."""
+        run_function(self.payload.function, self.workload.name, self.environment.paths.model)
+
+
+def run_function(pickled: Path, name: str, model: Path) -> None:
+    """Call the function of ``pickled`` with Ray initialised, and keep its value in the folder ``model``.
+
+    Raises:
+        InvalidPayload: It cannot be unpickled here.
+        InvalidRequest: Its value cannot be pickled.
+    """
+    function, args, kwargs = unpickled(pickled, name)
+    # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
+    ray.init(address="auto")
+    # Once only, and after Ray has put its own handler in place: the function may save its work in a ``finally``.
+    signal.signal(signal.SIGTERM, _leave)
+    try:
+        # While Ray lives: what refers to the cluster can be pickled only then.
+        content = pickled_value(function(*args, **kwargs), name)
+    finally:
+        ray.shutdown()
+    put(model / VALUE, content)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)

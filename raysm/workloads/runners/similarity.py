@@ -1,0 +1,77 @@
+"""The similarity of all rows: made ready while the cluster forms, then run to its one result.
+
+What flows in are the channels ``matrix`` and, where there is one, ``queries``; what flows out is the result in the
+model folder. What is finished is kept beside the checkpoints, where there are any, so that a job that is told to end
+goes on later where it stopped.
+"""
+
+import shutil
+
+import ray
+
+from raysm.request.similarity import MATRIX, QUERIES, Similarity
+from raysm.workloads.announce import announce
+from raysm.workloads.runner import Runner
+from raysm.workloads.similarity.engines import compile_ahead
+from raysm.workloads.similarity.reading import digests
+from raysm.workloads.similarity.run import Folders, run
+from raysm.workloads.similarity.reading.source import Source
+from raysm.workloads.termination import leave, leave_on_sigterm
+
+__all__ = ["SimilarityRunner"]
+
+
+class SimilarityRunner(Runner[Similarity]):
+    """Computes the similarity, and ends the process once it is done."""
+
+    def prepare(self) -> None:
+        """Compile, and begin to digest what lies here whole: it takes seconds, and none needs the cluster."""
+        for name in {MATRIX, QUERIES} & set(self.request.inputs) - self._spread():
+            digests.begin(Source(channel=name).here().channel)
+        compile_ahead()
+
+    def run(self, address: str) -> None:
+        """Compute it."""
+        source, queries = self._sources()
+        # What is finished is on disk already, so SIGTERM may end the work anywhere.
+        leave_on_sigterm(self._clean)
+        # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
+        ray.init(address=address, log_to_driver=False, configure_logging=False)
+        leave_on_sigterm(self._clean)
+        folders = Folders(
+            result=self.environment.paths.model,
+            records=self.environment.paths.records(lasting=self.environment.has_checkpoints),
+        )
+        try:
+            run(
+                self.workload,
+                job=self.request.name,
+                source=source,
+                folders=folders,
+                announce=announce,
+                queries=queries,
+            )
+        except BaseException:
+            ray.shutdown()
+            raise
+        finally:
+            self._clean()
+        leave()
+
+    def _spread(self) -> set[str]:
+        """Return the channels of which each instance has but a share."""
+        inputs = self.request.inputs
+        return {name for name, given in inputs.items() if given.distribution != "FullyReplicated"}
+
+    def _sources(self) -> tuple[Source, Source | None]:
+        # One instance has all that there is, however it was shared out.
+        shares = self._spread() & {MATRIX, QUERIES} if len(self.environment.hosts) > 1 else set()
+
+        def source(channel: str) -> Source:
+            return Source(channel=channel, id_column=self.workload.id_column, sharded=channel in shares)
+
+        return source(MATRIX), source(QUERIES) if QUERIES in self.request.inputs else None
+
+    def _clean(self) -> None:
+        if not self.environment.has_checkpoints:
+            shutil.rmtree(self.environment.paths.records(lasting=False), ignore_errors=True)

@@ -1,0 +1,264 @@
+"""A worker's policy, tried purely: joining, restarting Ray, each way in which it ends; and every order of events."""
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from raysm.bootstrap.lifecycle import (
+    Connected,
+    Delayed,
+    Done,
+    End,
+    Failed,
+    GcsAnswers,
+    GcsReachable,
+    Invited,
+    JobEnded,
+    Lost,
+    RayEnded,
+    ReachGcs,
+    Remark,
+    StartRay,
+    Stopped,
+    StopRequested,
+    TellHead,
+    Tick,
+)
+from raysm.bootstrap.member import MAX_RESTARTS, SERVICE_GRACE_S, STOP_MARGIN_S, Member, WorkerRules
+from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFailed
+from raysm.request import Cluster
+
+GCS = "10.0.0.1:6379"
+JOINED = (Connected("10.0.0.1"), Invited(6379), GcsReachable(GCS))
+RAY_DIED = RayEnded("raylet [exit code=-9]")
+
+
+class Life:
+    """A worker's policy, told one event after the other; keeps all that it has decided."""
+
+    def __init__(self, *, grace_s=100.0, **cluster):
+        rules = WorkerRules(name="algo-2", head="algo-1", cluster=Cluster(**({"count": 2} | cluster)), grace_s=grace_s)
+        self.now_s = 1000.0
+        self.member = Member.begin(rules, self.now_s)
+        self.decisions = ()
+
+    def tell(self, *events, after_s=0.0):
+        self.now_s += after_s
+        decided = ()
+        for event in events:
+            self.member, decisions = self.member.take(event, self.now_s)
+            decided += decisions
+        self.decisions += decided
+        return decided
+
+    @property
+    def causes(self):
+        return [decision.cause for decision in self.decisions if isinstance(decision, End)]
+
+    @property
+    def cause(self):
+        (cause,) = self.causes
+        return cause
+
+
+def test_a_worker_starts_ray_when_the_head_s_answers_from_here():
+    life = Life()
+    assert life.tell(Connected("10.0.0.1")) == ()
+    assert life.tell(Invited(6379)) == (ReachGcs(6379),)
+    assert life.tell(GcsReachable(GCS)) == (StartRay(GCS),)
+    assert life.member.wakes_at_s is None
+
+
+def test_a_worker_whose_head_never_comes_says_at_the_deadline_what_was_wrong_last():
+    life = Life(join_timeout_s=10)
+    life.tell(Delayed("the name algo-1 does not resolve"), Delayed("algo-1 refuses connections on port 7777"))
+    life.tell(Tick(), after_s=10)
+    assert isinstance(life.cause, ClusterNotFormed)
+    assert str(life.cause) == (
+        "algo-2 did not join the head algo-1 within 10 s: algo-1 refuses connections on port 7777"
+    )
+
+
+@pytest.mark.parametrize(
+    ("events", "obstacle"),
+    [
+        ([Connected("10.0.0.1")], "the head has not said that its Ray answers"),
+        ([Connected("10.0.0.1"), Invited(6379)], "the head's Ray does not answer at 10.0.0.1, port 6379"),
+    ],
+)
+def test_a_connection_without_ray_is_told_apart_from_none_at_all(events, obstacle):
+    life = Life(join_timeout_s=10)
+    life.tell(*events)
+    life.tell(Tick(), after_s=10)
+    assert obstacle in str(life.cause)
+
+
+def test_one_failed_attempt_after_the_other_does_not_put_off_the_deadline():
+    life = Life(join_timeout_s=10)
+    life.tell(Delayed("algo-1 refuses connections"), after_s=11)
+    assert isinstance(life.cause, ClusterNotFormed)
+
+
+def test_a_worker_that_cannot_join_does_not_fail_a_job_that_may_go_on_without_it():
+    life = Life(join_timeout_s=10, min_instances=1)
+    life.tell(Delayed("algo-1 refuses connections"))
+    (remark, _) = life.tell(Tick(), after_s=10)
+    assert life.cause == Done()
+    assert remark.text.endswith("leaving it to the others, as min_instances=1 says")
+
+
+def test_a_token_that_the_head_refuses_ends_the_worker_with_the_head_s_words():
+    life = Life()
+    error = InvalidPayload("the head refuses this instance's token")
+    life.tell(Failed(error))
+    assert life.cause is error
+
+
+def test_a_dead_ray_node_is_started_again_three_times_and_the_head_is_told_each_time():
+    life = Life()
+    life.tell(*JOINED)
+    for restart in range(1, MAX_RESTARTS + 1):
+        text = f"its Ray node ended (raylet [exit code=-9]); restart {restart} of 3"
+        assert life.tell(RAY_DIED) == (Remark(f"algo-2: {text}"), TellHead(text), StartRay(GCS))
+    life.tell(RAY_DIED)
+    assert isinstance(life.cause, RayFailed)
+    assert str(life.cause) == "Ray on algo-2 ended for the 4th time: raylet [exit code=-9]"
+
+
+def test_a_worker_ends_well_when_the_head_says_done_and_says_why_the_job_failed():
+    done, failed = Life(), Life()
+    assert done.tell(*JOINED, JobEnded(""))[-1:] == (End(Done()),)
+    remark = Remark("the head algo-1 ended the job: ValueError: no such column")
+    assert failed.tell(*JOINED, JobEnded("ValueError: no such column"))[-2:] == (remark, End(Done()))
+
+
+def test_a_worker_that_loses_its_head_fails_and_has_nobody_to_say_goodbye_to():
+    life = Life()
+    life.tell(*JOINED, Lost("algo-1", "said nothing for 30 s"))
+    assert isinstance(life.cause, InstanceLost)
+    assert str(life.cause) == "the head algo-1 was lost: it said nothing for 30 s"
+    assert life.member.head_lost
+
+
+def test_a_stop_before_joining_ends_the_worker_at_once():
+    life = Life()
+    life.tell(StopRequested())
+    assert life.cause == Stopped()
+
+
+def test_a_worker_that_is_to_stop_keeps_ray_until_the_head_says_done():
+    life = Life(grace_s=30)
+    life.tell(*JOINED, StopRequested())
+    assert not life.causes
+    life.tell(JobEnded(""), after_s=29)
+    assert life.cause == Done()
+
+
+@pytest.mark.parametrize(("grace_s", "ends_s"), [(30.0, 30 + STOP_MARGIN_S), (115.0, SERVICE_GRACE_S)])
+def test_a_worker_that_is_to_stop_ends_by_itself_when_the_head_s_grace_is_over_and_before_it_is_killed(grace_s, ends_s):
+    life = Life(grace_s=grace_s)
+    life.tell(*JOINED, StopRequested())
+    life.tell(Tick(), after_s=ends_s - 1)
+    assert not life.causes
+    life.tell(Tick(), after_s=1)
+    assert life.cause == Stopped()
+
+
+def test_a_second_stop_does_not_prolong_the_grace():
+    life = Life(grace_s=30)
+    life.tell(*JOINED, StopRequested())
+    due_s = life.member.wakes_at_s
+    life.tell(StopRequested(), after_s=20)
+    assert life.member.wakes_at_s == due_s
+
+
+def test_a_worker_that_is_to_stop_does_not_fail_because_it_never_joined_or_its_head_is_gone():
+    late, lonely = Life(grace_s=30, join_timeout_s=10), Life()
+    late.tell(Connected("10.0.0.1"), StopRequested())
+    late.tell(Tick(), after_s=20)
+    assert not late.causes
+    late.tell(GcsReachable(GCS))
+    assert late.member.wakes_at_s is not None
+    lonely.tell(*JOINED, StopRequested(), Lost("algo-1", "closed its connection"))
+    assert lonely.cause == Stopped()
+
+
+def test_what_only_heads_hear_is_a_mistake():
+    with pytest.raises(AssertionError, match="happens to heads"):
+        Life().tell(GcsAnswers())
+
+
+class Orders(RuleBasedStateMachine):
+    """A worker to which everything may happen at any time; after each event the promises hold."""
+
+    @initialize(min_instances=st.sampled_from([None, 1]))
+    def start(self, min_instances):
+        self.life = Life(join_timeout_s=60, grace_s=10, min_instances=min_instances)
+
+    @rule()
+    def it_is_connected(self):
+        if not self.life.member.is_connected:
+            self.life.tell(Connected("10.0.0.1"))
+
+    @rule()
+    def it_is_invited(self):
+        if self.life.member.is_connected:
+            self.life.tell(Invited(6379))
+
+    @rule()
+    def the_gcs_is_reachable(self):
+        if self.life.member.is_connected and not self.life.member.gcs_address:
+            self.life.tell(GcsReachable(GCS))
+
+    @rule()
+    def its_ray_dies(self):
+        if self.life.member.gcs_address:
+            self.life.tell(RAY_DIED)
+
+    @rule(reason=st.sampled_from(["", "ValueError: no"]))
+    def the_job_ends(self, reason):
+        if self.life.member.is_connected:
+            before = list(self.life.causes)
+            self.life.tell(JobEnded(reason))
+            assert self.life.causes == (before or [Done()])
+
+    @rule()
+    def the_head_is_lost(self):
+        if self.life.member.is_connected:
+            self.life.tell(Lost("algo-1", "closed its connection"))
+            assert self.life.causes
+
+    @rule()
+    def a_stop_is_asked_for(self):
+        before = list(self.life.causes)
+        self.life.tell(StopRequested())
+        assert before or self.life.member.is_connected or self.life.cause == Stopped()
+
+    @rule(after_s=st.sampled_from([0.0, 5.0, 25.0, 70.0]))
+    def time_passes(self, after_s):
+        due_s = self.life.member.wakes_at_s
+        self.life.tell(Tick(), after_s=after_s)
+        # A deadline always decides: nobody waits for a head, or for its word, for ever.
+        assert due_s is None or self.life.now_s < due_s or self.life.causes
+
+    @invariant()
+    def it_ends_once_and_restarts_ray_at_most_three_times(self):
+        if not hasattr(self, "life"):
+            return
+        ends = [isinstance(decision, End) for decision in self.life.decisions]
+        assert not any(ends[:-1])
+        starts = [decision for decision in self.life.decisions if isinstance(decision, StartRay)]
+        assert len(starts) <= 1 + MAX_RESTARTS
+        assert len(starts) == (1 + self.life.member.restarts if self.life.member.gcs_address else 0)
+
+    @invariant()
+    def nobody_who_was_asked_to_stop_fails_for_want_of_a_head(self):
+        if hasattr(self, "life") and self.life.member.is_stopping and self.life.causes:
+            assert isinstance(self.life.cause, (Stopped, Done, RayFailed))
+
+
+Orders.TestCase.settings = settings(
+    max_examples=200, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestOrders = Orders.TestCase

@@ -1,0 +1,598 @@
+"""The head's policy, tried purely: each row of the life cycle's table, and every order of events."""
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from raysm.bootstrap.lifecycle import (
+    Announce,
+    BeginWork,
+    Connected,
+    DriverEnded,
+    End,
+    GcsAnswers,
+    InviteToRay,
+    Joined,
+    Left,
+    Lost,
+    Mismatch,
+    Node,
+    NodesChanged,
+    RayEnded,
+    RayLost,
+    Remark,
+    StartDriver,
+    Stopped,
+    StopRequested,
+    TerminateDriver,
+    Tick,
+)
+from raysm.bootstrap.membership import AGAIN_S, VERDICT_S, Membership, Phase, Rules
+from raysm.contract.result import Failure
+from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFailed
+from raysm.request import Cluster
+
+OWN = Failure(error_type="ValueError", message="no such column")
+OF_RAY = Failure(error_type="ray.exceptions.ActorDiedError", message="its node is gone")
+
+
+def hosts(count):
+    return tuple(f"algo-{rank + 1}" for rank in range(count))
+
+
+def node(host, number=1):
+    return Node(f"{host}/{number}", f"10.0.0.{host.removeprefix('algo-')}")
+
+
+def nodes(*names):
+    return NodesChanged({host: node(host) for host in names})
+
+
+class Life:
+    """A head's policy, told one event after the other; keeps all that it has decided."""
+
+    def __init__(self, count=3, *, ahead=False, grace_s=100.0, join_timeout_s=600.0, **cluster):
+        shape = Cluster(count=count, join_timeout_s=join_timeout_s, **cluster)
+        self.rules = Rules(hosts=hosts(count), cluster=shape, grace_s=grace_s, starts_ahead=ahead)
+        self.now_s = 1000.0
+        self.membership, self.decisions = Membership.begin(self.rules, self.now_s)
+
+    def tell(self, *events, after_s=0.0):
+        """Tell ``events``; return what is decided about them."""
+        self.now_s += after_s
+        decided = ()
+        for event in events:
+            self.membership, decisions = self.membership.take(event, self.now_s)
+            decided += decisions
+        self.decisions += decided
+        return decided
+
+    def form(self):
+        """Let everybody join."""
+        self.tell(GcsAnswers(), *map(Joined, self.rules.hosts[1:]), nodes(*self.rules.hosts))
+        return self
+
+    @property
+    def causes(self):
+        return [decision.cause for decision in self.decisions if isinstance(decision, End)]
+
+    @property
+    def cause(self):
+        (cause,) = self.causes
+        return cause
+
+    @property
+    def begins(self):
+        return [decision for decision in self.decisions if isinstance(decision, BeginWork)]
+
+    def said(self, *names):
+        states = [decision for decision in self.decisions if isinstance(decision, Announce)]
+        return [(state.name, state.host) for state in states if not names or state.name in names]
+
+    def remarks(self):
+        return [decision.text for decision in self.decisions if isinstance(decision, Remark)]
+
+
+# Forming
+
+
+def test_the_driver_begins_when_the_last_instance_has_joined_and_its_ray_node_is_registered():
+    life = Life(3)
+    life.tell(GcsAnswers(), Joined("algo-2"), Joined("algo-3"), nodes("algo-1", "algo-2"))
+    assert not life.begins
+    life.tell(nodes("algo-1", "algo-2", "algo-3"))
+    assert life.begins == [BeginWork("10.0.0.1")]
+    assert life.said() == [("joined", "algo-1"), ("joined", "algo-2"), ("joined", "algo-3"), ("formed", "algo-1")]
+
+
+def test_joined_and_formed_say_how_many_of_how_many():
+    states = [decision for decision in Life(2).form().decisions if isinstance(decision, Announce)]
+    assert [(state.count, state.total) for state in states] == [(1, 2), (2, 2), (2, 2)]
+
+
+def test_a_registered_ray_node_without_its_bootstrap_is_not_in():
+    life = Life(2)
+    life.tell(GcsAnswers(), nodes("algo-1", "algo-2"))
+    assert not life.begins
+
+
+def test_one_instance_alone_forms_with_its_own_node():
+    assert Life(1).form().begins
+
+
+def test_workers_are_invited_once_the_head_s_ray_answers_and_those_who_come_later_when_they_come():
+    life = Life(3)
+    assert life.tell(Joined("algo-2"))[1:] == ()
+    assert life.tell(GcsAnswers()) == (InviteToRay(frozenset({"algo-2"})),)
+    assert life.tell(Joined("algo-3"))[1:] == (InviteToRay(frozenset({"algo-3"})),)
+
+
+def test_the_driver_of_a_workload_that_asks_for_it_is_started_before_the_cluster_is_formed():
+    assert StartDriver() in Life(2, ahead=True).decisions
+    assert StartDriver() not in Life(2).decisions
+
+
+def test_nodes_are_watched_only_while_it_matters_which_are_registered():
+    life = Life(2)
+    assert not life.membership.watches_nodes
+    life.tell(GcsAnswers())
+    assert life.membership.watches_nodes
+    life.form()
+    assert not life.membership.watches_nodes
+    life.tell(RayLost("algo-2", "its Ray node ended"))
+    assert life.membership.watches_nodes
+    life.tell(Lost("algo-2", "closed its connection"))
+    assert not life.membership.watches_nodes
+
+
+# An instance has not joined by the deadline
+
+
+def test_a_missing_instance_is_named_at_the_deadline():
+    life = Life(3, join_timeout_s=10)
+    life.tell(GcsAnswers(), Joined("algo-2"), nodes("algo-1", "algo-2"))
+    life.tell(Tick(), after_s=9.9)
+    assert not life.causes
+    life.tell(Tick(), after_s=0.1)
+    assert isinstance(life.cause, ClusterNotFormed)
+    assert str(life.cause) == "2 of 3 instances joined within 10 s; missing: algo-3"
+
+
+def test_an_instance_whose_ray_node_never_registers_is_named_as_such():
+    life = Life(3, join_timeout_s=10)
+    life.tell(GcsAnswers(), Joined("algo-2"), nodes("algo-1"))
+    life.tell(Tick(), after_s=10)
+    said = "; missing: algo-3; connected, but without a registered Ray node: algo-2"
+    assert str(life.cause).endswith(said)
+
+
+def test_of_a_thousand_missing_instances_twenty_are_named():
+    life = Life(1000, join_timeout_s=10)
+    life.tell(Tick(), after_s=10)
+    assert str(life.cause).endswith(
+        "algo-20, algo-21 and 979 more; connected, but without a registered Ray node: algo-1"
+    )
+
+
+def test_a_flood_of_events_does_not_put_off_the_deadline():
+    life = Life(3, join_timeout_s=10)
+    life.tell(Joined("algo-2"), after_s=11)
+    assert isinstance(life.cause, ClusterNotFormed)
+
+
+def test_who_comes_in_the_last_moment_is_in():
+    life = Life(2, join_timeout_s=10)
+    life.tell(GcsAnswers(), Joined("algo-2"))
+    life.tell(nodes("algo-1", "algo-2"), after_s=10)
+    assert life.begins
+    assert not life.causes
+
+
+def test_a_job_runs_with_fewer_instances_only_if_min_instances_says_so():
+    life = Life(3, join_timeout_s=10, min_instances=2)
+    life.tell(GcsAnswers(), Joined("algo-2"), nodes("algo-1", "algo-2"))
+    life.tell(Tick(), after_s=10)
+    assert life.begins
+    formed = next(each for each in life.decisions if isinstance(each, Announce) and each.name == "formed")
+    assert (formed.count, formed.total) == (2, 3)
+    assert life.remarks() == ["2 of 3 instances joined within 10 s; missing: algo-3; going on, as min_instances=2 says"]
+
+
+def test_no_job_begins_with_fewer_than_min_instances_or_without_the_head_s_own_node():
+    few, headless = (Life(3, join_timeout_s=10, min_instances=least) for least in (2, 1))
+    few.tell(GcsAnswers(), nodes("algo-1"))
+    headless.tell(GcsAnswers(), Joined("algo-2"), nodes("algo-2"))
+    for life in (few, headless):
+        life.tell(Tick(), after_s=10)
+        assert isinstance(life.cause, ClusterNotFormed)
+        assert not life.begins
+
+
+def test_a_head_that_only_coordinates_does_not_begin_alone():
+    life = Life(2, coordinator_only=True, min_instances=1, join_timeout_s=10)
+    life.tell(GcsAnswers(), nodes("algo-1"))
+    life.tell(Tick(), after_s=10)
+    assert str(life.cause) == "1 of 2 instances joined within 10 s; missing: algo-2"
+
+
+def test_who_comes_after_the_job_has_begun_without_it_is_invited_all_the_same():
+    life = Life(2, join_timeout_s=10, min_instances=1)
+    life.tell(GcsAnswers(), nodes("algo-1"))
+    life.tell(Tick(), after_s=10)
+    assert InviteToRay(frozenset({"algo-2"})) in life.tell(Joined("algo-2"))
+
+
+def test_an_instance_of_another_payload_ends_the_job():
+    life = Life(2)
+    life.tell(Mismatch("algo-2", "algo-2 does not fit: it has ray 1, the head has ray 2"))
+    assert isinstance(life.cause, InvalidPayload)
+    assert str(life.cause).startswith("algo-2 does not fit")
+
+
+# A worker is lost
+
+
+def test_the_loss_of_a_worker_ends_the_job_and_names_it():
+    life = Life(3).form()
+    life.tell(Lost("algo-3", "closed its connection"))
+    assert isinstance(life.cause, InstanceLost)
+    assert str(life.cause) == "algo-3 lost: closed its connection"
+    assert life.said("lost") == [("lost", "algo-3")]
+
+
+def test_a_worker_that_leaves_before_the_job_is_over_is_lost():
+    life = Life(2).form()
+    life.tell(Left("algo-2"))
+    assert str(life.cause) == "algo-2 lost: it left before the job was over"
+
+
+def test_a_job_goes_on_without_lost_workers_if_the_request_says_so():
+    life = Life(3, on_instance_loss="continue").form()
+    life.tell(Lost("algo-3", "closed its connection"), Lost("algo-2", "said nothing for 30 s"))
+    assert not life.causes
+    assert life.remarks() == [
+        "algo-3 lost: closed its connection; going on with 2 instances, as the request says",
+        "algo-2 lost: said nothing for 30 s; going on with 1 instances, as the request says",
+    ]
+
+
+def test_a_worker_is_lost_once_though_it_says_that_it_fails_and_then_closes_its_connection():
+    life = Life(3, on_instance_loss="continue").form()
+    life.tell(Lost("algo-3", "Ray on algo-3 ended for the 4th time"), Left("algo-3"), Lost("algo-3", "closed it"))
+    assert life.said("lost") == [("lost", "algo-3")]
+
+
+def test_a_head_that_only_coordinates_does_not_go_on_alone():
+    life = Life(3, coordinator_only=True, on_instance_loss="continue").form()
+    life.tell(Lost("algo-2", "closed its connection"))
+    assert not life.causes
+    life.tell(Lost("algo-3", "closed its connection"))
+    alone = "no instance is left to work, because the head only coordinates"
+    assert str(life.cause) == f"algo-3 lost: closed its connection; {alone}"
+
+
+def test_a_loss_while_the_cluster_forms_ends_the_job_at_once_where_every_instance_is_needed():
+    life = Life(3, on_instance_loss="continue")
+    life.tell(Joined("algo-3"), Lost("algo-3", "closed its connection"))
+    assert isinstance(life.cause, InstanceLost)
+
+
+def test_a_cluster_forms_without_a_lost_worker_that_is_not_needed_and_does_not_wait_for_it():
+    life = Life(3, min_instances=2)
+    life.tell(GcsAnswers(), Joined("algo-3"), Joined("algo-2"), Lost("algo-3", "closed its connection"))
+    assert not life.causes
+    life.tell(nodes("algo-1", "algo-2"))
+    assert life.begins
+
+
+def test_the_loss_of_an_instance_without_which_the_job_began_does_not_fail_it():
+    life = Life(2, join_timeout_s=10, min_instances=1)
+    life.tell(GcsAnswers(), Joined("algo-2"), nodes("algo-1"))
+    life.tell(Tick(), after_s=10)
+    life.tell(Lost("algo-2", "closed its connection"))
+    assert not life.causes
+    assert life.remarks()[-1].endswith("going on with 1 instances, as the request says")
+
+
+# A raylet dies but its bootstrap lives
+
+
+def test_a_restarted_ray_node_rejoins_when_another_node_of_that_host_is_registered():
+    life = Life(2).form()
+    life.tell(RayLost("algo-2", "its Ray node ended; restart 1 of 3"))
+    life.tell(nodes("algo-1", "algo-2"))  # the GCS has not seen yet that it is dead
+    assert life.said("lost", "rejoined") == [("lost", "algo-2")]
+    life.tell(nodes("algo-1"), NodesChanged({"algo-1": node("algo-1"), "algo-2": node("algo-2", 2)}))
+    assert life.said("lost", "rejoined") == [("lost", "algo-2"), ("rejoined", "algo-2")]
+    assert not life.membership.restarting
+    assert not life.causes
+
+
+def test_a_worker_whose_ray_dies_while_the_cluster_forms_may_still_join():
+    life = Life(2)
+    life.tell(GcsAnswers(), Joined("algo-2"), RayLost("algo-2", "restart 1 of 3"), nodes("algo-1", "algo-2"))
+    assert life.begins
+
+
+def test_a_dead_ray_node_of_the_head_ends_the_job():
+    life = Life(2).form()
+    life.tell(RayEnded("gcs_server [exit code=-9]"))
+    assert isinstance(life.cause, RayFailed)
+    assert str(life.cause) == "Ray on the head algo-1 ended: gcs_server [exit code=-9]"
+
+
+# The driver ends
+
+
+@pytest.mark.parametrize("end", [DriverEnded(0), DriverEnded(3, OWN), DriverEnded(-9, OWN)])
+def test_a_driver_that_says_why_it_ended_or_ends_well_ends_the_job_at_once(end):
+    life = Life(2).form()
+    life.tell(end)
+    assert life.cause == end
+
+
+@pytest.mark.parametrize("end", [DriverEnded(1), DriverEnded(-9), DriverEnded(1, OF_RAY)])
+def test_a_driver_that_may_have_died_of_the_cluster_is_blamed_only_when_no_other_news_can_be_on_its_way(end):
+    life = Life(2).form()
+    life.tell(end)
+    life.tell(Tick(), after_s=VERDICT_S / 2)
+    assert not life.causes
+    life.tell(Tick(), after_s=VERDICT_S / 2)
+    assert life.cause == end
+
+
+@pytest.mark.parametrize("news", [RayEnded("raylet died"), Lost("algo-2", "closed its connection")])
+def test_what_the_driver_died_of_is_the_reason_though_it_is_known_after_its_end(news):
+    life = Life(2).form()
+    life.tell(DriverEnded(1, OF_RAY))
+    life.tell(news, after_s=1)
+    assert isinstance(life.cause, (RayFailed, InstanceLost))
+
+
+def test_a_silent_worker_is_waited_for_until_it_speaks_or_is_lost():
+    life = Life(2).form()
+    life.tell(DriverEnded(1, OF_RAY))
+    life.tell(Tick(frozenset({"algo-2"})), after_s=VERDICT_S)
+    assert not life.causes
+    assert life.membership.wakes_at_s == life.now_s + AGAIN_S  # not before: nobody polls without a pause
+    life.tell(Lost("algo-2", "said nothing for 8 s"), after_s=8)
+    assert str(life.cause) == "algo-2 lost: said nothing for 8 s"
+
+
+def test_a_silent_worker_that_speaks_again_leaves_the_blame_with_the_driver():
+    life = Life(2).form()
+    life.tell(DriverEnded(1, OF_RAY))
+    life.tell(Tick(frozenset({"algo-2"})), after_s=VERDICT_S)
+    life.tell(Tick(), after_s=AGAIN_S)
+    assert life.cause == DriverEnded(1, OF_RAY)
+
+
+def test_a_loss_that_is_allowed_is_not_what_the_driver_died_of():
+    life = Life(2, on_instance_loss="continue").form()
+    life.tell(DriverEnded(1), Lost("algo-2", "closed its connection"))
+    assert not life.causes
+    life.tell(Tick(), after_s=VERDICT_S)
+    assert life.cause == DriverEnded(1)
+
+
+def test_a_driver_that_dies_while_it_waits_for_the_cluster_ends_the_job_without_waiting_for_the_others():
+    life = Life(2, ahead=True)
+    life.tell(DriverEnded(1, OWN))
+    assert life.cause == DriverEnded(1, OWN)
+
+
+def test_a_driver_that_leaves_with_0_before_there_is_a_cluster_has_done_no_work():
+    life = Life(2, ahead=True)
+    life.tell(DriverEnded(0))
+    assert isinstance(life.cause, ClusterNotFormed)
+
+
+# SIGTERM
+
+
+def test_a_stop_gives_user_code_its_grace_and_ends_with_the_driver():
+    life = Life(2, grace_s=30).form()
+    assert TerminateDriver() in life.tell(StopRequested())
+    assert life.said("stopping") == [("stopping", "algo-1")]
+    life.tell(Tick(), after_s=29)
+    assert not life.causes
+    life.tell(DriverEnded(0))
+    assert life.cause == Stopped(in_time=True)
+
+
+@pytest.mark.parametrize("end", [DriverEnded(5), Tick()])
+def test_user_code_that_fails_in_its_grace_or_outlives_it_was_not_stopped_in_time(end):
+    life = Life(2, grace_s=30).form()
+    life.tell(StopRequested())
+    life.tell(end, after_s=30)
+    assert life.cause == Stopped(in_time=False)
+
+
+def test_whatever_else_happens_while_user_code_saves_does_not_matter_any_more():
+    life = Life(2, grace_s=30).form()
+    life.tell(StopRequested(), StopRequested())
+    assert life.tell(Lost("algo-2", "closed its connection"), RayEnded("raylet died"), Left("algo-2")) == ()
+
+
+def test_a_stop_while_the_cluster_forms_ends_it_at_once():
+    life = Life(3)
+    life.tell(Joined("algo-2"), StopRequested())
+    assert life.cause == Stopped()
+    assert life.remarks() == ["algo-1 was told to stop (SIGTERM)"]
+
+
+def test_a_stop_after_the_driver_s_end_does_not_hide_what_it_died_of():
+    life = Life(2).form()
+    life.tell(DriverEnded(1))
+    life.tell(StopRequested(), after_s=1)
+    life.tell(RayEnded("raylet died"))
+    assert isinstance(life.cause, RayFailed)
+
+
+def test_what_only_workers_hear_is_a_mistake():
+    with pytest.raises(AssertionError, match="happens to workers"):
+        Life(2).tell(Connected("10.0.0.1"))
+
+
+# Every order of events
+
+COUNT = 4
+WORKERS = hosts(COUNT)[1:]
+SHAPES = st.fixed_dictionaries(
+    {
+        "min_instances": st.none() | st.integers(1, COUNT),
+        "on_instance_loss": st.sampled_from(["fail", "continue"]),
+        "coordinator_only": st.booleans(),
+        "ahead": st.booleans(),
+    }
+)
+
+
+class Orders(RuleBasedStateMachine):
+    """A world of four instances, in which everything may happen at any time; after each event the promises hold."""
+
+    @initialize(shape=SHAPES)
+    def start(self, shape):
+        self.life = Life(COUNT, join_timeout_s=60, grace_s=10, **shape)
+        self.registered = {}
+        self.restarts = 0
+        self.strangers, self.connected, self.dead = set(WORKERS), set(), {}
+        self.driver_runs = shape["ahead"]
+        self.causes_before = 0
+
+    def tell(self, *events, after_s=0.0):
+        decided = self.life.tell(*events, after_s=after_s)
+        self.driver_runs |= any(isinstance(decision, BeginWork) for decision in decided)
+        return decided
+
+    def show_nodes(self):
+        self.tell(NodesChanged(dict(self.registered)))
+
+    @precondition(lambda self: self.strangers)
+    @rule(data=st.data())
+    def a_worker_joins(self, data):
+        host = data.draw(st.sampled_from(sorted(self.strangers)))
+        self.strangers.discard(host)
+        self.connected.add(host)
+        self.tell(Joined(host))
+
+    @rule()
+    def the_gcs_answers(self):
+        self.tell(GcsAnswers())
+
+    @rule(host=st.sampled_from(hosts(COUNT)))
+    def a_ray_node_registers(self, host):
+        if host not in self.dead and host not in self.strangers:
+            self.restarts += 1
+            self.registered[host] = node(host, self.restarts)
+            self.show_nodes()
+
+    @precondition(lambda self: self.connected)
+    @rule(data=st.data())
+    def a_raylet_dies(self, data):
+        host = data.draw(st.sampled_from(sorted(self.connected)))
+        ended = bool(self.life.causes)
+        self.tell(RayLost(host, "restart 1 of 3"))
+        self.registered.pop(host, None)
+        self.show_nodes()
+        assert ended or not self.life.causes or self.timed_out(), "a raylet that is started again ended the job"
+
+    @precondition(lambda self: self.connected)
+    @rule(data=st.data(), how=st.sampled_from([Left, lambda host: Lost(host, "closed its connection")]))
+    def a_worker_is_lost(self, data, how):
+        host = data.draw(st.sampled_from(sorted(self.connected)))
+        self.connected.discard(host)
+        self.dead[host] = True
+        self.registered.pop(host, None)
+        ended, phase = bool(self.life.causes), self.life.membership.phase
+        was_formed, unawaited = self.life.membership.formed, self.life.membership.unawaited
+        self.tell(how(host))
+        if ended or phase is Phase.STOPPING or self.timed_out():
+            return
+        assert bool(self.life.causes) == self.is_fatal(host, was_formed, unawaited)
+        assert not self.life.causes or host in str(self.life.cause)
+
+    def is_fatal(self, host, was_formed, unawaited):
+        """What the request says, in other words than the policy's."""
+        cluster = self.life.rules.cluster
+        if was_formed:
+            at_work = 1 + len(self.connected)
+            lone_coordinator = cluster.coordinator_only and at_work == 1
+            return lone_coordinator or (cluster.on_instance_loss == "fail" and host not in unawaited)
+        possible = COUNT - len(self.dead)
+        return possible < max(cluster.min_instances or COUNT, 2 if cluster.coordinator_only else 1)
+
+    def timed_out(self):
+        return bool(self.life.causes) and isinstance(self.life.cause, ClusterNotFormed)
+
+    @precondition(lambda self: self.driver_runs)
+    @rule(status=st.sampled_from([0, 1, -9]), failure=st.sampled_from([None, OWN, OF_RAY]))
+    def the_driver_ends(self, status, failure):
+        self.driver_runs = False
+        self.tell(DriverEnded(status, failure if status else None))
+
+    @rule()
+    def the_head_s_ray_dies(self):
+        quiet = self.life.causes or self.life.membership.phase is Phase.STOPPING
+        self.tell(RayEnded("raylet died"))
+        assert quiet or isinstance(self.life.cause, RayFailed)
+
+    @rule()
+    def a_stop_is_asked_for(self):
+        self.tell(StopRequested())
+
+    @rule(after_s=st.sampled_from([0.0, 0.1, 2.0, 15.0, 70.0]), silent=st.booleans())
+    def time_passes(self, after_s, silent):
+        silent = frozenset(self.connected if silent else ())
+        due_s, phase = self.life.membership.wakes_at_s, self.life.membership.phase
+        self.tell(Tick(silent), after_s=after_s)
+        if due_s is None or self.life.now_s < due_s:
+            return
+        # A deadline always decides: the cluster is formed or given up, the blame laid, the grace over.
+        assert self.life.membership.phase is not phase or (phase is Phase.ATTRIBUTING and silent)
+
+    @invariant()
+    def the_first_cause_wins_and_the_job_ends_once(self):
+        if not hasattr(self, "life"):
+            return
+        assert len(self.life.causes) <= 1
+        if self.life.causes:
+            ends = [isinstance(decision, End) for decision in self.life.decisions]
+            assert ends.index(True) == len(ends) - 1, "something was decided after the end"
+
+    @invariant()
+    def the_job_never_runs_with_fewer_than_allowed(self):
+        if not hasattr(self, "life") or not self.life.begins:
+            return
+        assert len(self.life.begins) == 1
+        formed = next(each for each in self.life.decisions if isinstance(each, Announce) and each.name == "formed")
+        cluster = self.life.rules.cluster
+        assert formed.count >= (cluster.min_instances or COUNT)
+        assert formed.count >= 2 or not cluster.coordinator_only
+
+    @invariant()
+    def every_missing_host_is_named(self):
+        if not hasattr(self, "life") or not self.timed_out() or "instances joined" not in str(self.life.cause):
+            return
+        membership = self.life.membership
+        missing = set(hosts(COUNT)) - set(membership.present)
+        assert all(host in str(self.life.cause) for host in missing)
+        assert not any(host in str(self.life.cause) for host in membership.present)
+
+    @invariant()
+    def the_state_knows_whom_it_waits_for(self):
+        if not hasattr(self, "life"):
+            return
+        membership = self.life.membership
+        waits = (Phase.FORMING, Phase.ATTRIBUTING, Phase.STOPPING)
+        assert (membership.wakes_at_s is not None) == (membership.phase in waits)
+        assert not membership.lost & membership.connected
+        assert not membership.lost & membership.restarting.keys()
+        assert not (membership.phase is Phase.ENDED and membership.watches_nodes)
+
+
+Orders.TestCase.settings = settings(
+    max_examples=300, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestOrders = Orders.TestCase

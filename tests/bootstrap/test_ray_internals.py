@@ -1,0 +1,139 @@
+"""Ray's private names: what the installed Ray has of them, and what is done without each."""
+
+import ast
+import re
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import raysm
+from raysm.bootstrap import ray_internals
+from raysm.bootstrap.ray_internals import CHECKLIST, SETTINGS, Internal, Setting, Text, spare_options
+from raysm.errors import MissingDependency
+
+PACKAGE = Path(raysm.__file__).parent
+OF_RAY = re.compile(
+    r"RAY_\w+|AUTOSCALER_METRIC_PORT|DASHBOARD_METRIC_PORT|METRICS_RECORD_\w+|SCAN_EVENT_\w+|EVENT_AGENT_\w+"
+)
+
+
+@pytest.fixture
+def module():
+    """A module that stands for one of Ray's."""
+    stand_in = types.ModuleType("stand_in_for_ray")
+    stand_in.Node = type("Node", (), {"kill": lambda self, check_alive: "killed"})
+    sys.modules[stand_in.__name__] = stand_in
+    yield stand_in
+    del sys.modules[stand_in.__name__]
+
+
+def internal(name, **more):
+    return Internal(module="stand_in_for_ray", name=name, purpose="end a node", **more)
+
+
+@pytest.mark.parametrize("entry", CHECKLIST, ids=lambda entry: entry.path.replace(" ", "_"))
+def test_the_installed_ray_has_what_raysm_uses_of_it(entry):
+    assert entry.gap() is None
+
+
+def test_every_variable_of_ray_s_that_raysm_sets_is_on_the_checklist():
+    quoted = set()
+    for path in PACKAGE.rglob("*.py"):
+        if path.name == "ray_internals.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and OF_RAY.fullmatch(node.value):
+                quoted.add(node.value)
+    quoted.discard("RAY_TEMP_DIR")  # raysm's own: RAYSM_RAY_TEMP_DIR, by the name of its constant
+    assert quoted
+    assert quoted <= {setting.name for setting in SETTINGS}
+
+
+def test_only_ray_internals_names_ray_s_private_modules():
+    offenders = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
+            if any(re.fullmatch(r"ray\._(private|raylet|common)[\w.]*", name) for name in names):
+                offenders.append(path.name)
+    assert set(offenders) == {"ray_internals.py"}
+
+
+def test_what_is_there_is_found_and_can_be_replaced(module):
+    kill = internal("Node.kill")
+    assert kill.find() is module.Node.kill
+    kill.replace(lambda original: lambda self: original(self, True) + " softly")
+    assert module.Node().kill() == "killed softly"
+
+
+@pytest.mark.parametrize(
+    ("missing", "gap"),
+    [
+        (internal("Node.reap"), "no stand_in_for_ray.Node.reap"),
+        (
+            internal("Node.kill", fits=lambda kill: kill.no_such_thing),
+            "another stand_in_for_ray.Node.kill than the one",
+        ),
+        (Internal(module="no_ray_at_all", purpose="end a node"), "no no_ray_at_all"),
+    ],
+)
+def test_a_spared_name_that_is_missing_is_left_out_with_one_warning(module, missing, gap, capfd):
+    missing.replace(lambda original: pytest.fail("there is nothing to adapt"))
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1
+    assert said.startswith("raysm: warning: Ray ")
+    assert gap in said
+    assert "left out: end a node" in said
+
+
+def test_a_needed_name_that_is_missing_is_an_error_with_ray_s_version(module):
+    with pytest.raises(
+        MissingDependency, match=r"Ray \d+\.\d+.* has no stand_in_for_ray.Head, which raysm needs to end"
+    ):
+        internal("Head", is_needed=True).find()
+
+
+def test_options_that_ray_does_not_take_any_more_are_left_out(module, capfd):
+    assert spare_options(internal("Node"), {"limit": 1}) == {"limit": 1}
+    assert spare_options(internal("Task"), {"limit": 1}) == {}
+    assert "no stand_in_for_ray.Task" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Setting(name="RAY_worker_nicenes", purpose="have half of a name"),
+        Setting(name="RAY_NO_SUCH_THING", purpose="be read", module="ray._private.ray_constants"),
+        Text(words="Some Ray subprocesses have left:", module="ray.scripts.scripts", purpose="be said"),
+        Text(words="anything", module="ray.no_such_module", purpose="be said"),
+    ],
+)
+def test_a_setting_or_a_text_that_no_ray_has_is_missed(entry):
+    assert entry.gap() == f"no {entry.path}"
+
+
+def test_the_checklist_is_printed_and_its_exit_code_says_whether_it_is_whole():
+    listed = subprocess.run(
+        [sys.executable, "-m", "raysm.bootstrap.ray_internals"], capture_output=True, text=True, timeout=120
+    )
+    assert listed.returncode == 0, listed.stdout
+    assert listed.stdout.splitlines()[-1] == f"{len(CHECKLIST)} of {len(CHECKLIST)} are there"
+
+
+def test_the_checklist_of_a_machine_without_ray_misses_everything_that_is_looked_for():
+    code = "import sys; sys.modules['ray'] = None; from raysm.bootstrap.ray_internals import main; sys.exit(main())"
+    listed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert listed.returncode == 1
+    assert f"0 of {len(CHECKLIST)} are there" in listed.stdout
+    assert "raysm cannot learn which nodes are registered" in listed.stdout
+
+
+def test_looking_for_a_name_imports_no_ray_before():
+    code = "import sys; import raysm.bootstrap.ray_internals; assert 'ray' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert ray_internals.PRESTART.startswith("--")

@@ -1,0 +1,51 @@
+import pytest
+from botocore.stub import Stubber
+
+from raysm.client.targets import Bucket, connection_to
+from raysm.errors import ServiceError
+from tests.support.sagemaker import REGION, SESSION, aws
+
+
+class NoRegion:
+    class meta:  # noqa: N801 - boto3's name
+        region_name = None
+
+
+def never():
+    raise AssertionError("nobody was to be asked")
+
+
+def test_the_region_is_the_targets_without_asking():
+    assert connection_to(aws()).region(never) == REGION
+
+
+def test_without_one_it_is_that_of_the_configuration():
+    client = SESSION.client("sagemaker", region_name="eu-north-1")
+    with Stubber(client):
+        assert connection_to(aws(region=None)).region(lambda name: client) == "eu-north-1"
+
+
+def test_no_region_at_all_is_an_error_that_says_how_to_set_one():
+    with pytest.raises(ServiceError, match="aws configure set region"):
+        connection_to(aws(region=None)).region(lambda name: NoRegion())
+
+
+def test_a_bucket_of_the_users_is_taken_as_it_is():
+    assert connection_to(aws(bucket="mine")).bucket(never, never) == Bucket(name="mine", is_named=True)
+
+
+def test_the_default_bucket_has_to_belong_to_the_account():
+    bucket = connection_to(aws()).bucket(lambda: "r", lambda: "12")
+    assert bucket == Bucket(name="sagemaker-r-12", owner="12")
+
+
+def test_results_lie_where_payloads_do():
+    assert connection_to(aws()).data_root("s3://b/raysm") == "s3://b/raysm"
+
+
+def test_a_call_that_failed_is_not_made_again():
+    assert not connection_to(aws()).reconnect(ConnectionError())
+
+
+def test_the_last_lines_of_a_log_are_waited_for():
+    assert connection_to(aws()).pace.late_s > 0

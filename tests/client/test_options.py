@@ -1,0 +1,141 @@
+"""An option is written once: the keywords, their texts, the fields of a request and the decorator say the same."""
+
+import dataclasses
+import inspect
+import re
+import typing
+
+import pytest
+
+import raysm
+from raysm.client.options import SubmitKeywords, SubmitOptions, default_of
+from raysm.client.submit import prepare, submit
+from raysm.errors import InvalidRequest
+from raysm.request import Cluster, Input, JobRequest, Limits, MetricDefinition, Script, Security
+
+OWN = {"on", "if_done", "resume"}
+"""What is done with the job, beside what it is."""
+
+
+def names_in(doc):
+    """The names of the arguments that a docstring explains, in its order."""
+    section = inspect.cleandoc(doc).partition("Args:\n")[2].partition("\n\n")[0]
+    return re.findall(r"^    (\w+): \S", section, re.MULTILINE)
+
+
+def fields():
+    return {field.name for field in dataclasses.fields(JobRequest)}
+
+
+def test_the_options_are_the_fields_of_a_request_and_the_files_that_travel():
+    assert set(typing.get_type_hints(SubmitOptions)) == fields() - {"workload"} | {"wheels"}
+    assert set(typing.get_type_hints(SubmitKeywords)) == set(typing.get_type_hints(SubmitOptions)) | OWN
+
+
+@pytest.mark.parametrize(
+    ("function", "positional"),
+    [(raysm.submit, {"workload"}), (raysm.remote, {"fn"}), (raysm.remote(print).options, set())],
+    ids=["submit", "remote", "options"],
+)
+def test_help_shows_every_option_by_its_name_with_its_text(function, positional):
+    shown = inspect.signature(function).parameters
+    expected = set(typing.get_type_hints(SubmitKeywords)) | positional
+    assert set(shown) == expected
+    assert set(names_in(function.__doc__)) == expected
+    assert all(item.kind is not inspect.Parameter.VAR_KEYWORD for item in shown.values())
+
+
+@pytest.mark.parametrize("name", sorted(set(typing.get_type_hints(SubmitOptions)) - {"name", "wheels"}))
+def test_a_default_that_help_shows_is_the_requests_own(name):
+    field = next(field for field in dataclasses.fields(JobRequest) if field.name == name)
+    shown = inspect.signature(raysm.submit).parameters[name].default
+    assert shown == (field.default if field.default is not dataclasses.MISSING else None) == default_of(name)
+
+
+@pytest.mark.parametrize("function", [prepare, submit])
+def test_no_function_of_the_surface_has_more_than_eight_parameters(function):
+    assert function.__code__.co_argcount + function.__code__.co_kwonlyargcount <= 8
+
+
+@pytest.mark.parametrize("take", [submit, lambda work, **options: raysm.remote(**options)], ids=["submit", "remote"])
+def test_an_option_that_there_is_not_is_refused_with_the_nearest(take):
+    with pytest.raises(InvalidRequest, match=r"takes no option 'limit'; did you mean limits\?"):
+        take(Script("a.py"), limit=Limits())
+    with pytest.raises(
+        InvalidRequest, match=r"takes no option 'zzz'; it takes cluster, inputs, .*, on, if_done, resume"
+    ):
+        take(Script("a.py"), zzz=1)
+
+
+def asked(script):
+    """A request that chooses every option."""
+    return JobRequest(
+        name="mine",
+        workload=Script(str(script)),
+        cluster=Cluster("ml.m5.large", count=3),
+        inputs={"x": Input("s3://b/x/", content_type="text/csv")},
+        limits=Limits(max_runtime_s=60),
+        security=Security(encrypt_traffic=True),
+        environment={"A": "1"},
+        hyperparameters={"lr": "0.1"},
+        tags={"team": "a"},
+        metrics=(MetricDefinition("loss", "(.*)"),),
+        requirements=("tqdm",),
+        checkpoint_uri="s3://b/ck",
+        output_uri="s3://b/out",
+        grace_s=10.0,
+        ports=raysm.Ports(gcs=7000),
+        project="p",
+    )
+
+
+def without_name(request):
+    return dataclasses.replace(request, name="any")
+
+
+def test_a_whole_request_is_sent_as_it_is_under_a_name_of_its_own(remote, script):
+    request = asked(script)
+    ready = prepare(request, on=remote.service)
+    assert without_name(ready.request) == without_name(request)
+    assert ready.task == "mine"
+    assert re.fullmatch(r"mine-\d{8}-\d{6}-[0-9a-f]{8}", ready.request.name)
+    job = raysm.submit(request, on=remote.service)
+    assert job.tags["team"] == "a"
+
+
+def test_a_request_and_the_same_by_keywords_are_the_same_job(remote, script):
+    request = asked(script)
+    options = {name: getattr(request, name) for name in fields() - {"workload"}}
+    by_keywords = prepare(request.workload, on=remote.service, **options)
+    assert by_keywords.source_digest == prepare(request, on=remote.service).source_digest
+
+
+def test_none_of_an_option_is_its_default(remote, script):
+    named = dict.fromkeys(typing.get_type_hints(SubmitOptions)) | {"cluster": Cluster("ml.m5.large")}
+    ready = prepare(Script(str(script)), on=remote.service, **named)
+    plain = prepare(Script(str(script)), on=remote.service, cluster=Cluster("ml.m5.large"))
+    assert without_name(ready.request) == without_name(plain.request)
+
+
+def test_lists_become_tuples_and_numbers_of_hyperparameters_texts(remote, script):
+    ready = prepare(
+        Script(str(script)),
+        on=remote.service,
+        cluster=Cluster("ml.m5.large"),
+        requirements=["tqdm"],
+        hyperparameters={"lr": 0.1},
+    )
+    assert ready.request.requirements == ("tqdm",)
+    assert ready.request.hyperparameters == {"lr": "0.1"}
+
+
+def test_what_a_request_says_already_cannot_be_said_beside_it(remote, script):
+    with pytest.raises(InvalidRequest, match=r"cluster is given beside a JobRequest.*replace\(request, cluster=…\)"):
+        raysm.submit(asked(script), on=remote.service, cluster=Cluster("ml.m5.large"))
+    assert remote.sagemaker.sent == []
+
+
+def test_wheels_travel_beside_a_request(remote, script, tmp_path):
+    wheel = tmp_path / "own-1-py3-none-any.whl"
+    wheel.write_bytes(b"wheel")
+    assert prepare(asked(script), on=remote.service, wheels=[wheel]).wheels == (wheel,)

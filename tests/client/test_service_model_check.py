@@ -1,0 +1,230 @@
+"""Every limit of the API: the value at it passes, the value past it is refused before anything is uploaded."""
+
+import dataclasses
+import json
+
+import pytest
+
+from raysm.client.plan import Plan, plan
+from raysm.client.service_model_check import check, instance_types
+from raysm.contract.job_api import TRAINING
+from raysm.errors import InvalidRequest
+from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, Local, MetricDefinition, Script, Security
+from tests.support.api_requests import training_parameters
+from tests.support.sagemaker import aws, places_of
+
+ROLE = "arn:aws:iam::123456789012:role/"
+PLAN_ARN = "arn:aws:sagemaker:eu-west-1:123456789012:training-plan/"
+
+
+def checked(target=None, tags=None, **fields):
+    fields = {"name": "job", "workload": Script("train.py"), "cluster": Cluster("ml.m5.large")} | fields
+    places = places_of(aws())
+    check(plan(JobRequest(**fields), target=target or aws(), places=places, tags=tags), takes_files=False)
+
+
+def many(count, value="v"):
+    return {f"k{index}": value for index in range(count)}
+
+
+def channels(count):
+    return {f"c{index}": Input("s3://b/x") for index in range(count)}
+
+
+def groups(count, name="g"):
+    return Cluster(groups=tuple(InstanceGroup(f"{name}{index}", "ml.m5.large", 1) for index in range(count)))
+
+
+AT_AND_PAST = {
+    "hyperparameters": lambda past: {"hyperparameters": many(100 + past)},
+    "length of a hyperparameter's name": lambda past: {"hyperparameters": {"k" * (256 + past): "v"}},
+    "length of a hyperparameter's value": lambda past: {"hyperparameters": {"k": "v" * (2500 + past)}},
+    "environment variables": lambda past: {"environment": many(100 + past)},
+    "length of a variable's name": lambda past: {"environment": {"k" * (512 + past): "v"}},
+    "length of a variable's value": lambda past: {"environment": {"k": "v" * (512 + past)}},
+    "channels, raysm's own among them": lambda past: {"inputs": channels(19 + past)},
+    "length of a URI": lambda past: {"inputs": {"x": Input("s3://b/" + "x" * (1017 + past))}},
+    "length of a content type": lambda past: {"inputs": {"x": Input("s3://b/x", content_type="x" * (256 + past))}},
+    "length of the image": lambda past: {"target": aws(image="i" * (255 + past))},
+    "length of the role": lambda past: {"target": aws(role=ROLE + "r" * (2048 - len(ROLE) + past))},
+    "metric definitions": lambda past: {
+        "metrics": tuple(MetricDefinition(f"m{index}", "(x)") for index in range(40 + past))
+    },
+    "tags": lambda past: {"tags": many(50 + past)},
+    "length of a tag's name": lambda past: {"tags": {"k": "v", "n" * (128 + past): "v"}},
+    "length of a tag's value": lambda past: {"tags": {"k": "v" * (256 + past)}},
+    "security groups": lambda past: {"security": Security(subnets=("s",), security_groups=("g",) * (5 + past))},
+    "subnets": lambda past: {"security": Security(subnets=("s",) * (16 + past), security_groups=("g",))},
+    "length of a subnet": lambda past: {"security": Security(subnets=("s" * (32 + past),), security_groups=("g",))},
+    "length of a key": lambda past: {"security": Security(output_kms_key="k" * (2048 + past))},
+    "length of a training plan": lambda past: {
+        "cluster": Cluster("ml.m5.large", training_plan=PLAN_ARN + "p" * (2048 - len(PLAN_ARN) + past))
+    },
+    "Processing: inputs, raysm's own among them": lambda past: {"kind": "processing", "inputs": channels(9 + past)},
+    "Processing: instances": lambda past: {
+        "kind": "processing",
+        "cluster": Cluster("ml.m5.large", count=100 + past),
+    },
+    "Processing: variables": lambda past: {"kind": "processing", "environment": many(100 + past)},
+    "Processing: length of a variable's name": lambda past: {
+        "kind": "processing",
+        "environment": {"k" * (256 + past): "v"},
+    },
+    "Processing: length of a variable's value": lambda past: {
+        "kind": "processing",
+        "environment": {"k": "v" * (256 + past)},
+    },
+    "Processing: runtime": lambda past: {"kind": "processing", "limits": Limits(max_runtime_s=777_600 + past)},
+    "Processing: volume": lambda past: {
+        "kind": "processing",
+        "cluster": Cluster("ml.m5.large", volume_gb=16_384 + past),
+    },
+    # These are the request's own checks:
+    "length of the name": lambda past: {"name": "n" * (63 + past)},
+    "instance groups": lambda past: {"cluster": groups(5 + past)},
+    "length of a group's name": lambda past: {"cluster": groups(1, "g" * (63 + past))},
+    "length of a channel's name": lambda past: {"inputs": {"c" * (64 + past): Input("s3://b/x")}},
+    "length of a metric's name": lambda past: {"metrics": (MetricDefinition("m" * (255 + past), "(x)"),)},
+    "length of a regex": lambda past: {"metrics": (MetricDefinition("m", "x" * (500 + past)),)},
+    "runtime": lambda past: {"limits": Limits(max_runtime_s=28 * 86400 + past)},
+    "attempts": lambda past: {"limits": Limits(retry_attempts=30 + past)},
+    "no attempts": lambda past: {"limits": Limits(retry_attempts=1 - past)},
+    "wait shorter than the runtime": lambda past: {
+        "limits": Limits(spot=True, max_runtime_s=100, max_wait_s=100 - past)
+    },
+    "warm pool": lambda past: {"cluster": Cluster("ml.m5.large", keep_alive_s=21_600 + past)},
+    "instances": lambda past: {"cluster": Cluster("ml.m5.large", count=1 - past)},
+}
+
+
+@pytest.mark.parametrize("limit", AT_AND_PAST)
+def test_the_value_at_the_limit_passes(limit):
+    assert checked(**AT_AND_PAST[limit](0)) is None
+
+
+@pytest.mark.parametrize("limit", AT_AND_PAST)
+def test_the_value_past_the_limit_is_refused(limit):
+    with pytest.raises(InvalidRequest):
+        checked(**AT_AND_PAST[limit](1))
+
+
+@pytest.mark.parametrize(
+    ("entries", "length", "passes"), [(100, 256, True), (101, 256, False), (100, 257, False), (0, 1, False)]
+)
+def test_entrypoint_and_arguments_have_limits_too(entries, length, passes):
+    whole = plan(
+        JobRequest(name="job", workload=Script("x.py"), cluster=Cluster("ml.m5.large")),
+        target=aws(),
+        places=places_of(aws()),
+    )
+    call = json.loads(json.dumps(whole.request))
+    call["AlgorithmSpecification"]["ContainerArguments"] = ["a" * length] * entries
+    changed = dataclasses.replace(whole, request=call)
+    if passes:
+        assert check(changed, takes_files=False) is None
+    else:
+        with pytest.raises(InvalidRequest, match="ContainerArguments"):
+            check(changed, takes_files=False)
+
+
+def test_the_message_names_the_parameter_its_size_the_limit_and_the_remedy():
+    with pytest.raises(InvalidRequest, match=r"^InputDataConfig has 21 entries; the API takes 1 to 20; one channel is"):
+        checked(inputs=channels(20))
+    with pytest.raises(InvalidRequest, match=r"^Environment\['k'\] has 513 characters.*0 to 512; put what is large"):
+        checked(environment={"k": "v" * 513})
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("ml.c5.4xlrage", "ml.c5.4xlarge"), ("ml.p4d.24xlage", "ml.p4d.24xlarge"), ("m5.xlarge", "ml.m5.xlarge")],
+)
+def test_a_mistyped_instance_type_suggests_the_nearest(typed, meant):
+    with pytest.raises(InvalidRequest, match=rf"ResourceConfig\.InstanceType is '{typed}'.*did you mean.*{meant}"):
+        checked(cluster=Cluster(typed))
+
+
+def test_a_mistyped_type_inside_a_group_and_of_processing_is_found_too():
+    with pytest.raises(InvalidRequest, match=r"InstanceGroups\[0\]\.InstanceType is 'ml.m5.lrge'.*ml.m5.large"):
+        checked(cluster=Cluster(groups=(InstanceGroup("a", "ml.m5.lrge", 1),)))
+    with pytest.raises(InvalidRequest, match=r"ClusterConfig\.InstanceType is 'ml.m5.lrge'"):
+        checked(kind="processing", cluster=Cluster("ml.m5.lrge"))
+
+
+def test_every_type_of_the_service_model_passes():
+    types = instance_types(TRAINING)
+    assert len(types) > 100
+    assert all(checked(cluster=Cluster(name)) is None for name in types)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"environment": {"not a name": "v"}},
+        {"environment": {"1A": "v"}},
+        {"tags": {"a#b": "v"}},
+        {"security": Security(output_kms_key="ключ")},
+        {"target": aws(role="arn:aws:iam::12:role/x")},
+        {"cluster": Cluster("ml.m5.large", training_plan="x" * 60)},
+    ],
+    ids=["name with blanks", "name that begins with a digit", "tag", "key", "role", "training plan"],
+)
+def test_what_does_not_match_the_apis_pattern_is_refused(fields):
+    with pytest.raises(InvalidRequest, match="must match"):
+        checked(**fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"metrics": (MetricDefinition("m", "loss\n(x)"),)},
+        {"metrics": (MetricDefinition("m\n", "(x)"),)},
+        {"cluster": groups(1, "g\n")},
+        {"inputs": {"x": Input("s3://b/x\ny", groups=("g\n0",))}, "cluster": groups(1, "g\n")},
+    ],
+    ids=["regex", "name of a metric", "name of a group", "channel of a group"],
+)
+def test_a_line_break_where_the_api_takes_none_is_refused_before_the_upload(fields):
+    with pytest.raises(InvalidRequest, match="must match"):
+        checked(**fields)
+
+
+def test_a_line_break_where_the_api_takes_all_passes():
+    assert checked(environment={"A": "x\ny"}, hyperparameters={"a": "x\ny"}) is None
+
+
+def test_a_tag_may_hold_letters_of_all_languages():
+    assert checked(tags={"größe: a/b=c+d-e@f": "über 日本"}) is None
+
+
+def test_a_value_of_the_wrong_type_is_refused():
+    with pytest.raises(InvalidRequest, match=r"Environment\['k'\] must be a text, got 3"):
+        checked(environment={"k": 3})
+    with pytest.raises(InvalidRequest, match=r"InstanceCount must be a number"):
+        checked(cluster=Cluster("ml.m5.large", count=True))
+
+
+def test_what_the_api_does_not_know_or_misses_is_refused():
+    with pytest.raises(InvalidRequest, match="Nonsense is unknown to this version of botocore"):
+        check(Plan(api=TRAINING, request=training_parameters(Nonsense=1)), takes_files=False)
+    with pytest.raises(InvalidRequest, match="RoleArn is missing"):
+        check(Plan(api=TRAINING, request=training_parameters(RoleArn=None)), takes_files=False)
+
+
+def test_files_of_this_machine_pass_where_the_api_wants_s3(tmp_path):
+    request = JobRequest(name="job", workload=Script("x.py"), inputs={"x": Input("file:///data/x")})
+    target = Local()
+    sent = plan(request, target=target, places=places_of(target))
+    assert check(sent, takes_files=True) is None
+    with pytest.raises(InvalidRequest, match=r"'file:///data/x', which the API refuses.*; give s3://bucket/prefix"):
+        check(sent, takes_files=False)
+
+
+def test_what_no_model_says_is_refused_too():
+    sent = plan(
+        JobRequest(name="job", workload=Script("x.py"), cluster=Cluster("ml.m5.large")),
+        target=aws(),
+        places=places_of(aws()),
+    )
+    spot = dataclasses.replace(sent, request={**sent.request, "EnableManagedSpotTraining": True})
+    with pytest.raises(InvalidRequest, match="MaxWaitTimeInSeconds must be present"):
+        check(spot, takes_files=False)

@@ -1,0 +1,106 @@
+"""A kind of instance that this module alone adds goes wherever those of raysm go."""
+
+import pytest
+
+from raysm.cli.arguments import parse
+from raysm.cli.doctor import local_checks
+from raysm.client.plan import plan
+from raysm.errors import InvalidRequest
+from raysm.local.instances import best_kind, missing_for, open_site
+from raysm.local.instances.process import ProcessSite
+from raysm.local.job_spec import JobSpec, number_hosts
+from raysm.local.server.api_error import ApiError
+from raysm.local.server.definitions import kind_of
+from raysm.local.training_job import TrainingJob
+from raysm.request import JobRequest, Local, Script
+from raysm.request.instance_kinds import INSTANCE_KINDS, InstanceKind
+from tests.support.jobs import Log
+from tests.support.sagemaker import places_of
+
+
+class AuditedSite(ProcessSite):
+    """Processes, of which it is written down that they were started."""
+
+    started = []
+
+    def start(self, specs):
+        self.started.extend(spec.host for spec in specs)
+        return super().start(specs)
+
+
+class AbsentSite(ProcessSite):
+    """What no machine has."""
+
+    @staticmethod
+    def missing():
+        return "instances of kind 'absent' need what nobody has"
+
+
+@pytest.fixture(autouse=True)
+def kinds():
+    added = [
+        InstanceKind(name="audited", summary="audited processes", site=f"{__name__}:AuditedSite"),
+        InstanceKind(name="absent", summary="nothing", site=f"{__name__}:AbsentSite"),
+    ]
+    INSTANCE_KINDS.update({kind.name: kind for kind in added})
+    yield
+    for kind in added:
+        del INSTANCE_KINDS[kind.name]
+
+
+def planned(target):
+    request = JobRequest(name="job", workload=Script("x.py"))
+    return plan(request, target=target, places=places_of(target)).request
+
+
+def test_its_instances_run_a_job(tmp_path):
+    spec = JobSpec(name="a-job", groups=number_hosts(("all", "local", 2)), command=("sh", "-c", "echo hello"))
+    log = Log()
+    with TrainingJob(spec, root=tmp_path, kind="audited", on_line=log) as job:
+        job.start()
+        assert job.wait(60).status == "Completed"
+    assert sorted(AuditedSite.started) == ["algo-1", "algo-2"]
+    assert log.text().count("hello") == 2
+
+
+def test_a_request_may_name_it_and_the_plan_tells_it_to_the_server():
+    image = planned(Local(instance_kind="audited"))["AlgorithmSpecification"]["TrainingImage"]
+    assert image == "raysm/audited:latest"
+    assert kind_of(image, {}, "process") == "audited"
+
+
+def test_the_command_line_offers_it(capsys):
+    assert parse(["run", "x.py", "--instance-kind", "audited"]).instance_kind == "audited"
+    with pytest.raises(SystemExit):
+        parse(["run", "--help"])
+    assert "audited processes, or nothing" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_doctor_says_whether_this_machine_can_play_it():
+    checks = {check.name: check for check in local_checks()}
+    assert checks["audited"].good
+    assert (checks["absent"].good, checks["absent"].needed) == (False, False)
+    assert checks["absent"].found == missing_for("absent")
+
+
+def test_the_best_kind_is_the_last_that_this_machine_can_play():
+    assert best_kind() == "audited"
+
+
+def test_a_kind_that_is_none_is_refused_by_request_and_server_with_those_that_are():
+    with pytest.raises(InvalidRequest, match="'rocket' is no kind of instance: process, namespace, docker, audited"):
+        Local(instance_kind="rocket")
+    with pytest.raises(ApiError, match="raysm:instance-kind='rocket' names no kind of instance: process"):
+        kind_of("any:latest", {"raysm:instance-kind": "rocket"}, "process")
+    with pytest.raises(InvalidRequest, match="'rocket' is no kind"):
+        open_site("rocket")
+
+
+@pytest.mark.parametrize("image", ["raysm:cpu", "raysm/rocket:latest", "other/process:latest"])
+def test_an_image_that_names_no_kind_leaves_it_to_the_server(image):
+    assert kind_of(image, {}, "namespace") == "namespace"
+
+
+def test_every_kind_names_a_site_that_says_what_it_lacks_here():
+    assert all(missing_for(name) is None or isinstance(missing_for(name), str) for name in INSTANCE_KINDS)
+    assert missing_for("process") is None

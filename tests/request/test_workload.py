@@ -1,0 +1,194 @@
+"""What every kind of workload says of itself, and how a kind is found by its name."""
+
+import ast
+import dataclasses
+import importlib
+from pathlib import Path
+
+import pytest
+
+import raysm
+from raysm.bootstrap.packages import NEEDS
+from raysm.errors import InvalidRequest
+from raysm.request import PickledFunction, Script, Similarity, TorchScript, TrainLoop, Workload
+from raysm.request.workload import KINDS, built_in_kind, require_workload
+from raysm.workloads.runner import Runner
+
+PACKAGE = Path(raysm.__file__).parent
+
+EXAMPLES = {
+    "script": Script("train.py", args=["--lr", "1"]),
+    "function": PickledFunction(name="module.work", python="3.11"),
+    "similarity": Similarity(top_k=1),
+    "torch_script": TorchScript("train.py"),
+    "data_parallel": TrainLoop(name="module.loop", python="3.11"),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Own(Workload):
+    runner = "own:Runner"
+
+
+class Bare(Workload):
+    pass
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Runless(Workload):
+    pass
+
+
+def test_every_registered_kind_has_an_example_here():
+    assert EXAMPLES.keys() == KINDS.keys()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_is_a_frozen_dataclass_that_goes_by_its_registered_name(kind):
+    found = Workload.named(kind)
+    assert found.kind == kind == EXAMPLES[kind].kind
+    assert found is type(EXAMPLES[kind])
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(EXAMPLES[kind], dataclasses.fields(found)[0].name, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_says_everything_that_others_ask_for(kind):
+    workload = EXAMPLES[kind]
+    assert workload.keeps != Workload.keeps or workload.label != Workload.label
+    assert set(workload.packages) <= NEEDS.keys()
+    assert isinstance(workload.title, str)
+    assert workload.title
+    assert workload.workers_ahead(0) in (None, 1)
+    assert all(isinstance(value, str) for pair in workload.ray_variables.items() for value in pair)
+    # A value comes back as a pickle, so somebody has to have said which Python's.
+    assert workload.pickled_by is not None or not workload.returns_value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_runner_of_a_kind_can_be_imported(kind):
+    module, _, name = Workload.named(kind).runner.partition(":")
+    assert issubclass(getattr(importlib.import_module(module), name), Runner)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_kind_names_by_its_import_path_is_there(kind):
+    found = Workload.named(kind)
+    for module in found.preloads:
+        importlib.import_module(module)
+    if found.input_check is not None:
+        module, _, name = found.input_check.partition(":")
+        assert callable(getattr(importlib.import_module(module), name))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_a_runner_that_prepares_is_asked_to(kind):
+    module, _, name = Workload.named(kind).runner.partition(":")
+    runner = getattr(importlib.import_module(module), name)
+    assert Workload.named(kind).prepares_ahead == (runner.prepare is not Runner.prepare)
+
+
+def test_what_holds_of_one_kind_alone_stands_at_that_kind():
+    assert [kind for kind, example in EXAMPLES.items() if example.entry_script] == ["script", "torch_script"]
+    assert [kind for kind, example in EXAMPLES.items() if example.pickled_by] == ["function", "data_parallel"]
+    assert [kind for kind in KINDS if Workload.named(kind).returns_value] == ["function"]
+    assert [kind for kind in KINDS if Workload.named(kind).prepares_ahead] == ["similarity"]
+    assert [kind for kind in KINDS if Workload.named(kind).relays_output] == ["torch_script"]
+    assert [kind for kind in KINDS if Workload.named(kind).log_monitor] == ["script", "function"]
+
+
+def test_as_many_workers_are_started_ahead_as_will_have_work():
+    assert TorchScript("train.py").workers_ahead(gpus=8) == 1
+    assert Similarity(top_k=1).workers_ahead(gpus=8) == 8
+    assert Similarity(top_k=1).workers_ahead(gpus=0) is None
+    assert Script("main.py").workers_ahead(gpus=8) is None
+
+
+def test_a_kind_of_ones_own_goes_by_its_import_path():
+    assert Own.kind == f"{__name__}:Own"
+    assert Workload.named(Own.kind) is Own
+    assert Own().title == "Own"
+    assert require_workload(Own()) == Own()
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("dance", "expected one of 'script', 'function', .*, or module:Class of a kind of your own, got 'dance'"),
+        (None, "got None"),
+        (["script"], r"got \['script'\]"),
+        ("no_such_module:Kind", "'no_such_module:Kind' cannot be imported here: ModuleNotFoundError"),
+        ("raysm.request:Nothing", "cannot be imported here: AttributeError"),
+        ("raysm.request:Cluster", "is no kind of workload"),
+        ("raysm.request:Workload", "is no kind of workload"),
+        ("os:system('x')", "expected one of"),
+    ],
+)
+def test_a_kind_that_is_none_is_refused_with_where_it_stands(kind, message):
+    with pytest.raises(InvalidRequest, match=f"request.workload.kind: .*{message}"):
+        Workload.named(kind, "request.workload.kind")
+
+
+def test_a_name_that_others_wrote_imports_nothing():
+    assert built_in_kind("script") is Script
+    assert built_in_kind("no_such_module:Kind") is None
+
+
+def local_kind():
+    @dataclasses.dataclass(frozen=True)
+    class Local(Workload):
+        runner = "own:Runner"
+
+    return Local()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (print, r"wrap the function: raysm\.submit\(raysm\.Function\(fn, \*args, \*\*kwargs\)\), got <built-in"),
+        (EXAMPLES["function"], "wrap the function: .*got PickledFunction"),
+        (
+            EXAMPLES["data_parallel"],
+            r"wrap the loop: raysm\.submit\(raysm\.DataParallel\(train_loop, config=…\)\), got",
+        ),
+        (3, "must be Script, Function, Similarity, TorchScript, DataParallel or a Workload of your own, got 3"),
+        (Bare(), "Bare is no dataclass"),
+        (Runless(), "Runless names no runner: give it runner = 'module:Class', got ''"),
+        (local_kind(), "defined inside a function or class"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_what_cannot_be_submitted_is_refused_with_what_to_do(value, message):
+    with pytest.raises(InvalidRequest, match=message):
+        require_workload(value)
+
+
+def test_nobody_outside_of_the_request_asks_which_kind_a_workload_is():
+    names = {
+        "Workload",
+        "ScriptWorkload",
+        "Function",
+        "DataParallel",
+        *(type(item).__name__ for item in EXAMPLES.values()),
+    }
+    for path in PACKAGE.rglob("*.py"):
+        if path.is_relative_to(PACKAGE / "request"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
+                asked = {getattr(item, "id", getattr(item, "attr", "")) for item in ast.walk(node.args[1])}
+                assert not asked & names, f"{path}:{node.lineno}"
+
+
+def test_nobody_outside_of_the_request_compares_a_kind_with_a_text():
+    for path in PACKAGE.rglob("*.py"):
+        texts = {
+            item.value: node.lineno
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Compare) and not path.is_relative_to(PACKAGE / "request")
+            for item in ast.walk(node)
+            if isinstance(item, ast.Constant) and isinstance(item.value, str)
+        }
+        # The CLI's command has the name of what it submits.
+        own = {"similarity"} if path.is_relative_to(PACKAGE / "cli") else set()
+        assert not texts.keys() & KINDS.keys() - own, path

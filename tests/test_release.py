@@ -1,0 +1,120 @@
+"""What is released: an sdist and a wheel that install without a clone, and whose demo runs."""
+
+import email
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import raysm
+from tests.support.homes import serving
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "raysm"
+TIMEOUT_S = 170
+
+pytestmark = pytest.mark.long
+
+
+def run(*command, cwd, **more):
+    ended = subprocess.run(
+        list(map(str, command)), cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, **more
+    )
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory):
+    """The folder of an sdist and of the wheel that was built from it."""
+    folder = tmp_path_factory.mktemp("release")
+    # In a copy: setuptools leaves its own files beside the source.
+    ignored = shutil.ignore_patterns(".git", ".venv", "*.egg-info", "__pycache__", ".*_cache", "build", "dist", "out")
+    shutil.copytree(ROOT, folder / "tree", ignore=ignored)
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist", cwd=folder / "tree")
+    return folder / "dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(release):
+    (path,) = release.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def contents(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel, contents):
+    (name,) = [name for name in contents if name.endswith(".dist-info/METADATA")]
+    with zipfile.ZipFile(wheel) as archive:
+        return email.message_from_bytes(archive.read(name))
+
+
+def test_a_package_index_would_take_both(release):
+    assert "FAILED" not in run(sys.executable, "-m", "twine", "check", "--strict", *release.iterdir(), cwd=release)
+
+
+def test_the_wheel_has_all_of_the_package_and_nothing_else(contents):
+    ours = {name for name in contents if ".dist-info/" not in name}
+    there = {path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*") if path.is_file()}
+    assert ours == {name for name in there if "__pycache__" not in name}
+    assert {"raysm/py.typed", "raysm/cli/data/digits.csv.gz"} <= ours
+    assert any(name.endswith(".c") for name in ours)
+    assert any(name.endswith(".h") for name in ours)
+    assert any(name.endswith("LICENSE") for name in contents)
+
+
+def test_what_an_index_shows_leads_nowhere_that_is_not_there(metadata):
+    text = metadata.get_payload()
+    assert metadata["Description-Content-Type"].startswith("text/markdown")
+    assert text.startswith("# raysm\n")
+    # A link of the repository's own would lead nowhere there.
+    assert not re.findall(r"\]\((?!https://)", text)
+
+
+def test_it_says_its_version_and_its_licence(metadata):
+    assert metadata["Version"] == raysm.__version__
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert (
+        metadata["Requires-Python"]
+        == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    )
+
+
+def test_the_source_distribution_has_what_its_pages_link_to(release):
+    (path,) = release.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"docs/README.md", "examples/data/digits.csv.gz", "containers/README.md", "tests/test_release.py"} <= names
+    targets = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text())
+    assert {target.rstrip("/") for target in targets} <= names
+
+
+def test_the_demo_runs_where_nothing_but_the_wheel_is_installed(wheel, tmp_path):
+    environment, empty = tmp_path / "venv", tmp_path / "empty"
+    run(sys.executable, "-m", "venv", "--without-pip", environment, cwd=tmp_path)
+    python = environment / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=tmp_path)
+    # What raysm needs is that of the tests; their .pth files, which name the tree, are not read from there.
+    (site,) = environment.glob("lib/python3*/site-packages")
+    others = [path for path in sys.path if path.endswith("-packages")]
+    (site / "needed.pth").write_text("".join(f"{path}\n" for path in others))
+    empty.mkdir()
+    assert run(python, "-c", "import raysm; print(raysm.__file__)", cwd=empty).startswith(str(environment))
+    with serving(tmp_path / "home") as home:
+        said = run(
+            environment / "bin" / "raysm", "demo", cwd=empty, env={"RAYSM_HOME": str(home), "PATH": "/usr/bin:/bin"}
+        )
+    assert "algo-2 joined: 2 of 2 instances" in said
+    assert "98.9 % of all rows are the same digit" in said
+    assert list(empty.iterdir()) == []
