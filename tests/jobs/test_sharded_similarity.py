@@ -74,7 +74,14 @@ class Killing:
 
 
 found = {}
+def source(channel, sharded, fields):
+    suffix = "-shards" * sharded
+    return Source(channel=channel + suffix, id_column=fields.get("id_column"), sharded=sharded)
+
+
 for name, channel, fields, told in json.loads(sys.argv[1]):
+    # Queries that look into the same matrix: both are shared out, or the queries alone.
+    queries = {"queries": "asked", "only queries": "asked"}.get(told)
     for sharded in (True, False):  # in this order: a process keeps its largest peak
         if told == "only sharded" and not sharded:
             continue
@@ -82,9 +89,8 @@ for name, channel, fields, told in json.loads(sys.argv[1]):
         run(
             Similarity(**fields),
             job=name,
-            source=Source(
-                channel=channel + "-shards" * sharded, id_column=fields.get("id_column"), sharded=sharded
-            ),
+            source=source(channel, sharded and told != "only queries", fields),
+            queries=queries and source(queries, sharded, fields),
             folders=Folders(result=model / name / ("shards" if sharded else "whole"), records=scratch / name),
             announce=Killing() if told == "only sharded" else announce,
         )
@@ -117,6 +123,9 @@ CASES = [
     ("named pairs", "table", {"threshold": 0.9, "id_column": "name"}, ""),
     ("csv", "csv", {"top_k": 4}, ""),
     ("sparse", "sparse", {"top_k": 7}, ""),
+    ("queries", "small", {"top_k": 6}, "queries"),
+    ("query pairs", "small", {"threshold": 0.4}, "only queries"),
+    ("all queries", "small", {"full": True}, "queries"),
     ("killed", "big", {"top_k": 5, "block_rows": 500}, "only sharded"),
 ]
 
@@ -137,7 +146,8 @@ def job(tmp_path_factory):
     files(folder / "csv", ".csv", np.split(np.round(small[:300, :6], 3).astype(np.float64), [50, 120, 121]))
     files(folder / "sparse", ".npz", np.split(small * (rng.random(small.shape) < 0.05), [400, 800, 900]))
     inputs = {}
-    for name in ("big", "small", "table", "csv", "sparse"):
+    files(folder / "asked", ".npy", np.split(small[5:900:3] * np.float32(3), [40, 41, 200]))
+    for name in ("big", "small", "table", "csv", "sparse", "asked"):
         inputs[name] = Input(str(folder / name))
         inputs[f"{name}-shards"] = Input(str(folder / name), distribution="ShardedByS3Key")
     request = script_request(folder, SCRIPT, args=(json.dumps(CASES),), cluster=Cluster(count=3), inputs=inputs)
@@ -155,7 +165,7 @@ def digests(folder):
 
 
 @pytest.mark.namespace
-@pytest.mark.parametrize("case", [name for name, _, _, told in CASES if not told])
+@pytest.mark.parametrize("case", [name for name, _, _, told in CASES if told != "only sharded"])
 def test_the_result_of_shards_is_that_of_the_whole_matrix_byte_for_byte(job, case):
     found = digests(job / case / "shards")
     assert found

@@ -14,8 +14,8 @@ from raysm.workloads.announce import announce
 from raysm.workloads.runner import Runner
 from raysm.workloads.similarity.engines import compile_ahead
 from raysm.workloads.similarity.reading import digests
-from raysm.workloads.similarity.run import Folders, run
 from raysm.workloads.similarity.reading.source import Source
+from raysm.workloads.similarity.run import Folders, run
 from raysm.workloads.termination import leave, leave_on_sigterm
 
 __all__ = ["SimilarityRunner"]
