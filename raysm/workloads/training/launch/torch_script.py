@@ -6,6 +6,7 @@ two cores, measured, against 0.2 s) would be of no use to it.
 """
 
 import time
+from collections.abc import Iterable
 from functools import partial
 
 import ray
@@ -24,7 +25,7 @@ from raysm.workloads.training.launch.output import AGENT, END, STOP
 from raysm.workloads.training.launch.placement import Place, place
 from raysm.workloads.training.launch.stopping import grace_of_workers
 
-__all__ = ["run_torch_script"]
+__all__ = ["first_failure", "run_torch_script"]
 
 WAIT_S = 0.5
 """How late a stop may be heard; the end of the workers is heard at once."""
@@ -62,10 +63,8 @@ class _Script:
             raise Stopped(clean=len(exits) == tasks[0].group.world_size and not any(item.status for item in exits))
         if lost:
             raise NodesLost(lost, "it does not answer any more")
-        failed = [item for item in exits if item.status]
-        if failed:
-            # Those that were ended, and those that lost a peer, came later.
-            first = min(failed, key=lambda item: (item.was_ended, item.at_s))
+        first = first_failure(exits)
+        if first is not None:
             host = next(item.node.host for item in places if first.rank in item.ranks)
             failure = attribute_failure(first.rank, host, first.status, self._relay.tail(first.rank))
             raise as_refusal(failure) or failure
@@ -94,7 +93,7 @@ class _Script:
             self._agents[node.node_id] = (
                 ray.remote(Agent)
                 .options(
-                    # All CPUs and GPUs of the instance are its workers'; Ray itself must not count the agent.
+                    # No CPU: they are all its workers', and the agent only waits for them.
                     num_cpus=0,
                     num_gpus=gpus,
                     scheduling_strategy=only_on(node.node_id),
@@ -127,3 +126,10 @@ class _Script:
                 self._relay.tell(AGENT, END)
                 give_up = time.monotonic() + LOST_S
         return exits, lost + [task.place.node for task in running.values()]
+
+
+def first_failure(exits: Iterable[Exit]) -> Exit | None:
+    """Return the exit that is the reason of a failure; None where all workers ended well."""
+    failed = [item for item in exits if item.status]
+    # Those that were ended, and those that lost a peer, came later.
+    return min(failed, key=lambda item: (item.was_ended, item.at_s), default=None)
