@@ -1,6 +1,7 @@
 """The command ``raysm``."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -82,7 +83,7 @@ def _submit(arguments: Arguments, console: Console) -> None:
     from raysm.cli.about_jobs import described
     from raysm.cli.choosing import read_settings
     from raysm.cli.report import brought, print_result
-    from raysm.cli.submitting import as_request, check_output, follow, prepared
+    from raysm.cli.submitting import as_request, check_output, crowding, follow, prepared
     from raysm.client.result_folder import check_folder
     from raysm.client.tags import WORKLOAD
 
@@ -93,6 +94,9 @@ def _submit(arguments: Arguments, console: Console) -> None:
     ready = prepared(settings)
     if arguments.output is not None:
         check_folder(arguments.output, ready.request.name)
+    warning = crowding(ready, os.cpu_count() or 1)
+    if warning is not None:
+        print(f"raysm: {warning}", file=sys.stderr)
     source = ready.source.summary if ready.source is not None else None
     if arguments.dry_run:
         print(json.dumps(as_request(ready, settings), indent=1) if arguments.json else ready.plan.json())

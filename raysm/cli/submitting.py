@@ -22,7 +22,11 @@ from raysm.request import Cluster, Input
 from raysm.request.codec import to_json
 from raysm.request.similarity import MATRIX, QUERIES
 
-__all__ = ["as_request", "check_output", "cluster", "follow", "prepared"]
+__all__ = ["as_request", "check_output", "cluster", "crowding", "follow", "prepared"]
+
+
+MOST_PER_CORE = 4
+"""Emulated instances mostly wait, so a few share a core well; beyond that their starts wait for each other."""
 
 
 def cluster(settings: Settings) -> Cluster:
@@ -52,6 +56,22 @@ def prepared(settings: Settings) -> Prepared:
         options["requirements"] = _requirements(options.get("requirements", ()), options.get("wheels", ()))
     _check_sharding(options.get("inputs", {}))
     return prepare(workload, on=where, **options)
+
+
+def crowding(ready: Prepared, cores: int) -> str | None:
+    """Return a warning where the instances of a job are far more than this machine can carry; else None.
+
+    Args:
+        ready: The job.
+        cores: Of this machine.
+    """
+    count = ready.request.cluster.size
+    if ready.service.target.is_billed or count <= MOST_PER_CORE * cores:
+        return None
+    return (
+        f"{count} instances share the {cores} core{'s' if cores > 1 else ''} of this machine, and each of them starts "
+        f"its own Ray processes: it may take long until all have joined; --instances {2 * cores} is a good number here"
+    )
 
 
 def as_request(ready: Prepared, settings: Settings) -> dict[str, Any]:
