@@ -79,7 +79,7 @@ def _submit(arguments: Arguments, console: Console) -> None:
     from raysm.cli.report import brought, print_result
     from raysm.cli.submitting import check_output, follow, prepared
     from raysm.client.result_folder import check_folder
-    from raysm.client.tags import WORKLOAD
+    from raysm.contract.names import WORKLOAD_TAG
 
     started_s = time.monotonic()
     if arguments.output is not None:
@@ -122,7 +122,7 @@ def _submit(arguments: Arguments, console: Console) -> None:
     print_result(
         console,
         result,
-        workload=job.tags.get(WORKLOAD, ""),
+        workload=job.tags.get(WORKLOAD_TAG, ""),
         as_json=arguments.json,
         elapsed_s=None if done is not None else time.monotonic() - started_s,
         forming_s=display.forming_s,

@@ -9,7 +9,7 @@ from raysm.local.instances.network import MAX_INSTANCES
 from raysm.local.job_spec import Channel, Checkpoints, Group, JobSpec, number_hosts
 from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.definitions import Definition, Output, Source, command_of, local_part, seconds
-from raysm.local.server.moto_services import ACCOUNT
+from raysm.local.server.moto_internals import ACCOUNT
 from raysm.local.server.objects import Objects, join
 from raysm.local.server.records import JobRecord
 
