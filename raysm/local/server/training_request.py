@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from raysm.contract.paths import Paths
 from raysm.contract.unwritten_rules import DEFAULT_RUNTIME_S
 from raysm.local.instances.network import MAX_INSTANCES
 from raysm.local.job_spec import Channel, Checkpoints, Group, JobSpec, number_hosts
@@ -165,5 +166,5 @@ def _channel(given: Mapping[str, Any], source: Path, owned: bool) -> Channel:
 
 
 def _checkpoint_place(request: Mapping[str, Any]) -> PurePosixPath:
-    path = request["CheckpointConfig"].get("LocalPath") or "/opt/ml/checkpoints"
+    path = str(request["CheckpointConfig"].get("LocalPath") or Paths().checkpoints)
     return local_part("CheckpointConfig: LocalPath", path.rstrip("/"))
