@@ -28,8 +28,8 @@ PAGES = [
 ]
 TIMEOUT_S = 170
 
-FILES = ("io", "zip", "toml")
-"""What may stand behind ``raysm.`` and is no name of the API."""
+FILES = ("io", "toml", "views", "zip")
+"""What may stand behind ``raysm.`` and is no name of the API; views are a room that a page shows how to build."""
 
 REALLY = {
     "README.md": "int(page.neighbors.num_rows == 1797 and page.total == sum(i * i for i in range(100)))",
@@ -38,7 +38,12 @@ REALLY = {
 }
 """Pages whose Python is run on the embedded SageMaker, each with what is 1 then."""
 
-BY_THEMSELVES = ("docs/how-to/run-on-aws.md", "docs/how-to/train-a-loop.md")
+BY_THEMSELVES = (
+    "docs/explanation/extending.md",
+    "docs/tutorial/first-job-to-first-training.md",
+    "docs/how-to/run-on-aws.md",
+    "docs/how-to/train-a-loop.md",
+)
 """Pages whose Python has a test of its own."""
 
 

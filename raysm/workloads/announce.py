@@ -10,6 +10,7 @@ __all__ = ["Announce", "Pace", "announce"]
 Announce = Callable[[Event], None]
 """Where events go."""
 
+# Five a second look like movement to who reads along; a line for each block would bury a log of many small ones.
 INTERVAL_S = 0.2
 
 
@@ -40,6 +41,7 @@ class Pace:
             return
         self._done = done
         now = self._clock()
+        # The end is always told, however soon it comes: displays close their bar on it.
         if self._done >= self._total or now - self._last >= INTERVAL_S:
             self._last = now
             self._tell()

@@ -5,22 +5,22 @@ time. At most ``in_flight`` blocks are unfinished at any moment, and a new one b
 value: memory depends on neither the number of blocks nor the speed of whoever consumes the values.
 """
 
-import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError, TaskUnschedulableError
 
-from raysm.contract.names import LABEL_HOST
 from raysm.errors import BlockFailed, InstanceLost, InvalidRequest
 from raysm.workloads.files import FileBlock, file_blocks
-from raysm.workloads.placed import PlacedBlock, host_of, hosts_of, inputs_of
+from raysm.workloads.placed import PlacedBlock
+from raysm.workloads.presence import Presence, tasks_at_once
 from raysm.workloads.processes import Processes
 from raysm.workloads.record import BlockRecord
+from raysm.workloads.tasks import Tasks, Workers
 
 __all__ = [
     "LATER",
@@ -43,13 +43,6 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 CHECK_S = 10.0
 """How often it is asked which instances are there."""
-
-LOST_AFTER_S = 60.0
-"""How long an instance that a block needs, or any that could run it, may be away before it is given up."""
-
-CANCEL_ATTEMPTS = 5
-CANCEL_S = 0.5
-"""How often tasks are cancelled at most, and how long one cancelling is given."""
 
 LATER: Any = object()
 """What the blocks' iterator gives where it has none now: it is asked again when a block has finished."""
@@ -107,12 +100,6 @@ class _Record(Protocol):
     def load(self, block: object) -> Any: ...
 
 
-@dataclass(slots=True)
-class _Running:
-    block: Any
-    attempt: int
-
-
 def map_blocks(
     function: Callable[[B], V],
     blocks: Iterable[B],
@@ -162,15 +149,15 @@ def map_blocks(
         raise InvalidRequest(f"map_blocks: in_flight must be at least 1, got {limit}")
     total = len(blocks) if isinstance(blocks, Sized) else None
     shipped = function if isinstance(function, ray.ObjectRef) else ray.put(function)
-    task: Any
+    workers: Workers
     if lasting:
-        task = Processes(task_slots(num_cpus, num_gpus), num_cpus, num_gpus)
+        workers = Processes(task_slots(num_cpus, num_gpus), num_cpus, num_gpus)
     else:
-        task = ray.remote(max_retries=0, num_cpus=num_cpus, num_gpus=num_gpus)(_call)
-    presence = _Presence(num_cpus, num_gpus)
+        workers = Tasks(num_cpus, num_gpus)
+    known = cast("_Record | None", record)
+    run = _Run(workers, shipped, Presence(num_cpus, num_gpus), limit=limit, attempts=1 + retries, record=known)
     done = 0
-    kept = cast("_Record | None", record)
-    for block, value in _finish(task, shipped, iter(blocks), limit, 1 + retries, kept, presence):
+    for block, value in run.finish(iter(blocks)):
         done += 1
         yield block, value
         del value  # The caller's is the only reference while the next value comes.
@@ -178,75 +165,92 @@ def map_blocks(
             on_progress(done, total)
 
 
-def _finish(
-    task: Any,
-    shipped: Any,
-    waiting: Iterator[Any],
-    limit: int,
-    attempts: int,
-    record: _Record | None,
-    presence: "_Presence",
-) -> Iterator[tuple[Any, Any]]:
-    running: dict[Any, _Running] = {}
-    exhausted = False
-    check_at = time.monotonic() + CHECK_S
-    try:
-        while True:
-            while len(running) < limit and not exhausted:
-                block = next(waiting, running)
-                if block is LATER:
-                    break
-                if block is running:
-                    exhausted = True
-                elif record is not None and block in record:
-                    yield block, record.load(block)
-                else:
-                    running[_submit(task, shipped, block, presence)] = _Running(block, 1)
-            if not running:
-                assert exhausted, "there are blocks, later, but none is running after which they could come"
+@dataclass(slots=True)
+class _Running:
+    block: Any
+    attempt: int
+
+
+class _Run:
+    """The blocks of one ``map_blocks`` that are unfinished, and what becomes of them."""
+
+    def __init__(
+        self,
+        workers: Workers,
+        shipped: Any,
+        presence: Presence,
+        *,
+        limit: int,
+        attempts: int,
+        record: _Record | None,
+    ) -> None:
+        self._workers, self._shipped, self._presence = workers, shipped, presence
+        self._limit, self._attempts, self._record = limit, attempts, record
+        self._running: dict[Any, _Running] = {}
+        self._is_exhausted = False
+        self._check_at = time.monotonic() + CHECK_S
+
+    def finish(self, waiting: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
+        """Yield (block, value), in the order in which they are finished."""
+        try:
+            while True:
+                yield from self._begin(waiting)
+                if not self._running:
+                    assert self._is_exhausted, "there are blocks, later, but none is running after which they come"
+                    return
+                finished = self._await_one()
+                if finished is None:
+                    continue
+                block, value = finished
+                del finished  # else the value would be held while the caller works on the next one
+                if self._record is not None:
+                    self._record.save(block, value)
+                yield block, value
+                del value
+        finally:
+            self._workers.close(list(self._running))
+
+    def _begin(self, waiting: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
+        """Begin as many blocks as may be unfinished; yield those that an earlier run has finished."""
+        while len(self._running) < self._limit and not self._is_exhausted:
+            block = next(waiting, self)
+            if block is LATER:
                 return
-            # Values stay where they were made until their turn: the head's object store holds one of them.
-            ready, _ = ray.wait(list(running), num_returns=1, timeout=CHECK_S, fetch_local=False)
-            if not ready or time.monotonic() >= check_at:
-                presence.check([entry.block for entry in running.values()], _alive(), time.monotonic())
-                check_at = time.monotonic() + CHECK_S
-            if not ready:
-                continue
-            reference = ready[0]
-            entry = running.pop(reference)
-            try:
-                value = ray.get(reference)
-            except RayError as error:
-                _judge(error, entry, attempts)
-                if isinstance(task, Processes) and isinstance(error, RayActorError):
-                    task.ended(reference)
-                running[_submit(task, shipped, entry.block, presence)] = _Running(entry.block, entry.attempt + 1)
-                continue
-            finally:
-                del ready, reference
-            if record is not None:
-                record.save(entry.block, value)
-            yield entry.block, value
-            del value
-    finally:
-        if isinstance(task, Processes):
-            task.close()
-        else:
-            _cancel(list(running))
+            if block is self:
+                self._is_exhausted = True
+            elif self._record is not None and block in self._record:
+                yield block, self._record.load(block)
+            else:
+                self._submit(block, 1)
 
+    def _await_one(self) -> tuple[Any, Any] | None:
+        """Return the next that is finished; None if none is yet, or one has to be tried again."""
+        # Values stay where they were made until their turn: the head's object store holds one of them.
+        ready, _ = ray.wait(list(self._running), num_returns=1, timeout=CHECK_S, fetch_local=False)
+        if not ready or time.monotonic() >= self._check_at:
+            self._check_presence([entry.block for entry in self._running.values()])
+        if not ready:
+            return None
+        entry = self._running.pop(ready[0])
+        try:
+            return entry.block, ray.get(ready[0])
+        except RayError as error:
+            _judge(error, entry, self._attempts)
+            if isinstance(error, RayActorError):
+                self._workers.replace(ready[0])
+            self._submit(entry.block, entry.attempt + 1)
+            return None
 
-def _cancel(unfinished: list[Any]) -> None:
-    """End these tasks: their CPUs are free for what comes after them.
+    def _submit(self, block: Any, attempt: int) -> None:
+        # While nothing is there that takes blocks, nothing else can be done.
+        while not self._workers.wait(CHECK_S):
+            self._check_presence([block])
+        self._running[self._workers.submit(self._shipped, block)] = _Running(block, attempt)
 
-    A task that is just being handed to its process is in no queue any more and does not run yet: Ray finds nothing to
-    cancel, and does not try again.
-    """
-    for _ in range(CANCEL_ATTEMPTS):
-        if not unfinished:
-            return
-        for reference in unfinished:
-            ray.cancel(reference, force=True)
-        unfinished = ray.wait(unfinished, num_returns=len(unfinished), timeout=CANCEL_S, fetch_local=False)[1]
+    def _check_presence(self, blocks: Sequence[Any]) -> None:
+        now_s = time.monotonic()
+        self._presence.check(blocks, _alive(), now_s)
+        self._check_at = now_s + CHECK_S
 
 
 def _judge(error: RayError, entry: _Running, attempts: int) -> None:
@@ -261,21 +265,6 @@ def _judge(error: RayError, entry: _Running, attempts: int) -> None:
         raise BlockFailed(str(entry.block), entry.attempt, text.strip()) from None
 
 
-def _submit(task: Any, shipped: Any, block: Any, presence: "_Presence") -> Any:
-    if isinstance(task, Processes):
-        # While none of the lasting processes is there, nothing else can be done.
-        while not task.wait(CHECK_S):
-            presence.check([block], _alive(), time.monotonic())
-        return task.submit(shipped, block)
-    host = host_of(block)
-    where = {"scheduling_strategy": "SPREAD"} if host is None else {"label_selector": {LABEL_HOST: host}}
-    return task.options(name=str(block), **where).remote(shipped, block, *inputs_of(block))
-
-
-def _call(function: Callable[..., Any], block: Any, *inputs: Any) -> Any:
-    return function(block, *inputs)
-
-
 def task_slots(num_cpus: float = 1.0, num_gpus: float = 0) -> int:
     """Return how many tasks of that size the cluster can run at once.
 
@@ -283,7 +272,7 @@ def task_slots(num_cpus: float = 1.0, num_gpus: float = 0) -> int:
         InvalidRequest: None.
     """
     nodes = [node["Resources"] for node in _alive()]
-    at_once = _at_once(nodes, num_cpus, num_gpus)
+    at_once = tasks_at_once(nodes, num_cpus, num_gpus)
     if at_once == 0:
         most = max((node.get("CPU", 0) for node in nodes), default=0), max((n.get("GPU", 0) for n in nodes), default=0)
         raise InvalidRequest(
@@ -298,40 +287,5 @@ def instances() -> int:
     return sum(node["Resources"].get("CPU", 0) > 0 for node in _alive())
 
 
-def _at_once(nodes: Iterable[Mapping[str, float]], num_cpus: float, num_gpus: float) -> int:
-    """Return how many tasks of that size run at once on nodes of these resources."""
-    at_once = 0
-    for resources in nodes:
-        fits = [resources.get(name, 0) / need for name, need in (("CPU", num_cpus), ("GPU", num_gpus)) if need > 0]
-        at_once += math.floor(min(fits, default=1.0) + 1e-9)
-    return at_once
-
-
 def _alive() -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"]]
-
-
-class _Presence:
-    """Since when an instance that a block is bound to, or every one that could run a task, has been away."""
-
-    def __init__(self, num_cpus: float, num_gpus: float) -> None:
-        self._task = num_cpus, num_gpus
-        self._since: dict[str, float] = {}
-        self._nowhere_since: float | None = None
-
-    def check(self, blocks: Iterable[Any], nodes: Sequence[Mapping[str, Any]], now_s: float) -> None:
-        if _at_once((node["Resources"] for node in nodes), *self._task):
-            self._nowhere_since = None
-        elif self._nowhere_since is None:
-            self._nowhere_since = now_s
-        elif now_s - self._nowhere_since > LOST_AFTER_S:
-            raise InstanceLost(
-                f"for {now_s - self._nowhere_since:.0f} s no instance has been there that can run a task of "
-                f"num_cpus={self._task[0]:g} and num_gpus={self._task[1]:g}: all that could went away"
-            )
-        alive = {node["Labels"].get(LABEL_HOST, "") for node in nodes}
-        bound = {host: block for block in blocks for host in hosts_of(block)}
-        self._since = {host: self._since.get(host, now_s) for host in bound if host not in alive}
-        for host, since in self._since.items():
-            if now_s - since > LOST_AFTER_S:
-                raise InstanceLost(f"{host} has been away for {now_s - since:.0f} s, and only it has {bound[host]}")

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysm.bootstrap import environment
 from raysm.contract import payload
-from raysm.contract.names import LABEL_HOST
 from raysm.errors import InvalidRequest
+from raysm.workloads.nodes import ask_every_node
 from raysm.workloads.placed import PlacedBlock
 
 __all__ = ["FileBlock", "file_blocks"]
@@ -51,31 +50,29 @@ def file_blocks(channel: str) -> list[FileBlock]:
     inputs = payload.read_request(here.payload).inputs
     if channel not in inputs:
         raise InvalidRequest(f"the job has no channel {channel!r}; it has {', '.join(sorted(inputs)) or 'none'}")
+    # All instances have the same files, so this one's list is that of all, and nobody has to be asked.
     if inputs[channel].distribution == "FullyReplicated":
-        return listed(here.paths.channel(channel), channel, None)
+        return list_files(here.paths.channel(channel), channel, None)
     blocks: list[FileBlock] = []
-    lister = ray.remote(num_cpus=0, max_retries=3)(_list_here)
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    pinned = [
-        lister.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(channel)
-        for node in nodes
-    ]
-    for node, found in zip(nodes, ray.get(pinned), strict=True):
-        if found and not node["Resources"].get("CPU"):
+    # Also a head that only coordinates is asked: files that lie there would silently not be worked on.
+    for node, answer in ask_every_node(_list_here, channel, max_retries=3).items():
+        listed = ray.get(answer)
+        if listed and not node.cpus:
             raise InvalidRequest(
-                f"{len(found)} files of the channel {channel!r} lie on {node['Labels'].get(LABEL_HOST)}, which only "
-                "coordinates; let the head compute, or make the channel FullyReplicated"
+                f"{len(listed)} files of the channel {channel!r} lie on {node.host}, which only coordinates; let the "
+                "head compute, or make the channel FullyReplicated"
             )
-        blocks.extend(found)
+        blocks.extend(listed)
+    # By name, not by who answered first: a record of an earlier run knows blocks by their place in this order.
     return sorted(blocks, key=lambda block: (block.name, block.host or ""))
 
 
 def _list_here(channel: str) -> list[FileBlock]:
     here = environment.read()
-    return listed(here.paths.channel(channel), channel, here.current_host)
+    return list_files(here.paths.channel(channel), channel, here.current_host)
 
 
-def listed(folder: Path, channel: str, host: str | None) -> list[FileBlock]:
+def list_files(folder: Path, channel: str, host: str | None) -> list[FileBlock]:
     """List the files below ``folder``; an instance may have no share at all."""
     return [
         FileBlock(channel=channel, name=file.relative_to(folder).as_posix(), size_bytes=file.stat().st_size, host=host)

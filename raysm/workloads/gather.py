@@ -4,7 +4,6 @@ What flows in are values as blocks finish (``map_blocks`` has brought them to th
 what flows out is a file and its digest.
 """
 
-import contextlib
 import errno
 import hashlib
 import os
@@ -21,13 +20,13 @@ from numpy.typing import NDArray
 from raysm.contract.store import OPEN, replacing
 from raysm.errors import NoRoom
 from raysm.workloads.blocks import TileBlock
+from raysm.workloads.disk import full_disk_is_no_room, write_at
 
 __all__ = [
     "ArrayFile",
     "PrefixDigest",
     "check_room",
     "free_bytes",
-    "full_disk_is_no_room",
     "move",
     "regroup",
 ]
@@ -52,8 +51,10 @@ def check_room(needs: Iterable[tuple[Path, int]], free: Callable[[Path], int] = 
     wanted: dict[int, int] = defaultdict(int)
     folders: dict[int, Path] = {}
     for folder, size in needs:
+        # The folder itself may not be there yet; its disk is that of the nearest one that is.
         existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
         device = existing.stat().st_dev
+        # By device: two folders on one disk would each be promised the room that only one of them gets.
         wanted[device] += size
         folders.setdefault(device, existing)
     for device, size in wanted.items():
@@ -65,17 +66,6 @@ def check_room(needs: Iterable[tuple[Path, int]], free: Callable[[Path], int] = 
             )
 
 
-@contextlib.contextmanager
-def full_disk_is_no_room(path: Path) -> Iterator[None]:
-    """Say ``NoRoom`` of a disk that becomes full while ``path`` is written."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise NoRoom(f"the disk of {path.parent} became full while {path.name} was written") from error
-
-
 def regroup(chunks: Iterable[tuple[NDArray[Any], ...]], size: int) -> Iterator[tuple[NDArray[Any], ...]]:
     """Cut a stream of equally long arrays anew: ``size`` entries each time, fewer at the end."""
     waiting: list[tuple[NDArray[Any], ...]] = []
@@ -84,6 +74,7 @@ def regroup(chunks: Iterable[tuple[NDArray[Any], ...]], size: int) -> Iterator[t
         waiting.append(chunk)
         length += len(chunk[0])
         if length >= size:
+            # Only when a whole piece is there: joining at each chunk would copy the rest again and again.
             joined = tuple(np.concatenate(parts) for parts in zip(*waiting, strict=True))
             for start in range(0, length - size + 1, size):
                 yield tuple(part[start : start + size] for part in joined)
@@ -103,9 +94,10 @@ class ArrayFile:
         self._offset = len(header)
         self._columns = columns
         self._dtype = dtype
+        # Unbuffered, because writes go to their places past the file's own position.
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, OPEN), "r+b", buffering=0)
         self._file.truncate(self._offset + rows * columns * dtype.itemsize)
-        self._write_at(0, memoryview(header))
+        write_at(self._file.fileno(), 0, memoryview(header))
 
     def write(self, block: TileBlock, values: NDArray[Any], *, mirrored: bool = False) -> str:
         """Write a tile, or, of a symmetric array, its mirror image; return the digest of ``values``.
@@ -118,30 +110,30 @@ class ArrayFile:
         lines = np.ascontiguousarray(values.T) if mirrored else values
         with full_disk_is_no_room(self.path):
             if columns.rows == self._columns:
-                self._write_at(self.position(rows.start, 0), lines.data.cast("B"))
+                write_at(self._file.fileno(), self.position(rows.start, 0), lines.data.cast("B"))
             else:
                 for row, line in enumerate(lines, start=rows.start):
-                    self._write_at(self.position(row, columns.start), line.data.cast("B"))
+                    write_at(self._file.fileno(), self.position(row, columns.start), line.data.cast("B"))
         return "" if mirrored else hashlib.sha256(values.data.cast("B")).hexdigest()
 
     def holds(self, block: TileBlock, digest: str, *, mirrored: bool = False) -> bool:
         """Whether the tile on disk, or its mirror image, is the one that ``write`` returned this digest for."""
         rows, columns = (block.columns, block.rows) if mirrored else (block.rows, block.columns)
-        found = self._read(TileBlock(rows, columns))
-        if found is None:
+        stored = self._read(TileBlock(rows, columns))
+        if stored is None:
             return False
-        values = np.ascontiguousarray(found.T) if mirrored else found
+        values = np.ascontiguousarray(stored.T) if mirrored else stored
         return hashlib.sha256(values.data.cast("B")).hexdigest() == digest
 
     def _read(self, block: TileBlock) -> NDArray[Any] | None:
         """Return a tile; None where the file ends before."""
-        found = np.empty((block.rows.rows, block.columns.rows), dtype=self._dtype)
-        for row, line in enumerate(found, start=block.rows.start):
+        stored = np.empty((block.rows.rows, block.columns.rows), dtype=self._dtype)
+        for row, line in enumerate(stored, start=block.rows.start):
             data = os.pread(self._file.fileno(), line.nbytes, self.position(row, block.columns.start))
             if len(data) != line.nbytes:
                 return None
             line[:] = np.frombuffer(data, dtype=self._dtype)
-        return found
+        return stored
 
     def close(self) -> None:
         """Synchronise it to the disk and close it."""
@@ -153,12 +145,6 @@ class ArrayFile:
         """Return where in the file an entry lies; the row after the last is its end."""
         return self._offset + (row * self._columns + column) * self._dtype.itemsize
 
-    def _write_at(self, position: int, data: memoryview) -> None:
-        # Without the file's own position: several threads write, each its part.
-        while data:
-            count = os.pwrite(self._file.fileno(), data, position)
-            data, position = data[count:], position + count
-
 
 class PrefixDigest:
     """The digest of a file that becomes complete from its beginning on, computed beside the writing."""
@@ -166,19 +152,20 @@ class PrefixDigest:
     def __init__(self, path: Path) -> None:
         """Open the file, which is there."""
         self._file = path.open("rb", buffering=0)
-        self._found = hashlib.sha256()
+        self._digest = hashlib.sha256()
         self._pool = ThreadPoolExecutor(max_workers=1)
         self._last: Future[None] | None = None
 
     def reach(self, position: int) -> None:
         """Digest up to ``position``, in a thread: what lies before does not change any more."""
+        # One thread, one chain: the digest of a prefix needs all bytes before it, in their order.
         self._last = self._pool.submit(self._advance, position, self._last)
 
     def finish(self) -> str:
         """Return the digest of all up to the last position."""
         if self._last is not None:
             self._last.result()
-        return self._found.hexdigest()
+        return self._digest.hexdigest()
 
     def close(self) -> None:
         """End the thread and close the file."""
@@ -193,7 +180,7 @@ class PrefixDigest:
             count = self._file.readinto(buffer[: min(left, CHUNK_BYTES)])
             if not count:
                 raise OSError(errno.EIO, f"{self._file.name} ends before byte {position}")
-            self._found.update(buffer[:count])
+            self._digest.update(buffer[:count])
 
 
 def move(source: Path, target: Path) -> None:

@@ -47,9 +47,11 @@ def write_manifest(
     Returns:
         The manifest; None where nothing was left, or where the user's own code has written a file of that name.
     """
+    # A user's own file of that name is his result; ours would destroy it.
     if (folder / MANIFEST).exists():
         return None
     known = {file.name for file in described}
+    # What is half-written by a process that was just killed is no result.
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(PARTIAL))
     others = [path for path in paths if path.relative_to(folder).as_posix() not in known]
     files = (*described, *(_file(path, folder) for path in others))
@@ -58,7 +60,7 @@ def write_manifest(
     manifest = Manifest(
         job=request.name,
         workload=to_json(request.workload),
-        inputs={name: to_json(given) for name, given in request.inputs.items()},
+        inputs={name: to_json(channel) for name, channel in request.inputs.items()},
         files=files,
         versions={"raysm": raysm.__version__, "python": platform.python_version()} | _versions("ray", *packages),
         instances=instances,
@@ -71,11 +73,13 @@ def write_manifest(
 
 
 def _versions(*packages: str) -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in packages:
+        # An image may have a package without its metadata (a source tree on the path): no version is better than a
+        # wrong one.
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
+            versions[package] = metadata.version(package)
+    return versions
 
 
 def _file(path: Path, folder: Path) -> ResultFile:

@@ -49,12 +49,14 @@ def cluster_nodes(rows: Iterable[Mapping[str, Any]] | None = None) -> list[Node]
             address=row["NodeManagerAddress"],
             rank=int(row["Labels"].get(LABEL_RANK, 0)),
             instance_type=row["Labels"].get(LABEL_INSTANCE_TYPE, ""),
+            # Ray leaves out a resource of which there is none.
             cpus=int(row["Resources"].get("CPU", 0)),
             gpus=int(row["Resources"].get("GPU", 0)),
         )
         for row in (ray.nodes() if rows is None else rows)
         if row["Alive"]
     ]
+    # Ray's own order says nothing, and may be another at the next call.
     return sorted(nodes, key=lambda node: node.rank)
 
 
@@ -83,6 +85,7 @@ def ask_every_node(
         num_gpus: The same.
         max_retries: How often the call is repeated where its worker dies.
     """
+    # Shipped once for all instances, not once for each.
     task = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus, max_retries=max_retries)(function)
     asked = cluster_nodes() if nodes is None else nodes
     return {node: task.options(scheduling_strategy=only_on(node.node_id)).remote(*arguments) for node in asked}

@@ -4,7 +4,7 @@ Ray ends the process of a task with a GPU after each call, since nobody else wou
 actor keeps its GPU, and what lies there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
@@ -27,6 +27,8 @@ class Processes:
 
     def __init__(self, count: int, num_cpus: float, num_gpus: float) -> None:
         """Start them, spread over the instances."""
+        # No restarts by Ray: a new process would not know which blocks the old one had, and they are tried again
+        # elsewhere.
         self._kind = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus, max_restarts=0)(_Process)
         self._running: dict[Any, list[Any]] = {}
         self._starting: dict[Any, Any] = {}
@@ -48,12 +50,13 @@ class Processes:
         self._running = {process: _unfinished(blocks) for process, blocks in self._running.items()}
         # One that has no place yet might never have one: its instance went away, or another's work holds the CPU.
         there = [process for process in self._running if process not in self._starting]
+        # The one with the fewest: blocks differ in length, and a queue by turns would let some processes wait.
         process = min(there, key=lambda process: len(self._running[process]))
         reference = process.call.options(name=str(block)).remote(shipped, block, *inputs_of(block))
         self._running[process].append(reference)
         return reference
 
-    def ended(self, reference: Any) -> None:
+    def replace(self, reference: Any) -> None:
         """Start another process instead of the one that a block ended, or that ended with its instance."""
         for process, blocks in list(self._running.items()):
             if reference in blocks:
@@ -62,8 +65,8 @@ class Processes:
                 ray.kill(process)
                 self._start()
 
-    def close(self) -> None:
-        """End them."""
+    def close(self, unfinished: Sequence[Any]) -> None:
+        """End them, and with them what they work on."""
         for process in self._running:
             ray.kill(process)
 

@@ -7,7 +7,6 @@ again.
 """
 
 import contextlib
-import errno
 import hashlib
 import json
 import mmap
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from raysm.contract.store import replacing
-from raysm.errors import NoRoom
+from raysm.workloads.disk import full_disk_is_no_room
 
 __all__ = ["BlockRecord", "Buffers", "occupied_bytes"]
 
@@ -88,6 +87,8 @@ class BlockRecord(Generic[V]):
             return True
         if not path.exists():
             return False
+        # Torn by an interruption, or of another block: computed anew, it costs one block; believed, it would cost the
+        # result.
         if not self._whole(path, block):
             path.unlink(missing_ok=True)
             return False
@@ -105,15 +106,10 @@ class BlockRecord(Generic[V]):
         for buffer in buffers:
             digest.update(buffer)
         path = self.path(block)
-        try:
-            with replacing(path) as beside, beside.open("wb") as file:
-                file.write(self._line(block, digest.hexdigest()))
-                for buffer in buffers:
-                    file.write(buffer)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise NoRoom(f"{block} cannot be recorded in {self.folder}: {error.strerror}") from error
+        with full_disk_is_no_room(path, f"{block} was recorded"), replacing(path) as beside, beside.open("wb") as file:
+            file.write(self._line(block, digest.hexdigest()))
+            for buffer in buffers:
+                file.write(buffer)
         self._believed.add(path.name)
 
     def load(self, block: object, mapped_bytes: int = MAPPED_BYTES) -> V:
@@ -132,6 +128,7 @@ class BlockRecord(Generic[V]):
         content: bytes | mmap.mmap
         with self.path(block).open("rb") as file:
             offset = len(file.readline(MAX_LINE_BYTES))
+            # A mapping costs more than reading a small file, and there are thousands of them.
             if os.fstat(file.fileno()).st_size < mapped_bytes:
                 file.seek(0)
                 content = file.read()
@@ -145,6 +142,7 @@ class BlockRecord(Generic[V]):
 
     def remove(self) -> None:
         """Remove the record: its values are in the result."""
+        # The job has its result: what cannot be removed here goes with the instance.
         shutil.rmtree(self.folder, ignore_errors=True)
         with contextlib.suppress(OSError):
             self.folder.parent.rmdir()

@@ -30,21 +30,23 @@ def report(*, step: int | None = None, **metrics: float) -> None:
         raise InvalidRequest("report takes metrics by name, report(loss=0.25), and got none")
     values = {name: _number(name, value) for name, value in metrics.items()}
     variables = environment.inherited()
+    # All ranks of a torchrun script run the same lines; figures by the number of workers would be read as a curve that
+    # jumps.
     if variables.get("RANK", "0") != "0":
         return
     if environment.base_paths(variables).resource_config.exists():
         now_s = time.time()
         # An event carries finite numbers; that a loss has become NaN is for people to read.
-        told = [
+        lines = [
             line(Metric(name=name, value=value, step=step, time_s=now_s))
             if math.isfinite(value)
             else _words({name: value}, step)
             for name, value in values.items()
         ]
     else:
-        told = [_words(values, step)]
+        lines = [_words(values, step)]
     # One write, so that another process that shares this output cannot cut a line in two.
-    sys.stdout.write("\n".join(told) + "\n")
+    sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raysm.contract.store import OPEN
-from raysm.workloads.gather import full_disk_is_no_room
+from raysm.workloads.disk import full_disk_is_no_room, write_at
 
 __all__ = ["Stream"]
 
@@ -43,35 +43,44 @@ class _Piece:
 class Stream:
     """A file that comes in pieces."""
 
-    def __init__(self, path: Path, head: bytes, size: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        head: bytes,
+        size: int | None = None,
+        write: Callable[[int, int, memoryview], None] = write_at,
+    ) -> None:
         """Open ``path``, or make it; what is in it stays.
 
         Args:
             path: The file.
             head: Its first bytes.
             size: Number of bytes of the whole; None: nobody knows yet, and the file is a new one.
+            write: Writes bytes at a position of an open file.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path = path
+        self.path, self._write_at = path, write
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, OPEN), "r+b", buffering=0)
         if size is not None:
             self._file.truncate(size)
-        self._write_at(0, memoryview(head))
+        self._write_at(self._file.fileno(), 0, memoryview(head))
         self._digested = len(head)
-        self._found = hashlib.sha256(head)
+        self._digest = hashlib.sha256(head)
         self._written: dict[int, _Piece] = {}
+        # Whoever brings pieces faster than the disk takes them has to wait: memory stays bounded.
         self._room = threading.Semaphore(PIECES)
         self._error: BaseException | None = None
         # While one piece is being synchronised, the next is copied into the page cache.
         self._writers = ThreadPoolExecutor(max_workers=2)
+        # One thread: a digest is computed from the beginning on, so two could not go on side by side.
         self._digester = ThreadPoolExecutor(max_workers=1)
 
     def believe(self, stop: int, sha256: str) -> bool:
         """Take what an earlier run left as digested up to ``stop``, if it has that digest; before the first ``put``."""
-        found, start = self._found.copy(), self._digested
-        if not self._digest_file(found, start, stop) or found.hexdigest() != sha256:
+        digest, start = self._digest.copy(), self._digested
+        if not self._digest_file(digest, start, stop) or digest.hexdigest() != sha256:
             return False
-        self._found, self._digested = found, stop
+        self._digest, self._digested = digest, stop
         return True
 
     def put(
@@ -105,7 +114,7 @@ class Stream:
         self.close()
         if self._error is not None:
             raise self._error
-        return self._found.hexdigest()
+        return self._digest.hexdigest()
 
     def close(self) -> None:
         """Wait for the pieces that were put, and close the file."""
@@ -125,7 +134,7 @@ class Stream:
                 with full_disk_is_no_room(self.path):
                     position = piece.start
                     for buffer in piece.data:
-                        self._write_at(position, memoryview(buffer))
+                        self._write_at(self._file.fileno(), position, memoryview(buffer))
                         position += len(buffer)
                     self._settle(piece.start, piece.stop)
         except BaseException as error:
@@ -140,14 +149,15 @@ class Stream:
             try:
                 if following.data is not None:
                     for buffer in following.data:
-                        self._found.update(buffer)
-                elif not self._digest_file(self._found, following.start, following.stop):
+                        self._digest.update(buffer)
+                elif not self._digest_file(self._digest, following.start, following.stop):
                     raise OSError(errno.EIO, f"{self.path} ends before byte {following.stop}")
-                following.then(self._found.hexdigest())
+                following.then(self._digest.hexdigest())
             except BaseException as error:
                 self._error = self._error or error
             self._digested = following.stop
             self._forget(following)
+        # The last of them first: those are the ones that are needed last.
         early = sorted((start for start, one in self._written.items() if one.data is not None), reverse=True)
         for start in early[: len(early) if self._error is not None else max(0, len(early) - EARLY)]:
             self._forget(self._written[start])
@@ -157,21 +167,15 @@ class Stream:
             piece.data = None
             self._room.release()
 
-    def _digest_file(self, found: "hashlib._Hash", start: int, stop: int) -> bool:
+    def _digest_file(self, digest: "hashlib._Hash", start: int, stop: int) -> bool:
         """Add what the file has there; return whether it has all of it."""
         while start < stop:
             data = os.pread(self._file.fileno(), min(CHUNK_BYTES, stop - start), start)
             if not data:
                 return False
-            found.update(data)
+            digest.update(data)
             start += len(data)
         return True
-
-    def _write_at(self, position: int, data: memoryview) -> None:
-        # Without the file's own position: several threads write, each its part.
-        while data:
-            count = os.pwrite(self._file.fileno(), data, position)
-            data, position = data[count:], position + count
 
     def _settle(self, start: int, stop: int) -> None:
         # macOS has neither.

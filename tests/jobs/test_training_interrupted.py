@@ -12,7 +12,7 @@ from raysm import Cluster, DataParallel, TorchScript
 from raysm.local.checkpoints import FolderStore
 from raysm.local.job_spec import Checkpoints
 from raysm.request import JobRequest
-from raysm.workloads.training.checkpoint.manifest import found
+from raysm.workloads.training.checkpoint.manifest import read_manifests
 from raysm.workloads.training.results.model_file import MODEL_FILE
 from tests.support import interrupted_loop, jobs
 from tests.support.leftovers import leaving_nothing
@@ -50,7 +50,7 @@ def started(workload, root, store):
 
 def wait_until_kept(store, step):
     deadline_s = time.monotonic() + 60
-    while step not in [manifest.step for manifest in found(store / "raysm" / "training").values()]:
+    while step not in [manifest.step for manifest in read_manifests(store / "raysm" / "training").values()]:
         assert time.monotonic() < deadline_s
         time.sleep(0.02)
 

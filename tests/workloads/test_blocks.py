@@ -8,13 +8,12 @@ import psutil
 import pytest
 
 from raysm.contract.names import LABEL_HOST
-from raysm.errors import BlockFailed, InstanceLost, InvalidInput, InvalidRequest
+from raysm.errors import BlockFailed, InvalidInput, InvalidRequest
 from raysm.workloads.blocks import (
     FileBlock,
     PlacedBlock,
     RowBlock,
     TileBlock,
-    _Presence,
     map_blocks,
     row_blocks,
     task_slots,
@@ -56,10 +55,6 @@ def first_fails_others_sleep(folder: Path, block: RowBlock) -> int:
     (folder / f"{os.getpid()}").touch()
     time.sleep(600)
     return 0
-
-
-def nodes(*hosts: str) -> list[dict[str, dict[str, object]]]:
-    return [{"Labels": {LABEL_HOST: host}, "Resources": {"CPU": 1.0}} for host in hosts]
 
 
 def test_row_blocks_cover_every_row_once():
@@ -178,8 +173,6 @@ def test_a_task_that_no_instance_can_hold_is_refused_at_once(ray_here):
 def where(block: FileBlock) -> str:
     import ray
 
-    from raysm.contract.names import LABEL_HOST
-
     return ray.get_runtime_context().get_node_labels()[LABEL_HOST]
 
 
@@ -208,12 +201,6 @@ def test_the_fields_of_a_users_block_are_his_own(ray_here, lasting):
     assert found == [(blocks[0], ("a", "b", "db.example.com"))]
 
 
-def test_an_instance_that_a_users_block_names_is_not_waited_for():
-    presence = _Presence(1, 0)
-    for now_s in (0.0, 1000.0):
-        presence.check([Request(inputs=(), host="db.example.com", needs="water")], nodes("algo-1"), now_s)
-
-
 @dataclass(frozen=True)
 class Placed(PlacedBlock):
     name: str
@@ -228,28 +215,6 @@ def placed_with(block: Placed, *inputs: str) -> tuple[str, ...]:
 def test_a_users_block_can_say_where_it_runs_and_what_comes_along(ray_here):
     block = Placed("x", "algo-1", (ray_here.put("rows"),))
     assert list(map_blocks(placed_with, [block])) == [(block, ("algo-1", "rows"))]
-
-
-def test_a_block_whose_instance_stays_away_is_given_up():
-    block = FileBlock(channel="images", name="a", size_bytes=0, host="algo-2")
-    presence = _Presence(1, 0)
-    presence.check([block, RowBlock(0, 1)], nodes("algo-1"), 0.0)
-    presence.check([block], nodes("algo-1", "algo-2"), 50.0)
-    presence.check([block], nodes("algo-1"), 100.0)
-    presence.check([block], nodes("algo-1"), 160.0)
-    with pytest.raises(InstanceLost, match="algo-2 has been away for 61 s, and only it has file images/a on algo-2"):
-        presence.check([block], nodes("algo-1"), 161.0)
-
-
-def test_blocks_that_no_instance_is_left_to_run_are_given_up():
-    presence = _Presence(1, 0)
-    head = {"Labels": {LABEL_HOST: "algo-1"}, "Resources": {"memory": 1.0}}
-    presence.check([RowBlock(0, 1)], [head], 0.0)
-    presence.check([RowBlock(0, 1)], [head, *nodes("algo-2")], 50.0)
-    presence.check([RowBlock(0, 1)], [head], 100.0)
-    presence.check([RowBlock(0, 1)], [head], 160.0)
-    with pytest.raises(InstanceLost, match="for 61 s no instance .* num_cpus=1 and num_gpus=0: all that could went"):
-        presence.check([RowBlock(0, 1)], [head], 161.0)
 
 
 def threads(block: RowBlock) -> str | None:

@@ -1,6 +1,7 @@
 import os
 
 from raysm.workloads.blocks import map_blocks, row_blocks
+from raysm.workloads.processes import Processes
 
 
 def pid_of(block):
@@ -43,3 +44,17 @@ def test_no_block_waits_for_a_process_that_finds_no_place(ray_here):
         ray_here.kill(occupant)
     assert sorted(block.start for block, _ in found) == list(range(12))
     assert len({pid for _, pid in found}) == 1
+
+
+def test_a_process_that_is_replaced_is_another_one(ray_here):
+    processes = Processes(1, 1, 0)
+    try:
+        function = ray_here.put(pid_of)
+        assert processes.wait(60)
+        first = processes.submit(function, "one")
+        pid = ray_here.get(first)
+        assert ray_here.get(processes.submit(function, "two")) == pid
+        processes.replace(first)  # is long done: nothing died over it any more
+        assert processes.wait(60)
+    finally:
+        processes.close([])

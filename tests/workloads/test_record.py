@@ -97,7 +97,7 @@ def test_a_folder_that_cannot_be_written_is_not_taken_for_a_full_disk(tmp_path):
 
 def test_a_full_disk_is_said_with_the_block(tmp_path):
     record = BlockRecord(tmp_path / "r", {})
-    with pytest.raises(NoRoom, match="rows 0 to 9 cannot be recorded"):
+    with pytest.raises(NoRoom, match="became full while rows 0 to 9 was recorded"):
         BlockRecord(tmp_path / "r", {}, encode=FullDisk).save(BLOCK, 1)
     assert list(record.folder.iterdir()) == []
 

@@ -12,6 +12,7 @@ import pytest
 import raysm
 from raysm.contract.events import Metric, parse
 from raysm.errors import InvalidRequest
+from raysm.workloads import report as reports
 
 
 def printed(code, base, **variables):
@@ -69,3 +70,7 @@ def test_whatever_is_a_number_can_be_reported(value, capsys):
 def test_what_is_no_metric_is_refused(metrics, said):
     with pytest.raises(InvalidRequest, match=said):
         raysm.report(**metrics)
+
+
+def test_the_public_name_is_this_function():
+    assert raysm.report is reports.report

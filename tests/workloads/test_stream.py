@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from raysm.errors import NoRoom
+from raysm.workloads.disk import write_at
 from raysm.workloads.stream import EARLY, PIECES, Stream
 
 HEAD = b"head"
@@ -100,18 +101,15 @@ def test_whoever_puts_more_than_is_written_waits(tmp_path):
     assert stream.finish() == hashlib.sha256(HEAD + content).hexdigest()
 
 
-class OnFullDisk(Stream):
-    """Only the head of the file finds room."""
-
-    def _write_at(self, position, data):
-        if position:
-            raise OSError(28, "No space left on device")
-        super()._write_at(position, data)
+def write_until_full(descriptor, position, data):
+    if position:
+        raise OSError(28, "No space left on device")
+    write_at(descriptor, position, data)
 
 
 def test_a_disk_that_becomes_full_is_said_and_nothing_waits_for_it(tmp_path):
     content = content_of(4 * PIECES)
-    stream = OnFullDisk(tmp_path / "x", HEAD, len(HEAD) + len(content))
+    stream = Stream(tmp_path / "x", HEAD, len(HEAD) + len(content), write_until_full)
 
     def fill():
         for at in range(4 * PIECES):

@@ -4,25 +4,25 @@ What flows in are the user's objects, the same on every rank; what flows out are
 and the session's ``Prepared``, with which ``step`` works.
 """
 
-import random
-import sys
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from raysm.errors import InvalidRequest
+from raysm.request.training import Precision
 from raysm.workloads.training.checkpoint.checkpoints import Checkpoints, attach
-from raysm.workloads.training.degrees.parallel import Parallel, Precision
+from raysm.workloads.training.degrees.parallel import Parallel
 from raysm.workloads.training.engines.full_model import Loss
 from raysm.workloads.training.loop import learning_rate
-from raysm.workloads.training.loop.batch_norms import Norms
+from raysm.workloads.training.loop.batch_norms import BatchNormCheck
+from raysm.workloads.training.loop.random_state import seed_all
 from raysm.workloads.training.loop.session import current
 from raysm.workloads.training.measure.measuring import measure
 from raysm.workloads.training.parallel.model_blocks import Blocks
 from raysm.workloads.training.parallel.optimizer_state import is_stepped, renew
-from raysm.workloads.training.parallel.parallelize import Split
+from raysm.workloads.training.parallel.parallelize import Parallelizer
 from raysm.workloads.training.parallel.prepared import Prepared
 from raysm.workloads.training.parallel.rebinding import names_of_groups, rebind
 from raysm.workloads.training.parallel.tensor_plan import Plan
@@ -82,7 +82,7 @@ def prepare(
     if session.prepared is not None:
         raise InvalidRequest("training.prepare was called already; one process trains one model")
     precision = precision or session.precision
-    if precision not in ("fp32", "bf16"):
+    if precision not in get_args(Precision):
         raise InvalidRequest(f"precision is {precision!r}; it must be 'fp32' or 'bf16'")
     if max_norm is not None and not max_norm > 0:
         raise InvalidRequest(f"max_norm is {max_norm!r}; it must be above 0, or None to leave gradients as they are")
@@ -91,8 +91,9 @@ def prepare(
     parallel = parallel or Parallel()
     layout = parallel.layout(session.world_size)
     layout.check_hosts(session.hosts, parallel.workers_per_instance)
+    # Before anything is cut: afterwards no rank knows all names, or which group a parameter was in.
     names, groups = tuple(model.state_dict()), names_of_groups(optimizer, model)
-    split = Split(
+    split = Parallelizer(
         session=session,
         parallel=parallel,
         layout=layout,
@@ -120,12 +121,13 @@ def prepare(
         stages=cut.stages,
     )
     if layout.pipeline == 1:  # else each micro-batch is a batch to the norms, and torch refuses the first one
-        session.observers.append(Norms(session, cut.parts))
+        session.observers.append(BatchNormCheck(session, cut.parts))
     measure(session, precision)
     workers = "1 worker" if session.world_size == 1 else f"{session.world_size} workers"
     session.say(f"training on {workers}\n{layout.map(session.hosts)}")
     # Ranks of one tensor group compute the same values, dropout's among them.
-    _seed(seed + layout.data_rank(session.rank) * layout.pipeline + layout.coordinates(session.rank).pipeline)
+    seed_all(seed + layout.data_rank(session.rank) * layout.pipeline + layout.coordinates(session.rank).pipeline)
+    # Before the checkpoints: what they keep, and compare, is the plain rate.
     learning_rate.attach(session, optimizer)
     attach(session, session.prepared, checkpoints)
     return cut.wrapped, optimizer
@@ -148,10 +150,3 @@ def step(batch: Any) -> float:
     if prepared is None:
         raise InvalidRequest("training.step was called before training.prepare")
     return prepared.step(batch)
-
-
-def _seed(seed: int) -> None:
-    torch.manual_seed(seed)
-    random.seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed % 2**32)

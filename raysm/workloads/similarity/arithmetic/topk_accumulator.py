@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.workloads.blocks import RowBlock
-from raysm.workloads.gather import full_disk_is_no_room
+from raysm.workloads.disk import full_disk_is_no_room
 from raysm.workloads.similarity.arithmetic.keys import NOBODY, decode, encode
 
 __all__ = ["Standing", "join", "zero_row_keys"]

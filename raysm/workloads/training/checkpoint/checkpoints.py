@@ -25,9 +25,9 @@ from torch.distributed.checkpoint.api import CheckpointException
 from raysm.bootstrap import environment
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.checkpoint import resume, shards
-from raysm.workloads.training.checkpoint.manifest import FileRecord, Manifest, outdated, remove
-from raysm.workloads.training.checkpoint.transfer import Exchange
-from raysm.workloads.training.loop.random_state import taken
+from raysm.workloads.training.checkpoint.manifest import FileRecord, Manifest, choose_outdated, remove
+from raysm.workloads.training.checkpoint.transfer import CheckpointTransfer
+from raysm.workloads.training.loop.random_state import capture_state
 from raysm.workloads.training.loop.session import Observer, Session
 from raysm.workloads.training.parallel.prepared import Prepared
 
@@ -86,11 +86,12 @@ def attach(session: Session, prepared: Prepared, config: Checkpoints | None) -> 
     """
     folder = None if config is None or config.folder is None else Path(config.folder)
     if session.in_job:
-        found = environment.read()
-        if config is None and not found.has_checkpoints:
+        instance = environment.read()
+        if config is None and not instance.has_checkpoints:
             return None
         # Without a checkpoint URI they outlive a worker that is started anew, but not the job: no upload, no promise.
-        base = found.paths.checkpoints if found.has_checkpoints else found.paths.scratch
+        base = instance.paths.checkpoints if instance.has_checkpoints else instance.paths.scratch
+        # Below a folder of raysm's own: the user's script may keep checkpoints of its own beside it.
         folder = base / "raysm" / "training" if folder is None else base / folder
     elif config is None:
         return None
@@ -109,26 +110,27 @@ class Checkpointing(Observer):
         # A group of its own: saving in the background talks while the training does.
         group = dist.new_group(backend="gloo") if session.cpu_group is not None else None
         self._group = group
-        self._exchange = Exchange(session.rank, session.hosts, group)
+        self._exchange = CheckpointTransfer(session.rank, session.hosts, group)
         self._staging = shards.stager()
         self._run = ""
         self._whole: list[Manifest] = []
         self._saving: _Saving | None = None
         self._random: resume.PutBack | None = None
         self._hyperparameters: Mapping[str, float] = {}
-        self._reached: resume.Reached | None = None
+        self._reached: resume.StepMarker | None = None
         self._before: Any = None
         self._over = False
 
     def begin(self) -> None:
         """Go on from the newest whole checkpoint, if there is one, and listen to SIGTERM."""
+        # Drawn anew by each start: a torn checkpoint of the run before must never be completed by files of this one.
         self._run = self._exchange.from_first(secrets.token_hex(4))
         self._folder.mkdir(parents=True, exist_ok=True)
         resumed = resume.resume(self._session, self._prepared, self._folder, self._exchange, self._group)
         self._whole, self._random = list(resumed.whole), resumed.random
         self._hyperparameters = resumed.hyperparameters
         if self._session.rank == 0:
-            self._reached = resume.Reached(self._folder, self._session.steps)
+            self._reached = resume.StepMarker(self._folder, self._session.steps)
         if threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGTERM, self._on_sigterm)
         atexit.register(self.on_end)  # a script ends without saying so
@@ -168,6 +170,7 @@ class Checkpointing(Observer):
             signal.signal(signal.SIGTERM, self._before)
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        # Only noted: a step that is interrupted half-way would leave the ranks in different states.
         self._session.stop_asked = True
 
     def _leave(self, step: int, loss: float) -> None:
@@ -176,11 +179,12 @@ class Checkpointing(Observer):
         if step % self._config.every_steps != 0 or not self._is_saved(step):
             self._save(step, loss)
         self._settle()
-        kept = self._whole[-1].step if self._whole else 0
+        newest_step = self._whole[-1].step if self._whole else 0
         self._session.say(
-            f"told to stop: stopped after step {step}, the newest whole checkpoint is that of step {kept}"
+            f"told to stop: stopped after step {step}, the newest whole checkpoint is that of step {newest_step}"
             f" ({time.monotonic() - begun_s:.1f} s after the step)"
         )
+        # As a process that SIGTERM ends: a launcher then knows a stop from a failure.
         raise SystemExit(128 + signal.SIGTERM)
 
     def _is_saved(self, step: int) -> bool:
@@ -200,9 +204,10 @@ class Checkpointing(Observer):
 
             state = self._prepared.state()
             # Of all ranks on rank 0: with an instance whose weights others have too, nothing must be lost.
-            random = self._exchange.to_first(taken())
+            random = self._exchange.to_first(capture_state())
             if random is not None:
                 state[resume.RANDOM] = random
+            # In the background: of a large model the write takes longer than many steps.
             future = shards.save(state, folder, group=self._group, staging=self._staging, complete=complete)
             self._saving = _Saving(manifest=manifest, future=future)
 
@@ -247,7 +252,7 @@ class Checkpointing(Observer):
             self._remove([saving.manifest.name])
             return
         self._whole.append(saving.manifest)
-        old = outdated(self._whole, self._config.keep, self._config.best[1] if self._config.best else None)
+        old = choose_outdated(self._whole, self._config.keep, self._config.best[1] if self._config.best else None)
         self._whole = [manifest for manifest in self._whole if manifest.name not in old]
         self._remove(old)
 

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-__all__ = ["asked_for", "overruled"]
+__all__ = ["read_hyperparameters", "find_overruled"]
 
 HOW = frozenset({"params", "foreach", "fused", "capturable", "differentiable"})
 """Keys of a group that say how to compute, not what; ``prepare`` itself changes some of them."""
 
 
-def asked_for(optimizer: Optimizer, scheduler: Any) -> dict[str, float]:
+def read_hyperparameters(optimizer: Optimizer, scheduler: Any) -> dict[str, float]:
     """Return all hyperparameters that are numbers: ``0.lr``, ``1.betas[0]`` by group, ``scheduler.T_max``.
 
     Under a scheduler, ``lr`` is the rate that it was given.
@@ -24,6 +24,7 @@ def asked_for(optimizer: Optimizer, scheduler: Any) -> dict[str, float]:
     numbers: dict[str, float] = {}
     for index, group in enumerate(optimizer.param_groups):
         values = {name: value for name, value in group.items() if name not in HOW}
+        # A scheduler has moved lr already; what the user asked for is what it began with.
         values["lr"] = values.pop("initial_lr", values["lr"])
         numbers |= {
             f"{index}.{name}": number for name, value in values.items() for name, number in _numbers(name, value)
@@ -37,12 +38,13 @@ def asked_for(optimizer: Optimizer, scheduler: Any) -> dict[str, float]:
     return numbers
 
 
-def overruled(asked: Mapping[str, float], kept: Mapping[str, float]) -> list[tuple[str, float, float]]:
+def find_overruled(asked: Mapping[str, float], resumed: Mapping[str, float]) -> list[tuple[str, float, float]]:
     """Return name, what is asked for now, and what the checkpoint has in its place; alike groups once, by name."""
+    # A set: groups that differ in nothing would repeat the same line for each.
     changed = {
-        (name.partition(".")[2], number, kept[name])
+        (name.partition(".")[2], number, resumed[name])
         for name, number in asked.items()
-        if name in kept and kept[name] != number
+        if name in resumed and resumed[name] != number
     }
     return sorted(changed)
 

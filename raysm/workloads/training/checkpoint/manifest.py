@@ -25,12 +25,12 @@ __all__ = [
     "MANIFEST",
     "FileRecord",
     "Manifest",
-    "folders",
-    "found",
+    "list_folders",
+    "read_manifests",
     "is_intact",
     "name_of",
-    "outdated",
-    "parsed",
+    "choose_outdated",
+    "parse_manifest",
     "remove",
 ]
 
@@ -93,6 +93,7 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Make the checkpoint in ``folder`` a whole one."""
+        # Last, and atomically: that the manifest is there is what makes a checkpoint whole.
         put(folder / MANIFEST, json.dumps(to_json(self), indent=1) + "\n")
 
 
@@ -101,7 +102,7 @@ def name_of(step: int, run: str) -> str:
     return f"step-{step:010d}-{run}"
 
 
-def parsed(data: Any, where: str) -> Manifest:
+def parse_manifest(data: Any, where: str) -> Manifest:
     """Return the manifest that ``data``, JSON values, holds.
 
     Raises:
@@ -115,28 +116,30 @@ def parsed(data: Any, where: str) -> Manifest:
         manifest = from_json(Manifest, data, where)
     except InvalidRequest as error:
         raise InvalidConfig(str(error)) from error
+    # The names become paths below the checkpoint's folder: a manifest that was tampered with must not reach others.
     outside = [name for name in manifest.files if not FILE.fullmatch(name) or name in (".", "..", MANIFEST)]
     if outside:
         raise InvalidConfig(f"{where}: {outside[0]!r} is no name of a file of a checkpoint")
     return manifest
 
 
-def folders(checkpoints: Path) -> list[str]:
+def list_folders(checkpoints: Path) -> list[str]:
     """Return the names of all checkpoints below ``checkpoints``, torn ones too, the newest first."""
     with contextlib.suppress(FileNotFoundError):
         return sorted((path.name for path in checkpoints.iterdir() if NAME.fullmatch(path.name)), reverse=True)
     return []
 
 
-def found(checkpoints: Path) -> dict[str, Manifest]:
+def read_manifests(checkpoints: Path) -> dict[str, Manifest]:
     """Return the manifests below ``checkpoints`` by folder; whether their files are there is another question.
 
     A manifest that cannot be read is as good as none: the service may have been stopped while it took it over.
     """
     manifests = {}
-    for name in folders(checkpoints):
+    for name in list_folders(checkpoints):
         with contextlib.suppress(InvalidConfig):
-            manifest = parsed(read_json(checkpoints / name / MANIFEST), name)
+            manifest = parse_manifest(read_json(checkpoints / name / MANIFEST), name)
+            # A folder that was renamed or copied would be removed, or gone on with, under another step.
             if manifest.name == name:
                 manifests[name] = manifest
     return manifests
@@ -145,23 +148,26 @@ def found(checkpoints: Path) -> dict[str, Manifest]:
 def is_intact(path: Path, record: FileRecord) -> bool:
     """Whether the file is there, with the size and the digest that were recorded."""
     try:
+        # The size first: most torn files are too short, and a digest reads them whole.
         return path.stat().st_size == record.bytes and sha256_of(path) == record.sha256
     except OSError:
         return False
 
 
-def outdated(whole: Sequence[Manifest], keep: int, direction: Literal["min", "max"] | None) -> list[str]:
+def choose_outdated(whole: Sequence[Manifest], keep: int, direction: Literal["min", "max"] | None) -> list[str]:
     """Return the names of those that are neither among the ``keep`` newest nor, if ``direction`` says, the best.
 
     Of several that are as good the newest is the best; one without a value never is.
     """
+    # By step, then by clock: two runs may have saved the same step, and the later one is what went on.
     newest = sorted(whole, key=lambda manifest: (manifest.step, manifest.time_s), reverse=True)
-    kept = {manifest.name for manifest in newest[:keep]}
+    retained = {manifest.name for manifest in newest[:keep]}
     rated = [manifest for manifest in newest if manifest.value is not None]
     if direction is not None and rated:
+        # min() keeps the first of equals, and newest comes first.
         sign = 1 if direction == "min" else -1
-        kept.add(min(rated, key=lambda manifest: sign * (manifest.value or 0.0)).name)
-    return [manifest.name for manifest in newest if manifest.name not in kept]
+        retained.add(min(rated, key=lambda manifest: sign * (manifest.value or 0.0)).name)
+    return [manifest.name for manifest in newest if manifest.name not in retained]
 
 
 def remove(checkpoints: Path, names: Iterable[str]) -> None:

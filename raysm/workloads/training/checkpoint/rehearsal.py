@@ -11,7 +11,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from raysm.workloads.training.engines.protocol import Engine
-from raysm.workloads.training.loop.random_state import put_back, taken
+from raysm.workloads.training.loop.random_state import capture_state, restore_state
 from raysm.workloads.training.parallel.prepared import Prepared
 
 __all__ = ["rehearse"]
@@ -19,6 +19,7 @@ __all__ = ["rehearse"]
 
 def rehearse(prepared: Prepared) -> None:
     """Let the next step of a model under DDP be rehearsed; what is no DDP, or has two ranks at most, needs none."""
+    # Two summands have one sum whatever their order: the rehearsal would cost a step for nothing.
     if isinstance(prepared.model, DistributedDataParallel) and prepared.session.world_size > 2:
         prepared.engine = _Rehearsing(prepared)
 
@@ -34,11 +35,12 @@ class _Rehearsing:
         """Go forward and backward once for nothing, and once again."""
         self._prepared.engine = self._engine
         parts = self._prepared.parts
-        random, buffers = taken(), [buffer.clone() for buffer in parts.buffers()]
+        random, buffers = capture_state(), [buffer.clone() for buffer in parts.buffers()]
         self._engine.forward_backward(batch, factor)
+        # As they were before the first step: a parameter that is not used has none, and keeps none.
         parts.zero_grad(set_to_none=True)
         with torch.no_grad():
             for buffer, before in zip(parts.buffers(), buffers, strict=True):
                 buffer.copy_(before)
-        put_back(random)
+        restore_state(random)
         return self._engine.forward_backward(batch, factor)

@@ -15,16 +15,16 @@ import torch.distributed as dist
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.checkpoint import shards
-from raysm.workloads.training.checkpoint.hyperparameters import asked_for, overruled
-from raysm.workloads.training.checkpoint.manifest import Manifest, folders, found, is_intact, remove
+from raysm.workloads.training.checkpoint.hyperparameters import find_overruled, read_hyperparameters
+from raysm.workloads.training.checkpoint.manifest import Manifest, is_intact, list_folders, read_manifests, remove
 from raysm.workloads.training.checkpoint.rehearsal import rehearse
-from raysm.workloads.training.checkpoint.transfer import Exchange
-from raysm.workloads.training.loop.random_state import put_back, seed_all, seed_of
+from raysm.workloads.training.checkpoint.transfer import CheckpointTransfer
+from raysm.workloads.training.loop.random_state import restore_state, seed_all, seed_of
 from raysm.workloads.training.loop.session import Session
 from raysm.workloads.training.parallel.optimizer_state import readable
 from raysm.workloads.training.parallel.prepared import Prepared
 
-__all__ = ["RANDOM", "PutBack", "Reached", "Resumed", "resume"]
+__all__ = ["RANDOM", "PutBack", "StepMarker", "ResumePoint", "resume"]
 
 RANDOM = "random"
 """Entry of a checkpoint: the states of all ranks' random generators, in the order of ranks."""
@@ -41,7 +41,7 @@ drawn again by a restart, and must not be taken from what came after it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
+class ResumePoint:
     """What was found."""
 
     whole: tuple[Manifest, ...] = ()
@@ -49,10 +49,10 @@ class Resumed:
     random: PutBack | None = None
     """To be called when the loop begins; None where training begins anew."""
     hyperparameters: Mapping[str, float] = field(default_factory=dict)
-    """What optimizer and scheduler go on with, as ``asked_for`` names it."""
+    """What optimizer and scheduler go on with, as ``read_hyperparameters`` names it."""
 
 
-class Reached:
+class StepMarker:
     """Keeps the number of the last step in a file, so that a restart can say how many steps are done again.
 
     Written in place and not synchronised to the disk: it has to cost next to nothing, and says nothing that counts.
@@ -60,11 +60,13 @@ class Reached:
 
     def __init__(self, folder: Path, step: int) -> None:
         """Open the file, and write ``step``."""
+        # Kept open: opening it after every step would cost more than writing to it.
         self._file = os.open(folder / REACHED, os.O_WRONLY | os.O_CREAT, 0o644)
         self.write(step)
 
     def write(self, step: int) -> None:
         """That step is done."""
+        # Always 20 digits at the same place: a reader never sees half of a shorter number.
         os.pwrite(self._file, b"%020d\n" % step, 0)
 
     def close(self) -> None:
@@ -81,16 +83,18 @@ class Reached:
 
 
 def resume(
-    session: Session, prepared: Prepared, folder: Path, exchange: Exchange, group: "dist.ProcessGroup | None"
-) -> Resumed:
+    session: Session, prepared: Prepared, folder: Path, exchange: CheckpointTransfer, group: "dist.ProcessGroup | None"
+) -> ResumePoint:
     """Load the newest whole checkpoint of all instances, if there is one; every rank has to call it.
 
     Raises:
         InvalidRequest: It is of another model or optimizer.
     """
-    reached = max(exchange.gather(Reached.read(folder)))
+    # Rank 0's instance of the last run may not be rank 0's of this one.
+    reached = max(exchange.gather(StepMarker.read(folder)))
     candidates = _candidates(folder, exchange)
-    torn = {name for names in exchange.gather(folders(folder)) for name in names} - {item.name for item in candidates}
+    folders = set[str]().union(*exchange.gather(list_folders(folder)))
+    torn = folders - {manifest.name for manifest in candidates}
     while candidates:
         newest = candidates[-1]
         has = exchange.by_host(_intact(folder / newest.name, newest, exchange))
@@ -104,25 +108,27 @@ def resume(
         torn.add(candidates.pop().name)
     if exchange.is_leader:
         remove(folder, torn)
-    asked = asked_for(prepared.optimizer, prepared.scheduler)
+    asked = read_hyperparameters(prepared.optimizer, prepared.scheduler)
     if not candidates:
-        return Resumed(hyperparameters=asked)
+        return ResumePoint(hyperparameters=asked)
     random = _load(session, prepared, folder / newest.name, newest, has, exchange, group)
-    _say(session, newest, reached, folder, str(prepared.layout), overruled(asked, newest.hyperparameters))
-    return Resumed(tuple(candidates), random, newest.hyperparameters or asked)
+    _say(session, newest, reached, folder, str(prepared.layout), find_overruled(asked, newest.hyperparameters))
+    return ResumePoint(tuple(candidates), random, newest.hyperparameters or asked)
 
 
-def _candidates(folder: Path, exchange: Exchange) -> list[Manifest]:
+def _candidates(folder: Path, exchange: CheckpointTransfer) -> list[Manifest]:
     """Return the manifests of all instances, the oldest first."""
     by_name: dict[str, Manifest] = {}
-    for manifests in exchange.gather(found(folder) if exchange.is_leader else {}):
+    for manifests in exchange.gather(read_manifests(folder) if exchange.is_leader else {}):
         by_name |= manifests
+    # Step first, then the clock of whoever wrote it: clocks of instances differ by more than two saves may.
     return sorted(by_name.values(), key=lambda manifest: (manifest.step, manifest.time_s))
 
 
-def _intact(checkpoint: Path, manifest: Manifest, exchange: Exchange) -> set[str]:
+def _intact(checkpoint: Path, manifest: Manifest, exchange: CheckpointTransfer) -> set[str]:
     """Return the files that are whole on this instance, of those that are this rank's to look at."""
     own, ranks = exchange.place
+    # The digests of a large checkpoint are shared by the ranks of the instance, which all read the same disk.
     names = sorted(manifest.files)[own::ranks]
     return {name for name in names if is_intact(checkpoint / name, manifest.files[name])}
 
@@ -133,7 +139,7 @@ def _load(
     checkpoint: Path,
     manifest: Manifest,
     has: Mapping[str, set[str]],
-    exchange: Exchange,
+    exchange: CheckpointTransfer,
     group: "dist.ProcessGroup | None",
 ) -> PutBack:
     state = prepared.state()
@@ -141,6 +147,7 @@ def _load(
     is_same_layout = manifest.layout == str(prepared.layout)
     if is_same_layout:
         state[RANDOM] = []
+    # First what says where every tensor lies: only then is it known which files this rank needs.
     moved = exchange.fetch(checkpoint, {shards.METADATA}, has, manifest.files)
     there = shards.entries(checkpoint)
     state["optimizer"] = readable(
@@ -158,24 +165,25 @@ def _load(
     session.batch_before = manifest.order.batch_size if manifest.order else None
     session.reported |= manifest.reported
     if is_same_layout:
-        kept = state[RANDOM][session.rank]
-        return lambda: put_back(kept)
+        own_state = state[RANDOM][session.rank]
+        return lambda: restore_state(own_state)
     # Another layout draws other numbers; equal ones on the ranks that have to draw equal ones.
     seed = seed_of(torch.initial_seed(), manifest.step)
     return lambda: seed_all(seed)
 
 
-def _planned(state: dict[str, Any], checkpoint: Path, manifest: Manifest, exchange: Exchange) -> set[str]:
+def _planned(state: dict[str, Any], checkpoint: Path, manifest: Manifest, exchange: CheckpointTransfer) -> set[str]:
     """Return the files that this rank needs, after all ranks have seen that the checkpoint is of this model."""
     problem, needed, entries, there = "", set[str](), set[str](), set[str]()
     try:
         needed, entries, there = shards.plan(state, checkpoint)
     except InvalidRequest as error:
         problem = str(error)
-    said = exchange.gather((problem, entries))
-    problems = [text for text, _ in said if text]
-    unread = there - {RANDOM}.union(*(names for _, names in said))
+    answers = exchange.gather((problem, entries))
+    problems = [text for text, _ in answers if text]
+    unread = there - {RANDOM}.union(*(names for _, names in answers))
     if not problems and unread:
+        # What is in the checkpoint and nobody asks for is a larger model's: to go on would throw it away silently.
         problems = [f"it has {min(unread)}, which they have not"]
     if problems:
         raise InvalidRequest(
@@ -203,9 +211,9 @@ def _say(
         f"goes on from the checkpoint of step {manifest.step}{where}; {repeated} done again;"
         f" it is in {folder.absolute()}: {afresh} afresh"
     )
-    for name, asked, kept in ignored:
+    for name, asked, resumed in ignored:
         shown = "rate" if name == "lr" else name
-        session.say(f"warning: {shown} {asked:g} was asked for, the checkpoint's {kept:g} goes on")
+        session.say(f"warning: {shown} {asked:g} was asked for, the checkpoint's {resumed:g} goes on")
     if manifest.layout != layout:
         session.say(
             f"warning: it was saved by {manifest.workers} workers ({manifest.layout}), now there are"

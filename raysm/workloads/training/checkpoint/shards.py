@@ -41,7 +41,12 @@ def stager() -> Stager:
     cuda = torch.cuda.is_available()
     return DefaultStager(
         StagingOptions(
-            use_pinned_memory=cuda, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=cuda
+            # Shared memory is for staging in another process; here a copy into plain memory is enough, and /dev/shm
+            # stays free.
+            use_pinned_memory=cuda,
+            use_shared_memory=False,
+            use_async_staging=False,
+            use_non_blocking_copy=cuda,
         )
     )
 
@@ -91,6 +96,7 @@ class _DigestingWriter(FileSystemWriter):
         self._folder, self._complete = folder, complete
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> "torch.futures.Future[list[WriteResult]]":
+        # The digests are computed by the rank that wrote the file: it still lies in that instance's page cache.
         written = _Written(super().write_data(plan, planner).value())
         written.files = {name: self._record(name) for name in {item.storage_data.relative_path for item in written}}
         done: torch.futures.Future[list[WriteResult]] = torch.futures.Future()
@@ -99,6 +105,7 @@ class _DigestingWriter(FileSystemWriter):
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         super().finish(metadata, results)
+        # Torch passes on the lists that write_data returned, whatever else they carry.
         files = {name: record for written in results for name, record in written.files.items()}  # type: ignore[attr-defined]
         self._complete(files | {METADATA: self._record(METADATA)})
 
@@ -126,6 +133,7 @@ def plan(state: dict[str, Any], folder: Path) -> tuple[set[str], set[str], set[s
     if wanted - there:
         raise InvalidRequest(f"it has no {min(wanted - there)}")
     try:
+        # The planner knows what a shape mismatch is in every mode, cut tensors included.
         items = planner.create_local_plan().items
     except ValueError as error:  # "Size mismatch between saved [3] and current: [4] for weight"
         raise InvalidRequest(str(error)) from error

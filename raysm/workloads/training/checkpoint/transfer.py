@@ -16,7 +16,7 @@ from raysm.contract.store import replacing
 from raysm.errors import InvalidConfig
 from raysm.workloads.training.checkpoint.manifest import FileRecord, is_intact
 
-__all__ = ["Exchange", "Transfer", "transfers"]
+__all__ = ["CheckpointTransfer", "FileTransfer", "plan_transfers"]
 
 CHUNK_BYTES = 16 << 20
 """Memory that a transfer takes on each side."""
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class FileTransfer:
     """One file that travels."""
 
     name: str
@@ -36,7 +36,7 @@ class Transfer:
     """The instances that get it."""
 
 
-def transfers(needs: Mapping[str, Collection[str]], has: Mapping[str, Collection[str]]) -> list[Transfer]:
+def plan_transfers(needs: Mapping[str, Collection[str]], has: Mapping[str, Collection[str]]) -> list[FileTransfer]:
     """Return how each instance gets what it needs, in the same order whoever asks.
 
     Args:
@@ -46,8 +46,9 @@ def transfers(needs: Mapping[str, Collection[str]], has: Mapping[str, Collection
     Raises:
         InvalidConfig: No instance has a file that one needs.
     """
-    found = []
+    planned = []
     sent = dict.fromkeys(sorted(has), 0)
+    # In one order on all ranks: each transfer is a call that all of them make together.
     for name in sorted(set().union(*needs.values())):
         targets = tuple(host for host in sorted(needs) if name in needs[host] and name not in has.get(host, ()))
         if not targets:
@@ -55,18 +56,20 @@ def transfers(needs: Mapping[str, Collection[str]], has: Mapping[str, Collection
         sources = [host for host in sent if name in has[host]]
         if not sources:
             raise InvalidConfig(f"the checkpoint's file {name} is on no instance")
+        # The one that has sent least: a file that all but one have must not always come from the same instance.
         source = min(sources, key=lambda host: sent[host])
         sent[source] += 1
-        found.append(Transfer(name, source, targets))
-    return found
+        planned.append(FileTransfer(name, source, targets))
+    return planned
 
 
-class Exchange:
+class CheckpointTransfer:
     """All ranks, as one of them sees them; each method has to be called by every rank."""
 
     def __init__(self, rank: int, hosts: Sequence[str], group: "dist.ProcessGroup | None") -> None:
         """Take who this rank is, the instance of each rank, and a group of the CPU; None in a single process."""
         self._rank, self._hosts, self._group = rank, tuple(hosts), group
+        # One rank writes for its instance: two would write the same file at the same time.
         self._leaders = {host: self._hosts.index(host) for host in dict.fromkeys(self._hosts)}
 
     @property
@@ -95,10 +98,11 @@ class Exchange:
 
     def by_host(self, names: Collection[str]) -> dict[str, set[str]]:
         """Return the names that the ranks of each instance give, together."""
-        found: dict[str, set[str]] = {host: set() for host in self._hosts}
-        for host, given in zip(self._hosts, self.gather(set(names)), strict=True):
-            found[host] |= given
-        return found
+        by_host: dict[str, set[str]] = {host: set() for host in self._hosts}
+        # A rank knows of its own files only; the instance has what any of its ranks has seen.
+        for host, there in zip(self._hosts, self.gather(set(names)), strict=True):
+            by_host[host] |= there
+        return by_host
 
     def to_first(self, value: T) -> list[T] | None:
         """Return every rank's ``value``, in the order of ranks, on rank 0; None on the others."""
@@ -134,14 +138,14 @@ class Exchange:
             InvalidConfig: A file is on no instance, or did not arrive as the manifest says.
         """
         moved = 0
-        for transfer in transfers(self.by_host(needed), has):
+        for transfer in plan_transfers(self.by_host(needed), has):
             record = files[transfer.name]
             self._move(folder / transfer.name, record, transfer)
             moved += record.bytes * len(transfer.targets)
         self.gather(None)  # no rank reads before its instance's leader has written
         return moved
 
-    def _move(self, path: Path, record: FileRecord, transfer: Transfer) -> None:
+    def _move(self, path: Path, record: FileRecord, transfer: FileTransfer) -> None:
         """Pass a file along the chain of its source and targets: however long it is, each sends the file once."""
         chain = [self._leaders[host] for host in (transfer.source, *transfer.targets)]
         if self._rank not in chain:
@@ -161,6 +165,7 @@ class Exchange:
         self, record: FileRecord, fill: Callable[[torch.Tensor], object], file: IO[bytes] | None, after: int | None
     ) -> None:
         for begin in range(0, record.bytes, CHUNK_BYTES):
+            # A tensor, since that is what gloo sends; its memory is filled by the file directly, without a copy.
             chunk = torch.empty(min(CHUNK_BYTES, record.bytes - begin), dtype=torch.uint8)
             fill(chunk)
             if after is not None:

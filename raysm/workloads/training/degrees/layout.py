@@ -56,6 +56,8 @@ class Layout:
         """``data=2 × pipeline=2, spread``: equal where each rank has the same part of model and data, and else not."""
         degrees = {name: getattr(self, name) for name in sorted(self.dimensions)}
         text = " × ".join(f"{name}={degree}" for name, degree in degrees.items() if degree > 1) or "one worker"
+        # Without a pipeline and replicas both orders give every rank the same part: a checkpoint of one is one of the
+        # other.
         matters = self.pipeline > 1 and self.data_ranks > 1
         return text if self.placement == "cluster" or not matters else f"{text}, {self.placement}"
 
@@ -81,24 +83,26 @@ class Layout:
 
     def coordinates(self, rank: int) -> Coordinates:
         """Return where a rank is."""
-        found = {}
+        coordinates = {}
+        # As the digits of a number: the fastest dimension is the lowest digit.
         for name, size in zip(reversed(self.dimensions), reversed(self.shape), strict=True):
-            rank, found[name] = divmod(rank, size)
-        return Coordinates(**found)
+            rank, coordinates[name] = divmod(rank, size)
+        return Coordinates(**coordinates)
 
     def data_rank(self, rank: int) -> int:
         """Return which slice of each batch a rank reads."""
         place = self.coordinates(rank)
+        # Ranks that share a pipeline or a tensor have the same number, and so read the same rows.
         return place.data * self.shard + place.shard
 
     def groups(self, name: str) -> list[list[int]]:
         """Return the ranks that differ in one dimension only, as lists in its order."""
-        found: dict[tuple[int, ...], list[int]] = {}
+        groups: dict[tuple[int, ...], list[int]] = {}
         others = [other for other in self.dimensions if other != name]
         for rank in range(self.world_size):
             place = self.coordinates(rank)
-            found.setdefault(tuple(getattr(place, other) for other in others), []).append(rank)
-        return list(found.values())
+            groups.setdefault(tuple(getattr(place, other) for other in others), []).append(rank)
+        return list(groups.values())
 
     def check_hosts(self, hosts: Sequence[str], workers_per_instance: int | None = None) -> None:
         """Check that no tensor is cut over two instances, and the workers of each instance.
@@ -110,6 +114,7 @@ class Layout:
         Raises:
             InvalidRequest: One would be, or an instance runs another number.
         """
+        # Counted, not taken from the launcher: under bare torchrun nobody else knows.
         for host, count in Counter(hosts).items():
             if workers_per_instance not in (None, count):
                 raise InvalidRequest(
@@ -117,8 +122,10 @@ class Layout:
                     f"with --workers-per-instance {workers_per_instance}, or change the field"
                 )
         for group in self.groups("tensor"):
+            # Two sums per layer and pass over a network of some GB/s would cost more than a second instance brings.
             if len({hosts[rank] for rank in group}) > 1:
                 where = ", ".join(f"rank {rank} on {hosts[rank]}" for rank in group)
+                # The degree has to fit the smallest instance, whichever it is.
                 fewest = min(Counter(hosts).values())
                 raise InvalidRequest(
                     f"tensor={self.tensor}: these ranks would cut tensors over several instances ({where}), which "

@@ -9,11 +9,10 @@ from raysm.errors import InvalidRequest
 from raysm.workloads.training.degrees.layout import Layout, Placement
 from raysm.workloads.training.degrees.smdistributed import fields_from_smdistributed
 
-__all__ = ["Optimize", "Parallel", "Precision", "Schedule"]
+__all__ = ["Optimize", "Parallel", "Schedule"]
 
 Schedule = Literal["gpipe", "1f1b", "interleaved"]
 Optimize = Literal["speed", "memory"]
-Precision = Literal["fp32", "bf16"]
 
 MICROBATCHES_PER_WORKER = 4
 """With four times as many micro-batches as stages, the pipeline's idle time is negligible (GPipe, arXiv 1811.06965)."""
@@ -71,6 +70,7 @@ class Parallel:
             "workers_per_instance",
         ):
             value = getattr(self, name)
+            # True is an int to Python, and shard=True a likely slip for shard=None.
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise InvalidRequest(f"Parallel: {name} is {value!r}; it must be a whole number from 1")
         for name, kinds in (("placement", Placement), ("schedule", Schedule), ("optimize", Optimize)):
@@ -95,11 +95,13 @@ class Parallel:
         if self.schedule == "interleaved" and self.stages_per_worker == 1:
             raise InvalidRequest("Parallel: schedule='interleaved' needs stages_per_worker of at least 2")
         count = self.microbatch_count
+        # Torch says it only in the first step, when all weights have been read and cut.
         if self.schedule == "1f1b" and count < self.pipeline:
             raise InvalidRequest(
                 f"Parallel: microbatches={count} is below pipeline={self.pipeline}: 1f1b keeps a micro-batch in each "
                 "stage; use more, or schedule='gpipe'"
             )
+        # Torch's schedule goes round the workers in whole rounds.
         if self.schedule == "interleaved" and count % self.pipeline:
             raise InvalidRequest(
                 f"Parallel: microbatches={count} is no multiple of pipeline={self.pipeline}, as interleaved needs it"
@@ -122,6 +124,7 @@ class Parallel:
         """Number of stages into which the model is cut."""
         if self.pipeline == 1:
             return 1
+        # Two is the least with which stages can interleave; more of them cost more messages.
         return self.pipeline * (self.stages_per_worker or (2 if self.schedule == "interleaved" else 1))
 
     @property
@@ -136,10 +139,12 @@ class Parallel:
             InvalidRequest: The degrees do not multiply to it.
         """
         degrees = {"data": self.data, "shard": self.shard, "pipeline": self.pipeline, "tensor": self.tensor}
+        # Both open would have no one answer: sharding over all is what FSDP does by itself.
         if self.shard is None:
             degrees["data"] = self.data or 1
         known = prod(degree for degree in degrees.values() if degree is not None)
         shown = " x ".join(f"{name}={degree}" for name, degree in degrees.items() if degree is not None)
+        # Without an open degree the product has to be the very number; with one it only has to divide it.
         whole = None not in degrees.values()
         if workers % known or (whole and workers != known):
             rule = "must equal" if whole else "must divide"
@@ -147,8 +152,8 @@ class Parallel:
                 f"Parallel: {shown} is {known}, which {rule} the number of workers, {workers}; change a degree or the "
                 "workers"
             )
-        found = {name: workers // known if degree is None else degree for name, degree in degrees.items()}
-        return Layout(**found, placement=self.placement)
+        resolved = {name: workers // known if degree is None else degree for name, degree in degrees.items()}
+        return Layout(**resolved, placement=self.placement)
 
     def check_batch(self, batch_size: int, workers: int) -> None:
         """Check that the slices of a global batch can be cut into micro-batches.
@@ -158,6 +163,7 @@ class Parallel:
         """
         slices = self.layout(workers).data_ranks
         count = self.microbatch_count
+        # Rows that are left over would make a micro-batch of another shape, for which a schedule has to be made anew.
         if count > 1 and batch_size % (slices * count):
             raise InvalidRequest(
                 f"batch_size={batch_size} over {slices} data ranks and microbatches={count} leaves no whole rows; "

@@ -74,6 +74,7 @@ def fields_from_smdistributed(options: Mapping[str, Any]) -> dict[str, Any]:
             known[name] = value
         else:
             raise InvalidRequest(f"smdistributed: the option {name!r} is not known, so it has no counterpart in raysm")
+    # v1 requires one of the two names, and v2 has neither: nothing else tells them apart.
     is_v1 = "partitions" in known or "pipeline_parallel_degree" in known
     strange = sorted(known.keys() - (V1 if is_v1 else V2))
     if strange and is_v1:
@@ -89,17 +90,18 @@ def fields_from_smdistributed(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _parameters(options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the parameters out of the wrappings of an estimator's ``distribution``."""
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for name, value in options.items():
         if name in ("smdistributed", "modelparallel", "mpi", "torch_distributed", "parameters"):
             if not isinstance(value, Mapping):
                 raise InvalidRequest(f"smdistributed: {name} is {value!r}; it must be a dict")
-            found.update(_parameters(value))
+            parameters.update(_parameters(value))
         elif name != "enabled":
-            found[name] = value
+            parameters[name] = value
+        # An estimator that has the library switched off asks for plain training: to map its options would cut a model.
         elif value is not True:
             raise InvalidRequest("smdistributed: enabled is not True, so there is nothing to map; leave it out")
-    return found
+    return parameters
 
 
 def _from_v1(options: Mapping[str, Any], workers: int | None) -> dict[str, Any]:

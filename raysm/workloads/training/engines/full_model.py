@@ -12,14 +12,14 @@ from torch import nn
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop.batch import inputs_and_target, on_device
 
-__all__ = ["Loss", "WholeModel", "autocast"]
+__all__ = ["Loss", "FullModel", "autocast"]
 
 Loss = Callable[[Any, Any], torch.Tensor]
 """(output, target) -> the mean over the rows, a scalar."""
 
 
 @dataclass(kw_only=True, slots=True)
-class WholeModel:
+class FullModel:
     """The engine of every mode but pipelines."""
 
     model: nn.Module
@@ -44,13 +44,16 @@ class WholeModel:
         inputs, target = inputs_and_target(on_device(batch, self.device))
         with autocast(self.device, self.precision):
             loss = self.loss(self.model(*inputs), target)
+        # Times 1.0 is the same number but one more node of the graph, in every step of most trainings.
         (loss if factor == 1.0 else loss * factor).backward()  # type: ignore[no-untyped-call]
+        # DDP would wait for them at the next step's start, and name an index: here they still have names.
         unused = [name for name, parameter in self.averaged.items() if parameter.grad is None]
         if unused:
             raise InvalidRequest(
                 f"the loss does not depend on {', '.join(unused)}, whose gradients DDP waits for: freeze them by "
                 "requires_grad_(False) before prepare, or train by Parallel(shard=…), which does not wait"
             )
+        # Of the ranks of a tensor group each has the same loss; the sum over all ranks must have it once.
         return loss.detach() if self.counts else torch.zeros_like(loss)
 
 

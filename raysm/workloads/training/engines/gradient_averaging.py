@@ -28,10 +28,12 @@ def average(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup) -> Non
         group: The replicas.
     """
     buckets = _buckets([parameter for parameter in parameters if parameter.requires_grad])
+    # All are on their way before the first is awaited: the network works while the next is put together.
     messages = [_message(bucket) for bucket in buckets]
     for work in [dist.all_reduce(message, group=group, async_op=True) for message in messages]:
         work.wait()
     for bucket, message in zip(buckets, messages, strict=True):
+        # After the sum: one division for a whole message.
         message.div_(group.size())
         *means, owners = torch.split(message, [*(_local(parameter).numel() for parameter in bucket), len(bucket)])
         for number, (parameter, mean) in enumerate(zip(bucket, means, strict=True)):
@@ -48,6 +50,7 @@ def _buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
     room = 0
     for parameter in parameters:
         size = _local(parameter).nbytes
+        # A message has one type; cast to another, gradients would change.
         if room < size or parameter.dtype != buckets[-1][0].dtype:
             buckets.append([])
             room = BUCKET_BYTES

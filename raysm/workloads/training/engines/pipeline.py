@@ -136,6 +136,7 @@ class Pipeline:
         losses: list[torch.Tensor] = []
         first = 0
         with contextlib.ExitStack() as stack:
+            # A rank without rows of its own computes one that counts nothing, which must not move the averages either.
             for module in self._modules if factor == 0 else ():
                 stack.enter_context(normed_by_averages(module))
             for count, size in runs(rows, microbatch_rows, self._parallel):
@@ -150,17 +151,18 @@ class Pipeline:
     def _run(self, inputs: tuple[Any, ...], rows: torch.Tensor, count: int) -> list[torch.Tensor]:
         """Add the gradients of the rows of these numbers, in ``count`` micro-batches; return the loss of each."""
         losses: list[torch.Tensor] = []
-        given = _rows(inputs, rows) if self._is_first else ()
+        own_inputs = _rows(inputs, rows) if self._is_first else ()
         # The schedule cuts tensors only: it gets the numbers of the rows, by which the loss finds its targets.
         options: dict[str, Any] = {"target": rows if self._is_last else None, "losses": losses, "return_outputs": False}
         kind = count, len(rows) // count
+        # A schedule knows the shapes of one kind of run; made anew each time, it would try the stages each time.
         if kind in self._schedules:
-            self._schedules[kind].step(*given, **options)
+            self._schedules[kind].step(*own_inputs, **options)
         else:
             self._schedules[kind] = self._schedule(count)
             # In its first step a schedule tries the stages, and drops the gradients that it finds in shards.
             with self._gradients_set_aside():
-                self._schedules[kind].step(*given, **options)
+                self._schedules[kind].step(*own_inputs, **options)
         return losses
 
     def _schedule(self, count: int) -> Any:
@@ -173,12 +175,14 @@ class Pipeline:
         options: dict[str, Any] = {"loss_fn": self._loss_of_rows, "scale_grads": False}
         if self._parallel.schedule == "interleaved":
             return ScheduleInterleaved1F1B(stages, count, **options)
+        # With fewer micro-batches than stages, 1f1b refuses, and is what gpipe is.
         if self._parallel.schedule == "1f1b" and count >= self._parallel.stages:
             return Schedule1F1B(stages[0], count, **options)
         return ScheduleGPipe(stages[0], count, **options)
 
     @contextlib.contextmanager
     def _gradients_set_aside(self) -> Iterator[None]:
+        # They are of the runs before this one, in the same step.
         before = [parameter.grad for parameter in self._parameters]
         for parameter in self._parameters:
             parameter.grad = None
@@ -194,6 +198,7 @@ class Pipeline:
 
     def _full_slice(self, rows: int) -> int:
         """Return the rows of a full slice: told by ``batches``, else those of the first batch."""
+        # Once: the weight of a row, and so the loss, must not depend on which slice came first.
         if self._full_rows is None:
             count = self._parallel.microbatch_count
             self._full_rows = self._session.slice_rows or rows

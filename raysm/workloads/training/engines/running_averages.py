@@ -16,6 +16,7 @@ __all__ = ["averages_kept", "normed_by_averages", "without_trace"]
 @contextmanager
 def averages_kept(block: nn.Module) -> Iterator[None]:
     """Let batch norms average into copies: a batch that is computed again has been counted."""
+    # _NormBase is the base of all norms with running averages, instance norms among them; torch has no public one.
     norms = [module for module in block.modules() if isinstance(module, _NormBase)]
     before = [dict(norm._buffers) for norm in norms]
     for norm in norms:
@@ -33,6 +34,7 @@ def averages_kept(block: nn.Module) -> Iterator[None]:
 def without_trace(module: nn.Module, device: torch.device) -> Iterator[None]:
     """Let neither running averages nor random numbers know of what is computed inside."""
     devices = [device] if device.type == "cuda" else []
+    # On a CPU none is named: fork_rng would else ask every GPU of the machine.
     with averages_kept(module), torch.random.fork_rng(devices):
         yield
 
@@ -45,6 +47,7 @@ def normed_by_averages(module: nn.Module) -> Iterator[None]:
     """
     norms = [inner for inner in module.modules() if isinstance(inner, _NormBase) and inner.training]
     for norm in norms:
+        # Not module.eval(): dropout has to go on as in training, and draw as many numbers.
         norm.eval()
     try:
         yield

@@ -25,7 +25,7 @@ from raysm.contract.events import Event, line
 from raysm.contract.priority import let_others_first
 from raysm.workloads.training.launch.output import AGENT, ERROR, OUT, STOP, Wire
 from raysm.workloads.training.launch.placement import Place
-from raysm.workloads.training.launch.variables import DEFAULTS, Group, filled, torchrun_variables
+from raysm.workloads.training.launch.variables import DEFAULTS, Group, fill_arguments, torchrun_variables
 from raysm.workloads.training.measure.usage import Usage
 from raysm.workloads.training.results import working_folder
 
@@ -83,6 +83,8 @@ class Agent:
     def free_port(self) -> int:
         """Return a port that nothing listens on here."""
         with socket.socket() as probe:
+            # Free now, and a moment later for somebody else: a worker that cannot listen there fails, and all are
+            # started anew.
             probe.bind(("", 0))
             port: int = probe.getsockname()[1]
             return port
@@ -91,22 +93,23 @@ class Agent:
         """Start the workers, and wait until all have ended; once one fails, or the head says so, they are ended."""
         here = environment.read()
         source = here.payload / payload.SOURCE
-        folder = working_folder.made(here, source)
+        folder = working_folder.make_folder(here, source)
         let_others_first()  # each worker is a session of its own
         self._ending = False
 
-        def told(word: bytes) -> None:
+        def heed(word: bytes) -> None:
             with self._changing:
                 self._end(task.grace_s if word == STOP else END_GRACE_S)
 
         # Like a worker's output: so what is said here is on the head's, whole, before the job ends.
-        with task.wire.heeding(task.place.first_rank, AGENT, told) as head:
+        with task.wire.heeding(task.place.first_rank, AGENT, heed) as head:
             with self._changing:
                 if self._ending:
                     return ()
                 for local_rank, rank in enumerate(task.place.ranks):
                     self._running[rank] = _start(task, local_rank, source, folder)
-            with Usage(here.current_host, partial(_send, head)):
+            announce, say = partial(_send_event, head), partial(_send_remark, head)
+            with Usage(here.current_host, announce, say, has_gpus=task.place.gpus > 0):
                 return self._watch()
 
     def _watch(self) -> tuple[Exit, ...]:
@@ -131,6 +134,7 @@ class Agent:
         for popen in workers:
             with contextlib.suppress(ProcessLookupError):
                 popen.send_signal(signal.SIGTERM)
+        # Not a wait here: the lock is held, and workers that end meanwhile have to be reaped.
         killing = threading.Timer(grace_s, self._kill, args=[workers])
         killing.daemon = True
         killing.start()
@@ -145,9 +149,10 @@ class Agent:
 def _start(task: Task, local_rank: int, source: Path, folder: Path) -> "subprocess.Popen[bytes]":
     """Start one worker in a session of its own; it dies with this process."""
     rank = task.place.first_rank + local_rank
+    # Isolated and without site: it starts sooner, and what the user sets for his Python does not reach it.
     shim = [sys.executable, "-I", "-S", str(fate.__file__), str(os.getpid())] if sys.platform == "linux" else []
     variables = torchrun_variables(task.place, local_rank, task.group, task.threads)
-    args = filled(task.args, variables) if task.fill else task.args
+    args = fill_arguments(task.args, variables) if task.fill else task.args
     with task.wire.connect(rank, OUT) as out, task.wire.connect(rank, ERROR) as error:
         return subprocess.Popen(
             [*shim, sys.executable, str(source / task.script), *args],
@@ -164,9 +169,17 @@ def _await(rank: int, popen: "subprocess.Popen[bytes]", ended: "queue.SimpleQueu
     ended.put((rank, popen.wait()))
 
 
-def _send(to: socket.socket, event: Event) -> None:
+def _send_event(head: socket.socket, event: Event) -> None:
+    _send(head, line(event))
+
+
+def _send_remark(head: socket.socket, text: str) -> None:
+    _send(head, f"raysm: {text}")
+
+
+def _send(head: socket.socket, text: str) -> None:
     with contextlib.suppress(OSError):  # a head that is gone needs no figures
-        to.sendall(f"{line(event)}\n".encode())
+        head.sendall(f"{text}\n".encode())
 
 
 def _signal_group(popen: "subprocess.Popen[bytes]", number: int) -> None:

@@ -82,6 +82,7 @@ def train(
         InvalidRequest: The workers do not fit the instances.
         Stopped: A stop was asked for.
     """
+    # By node id, not by name: an instance whose Ray was started anew is another node, and may be used again.
     gone: set[str] = set()
     places = place(nodes())
     number = restarts = 0
@@ -91,12 +92,14 @@ def train(
             attempt(places, number)
             return places
         except WorkerFailed as error:
+            # The last failure is what the user reads; the ones before are in the log.
             if restarts == policy.max_restarts:
                 raise
             restarts += 1
             say(f"{error}; restart {restarts} of {policy.max_restarts} with all workers")
         except NodesLost as error:
             gone.update(node.node_id for node in error.nodes)
+            # Going on without it costs no restart: the user has said that instances may go.
             if policy.on_instance_loss == "fail":
                 restarts += 1
                 if restarts > policy.max_restarts or not _came_back(error.nodes, gone, nodes, sleep):
@@ -106,6 +109,7 @@ def train(
                     ) from error
             say(f"{error}; all workers are started anew")
         number += 1
+        # Ray takes some seconds to call a node dead: those that failed us are left out, whatever it says.
         present = [node for node in nodes() if node.node_id not in gone]
         try:
             places = place(present)
@@ -117,6 +121,7 @@ def _came_back(
     lost: Sequence[Node], gone: set[str], nodes: Callable[[], Sequence[Node]], sleep: Callable[[float], None]
 ) -> bool:
     """Wait until each of their hosts is there again, with its Ray started anew; False if one does not come."""
+    # Counted, so that tests pass a sleep that takes no time.
     for _ in range(int(RETURN_S / ASK_S)):
         present = {node.host for node in nodes() if node.node_id not in gone}
         if present.issuperset(node.host for node in lost):
@@ -127,6 +132,7 @@ def _came_back(
 
 def _tell(places: tuple[Place, ...], number: int, say: Callable[[str], None]) -> None:
     workers = sum(item.workers for item in places)
+    # Of a hundred instances nobody reads the list.
     shown = ", ".join(map(str, places[:8])) + (f" and {len(places) - 8} more" if len(places) > 8 else "")
     on = "GPUs" if places[0].gpus else "CPUs"
     again = f" (attempt {number + 1})" if number else ""

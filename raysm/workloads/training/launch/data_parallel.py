@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.exceptions import RayActorError, RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raysm.bootstrap import environment
-from raysm.bootstrap.environment import Environment
+from raysm.bootstrap.environment import Environment, tell
 from raysm.bootstrap.ray_internals import FAILURE_LIMITS, TRAIN_CALLBACKS, spare_options
 from raysm.contract.names import LABEL_HOST
 from raysm.contract.payload import Payload
 from raysm.errors import RayFailed, WorkerFailed
 from raysm.request import TrainLoop
-from raysm.workloads.nodes import Node
+from raysm.workloads.nodes import Node, ask_every_node
 from raysm.workloads.training.launch.attempts import NodesLost, Stopped
-from raysm.workloads.training.launch.failure_attribution import refused
-from raysm.workloads.training.launch.launch import LOST_S, Launch, launch
+from raysm.workloads.training.launch.failure_attribution import as_refusal
+from raysm.workloads.training.launch.launch import LOST_S, Launch, launch_training
 from raysm.workloads.training.launch.output import OUT, STOP
 from raysm.workloads.training.launch.placement import Place, place
 from raysm.workloads.training.launch.stopping import grace_of_workers
@@ -54,24 +52,24 @@ OWN_RETRIES = {"controller_failure_limit": 1, "max_preemption_failures": 0}
 """What Ray Train tries again by itself: nothing, because ``launch`` does, and says so."""
 
 
-def run_data_parallel(workload: TrainLoop, packed: Payload, found: Environment) -> None:
-    """Run the loop on all instances that train, to its end; ``launch`` says what it raises."""
-    environment.tell(RAY_TRAIN)
-    launch(
-        packed,
-        found,
+def run_data_parallel(workload: TrainLoop, payload: Payload, environment: Environment) -> None:
+    """Run the loop on all instances that train, to its end; ``launch_training`` says what it raises."""
+    tell(RAY_TRAIN)
+    launch_training(
+        payload,
+        environment,
         place=partial(place, workers_per_instance=workload.workers_per_instance, workers=workload.workers),
         max_restarts=workload.max_restarts,
-        attempts=lambda given: _Loop(workload, given).attempt,
+        attempts=lambda launch: _Loop(workload, launch).attempt,
     )
 
 
 class _Loop:
     """One run of the loop, over all its attempts."""
 
-    def __init__(self, workload: TrainLoop, given: Launch) -> None:
-        self._workload, self._given = workload, given
-        self._relay, self._stop = given.relay, given.stop
+    def __init__(self, workload: TrainLoop, launch: Launch) -> None:
+        self._workload, self._launch = workload, launch
+        self._relay, self._stop = launch.relay, launch.stop
 
     def attempt(self, places: tuple[Place, ...], number: int) -> None:
         error = self._fit(places, number)
@@ -84,7 +82,7 @@ class _Loop:
         if lost:
             raise NodesLost(lost, "it does not answer any more")
         failure = _failure(error, places)
-        raise refused(failure) or failure if isinstance(failure, WorkerFailed) else failure
+        raise as_refusal(failure) or failure if isinstance(failure, WorkerFailed) else failure
 
     def _fit(self, places: tuple[Place, ...], number: int) -> Exception | None:
         """Let Ray Train train; return what it raised. A stop goes to the workers meanwhile."""
@@ -100,13 +98,13 @@ class _Loop:
         # In a thread, because SIGTERM has to be noticed while it trains.
         fitting = threading.Thread(target=fit, daemon=True, name="ray-train")
         fitting.start()
-        told = False
+        is_told = False
         give_up: float | None = None
         while fitting.is_alive() and (give_up is None or time.monotonic() < give_up):
-            if self._stop.asked and not told:
-                told = True
+            if self._stop.asked and not is_told:
+                is_told = True
                 self._relay.tell(OUT, STOP)
-                give_up = time.monotonic() + grace_of_workers(self._given.packed.request.grace_s)
+                give_up = time.monotonic() + grace_of_workers(self._launch.payload.request.grace_s)
             fitting.join(POLL_S)
         if fitting.is_alive():
             return RayFailed("the workers did not stop within their grace")
@@ -115,21 +113,21 @@ class _Loop:
     def _trainer(self, places: tuple[Place, ...], number: int) -> "TorchTrainer":
         from ray.train import FailureConfig, RunConfig, ScalingConfig
 
-        from raysm.workloads.training.launch.loop_worker import Told, run_loop
+        from raysm.workloads.training.launch.loop_worker import WorkerSpec, run_loop
 
         workers = sum(item.workers for item in places)
         cpus = min(1.0, min(item.node.cpus / item.workers for item in places))
-        told = Told(
+        spec = WorkerSpec(
             name=self._workload.name,
             places=places,
-            group=self._given.group(places, number, self._workload.max_restarts),
+            group=self._launch.group(places, number, self._workload.max_restarts),
             wire=self._relay.wire,
             precision=self._workload.precision,
-            threads=self._given.threads,
+            threads=self._launch.threads,
         )
         return trainer_class()(
             run_loop,
-            train_loop_config={"told": told},
+            train_loop_config={"spec": spec},
             scaling_config=ScalingConfig(
                 num_workers=workers,
                 use_gpu=places[0].gpus > 0,
@@ -139,7 +137,7 @@ class _Loop:
             run_config=RunConfig(
                 name=f"attempt-{number}",
                 # Nothing is kept there: checkpoints are raysm.training's.
-                storage_path=str(self._given.found.paths.scratch / "ray-train"),
+                storage_path=str(self._launch.environment.paths.scratch / "ray-train"),
                 failure_config=FailureConfig(max_failures=0, **spare_options(FAILURE_LIMITS, OWN_RETRIES)),
             ),
         )
@@ -158,19 +156,15 @@ def trainer_class() -> "type[TorchTrainer]":
 
     class Trainer(TorchTrainer):  # type: ignore[misc]
         def _create_default_callbacks(self) -> list[Any]:
-            found = super()._create_default_callbacks()
-            return [callback for callback in found if type(callback).__name__ != "DatasetsCallback"]
+            callbacks = super()._create_default_callbacks()
+            return [callback for callback in callbacks if type(callback).__name__ != "DatasetsCallback"]
 
     return Trainer
 
 
 def _unanswering(nodes: Sequence[Node]) -> list[Node]:
     """Return the instances on which nothing can be run any more."""
-    ask = ray.remote(num_cpus=0, max_retries=0)(_here)
-    asked = {
-        ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False)).remote(): node
-        for node in nodes
-    }
+    asked = {answer: node for node, answer in ask_every_node(_here, nodes=nodes, max_retries=0).items()}
     ready, silent = ray.wait(list(asked), num_returns=len(asked), timeout=LOST_S)
     lost = [asked[reference] for reference in silent]
     for reference in ready:
@@ -199,7 +193,7 @@ def _failure(error: Exception, places: tuple[Place, ...]) -> Exception:
         if isinstance(cause, RayActorError):
             host = next(item.node.host for item in places if rank in item.ranks)
             return WorkerFailed(rank, host, "its process was killed; most likely out of memory", "", "", 137)
-    said = [failed for failed in error.worker_failures.values() if isinstance(failed, LoopFailed)]
-    if not said:
+    failures = [failed for failed in error.worker_failures.values() if isinstance(failed, LoopFailed)]
+    if not failures:
         return RayFailed(f"Ray Train could not run the workers: {error}")
-    return min(said, key=lambda failed: (failed.stopped, failed.at_s)).error
+    return min(failures, key=lambda failed: (failed.stopped, failed.at_s)).error

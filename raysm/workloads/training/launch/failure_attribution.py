@@ -5,7 +5,7 @@ import re
 from raysm.bootstrap.children import signal_name
 from raysm.errors import InvalidInput, InvalidRequest, WorkerFailed
 
-__all__ = ["blamed", "refused"]
+__all__ = ["attribute_failure", "as_refusal"]
 
 HEADER = "Traceback (most recent call last):"
 EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<text>.*))?$")
@@ -14,7 +14,7 @@ OWN = {f"{kind.__module__}.{kind.__name__}": kind for kind in (InvalidRequest, I
 LAST_LINES = 5
 
 
-def blamed(rank: int, host: str, status: int, stderr: str) -> WorkerFailed:
+def attribute_failure(rank: int, host: str, status: int, stderr: str) -> WorkerFailed:
     """Return the error that a worker's end makes.
 
     Args:
@@ -24,18 +24,19 @@ def blamed(rank: int, host: str, status: int, stderr: str) -> WorkerFailed:
         stderr: The last of what it wrote there.
     """
     code = status if status > 0 else 128 - status
-    found = _exception(stderr) if status > 0 else None
-    if found is not None:
-        kind, text, trace = found
+    exception = _exception(stderr) if status > 0 else None
+    if exception is not None:
+        kind, text, trace = exception
         return WorkerFailed(rank, host, kind, text, trace, code)
     last = " ".join(line for line in stderr.strip().splitlines()[-LAST_LINES:] if line.strip())
     if status > 0:
         return WorkerFailed(rank, host, f"exit code {status}", last, "", code)
+    # The kernel's OOM killer sends SIGKILL, and on an instance hardly anybody else does.
     memory = "; most likely out of memory" if signal_name(-status) == "SIGKILL" else ""
     return WorkerFailed(rank, host, f"killed by {signal_name(-status)}{memory}", last, "", code)
 
 
-def refused(error: WorkerFailed) -> InvalidRequest | None:
+def as_refusal(error: WorkerFailed) -> InvalidRequest | None:
     """Return raysm's own refusal of what the worker asked for; None where it failed otherwise."""
     kind = OWN.get(error.error_type)
     return kind(error.text) if kind is not None else None
@@ -43,6 +44,7 @@ def refused(error: WorkerFailed) -> InvalidRequest | None:
 
 def _exception(stderr: str) -> tuple[str, str, str] | None:
     """Return class, text and traceback of the last exception in ``stderr``; None where there is none."""
+    # Torch labels the lines of a traceback with the rank where several write to one terminal.
     lines = [re.sub(r"^\[rank\d+\]: ", "", line) for line in stderr.splitlines()]
     # Of chained ones the last is what ended it; of a process that torch.multiprocessing spawned, the inner one is.
     headers = [number for number, line in enumerate(lines) if line.strip() == HEADER]
@@ -58,9 +60,9 @@ def _exception(stderr: str) -> tuple[str, str, str] | None:
 
 def _more(lines: list[str]) -> list[str]:
     """Return the further lines of an exception's text: up to an empty one, or one of somebody's log."""
-    found: list[str] = []
+    more: list[str] = []
     for line in lines:
         if not line.strip() or re.match(r"\[[A-Z]\d{4} |[A-Z]+:|\[rank", line):
             break
-        found.append(line)
-    return found
+        more.append(line)
+    return more

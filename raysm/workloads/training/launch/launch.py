@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import ray
 
-from raysm.bootstrap import environment
-from raysm.bootstrap.environment import Environment
+from raysm.bootstrap.environment import Environment, inherited
 from raysm.contract.payload import Payload
 from raysm.contract.priority import let_others_first
 from raysm.workloads.nodes import Node, cluster_nodes
@@ -20,10 +19,10 @@ from raysm.workloads.training.launch.output import Relay
 from raysm.workloads.training.launch.placement import Place
 from raysm.workloads.training.launch.stopping import Stop
 from raysm.workloads.training.launch.variables import Group
-from raysm.workloads.training.results.model_folder import bring_model
+from raysm.workloads.training.results.model_folder import download_model
 from raysm.workloads.training.results.result import write_manifest
 
-__all__ = ["Launch", "launch"]
+__all__ = ["Launch", "launch_training"]
 
 LOST_S = 8.0
 """How long after a failure an instance may take to answer before it counts as lost: its peers hear of it first."""
@@ -33,9 +32,9 @@ LOST_S = 8.0
 class Launch:
     """What the attempts of one training work with."""
 
-    packed: Payload
+    payload: Payload
     """The request, and where the source lies."""
-    found: Environment
+    environment: Environment
     """What the head was told."""
     relay: Relay
     """Takes the workers' output."""
@@ -53,13 +52,13 @@ class Launch:
             master_port=master_port,
             attempt=attempt,
             max_restarts=max_restarts,
-            run_id=self.found.job_name,
+            run_id=self.environment.job_name,
         )
 
 
-def launch(
-    packed: Payload,
-    found: Environment,
+def launch_training(
+    payload: Payload,
+    environment: Environment,
     *,
     place: Callable[[Sequence[Node]], tuple[Place, ...]],
     max_restarts: int,
@@ -68,8 +67,8 @@ def launch(
     """Train on the instances that Ray shows.
 
     Args:
-        packed: The payload.
-        found: What the head was told.
+        payload: The request, and where the source lies.
+        environment: What the head was told.
         place: Gives the workers to instances.
         max_restarts: How often the workers are started anew.
         attempts: Makes what attempts the training, once Ray is joined.
@@ -81,7 +80,7 @@ def launch(
         SystemExit: A stop was asked for, and the workers did not all end with 0.
     """
     # Before Ray sets it for this process.
-    threads = environment.inherited().get("OMP_NUM_THREADS", "")
+    threads = inherited().get("OMP_NUM_THREADS", "")
     let_others_first()
     with Stop() as stop:
         # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
@@ -89,41 +88,43 @@ def launch(
         stop.listen()
         # At this address the head's Ray is reached, so the workers' output finds it too.
         relay = Relay(ray.util.get_node_ip_address())
-        given = Launch(
-            packed=packed,
-            found=found,
+        launch = Launch(
+            payload=payload,
+            environment=environment,
             relay=relay,
             stop=stop,
             threads=int(threads) if threads.isdigit() else None,
         )
-        policy = Policy(max_restarts=max_restarts, on_instance_loss=packed.request.cluster.on_instance_loss)
+        policy = Policy(max_restarts=max_restarts, on_instance_loss=payload.request.cluster.on_instance_loss)
         try:
-            _train(given, attempts(given), place, policy)
+            _train(launch, attempts(launch), place, policy)
         finally:
             relay.close()
             ray.shutdown()
 
 
 def _train(
-    given: Launch, attempt: Attempt, place: Callable[[Sequence[Node]], tuple[Place, ...]], policy: Policy
+    launch: Launch, attempt: Attempt, place: Callable[[Sequence[Node]], tuple[Place, ...]], policy: Policy
 ) -> None:
-    model, begun_s = given.found.paths.model, time.monotonic()
+    # The clock runs over restarts: what they cost belongs to the training's time.
+    model, begun_s = launch.environment.paths.model, time.monotonic()
     tried: list[tuple[Place, ...]] = []
 
     def remembered(places: tuple[Place, ...], number: int) -> None:
+        # For a stop: the model to bring is where rank 0 was in the last attempt.
         tried[:] = [places]
         attempt(places, number)
 
     try:
         places = train(
-            remembered, nodes=lambda: cluster_nodes(), place=place, policy=policy, say=say, sleep=given.stop.sleep
+            remembered, nodes=lambda: cluster_nodes(), place=place, policy=policy, say=say, sleep=launch.stop.sleep
         )
     except Stopped as stopped:
         if tried:
-            bring_model(tried[0][0].node, given.found, say)
+            download_model(tried[0][0].node, launch.environment, say)
         if not stopped.clean:
             raise SystemExit(143) from None
     else:
         training_s = time.monotonic() - begun_s
-        bring_model(places[0].node, given.found, say)
-        write_manifest(given.packed.request, model, tuple(item.node.host for item in places), training_s)
+        download_model(places[0].node, launch.environment, say)
+        write_manifest(launch.payload.request, model, tuple(item.node.host for item in places), training_s)

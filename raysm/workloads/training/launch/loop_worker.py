@@ -1,7 +1,7 @@
 """One worker of a DataParallel: the user's loop inside a worker of Ray Train.
 
-What flows in is a ``Told`` and the payload's pickle, what flows out are the worker's lines on the head and, of rank 0,
-the model; or a ``LoopFailed``.
+What flows in is a ``WorkerSpec`` and the payload's pickle, what flows out are the worker's lines on the head and, of
+rank 0, the model; or a ``LoopFailed``.
 """
 
 import os
@@ -22,6 +22,7 @@ from raysm.errors import WorkerFailed
 from raysm.request.training import Precision
 from raysm.workloads.announce import announce
 from raysm.workloads.pickles import unpickled
+from raysm.workloads.training.launch.attempts import say
 from raysm.workloads.training.launch.output import Wire
 from raysm.workloads.training.launch.placement import Place
 from raysm.workloads.training.launch.variables import Group, torchrun_variables
@@ -30,15 +31,15 @@ from raysm.workloads.training.measure.usage import Usage
 from raysm.workloads.training.results import working_folder
 from raysm.workloads.training.results.model_file import save_model
 
-__all__ = ["LoopFailed", "Told", "run_loop"]
+__all__ = ["LoopFailed", "WorkerSpec", "run_loop"]
 
 RAY_TRAINS_OWN = ("MASTER_ADDR", "MASTER_PORT")
 """The process group was made with them before the loop begins."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
-    """What every worker of one attempt is told."""
+class WorkerSpec:
+    """What every worker of one attempt works by."""
 
     name: str
     """Of the loop, for people."""
@@ -72,46 +73,50 @@ class LoopFailed(Exception):
         return str(self.error)
 
 
-def run_loop(told: dict[str, Told]) -> None:
+def run_loop(config: dict[str, WorkerSpec]) -> None:
     """Run the loop of one worker; Ray Train calls it on all of them, with a process group made.
 
     Raises:
         LoopFailed: It ended otherwise than well.
     """
     go_first()
-    _Worker(told["told"]).run()
+    _Worker(config["spec"]).run()
 
 
 class _Worker:
-    def __init__(self, told: Told) -> None:
-        self._told = told
+    def __init__(self, spec: WorkerSpec) -> None:
+        self._spec = spec
         self._rank = train.get_context().get_world_rank()
-        self._place = next(place for place in told.places if self._rank in place.ranks)
+        self._place = next(place for place in spec.places if self._rank in place.ranks)
         self._local_rank = self._rank - self._place.first_rank
         self._stop_asked = False
         self._session: session.Session | None = None
 
     def run(self) -> None:
-        told = self._told
+        spec = self._spec
         here = environment.read()
-        variables = torchrun_variables(self._place, self._local_rank, told.group, told.threads)
+        variables = torchrun_variables(self._place, self._local_rank, spec.group, spec.threads)
         # By IP address, as Ray Train counts them, instances of one machine would be one.
         environment.tell({name: value for name, value in variables.items() if name not in RAY_TRAINS_OWN})
+        # OMP_NUM_THREADS is read when torch is imported, which Ray Train has done by now.
         torch.set_num_threads(int(variables["OMP_NUM_THREADS"]))
-        os.chdir(working_folder.made(here, here.payload / payload.SOURCE))
+        os.chdir(working_folder.make_folder(here, here.payload / payload.SOURCE))
         with ExitStack() as open_until_end:
-            open_until_end.enter_context(told.wire.instead_of_output(self._rank, self._stop))
+            open_until_end.enter_context(spec.wire.instead_of_output(self._rank, self._stop))
+            # The figures are those of the instance: one worker of it tells them.
             if self._local_rank == 0:
-                open_until_end.enter_context(Usage(self._place.node.host, announce))
+                has_gpus = self._place.gpus > 0
+                open_until_end.enter_context(Usage(self._place.node.host, announce, say, has_gpus=has_gpus))
             try:
-                self._call(*unpickled(here.payload / payload.FUNCTION, told.name))
+                self._call(*unpickled(here.payload / payload.FUNCTION, spec.name))
             except BaseException as error:
                 failed = self._failed(error)
                 if failed is not None:
+                    # Ray would print the chained one beside it: once is enough.
                     raise failed from None
 
     def _call(self, loop: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        self._session = session.begin(device=get_device(), replicate=prepare_model, precision=self._told.precision)
+        self._session = session.begin(device=get_device(), replicate=prepare_model, precision=self._spec.precision)
         self._session.stop_asked = self._stop_asked
         try:
             loop(*args, **named)
@@ -128,10 +133,12 @@ class _Worker:
     def _failed(self, error: BaseException) -> LoopFailed | None:
         """Return what the end by ``error`` is to the driver; None for an exit with 0."""
         frames = error.__traceback__
+        # The frames of this file are ours; the user's traceback begins with his function.
         while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
             frames = frames.tb_next
         kind, text, trace, code = type(error).__qualname__, str(error), "", 1
         if isinstance(error, SystemExit):
+            # sys.exit(0) in a script is a good end, so it is one in a loop.
             if error.code in (None, 0):
                 return None
             code = error.code if isinstance(error.code, int) else 1

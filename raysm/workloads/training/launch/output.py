@@ -124,6 +124,7 @@ class Relay:
             address: IP address of this instance, at which the others reach it.
             write: Takes a stream and whole lines; None is this process's own stdout and stderr.
         """
+        # A thousand workers connect in the same second.
         self._server = socket.create_server((address, 0), backlog=1024)
         self._server.setblocking(False)
         self.wire = Wire(address=address, port=self._server.getsockname()[1], key=secrets.token_hex(16))
@@ -133,7 +134,7 @@ class Relay:
         self._tails: dict[int, bytes] = defaultdict(bytes)
         self._heard: dict[socket.socket, int] = {}
         """Connections of workers, from the answer to their end, with their streams."""
-        self._told: dict[int, bytes] = defaultdict(bytes)
+        self._words_sent: dict[int, bytes] = defaultdict(bytes)
         """What each stream was told, for those that connect later."""
         self._changed = threading.Condition()
         self._closing = False
@@ -150,7 +151,7 @@ class Relay:
         Who does not would send a reset when it ends, and its last lines would be lost.
         """
         with self._changed:  # the other thread closes none of them meanwhile
-            self._told[stream] += word
+            self._words_sent[stream] += word
             for connection, heard in self._heard.items():
                 if heard == stream:
                     with contextlib.suppress(OSError):
@@ -159,7 +160,7 @@ class Relay:
     def forget(self) -> None:
         """Drop what is kept of stderr, and what was told: other workers begin."""
         self._tails.clear()
-        self._told.clear()
+        self._words_sent.clear()
 
     def drain(self, timeout_s: float = 2.0) -> None:
         """Wait until every worker's connection has ended: all lines of workers that ended are out.
@@ -218,13 +219,14 @@ class Relay:
             if not lines:
                 return len(source.rest) < 200
             key, _, named = lines.pop(0).partition(b" ")
+            # In constant time: how fast a wrong key is refused must not tell how much of it was right.
             if not hmac.compare_digest(key, self.wire.key.encode()):
                 return False
             source.rank, source.stream = map(int, named.split())
             with self._changed:
                 self._heard[connection] = source.stream
                 with contextlib.suppress(OSError):  # it was killed before it could hear: its end comes next
-                    connection.send(TAKEN + self._told[source.stream])
+                    connection.send(TAKEN + self._words_sent[source.stream])
         if len(source.rest) > MAX_LINE:
             lines.append(source.rest)
             source.rest = b""
@@ -240,8 +242,8 @@ class Relay:
             joined = b"\n".join(lines) + b"\n"
             self._tails[source.rank] = (self._tails[source.rank] + joined)[-TAIL_BYTES:]
         label = f"[rank {source.rank}] ".encode()
-        said = [line if _is_event(line) else label + line for line in lines]
-        self._write(ERROR if source.stream == ERROR else OUT, b"\n".join(said) + b"\n")
+        labelled = [line if _is_event(line) else label + line for line in lines]
+        self._write(ERROR if source.stream == ERROR else OUT, b"\n".join(labelled) + b"\n")
 
 
 def _is_event(line: bytes) -> bool:

@@ -58,13 +58,16 @@ def place(
     Raises:
         InvalidRequest: An instance lacks the GPU that its type has, or there are too few GPUs or instances.
     """
+    # A head that only coordinates offers nothing.
     able = [node for node in nodes if node.cpus or node.gpus]
     for node in able:
+        # To train on its CPUs would be paid for by the hour, and noticed hours later.
         if GPU_TYPE.match(node.instance_type) and not node.gpus:
             raise InvalidRequest(
                 f"{node.host} is an {node.instance_type}, but shows no GPU: take an image with CUDA (locally: a "
                 "machine with a GPU), and check CUDA_VISIBLE_DEVICES; to train on CPUs take an instance type without"
             )
+    # DDP waits for the slowest: one CPU instance would hold all GPUs up.
     with_gpus = [node for node in able if node.gpus]
     chosen = with_gpus or able
     if not chosen:

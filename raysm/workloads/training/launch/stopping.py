@@ -23,6 +23,7 @@ class Stop:
         self._before: Any = signal.SIG_DFL
 
     def __enter__(self) -> "Stop":
+        # What was there is put back: the driver's own handler ends the process.
         self._before = signal.signal(signal.SIGTERM, self._ask)
         return self
 
@@ -45,6 +46,7 @@ class Stop:
         while clock() < until:
             if self.asked:
                 raise Stopped(clean=False)
+            # Python goes on sleeping after a handler has run: short naps hear of it.
             time.sleep(min(0.1, seconds))
 
     def _ask(self, number: int, frame: FrameType | None) -> None:

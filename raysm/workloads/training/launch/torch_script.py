@@ -6,49 +6,49 @@ two cores, measured, against 0.2 s) would be of no use to it.
 """
 
 import time
+from collections.abc import Iterable
 from functools import partial
 
 import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayActorError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysm.bootstrap.environment import Environment
 from raysm.contract.payload import Payload
 from raysm.request import TorchScript
-from raysm.workloads.nodes import Node
+from raysm.workloads.nodes import Node, only_on
 from raysm.workloads.training.launch.agent import END_GRACE_S, Agent, Exit, Task
 from raysm.workloads.training.launch.attempts import NodesLost, Stopped
-from raysm.workloads.training.launch.failure_attribution import blamed, refused
-from raysm.workloads.training.launch.launch import LOST_S, Launch, launch
+from raysm.workloads.training.launch.failure_attribution import as_refusal, attribute_failure
+from raysm.workloads.training.launch.launch import LOST_S, Launch, launch_training
 from raysm.workloads.training.launch.output import AGENT, END, STOP
 from raysm.workloads.training.launch.placement import Place, place
 from raysm.workloads.training.launch.stopping import grace_of_workers
 
-__all__ = ["run_torch_script"]
+__all__ = ["first_failure", "run_torch_script"]
 
 WAIT_S = 0.5
 """How late a stop may be heard; the end of the workers is heard at once."""
 
 
-def run_torch_script(workload: TorchScript, packed: Payload, found: Environment) -> None:
-    """Run the script on all instances that train, to its end; ``launch`` says what it raises."""
-    launch(
-        packed,
-        found,
+def run_torch_script(workload: TorchScript, payload: Payload, environment: Environment) -> None:
+    """Run the script on all instances that train, to its end; ``launch_training`` says what it raises."""
+    launch_training(
+        payload,
+        environment,
         place=partial(place, workers_per_instance=workload.workers_per_instance, spawns=workload.spawns),
         max_restarts=workload.max_restarts,
-        attempts=lambda given: _Script(workload, given).attempt,
+        attempts=lambda launch: _Script(workload, launch).attempt,
     )
 
 
 class _Script:
     """One run of the script, over all its attempts."""
 
-    def __init__(self, workload: TorchScript, given: Launch) -> None:
-        self._workload, self._given = workload, given
-        self._relay, self._stop = given.relay, given.stop
-        self._grace_s = grace_of_workers(given.packed.request.grace_s)
+    def __init__(self, workload: TorchScript, launch: Launch) -> None:
+        self._workload, self._launch = workload, launch
+        self._relay, self._stop = launch.relay, launch.stop
+        self._grace_s = grace_of_workers(launch.payload.request.grace_s)
         self._agents: dict[str, ActorHandle] = {}
 
     def attempt(self, places: tuple[Place, ...], number: int) -> None:
@@ -63,18 +63,16 @@ class _Script:
             raise Stopped(clean=len(exits) == tasks[0].group.world_size and not any(item.status for item in exits))
         if lost:
             raise NodesLost(lost, "it does not answer any more")
-        failed = [item for item in exits if item.status]
-        if failed:
-            # Those that were ended, and those that lost a peer, came later.
-            first = min(failed, key=lambda item: (item.was_ended, item.at_s))
+        first = first_failure(exits)
+        if first is not None:
             host = next(item.node.host for item in places if first.rank in item.ranks)
-            failure = blamed(first.rank, host, first.status, self._relay.tail(first.rank))
-            raise refused(failure) or failure
+            failure = attribute_failure(first.rank, host, first.status, self._relay.tail(first.rank))
+            raise as_refusal(failure) or failure
 
     def _tasks(self, places: tuple[Place, ...], number: int) -> list[Task]:
         agents = [self._agent(item.node, item.gpus) for item in places]
         port = ray.get(agents[0].free_port.remote())
-        group = self._given.group(places, number, self._workload.max_restarts, port)
+        group = self._launch.group(places, number, self._workload.max_restarts, port)
         return [
             Task(
                 place=item,
@@ -83,7 +81,7 @@ class _Script:
                 fill=self._workload.spawns,
                 group=group,
                 wire=self._relay.wire,
-                threads=self._given.threads,
+                threads=self._launch.threads,
                 grace_s=self._grace_s,
             )
             for item in places
@@ -95,9 +93,10 @@ class _Script:
             self._agents[node.node_id] = (
                 ray.remote(Agent)
                 .options(
+                    # No CPU: they are all its workers', and the agent only waits for them.
                     num_cpus=0,
                     num_gpus=gpus,
-                    scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
+                    scheduling_strategy=only_on(node.node_id),
                 )
                 .remote()
             )
@@ -127,3 +126,10 @@ class _Script:
                 self._relay.tell(AGENT, END)
                 give_up = time.monotonic() + LOST_S
         return exits, lost + [task.place.node for task in running.values()]
+
+
+def first_failure(exits: Iterable[Exit]) -> Exit | None:
+    """Return the exit that is the reason of a failure; None where all workers ended well."""
+    failed = [item for item in exits if item.status]
+    # Those that were ended, and those that lost a peer, came later.
+    return min(failed, key=lambda item: (item.was_ended, item.at_s), default=None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from raysm.workloads.training.launch.placement import Place
 
-__all__ = ["DEFAULTS", "Group", "filled", "torchrun_variables"]
+__all__ = ["DEFAULTS", "Group", "fill_arguments", "torchrun_variables"]
 
 
 DEFAULTS: Mapping[str, str] = {
@@ -50,6 +50,7 @@ def torchrun_variables(place: Place, local_rank: int, group: Group, threads: int
         threads: OMP_NUM_THREADS where the user has set it; None is an even share of the instance's CPUs.
     """
     rank, size = str(place.first_rank + local_rank), str(group.world_size)
+    # As many threads as CPUs in each worker would slow all of them: torchrun sets 1, which wastes the others.
     share = max(1, place.node.cpus // max(place.workers, place.gpus))
     return {
         "RANK": rank,
@@ -73,12 +74,13 @@ def torchrun_variables(place: Place, local_rank: int, group: Group, threads: int
     }
 
 
-def filled(args: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
+def fill_arguments(args: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
     """Return the arguments of a script that spawns, with ``{rank}`` and its like replaced by the instance's."""
+    # By replacing, not by str.format: arguments may hold braces of their own, JSON most of all.
     values = {f"{{{name.lower()}}}": variables[name] for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
-    found: list[str] = []
+    filled: list[str] = []
     for arg in args:
         for name, value in values.items():
             arg = arg.replace(name, value)
-        found.append(arg)
-    return tuple(found)
+        filled.append(arg)
+    return tuple(filled)

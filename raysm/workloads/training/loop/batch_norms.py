@@ -14,10 +14,10 @@ from torch.utils.hooks import RemovableHandle
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop.session import Observer, Session
 
-__all__ = ["Norms"]
+__all__ = ["BatchNormCheck"]
 
 
-class Norms(Observer):
+class BatchNormCheck(Observer):
     """Looks at the batch norms of a model in the first step of each loop over ``batches``."""
 
     def __init__(self, session: Session, model: nn.Module) -> None:
@@ -26,6 +26,7 @@ class Norms(Observer):
         self._norms = {
             name: module
             for name, module in model.named_modules()
+            # A SyncBatchNorm sees the rows of all ranks together, so one row on each is enough for it.
             if isinstance(module, _BatchNorm) and not isinstance(module, nn.SyncBatchNorm)
         }
         self._seen: Any = None
@@ -34,6 +35,7 @@ class Norms(Observer):
     def on_step_begin(self, step: int) -> None:
         """Look, where a batch of this loop will leave a single row to some worker."""
         part = self._session.coming
+        # Once a loop: hooks in each forward would cost every step.
         if part is None or part.order is self._seen:
             return
         self._seen = part.order
@@ -53,6 +55,7 @@ class Norms(Observer):
         part = self._session.coming
         if part is None or not norm.training or values.dim() < 2:
             return
+        # More values than rows: images, say, have several per channel in each row.
         if values.numel() // values.shape[1] <= part.rows:
             raise InvalidRequest(
                 f"training.step: the last batch of an epoch leaves a worker 1 row ({part.order.samples} samples in"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["DataOrder", "Part"]
+__all__ = ["DataOrder", "BatchSlice"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,7 +20,7 @@ class DataOrder:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class BatchSlice:
     """One data rank's slice of a batch, as ``batches`` hands it out: what a step with it learns from."""
 
     order: DataOrder
@@ -33,9 +33,11 @@ class Part:
     """Samples of the epoch that all data ranks have had after it."""
     rows: int
     """Of the slice; at least 1, as a rank without a row of its own computes one that counts nothing."""
+    # Of all ranks together 1: the mean over the batch is then the same on any number of workers.
     share: float
     """Rows of the slice that count / rows of the whole batch."""
     slice_rows: int
     """Rows of a full slice of that loop, at most."""
+    # Known before the first step, so that what a later batch would break is refused at once.
     fewest_rows: int
     """Of any slice of that loop."""

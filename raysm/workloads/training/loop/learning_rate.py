@@ -72,6 +72,7 @@ def scale(
         raise InvalidRequest(
             f"training.scale: lr={lr} must be greater than 0, and warmup_epochs={warmup_epochs} at least 0"
         )
+    # A float with attributes: optimizers and schedulers take nothing else, and ``prepare`` recognises it.
     rate = ScaledRate(lr)
     rate.base_batch, rate.warmup_epochs = base_batch, warmup_epochs
     rate.batch, rate.steps_per_epoch = batch, steps_per_epoch
@@ -86,6 +87,7 @@ def factor(step: int, *, growth: float, warmup_steps: int) -> float:
         growth: k, the global batch / the base batch.
         warmup_steps: Steps over which a k above 1 is reached.
     """
+    # A smaller batch than the base's needs no warm-up: its rate is lower from the beginning.
     if growth <= 1 or step >= warmup_steps:
         return growth
     return 1 + (growth - 1) * step / warmup_steps
@@ -104,10 +106,11 @@ class Rate(Observer):
     def __init__(self, session: Session, optimizer: Optimizer) -> None:
         """Find the groups whose rate is to be scaled."""
         self._session, self._optimizer = session, optimizer
-        self._said = False
+        self._is_said = False
         self._own: list[float] = []
         self._scaled: dict[int, ScaledRate] = {}
         for index, group in enumerate(optimizer.param_groups):
+            # Taken out at once: a scheduler may copy it, multiply it, and pickle what it gets.
             if isinstance(group["lr"], ScaledRate):
                 self._scaled[index] = group["lr"]
                 group["lr"] = float(group["lr"])
@@ -117,11 +120,12 @@ class Rate(Observer):
 
         Not earlier: reading a checkpoint steps the optimizer once, for its state to be there.
         """
-        if self._said:
+        if self._is_said:
             return
-        self._said = True
+        self._is_said = True
         self._say()
         if self._scaled:
+            # Around the optimizer's own step alone: what schedulers and checkpoints see is the user's rate.
             self._optimizer.register_step_pre_hook(self._multiply)
             self._optimizer.register_step_post_hook(self._put_back)
 
@@ -129,8 +133,10 @@ class Rate(Observer):
         session, ranks = self._session, self._session.data_ranks
         rates = ", ".join(f"{rate:g}" for rate in dict.fromkeys(float(g["lr"]) for g in self._optimizer.param_groups))
         if self._scaled:
+            # One speaks for all: groups may differ in rate, hardly in the batch that it suits.
             scaled = next(iter(self._scaled.values()))
             growth, warmup_steps = self._plan(scaled)
+            # Back from k, so that the sentence holds what the step computes with.
             batch = round(growth * scaled.base_batch)
             warm_up = f"reached after {warmup_steps} steps of warm-up" if growth > 1 and warmup_steps else "at once"
             session.say(
@@ -152,6 +158,7 @@ class Rate(Observer):
 
     def _compare(self, batch: int) -> None:
         before = self._session.batch_before
+        # The rate was found for that batch; to go on with another one is allowed, but seldom meant.
         if before is not None and batch != before:
             self._session.say(f"warning: the global batch is {batch}, that of the checkpoint was {before}")
 
@@ -165,6 +172,7 @@ class Rate(Observer):
         """Return k, and the steps of the warm-up."""
         order = self._session.order
         batch = rate.batch or (order.batch_size if order else None)
+        # Rounded up: the last, smaller batch of an epoch is a step, too.
         steps = rate.steps_per_epoch or (-(-order.samples // order.batch_size) if order else None)
         if batch is None or (steps is None and rate.warmup_epochs):
             raise InvalidRequest(

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.loop.data_order import DataOrder, Part
+from raysm.workloads.training.loop.data_order import BatchSlice, DataOrder
 from raysm.workloads.training.loop.session import Session
 
-__all__ = ["begin", "handed_out", "learn", "leave", "passed"]
+__all__ = ["begin", "hand_out", "learn", "leave", "passed"]
 
 FIELDS = ("samples", "shuffle", "seed")
 """Of an order: what has to stay for the rows of an epoch to be the same. Batches may be cut otherwise."""
@@ -33,6 +33,7 @@ def begin(session: Session, order: DataOrder, *, is_single: bool) -> tuple[int, 
         return session.epoch, 0
     for observer in session.observers:
         observer.on_loop_begin()
+    # The user's own steps never say what they learned from: passes are all that there is to count.
     if session.order is None and is_single and not session.counts_epochs:
         return session.epoch + session.passes, session.offset
     if session.offset and not session.is_trained:
@@ -41,10 +42,11 @@ def begin(session: Session, order: DataOrder, *, is_single: bool) -> tuple[int, 
     return session.epoch, 0
 
 
-def handed_out(session: Session, batches: Iterable[tuple[Part, Any]]) -> Iterator[Any]:
+def hand_out(session: Session, batches: Iterable[tuple[BatchSlice, Any]]) -> Iterator[Any]:
     """Yield the batches of one pass; while the caller has one, it is what his step learns from."""
+    # Loops may be nested: a validation inside of a training must give the step its batch back.
     around = session.coming
-    part: Part | None = None
+    part: BatchSlice | None = None
     try:
         for part, batch in batches:
             session.coming = part
@@ -88,10 +90,11 @@ def leave(session: Session, epoch: int) -> None:
     session.epoch, session.offset, session.is_trained = epoch + 1, 0, False
 
 
-def _check_belongs(session: Session, part: Part) -> None:
+def _check_belongs(session: Session, part: BatchSlice) -> None:
     """Refuse what would leave out rows of this epoch, or learn from some twice, and could not be gone on with."""
     if session.order is None:
         return
+    # A checkpoint keeps one order and one offset.
     if session.is_trained:
         raise InvalidRequest(
             f"training.step: epoch {session.epoch} was trained on already, by a loop over {session.order.samples}"

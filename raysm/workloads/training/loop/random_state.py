@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import torch
 
-__all__ = ["has_drawn", "put_back", "seed_all", "seed_of", "seeded", "taken"]
+__all__ = ["capture_state", "has_drawn", "restore_state", "seed_all", "seed_of", "seeded"]
 
 _State: TypeAlias = tuple[object, object, torch.Tensor]
 """Of the generators of Python, numpy (None where nobody has imported it) and torch."""
@@ -27,7 +27,7 @@ def seed_all(seed: int) -> None:
     """Seed the generators of Python, numpy and torch, on the CPU and on the GPUs."""
     random.seed(seed)
     if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed)
+        sys.modules["numpy"].random.seed(seed % 2**32)  # it takes no more, and the user's seed may have more
     torch.manual_seed(seed)
 
 
@@ -59,14 +59,15 @@ def has_drawn() -> Iterator[Callable[[], bool]]:
     after.append(not _are_equal(before, _cpu_state()))
 
 
-def taken() -> bytes:
-    """Return the state of all generators of this process, for ``put_back``."""
+def capture_state() -> bytes:
+    """Return the state of all generators of this process, for ``restore_state``."""
     cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+    # Bytes: checkpoints carry them as they are, whatever generators a later Python has.
     return pickle.dumps((_cpu_state(), cuda))
 
 
-def put_back(state: bytes) -> None:
-    """Put back what ``taken`` returned; of the GPU where both that worker had, and this one has, one."""
+def restore_state(state: bytes) -> None:
+    """Put back what ``capture_state`` returned; of the GPU where both that worker had, and this one has, one."""
     cpu, cuda = pickle.loads(state)
     _put_cpu_state(cpu)
     if cuda is not None and torch.cuda.is_available():

@@ -18,7 +18,7 @@ from raysm.workloads.training.loop import position
 from raysm.workloads.training.loop import session as sessions
 from raysm.workloads.training.loop.batch import on_device
 from raysm.workloads.training.loop.batch_reader import Reader
-from raysm.workloads.training.loop.data_order import DataOrder, Part
+from raysm.workloads.training.loop.data_order import BatchSlice, DataOrder
 from raysm.workloads.training.loop.random_state import seed_of
 from raysm.workloads.training.loop.session import Session
 
@@ -43,6 +43,7 @@ class Slice:
 
 def epoch_order(samples: int, *, epoch: int, shuffle: bool, seed: int) -> torch.Tensor:
     """Return the rows of the data set in the order of that epoch, int64[samples]."""
+    # In the data set's own order: what a validation, or a series in time, needs.
     if not shuffle:
         return torch.arange(samples)
     return torch.randperm(samples, generator=torch.Generator().manual_seed(seed_of(seed, epoch)))
@@ -66,8 +67,8 @@ def slices(
         first = data_rank * each + min(data_rank, more)
         own = rows[first : first + each + (data_rank < more)]
         # Every rank has to take part in every step: one without a row of its own computes one that counts nothing.
-        kept = own if len(own) else rows[:1]
-        yield Slice(epoch=epoch, begin=begin, end=begin + count, rows=tuple(kept.tolist()), share=len(own) / count)
+        computed = own if len(own) else rows[:1]
+        yield Slice(epoch=epoch, begin=begin, end=begin + count, rows=tuple(computed.tolist()), share=len(own) / count)
 
 
 def epochs(count: int) -> Iterator[int]:
@@ -86,6 +87,7 @@ def epochs(count: int) -> Iterator[int]:
     with after an interruption, that loop has the rows that are left, which may be none, and all others have theirs.
     """
     session = sessions.current()
+    # Read when the loop begins, not when epochs() is called: a generator runs late.
     around, session.counts_epochs = session.counts_epochs, True
     try:
         while session.epoch < count:
@@ -136,6 +138,7 @@ def batches(
             f"batches: epochs={epochs} inside of a loop over training.epochs, which counts the epochs of the training;"
             " leave it out for one pass"
         )
+    # Before the generator begins: what is wrong is raised where the user wrote it.
     order = _checked(dataset, batch_size, shuffle, seed, loader_workers, drop_last)
     return _all_batches(session, Reader(dataset, seed, collate), order, epochs, loader_workers, drop_last)
 
@@ -156,14 +159,14 @@ def _all_batches(
             drop_last=drop_last,
         )
         fewest = _fewest_rows(order, offset, session.data_ranks, drop_last)
-        yield from position.handed_out(session, _one_pass(session, reader, order, list(todo), fewest, loader_workers))
+        yield from position.hand_out(session, _one_pass(session, reader, order, list(todo), fewest, loader_workers))
         position.passed(session, order, epoch, is_single=is_single)
         offset = 0
 
 
 def _one_pass(
     session: Session, reader: Reader, order: DataOrder, todo: list[Slice], fewest_rows: int, loader_workers: int
-) -> Iterator[tuple[Part, Any]]:
+) -> Iterator[tuple[BatchSlice, Any]]:
     pinned = session.device.type == "cuda"
     # Batch by batch through the sampler, not the data set's own length: a loader ends where its sampler does.
     loader = DataLoader(
@@ -181,7 +184,7 @@ def _one_pass(
         with session.span("data"):
             batch = on_device(next(read), session.device)
         yield (
-            Part(
+            BatchSlice(
                 order=order,
                 epoch=item.epoch,
                 begin=item.begin,

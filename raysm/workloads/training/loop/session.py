@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -18,9 +18,10 @@ import torch.distributed as dist
 from raysm.bootstrap import environment
 from raysm.contract.events import Metric, line
 from raysm.errors import InvalidConfig, InvalidRequest
+from raysm.request.training import Precision
 from raysm.workloads.training.degrees.layout import Layout
 from raysm.workloads.training.degrees.parallel import Parallel
-from raysm.workloads.training.loop.data_order import DataOrder, Part
+from raysm.workloads.training.loop.data_order import BatchSlice, DataOrder
 
 __all__ = ["Observer", "Session", "Trainable", "begin", "current", "end"]
 
@@ -75,7 +76,7 @@ class Session:
     """Where this worker computes."""
     replicate: Callable[[torch.nn.Module], torch.nn.Module] | None = None
     """Wraps a model for plain data parallel instead of torch's DDP: Ray Train's ``prepare_model``."""
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Precision = "fp32"
     """What ``prepare`` computes in where the loop does not say."""
     in_job: bool = False
     """True inside a job, whose log carries events; else metrics are printed for people."""
@@ -92,7 +93,7 @@ class Session:
     order: DataOrder | None = None
     """What the order of the data follows from that steps learned from; None before the first, or where the user brings
     his own batches."""
-    coming: Part | None = None
+    coming: BatchSlice | None = None
     """What the coming step learns from: the batch that was handed out last; None where it is the user's own."""
     counts_epochs: bool = False
     """Whether a loop over ``epochs`` goes on, which then counts them: ``batches`` does not."""
@@ -152,13 +153,15 @@ class Session:
 
         On the way, all ranks learn whether one of them was told to stop.
         """
-        told = torch.stack([loss.detach().double(), loss.new_tensor(float(self.stop_asked)).double()])
-        work = dist.all_reduce(told, async_op=True) if self.world_size > 1 else None
+        # In float64: a sum over a thousand ranks in float32 would differ by the order of arrival.
+        loss_and_stop = torch.stack([loss.detach().double(), loss.new_tensor(float(self.stop_asked)).double()])
+        # Two numbers in one message: agreeing on a stop costs no round of its own.
+        work = dist.all_reduce(loss_and_stop, async_op=True) if self.world_size > 1 else None
 
         def agreed() -> float:
             if work is not None:
                 work.wait()
-            total, stops = told.tolist()
+            total, stops = loss_and_stop.tolist()
             self.stop_agreed = stops > 0
             return float(total)
 
@@ -195,7 +198,7 @@ def begin(
     *,
     device: torch.device | None = None,
     replicate: Callable[[torch.nn.Module], torch.nn.Module] | None = None,
-    precision: Literal["fp32", "bf16"] = "fp32",
+    precision: Precision = "fp32",
 ) -> Session:
     """Make this process's session; ``current`` does it by itself where there is nothing to say.
 
@@ -216,15 +219,19 @@ def begin(
         raise InvalidRequest("training: this process has a session already; end() it before the next")
     variables = environment.inherited()
     local_rank = _number(variables, "LOCAL_RANK", 0)
+    # Before the process group: NCCL binds itself to the device that is current then.
     device = device or _device(local_rank)
     if not dist.is_initialized() and "RANK" in variables:
+        # Torch names one at a time, and not who should have set them.
         missing = [name for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in variables]
         if missing:
             raise InvalidConfig(f"training: RANK is set but not {', '.join(missing)}; use torchrun or raysm train")
+        # Gloo carries everything on CPUs; GPUs talk by NCCL, which is several times as fast.
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     cpu_group = None
     if dist.is_initialized():
+        # NCCL carries no tensors of the CPU, and checkpoints, seeds and figures are such.
         cpu_group = dist.group.WORLD if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
     _session = Session(
         rank=rank,
@@ -234,6 +241,7 @@ def begin(
         device=device,
         replicate=replicate,
         precision=precision,
+        # The file is SageMaker's: on a laptop nobody else writes it.
         in_job=environment.base_paths(variables).resource_config.exists(),
         cpu_group=cpu_group,
     )
@@ -248,6 +256,7 @@ def current() -> Session:
 def end() -> None:
     """Tell the observers that the training is over, and forget the session; a process group stays as it is."""
     global _session
+    # First forgotten: an observer that raises must not leave a session that the next begin() refuses.
     ending, _session = _session, None
     if ending is not None:
         for observer in ending.observers:
@@ -268,10 +277,12 @@ def _hosts(variables: Mapping[str, str], world_size: int, group: "dist.ProcessGr
     if environment.base_paths(variables).resource_config.exists():
         name = environment.read(variables).current_host
     else:
+        # Its number is enough here: names only group the ranks that share an instance.
         node = variables.get("GROUP_RANK") or variables.get("NODE_RANK")
         name = f"node-{node}" if node else socket.gethostname()
     if world_size == 1:
         return (name,)
+    # Asked of all: under bare torchrun nobody has a list of hosts.
     names: list[str] = [""] * world_size
     dist.all_gather_object(names, name, group=group)
     return tuple(names)

@@ -81,6 +81,7 @@ def bottleneck(picture: Picture) -> str:
         (picture.communication or 0.0, _communication if slow is None else _imbalance),
         (picture.other, _other),
     ]
+    # The largest alone: a reader acts on one thing, and the next run names the next.
     share, say = max(parts, key=lambda part: part[0])
     least = CHECKPOINT_SHARE if say is _checkpoint else WORTH_TELLING
     return say(picture) if share >= least else _computing(picture)
@@ -88,6 +89,7 @@ def bottleneck(picture: Picture) -> str:
 
 def _data(picture: Picture) -> str:
     cpu = picture.usage.get("cpu_percent", 0.0)
+    # More loader workers would only take turns on full CPUs.
     if cpu >= FULL_PERCENT:
         remedy = f"the CPUs are {cpu:.0f} % busy: prepare the data once and store it ready, or take more CPUs per GPU"
     elif picture.loader_workers:
@@ -109,6 +111,7 @@ def _communication(picture: Picture) -> str:
     share = f"{_percent(picture.communication or 0.0)} of the step waits for communication"
     if picture.pipeline > 1:
         return f"{share} and the pipeline's bubble: more micro-batches, or the schedule 'interleaved'"
+    # What costs nothing comes first, what has to be bought last.
     remedies = ["a larger batch per worker"]
     if picture.device == "cuda" and picture.precision == "fp32":
         remedies.append("precision='bf16'")
@@ -140,6 +143,7 @@ def _computing(picture: Picture) -> str:
     share = f"{_percent(picture.computing)} of the step computes"
     gpu, cpu = picture.usage.get("gpu_percent"), picture.usage.get("cpu_percent", 0.0)
     if picture.device == "cuda":
+        # A GPU that computes all the time and is half idle has kernels that are too small for it.
         if gpu is not None and gpu < 100 - FULL_PERCENT * 0.5:
             return f"{share}, and yet the GPU is {gpu:.0f} % busy: a larger batch, or torch.compile"
         precision = "precision='bf16', or " if picture.precision == "fp32" else ""

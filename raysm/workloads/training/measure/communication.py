@@ -17,7 +17,7 @@ import torch
 from torch._C._autograd import DeviceType, _profiler_enabled
 from torch.profiler import ProfilerActivity, profile
 
-__all__ = ["Look", "Looked", "is_due", "length", "merged", "without"]
+__all__ = ["StepProfiler", "StepProfile", "is_due", "length", "merge", "subtract"]
 
 FIRST_STEP = 8
 """Of a run: earlier ones still warm up."""
@@ -40,7 +40,7 @@ Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class StepProfile:
     """What one look found."""
 
     wall_s: float
@@ -58,17 +58,19 @@ class Looked:
 
 def is_due(step: int) -> bool:
     """Return whether the ``step``-th step of this process, from 1, is to be looked at: 8, 24, 72, 216."""
+    # A formula of the step alone: no rank has to tell another that it looks, and comparing needs the same step.
     while step > FIRST_STEP and step % FACTOR == 0:
         step //= FACTOR
     return step == FIRST_STEP
 
 
-class Look:
+class StepProfiler:
     """Records one step. Costs about half of a step on a CPU."""
 
     @staticmethod
     def is_possible() -> bool:
         """Return whether nothing else is profiling."""
+        # Torch allows one profiler at a time, and the user's own comes first.
         return not _profiler_enabled()
 
     def __init__(self, device: torch.device) -> None:
@@ -81,13 +83,15 @@ class Look:
         with _hushed():
             self._profile.start()
 
-    def end(self) -> Looked:
+    def end(self) -> StepProfile:
         """End, and say what was found."""
         if self._device.type == "cuda":
+            # Kernels that are still queued would be missing at the end of the step.
             torch.cuda.synchronize(self._device)
         with _hushed():
             self._profile.stop()
         events: list[Any] = list(self._profile.events() or ())  # type: ignore[no-untyped-call]
+        # Where there are kernels they are the truth: the CPU has only queued them.
         on_device = [event for event in events if event.device_type == DeviceType.CUDA]
         return _split_kernels(on_device) if on_device else _split_calls(events)
 
@@ -96,6 +100,7 @@ class Look:
 def _hushed() -> Iterator[None]:
     """Keep the profiler's lines from stderr; what others write there meanwhile follows at the end."""
     with tempfile.TemporaryFile() as file:
+        # By file descriptor: the profiler is C++, and knows nothing of sys.stderr.
         stderr = os.dup(2)
         os.dup2(file.fileno(), 2)
         try:
@@ -109,32 +114,34 @@ def _hushed() -> Iterator[None]:
                     os.write(2, line)
 
 
-def _split_kernels(events: Iterable[Any]) -> Looked:
+def _split_kernels(events: Iterable[Any]) -> StepProfile:
     """On a GPU: NCCL's kernels beside all others."""
     communicating: list[Interval] = []
     computing: list[Interval] = []
     for event in events:
         mine = communicating if event.name.startswith(COLLECTIVES) else computing
         mine.append(_interval(event))
-    return _looked(communicating, computing)
+    return _profile(communicating, computing)
 
 
-def _split_calls(events: Iterable[Any]) -> Looked:
+def _split_calls(events: Iterable[Any]) -> StepProfile:
     """On a CPU: what gloo's threads carry beside the operations of all threads that compute."""
     communicating: list[Interval] = []
     computing: list[Interval] = []
     for event in events:
         if event.name.startswith(COLLECTIVES):
             communicating.append(_interval(event))
+        # From the outermost: a matrix product inside of a linear layer is counted once.
         elif event.cpu_parent is None:
             computing.extend(_computing(event))
-    return _looked(communicating, computing)
+    return _profile(communicating, computing)
 
 
 def _computing(event: Any) -> list[Interval]:
     """Return where ``event`` computes: whole, or where calls of communication lie in it, its parts without them."""
     if event.name.startswith((*CALLS, *COLLECTIVES)):
         return []
+    # Only operations of torch count as computing: Python between them does not occupy what is measured.
     if event.name.startswith("aten::") and not _communicates(event):
         return [_interval(event)]
     return [interval for child in event.cpu_children for interval in _computing(child)]
@@ -148,28 +155,31 @@ def _interval(event: Any) -> Interval:
     return event.time_range.start, event.time_range.end
 
 
-def _looked(communicating: Sequence[Interval], computing: Sequence[Interval]) -> Looked:
-    both = merged([*communicating, *computing])
-    awaited, busy = merged(communicating), merged(computing)
-    exposed_us = length(without(awaited, busy))
+def _profile(communicating: Sequence[Interval], computing: Sequence[Interval]) -> StepProfile:
+    both = merge([*communicating, *computing])
+    awaited, busy = merge(communicating), merge(computing)
+    # What is hidden behind computing costs nothing.
+    exposed_us = length(subtract(awaited, busy))
     wall_us = both[-1][1] - both[0][0] if both else 0.0
-    return Looked(wall_s=wall_us / 1e6, communication_s=exposed_us / 1e6, hidden_s=(length(awaited) - exposed_us) / 1e6)
+    return StepProfile(
+        wall_s=wall_us / 1e6, communication_s=exposed_us / 1e6, hidden_s=(length(awaited) - exposed_us) / 1e6
+    )
 
 
-def merged(intervals: Iterable[Interval]) -> list[Interval]:
+def merge(intervals: Iterable[Interval]) -> list[Interval]:
     """Return the intervals in order, those that overlap or touch as one."""
-    found: list[Interval] = []
+    merged: list[Interval] = []
     for begin, end in sorted(intervals):
-        if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            found.append((begin, end))
-    return found
+            merged.append((begin, end))
+    return merged
 
 
-def without(these: Sequence[Interval], those: Sequence[Interval]) -> list[Interval]:
+def subtract(these: Sequence[Interval], those: Sequence[Interval]) -> list[Interval]:
     """Return the parts of ``these`` that lie in none of ``those``; both merged."""
-    found: list[Interval] = []
+    rest: list[Interval] = []
     first = 0
     for begin, end in these:
         while first < len(those) and those[first][1] <= begin:
@@ -177,12 +187,12 @@ def without(these: Sequence[Interval], those: Sequence[Interval]) -> list[Interv
         at = first
         while begin < end and at < len(those) and those[at][0] < end:
             if those[at][0] > begin:
-                found.append((begin, those[at][0]))
+                rest.append((begin, those[at][0]))
             begin = max(begin, those[at][1])
             at += 1
         if begin < end:
-            found.append((begin, end))
-    return found
+            rest.append((begin, end))
+    return rest
 
 
 def length(intervals: Iterable[Interval]) -> float:

@@ -17,11 +17,12 @@ import torch.distributed as dist
 from raysm.bootstrap import environment
 from raysm.contract.events import Metric
 from raysm.contract.result import Measured
+from raysm.request.training import Precision
 from raysm.workloads.announce import announce
 from raysm.workloads.training.loop.session import Observer, Session
 from raysm.workloads.training.measure import communication
 from raysm.workloads.training.measure.bottleneck import Picture, RankTimes, bottleneck
-from raysm.workloads.training.measure.communication import Look, Looked
+from raysm.workloads.training.measure.communication import StepProfile, StepProfiler
 from raysm.workloads.training.measure.spans import (
     CHECKPOINT,
     COMMUNICATION,
@@ -46,8 +47,9 @@ ANNOUNCE_S = 2.0
 """At most so often the log gets a step's figures: the means of the steps since."""
 
 
-def measure(session: Session, precision: str = "fp32") -> "Measuring | None":
+def measure(session: Session, precision: Precision = "fp32") -> "Measuring | None":
     """Begin to measure, unless ``RAYSM_MEASURE`` is 0 or it is measured already; return the observer."""
+    # A second prepare in one process would time every span twice.
     if session.timer is not None or not environment.measures():
         return None
     measuring = Measuring(session, precision)
@@ -62,29 +64,32 @@ class Measuring(Observer):
     """Sees every step of one rank."""
 
     def __init__(
-        self, session: Session, precision: str = "fp32", clock: Callable[[], float] = time.perf_counter
+        self, session: Session, precision: Precision = "fp32", clock: Callable[[], float] = time.perf_counter
     ) -> None:
         """Begin; the first steps are a warm-up and not counted."""
         self.spans = Spans(clock)
         self._session, self._precision, self._clock = session, precision, clock
         self._steps = 0
-        self._look: Look | None = None
-        self._looks: list[Looked] = []
+        self._look: StepProfiler | None = None
+        self._looks: list[StepProfile] = []
         self._computing_s: list[list[float]] = []
         self._announced_s = clock()
         self._over = False
         self._usage: Usage | None = None
         self._open = ExitStack()
         if session.rank == 0:
-            # What the instance is doing is announced by its launcher; here it is for the summary.
-            self._usage = self._open.enter_context(Usage(session.host, lambda event: None))
+            # In a job, what the instance is doing, and what stays unknown of it, is told by its launcher; here it is
+            # for the summary.
+            say = _ignore if session.in_job else session.say
+            has_gpus = session.device.type == "cuda"
+            self._usage = self._open.enter_context(Usage(session.host, _ignore, say, has_gpus=has_gpus))
 
     def on_step_begin(self, step: int) -> None:
         """Look at this step if it is its turn, and nobody else profiles."""
         self._steps += 1
-        if communication.is_due(self._steps) and Look.is_possible():
+        if communication.is_due(self._steps) and StepProfiler.is_possible():
             with self.spans.span(MEASURING):
-                self._look = Look(self._session.device)
+                self._look = StepProfiler(self._session.device)
 
     def on_step_end(self, step: int, loss: float) -> None:
         """Count the step; announce the last ones from time to time."""
@@ -92,9 +97,11 @@ class Measuring(Observer):
             if communication.is_due(self._steps):
                 self._end_look()
         self.spans.step_done()
+        # Thrown away, not skipped: spans have to be open from the first step on.
         if self._steps == WARM_UP_STEPS:
             self.spans.restart()
         now_s = self._clock()
+        # Outside of a job nobody reads events; there the two lines at the end are enough.
         is_told = self._session.in_job and self._session.rank == 0 and self.spans.recent.steps > 0
         if is_told and now_s - self._announced_s >= ANNOUNCE_S:
             self._announced_s = now_s
@@ -105,6 +112,7 @@ class Measuring(Observer):
         if self._over:
             return
         self._over = True
+        # The interpreter would else hold the whole session until its end.
         atexit.unregister(self.on_end)
         self._open.close()
         total = self.spans.total
@@ -143,10 +151,10 @@ class Measuring(Observer):
         total = self.spans.total
         if total.steps == 0 or total.wall_s <= 0:
             return {}
-        found: dict[str, float] = {"steps": total.steps, "steps_per_s": total.steps / total.wall_s}
-        found |= _per_step(total, self._communicated())
-        found |= {f"mean_{name}": value for name, value in (self._usage.means() if self._usage else {}).items()}
-        return {name: round(value, 6) for name, value in found.items() if math.isfinite(value)}
+        measures: dict[str, float] = {"steps": total.steps, "steps_per_s": total.steps / total.wall_s}
+        measures |= _per_step(total, self._communicated())
+        measures |= {f"mean_{name}": value for name, value in (self._usage.means() if self._usage else {}).items()}
+        return {name: round(value, 6) for name, value in measures.items() if math.isfinite(value)}
 
     def _end_look(self) -> None:
         """End the look, and compare the ranks; every rank is at the same step, so all of them are here."""
@@ -156,6 +164,7 @@ class Measuring(Observer):
             looked = look.end()
             self._looks.append(looked)
             mine = looked.wall_s - looked.communication_s
+        # One process has nobody to compare itself with.
         if self._session.cpu_group is None:
             return
         every: list[Any] = [None] * self._session.world_size
@@ -182,6 +191,10 @@ class Measuring(Observer):
             announce(Metric(name=name, value=round(value, 6), step=step))
 
 
+def _ignore(anything: object) -> None:
+    pass
+
+
 def _per_step(totals: Totals, communicated: float | None) -> dict[str, float]:
     """Return the mean seconds of a step by kind; ``communicated`` is what part of forward and backward waits."""
 
@@ -190,11 +203,11 @@ def _per_step(totals: Totals, communicated: float | None) -> dict[str, float]:
 
     in_step_s = seconds(COMPUTE) + seconds(COMMUNICATION)
     communication_s = (communicated or 0.0) * in_step_s
-    found = {"step_s": totals.wall_s / totals.steps, "data_s": seconds(DATA)}
-    found["forward_backward_s"] = in_step_s - communication_s
+    per_step = {"step_s": totals.wall_s / totals.steps, "data_s": seconds(DATA)}
+    per_step["forward_backward_s"] = in_step_s - communication_s
     if communicated is not None:
-        found["communication_s"] = communication_s
-    return found | {"checkpoint_s": seconds(CHECKPOINT), "between_steps_s": seconds(OTHER)}
+        per_step["communication_s"] = communication_s
+    return per_step | {"checkpoint_s": seconds(CHECKPOINT), "between_steps_s": seconds(OTHER)}
 
 
 def _shares(totals: Totals, communicated: float | None) -> str:

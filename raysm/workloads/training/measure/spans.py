@@ -66,7 +66,9 @@ class Spans:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         """Begin now; ``clock`` returns seconds."""
         self._clock = clock
+        # Checkpoints are written in other threads, and delay nothing there.
         self._thread = threading.get_ident()
+        # Seconds of the spans inside each open one, the innermost last.
         self._nested_s: list[float] = []
         self._now: dict[str, float] = {}
         self._begin_s = clock()
@@ -83,6 +85,7 @@ class Spans:
         """End a step: what happens next belongs to the next one."""
         end_s = self._clock()
         wall_s = end_s - self._begin_s
+        # Two readings of a clock may differ by less than the sum of what lies between them, rounded.
         self._now[OTHER] = max(0.0, wall_s - sum(self._now.values()))
         self.total.add(wall_s, self._now)
         self.recent.add(wall_s, self._now)
@@ -108,9 +111,11 @@ class Spans:
     def leave(self, kind: str, begin_s: float) -> None:
         """End the innermost span; for ``_Span``."""
         spent_s = self._clock() - begin_s
+        # A save inside of a step is the save's time, not the step's.
         own_s = spent_s - self._nested_s.pop()
         if self._nested_s:
             self._nested_s[-1] += spent_s
+        # The step begins later by as much: it is as long as if nobody had looked.
         if kind == MEASURING:
             self._begin_s += own_s
         else:
@@ -124,6 +129,7 @@ class Spans:
 class _Span:
     """One use of ``Spans.span``: a class, because a generator's context costs three times as much."""
 
+    # Two are made in every step, so they are kept small.
     __slots__ = ("_begin_s", "_kind", "_mine", "_spans")
 
     def __init__(self, spans: Spans, kind: str) -> None:

@@ -5,10 +5,10 @@ from itertools import accumulate
 
 from raysm.errors import InvalidRequest
 
-__all__ = ["balanced"]
+__all__ = ["balance_stages"]
 
 
-def balanced(costs: Sequence[float], stages: int) -> list[int]:
+def balance_stages(costs: Sequence[float], stages: int) -> list[int]:
     """Cut blocks into consecutive stages of at least one block each.
 
     Dynamic programming over (stages so far, blocks so far), O(stages x blocks^2): the classic linear partition.
@@ -36,6 +36,7 @@ def balanced(costs: Sequence[float], stages: int) -> list[int]:
     for stage in range(2, stages + 1):
         best, at = [float("inf")] * (count + 1), [0] * (count + 1)
         for stop in range(stage, count + 1):
+            # From stage - 1 on: each of the stages before needs a block of its own.
             for start in range(stage - 1, stop):
                 cost = max(least[start], until[stop] - until[start])
                 if cost < best[stop]:

@@ -27,6 +27,7 @@ def container_of_blocks(model: nn.Module, blocks: Blocks = None) -> str | None:
     containers: dict[str, nn.Module] = {
         name: module
         for name, module in model.named_modules()
+        # One child is no row of blocks: many models wrap a single layer in a Sequential.
         if isinstance(module, (nn.Sequential, nn.ModuleList)) and len(module) > 1
     }
     if isinstance(blocks, str):
@@ -39,6 +40,7 @@ def container_of_blocks(model: nn.Module, blocks: Blocks = None) -> str | None:
         return blocks
     if not containers:
         return None
+    # By parameters: heads and embeddings stand in containers, too, but the layers of a transformer outweigh them.
     sizes = {name: sum(parameter.numel() for parameter in module.parameters()) for name, module in containers.items()}
     return max(containers, key=lambda name: sizes[name])
 
@@ -52,5 +54,6 @@ def block_names(model: nn.Module, blocks: Blocks = None) -> list[str]:
     container = container_of_blocks(model, blocks)
     if container is None:
         return []
+    # The model itself may be the container; its name is empty.
     prefix = f"{container}." if container else ""
     return [prefix + name for name, _ in model.get_submodule(container).named_children()]

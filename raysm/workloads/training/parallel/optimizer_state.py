@@ -20,6 +20,7 @@ STATE, GROUPS = "state.", "param_groups."
 
 def is_stepped(optimizer: Optimizer) -> bool:
     """Whether it has been stepped: some (Adagrad) have a state from the beginning, whose ``step`` is 0."""
+    # An optimizer without a count of steps that has a state has been stepped.
     return any(float(state.get("step", 1)) > 0 for state in optimizer.state.values() if state)
 
 
@@ -32,6 +33,7 @@ def renew(optimizer: Optimizer) -> None:
     if not optimizer.state:
         return
     try:
+        # Made by its own constructor, since nobody else knows how the state of a foreign optimizer begins.
         anew = type(optimizer)([dict(group) for group in optimizer.param_groups], **optimizer.defaults)
     except TypeError as error:
         raise InvalidRequest(
@@ -48,6 +50,7 @@ def readable(entries: Mapping[str, Any], there: Iterable[str]) -> dict[str, Any]
     thing: it is another optimizer's.
     """
     parameters = _parameters(entries)
+    # From the checkpoint's names alone: the state that torch would make here must not count.
     stateful = _stateful(there, parameters)
     return {
         name: value
@@ -61,6 +64,7 @@ def forget_others(optimizer: Optimizer, parts: nn.Module, entries: Collection[st
     stateful = _stateful(entries, _parameters(entries))
     for name, parameter in parts.named_parameters():
         if parameter in optimizer.state and name not in stateful:
+            # Empty, not absent: torch fills what is absent, and a first step after it would differ.
             optimizer.state[parameter] = {}
 
 
@@ -75,6 +79,7 @@ def _stateful(entries: Iterable[str], parameters: Collection[str]) -> set[str]:
 def _parameter_of(entry: str, parameters: Collection[str]) -> str:
     """Return the parameter that the state is of, "" for one that is none of these; values may be nested."""
     name = entry.removeprefix(STATE)
+    # Names of parameters have dots, and so have names of nested values: the longest that is known is it.
     while name and name not in parameters:
         name = name.rpartition(".")[0]
     return name

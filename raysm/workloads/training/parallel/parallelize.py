@@ -25,7 +25,7 @@ from torch.utils.checkpoint import checkpoint
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.degrees.layout import Layout
 from raysm.workloads.training.degrees.parallel import Parallel
-from raysm.workloads.training.engines.full_model import Loss, WholeModel
+from raysm.workloads.training.engines.full_model import FullModel, Loss
 from raysm.workloads.training.engines.pipeline import Pipeline, Stage, stage_numbers
 from raysm.workloads.training.engines.protocol import Engine
 from raysm.workloads.training.engines.running_averages import averages_kept
@@ -33,21 +33,21 @@ from raysm.workloads.training.loop.batch import inputs_and_target, on_device
 from raysm.workloads.training.loop.session import Session
 from raysm.workloads.training.parallel.model_blocks import Blocks, block_names
 from raysm.workloads.training.parallel.rebinding import Groups, check_placed
-from raysm.workloads.training.parallel.stages import Stages, cut
+from raysm.workloads.training.parallel.stages import Stages, partition_stages
 from raysm.workloads.training.parallel.tensor_plan import (
     Plan,
     check_pairs,
     check_plan,
-    cut_tensors,
-    derived_plan,
+    derive_plan,
+    partition_tensors,
     watch_first_forward,
 )
 
-__all__ = ["Cut", "Split"]
+__all__ = ["RankModel", "Parallelizer"]
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class RankModel:
     """What a rank has of the model."""
 
     wrapped: nn.Module
@@ -61,7 +61,7 @@ class Cut:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Split:
+class Parallelizer:
     """How to cut."""
 
     session: Session
@@ -86,7 +86,7 @@ class Split:
         """Whether each rank has the whole model: replicas only."""
         return self.layout.data == self.layout.world_size
 
-    def apply(self, model: nn.Module, groups: Groups) -> Cut:
+    def apply(self, model: nn.Module, groups: Groups) -> RankModel:
         """Cut the model.
 
         Args:
@@ -109,19 +109,20 @@ class Split:
         stages = self._stages(model) if self.layout.pipeline > 1 else None
         if stages is not None:
             check_placed(groups, stages.parameter_names())
+        # Before anything is cut: afterwards no rank has what it would have to send.
         self._share_weights(model)
         mesh = init_device_mesh(self.session.device.type, self.layout.shape, mesh_dim_names=self.layout.dimensions)
         place = self.layout.coordinates(self.session.rank)
         if stages is None:
             wrapped = self._around(model, blocks, plan, mesh)
-            engine = WholeModel(
+            engine = FullModel(
                 model=wrapped,
                 loss=self.loss,
                 device=self.session.device,
                 precision=self.precision,
                 counts=place.tensor == 0,
             )
-            return Cut(wrapped, model, engine)
+            return RankModel(wrapped, model, engine)
         inner = [stages.module(number) for number in stage_numbers(self.parallel, place.pipeline)]
         outer = [Stage(module, self.session.device, self.precision) for module in inner]
         for stage in outer:
@@ -137,28 +138,29 @@ class Split:
             precision=self.precision,
             counts=place.tensor == 0,
         )
-        return Cut(nn.ModuleList(outer), _merged(inner, names), pipeline, mesh["pipeline"].get_group())
+        return RankModel(nn.ModuleList(outer), _merged(inner, names), pipeline, mesh["pipeline"].get_group())
 
-    def _replicated(self, model: nn.Module) -> Cut:
+    def _replicated(self, model: nn.Module) -> RankModel:
         """Replicate the model on each rank; alone, it stays as it is."""
         session = self.session
         model.to(session.device)
         wrapped = model
         if session.replicate is not None:
             wrapped = session.replicate(model)
+        # DDP refuses a model that has nothing to train.
         elif dist.is_initialized() and any(parameter.requires_grad for parameter in model.parameters()):
             wrapped = DistributedDataParallel(
                 model, device_ids=[session.device] if session.device.type == "cuda" else None
             )
         trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-        engine = WholeModel(
+        engine = FullModel(
             model=wrapped,
             loss=self.loss,
             device=session.device,
             precision=self.precision,
             averaged={} if wrapped is model else trained,
         )
-        return Cut(wrapped, model, engine)
+        return RankModel(wrapped, model, engine)
 
     def _checked_plan(self, model: nn.Module) -> Plan:
         degree = self.layout.tensor
@@ -171,7 +173,7 @@ class Split:
             plan = self.plan
         else:
             # Rank 0's: rounding might be another elsewhere.
-            derived = [derived_plan(model, degree, example)]
+            derived = [derive_plan(model, degree, example)]
             dist.broadcast_object_list(derived, 0, group=self.session.cpu_group)
             names: dict[str, list[str]] = {}
             for name, reason in derived[0].left.items():
@@ -195,15 +197,17 @@ class Split:
     def _stages(self, model: nn.Module) -> Stages:
         """Cut the model into stages where rank 0 would: times differ from rank to rank."""
         example = self._example_inputs(model) if self.parallel.optimize == "speed" else None
-        found = cut(model, self.parallel.stages, self.blocks, example=example)
-        told: list[Any] = [found.starts, found.shares]
-        dist.broadcast_object_list(told, 0, group=self.session.cpu_group)
-        found = Stages(model=model, graph=found.graph, starts=told[0], shares=told[1])
-        for number, start in enumerate(("the beginning", *found.starts)):
-            share = f", {found.shares[number]:.0%} of the cost" if found.shares else ""
+        own = partition_stages(model, self.parallel.stages, self.blocks, example=example)
+        first_ranks: list[Any] = [own.starts, own.shares]
+        # What rank 0 measured: two ranks that cut elsewhere would each miss a layer.
+        dist.broadcast_object_list(first_ranks, 0, group=self.session.cpu_group)
+        starts, shares = first_ranks
+        stages = Stages(model=model, graph=own.graph, starts=starts, shares=shares)
+        for number, start in enumerate(("the beginning", *starts)):
+            share = f", {shares[number]:.0%} of the cost" if shares else ""
             rank = number % self.layout.pipeline + 1
-            self.session.say(f"stage {number + 1} of {len(found)}, on pipeline rank {rank}: from {start}{share}")
-        return found
+            self.session.say(f"stage {number + 1} of {len(stages)}, on pipeline rank {rank}: from {start}{share}")
+        return stages
 
     def _share_weights(self, model: nn.Module) -> None:
         """Give every rank the weights of rank 0; they stay where they are until they are cut."""
@@ -218,10 +222,11 @@ class Split:
         """Wrap this rank's model, or one stage of it, and bring it onto the device."""
         inner = module.part if isinstance(module, Stage) else module
         if plan:
-            cut_tensors(inner, plan, mesh["tensor"])
+            partition_tensors(inner, plan, mesh["tensor"])
             if self.plan is None:
                 watch_first_forward(inner, plan)
         self._recompute(inner, blocks)
+        # FSDP would gather frozen weights in each step, for nothing that is learned.
         if not any(parameter.requires_grad for parameter in inner.parameters()):
             return module.to(self.session.device)
         # DDP knows no tensors that are cut: there, replicas are shards over groups of one. Those of a pipeline average

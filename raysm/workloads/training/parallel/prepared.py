@@ -69,6 +69,7 @@ class Prepared:
         The loss function has to return the mean over the rows that it is given.
         """
         session = self.session
+        # Before the step: what is saved at its end must say that these rows were learned from.
         position.learn(session)
         number = session.steps + 1
         for observer in session.observers:
@@ -81,6 +82,8 @@ class Prepared:
             if self.max_norm is not None:
                 clip(self.parts.parameters(), self.max_norm, self.stages)
             self.optimizer.step()
+            # At the end, not at the beginning: gradients take as much memory as the weights, which a checkpoint may use
+            # meanwhile.
             self.optimizer.zero_grad(set_to_none=True)
             if self.scheduler is not None:
                 self.scheduler.step()
@@ -127,6 +130,7 @@ class Prepared:
 
         Every rank has to call it. Tensors come one at a time: beside its own part, no rank but 0 holds more than one.
         """
+        # One tensor after the other: gathered at once, a model that needs sharding would not fit.
         own = get_model_state_dict(self.parts)
         owners = self._owners(own)
         whole = {name: self._whole(own.get(name), owners[name]) for name in self.names}
@@ -146,14 +150,15 @@ class Prepared:
         rank, group = self.session.rank, self.session.cpu_group
         if rank == owner:
             plain: torch.Tensor = tensor.detach().to("cpu", copy=True).contiguous()
+            # Nothing to send to itself: gloo refuses that.
             if owner == 0:
                 return plain
             dist.send_object_list([plain.shape, plain.dtype], 0, group=group)
             dist.send(plain, 0, group=group)
         elif rank == 0:
-            said: list[Any] = [None, None]
-            dist.recv_object_list(said, owner, group=group)
-            received = torch.empty(said[0], dtype=said[1])
+            shape_and_dtype: list[Any] = [None, None]
+            dist.recv_object_list(shape_and_dtype, owner, group=group)
+            received = torch.empty(shape_and_dtype[0], dtype=shape_and_dtype[1])
             dist.recv(received, owner, group=group)
             return received
         return None

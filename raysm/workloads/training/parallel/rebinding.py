@@ -43,6 +43,7 @@ def check_placed(groups: Groups, placed: Iterable[str]) -> None:
     Raises:
         InvalidRequest: One would be on none, and so stay as it is for good.
     """
+    # Of all stages: a parameter that this rank lacks is another's.
     there = set(placed)
     lost = [names[0] for group in groups for names in group if there.isdisjoint(names)]
     if lost:
@@ -66,6 +67,7 @@ def rebind(optimizer: Optimizer, groups: Groups, parts: nn.Module, *, mixed: boo
         # A stage may know a shared parameter by another of its names than the first.
         known = (next((name for name in names if name in here), None) for names in parameters)
         group["params"] = [here[name] for name in known if name is not None]
+        # Tensors over different meshes in one call are an error of torch's, in the first step of the optimizer.
         if mixed and "foreach" in group:
             group["foreach"] = False
         if mixed and "fused" in group:

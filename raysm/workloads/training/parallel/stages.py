@@ -16,10 +16,10 @@ from torch import fx, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.parallel.balance import balanced
+from raysm.workloads.training.parallel.balance import balance_stages
 from raysm.workloads.training.parallel.model_blocks import Blocks, block_names
 
-__all__ = ["Stages", "cut", "trace"]
+__all__ = ["Stages", "partition_stages", "trace"]
 
 MEASURED_RUNS = 3
 """Runs of which the fastest counts; the first one warms up."""
@@ -56,9 +56,9 @@ class Stages:
             InvalidRequest: A size that was taken before this stage is used in or after it.
         """
         placed = _placed(self.graph, self.starts)
-        taken, given = _handed_on(placed, stage - 1), _handed_on(placed, stage)
+        received, sent = _handed_on(placed, stage - 1), _handed_on(placed, stage)
         graph, copies = fx.Graph(), {}
-        for node in taken:
+        for node in received:
             copies[node] = graph.placeholder(node.name)
 
         def copy(node: fx.Node) -> fx.Node:
@@ -76,10 +76,10 @@ class Stages:
                 copies[node] = graph.node_copy(node, copy)
         for name in _unused(self.model, placed, len(self))[stage]:
             graph.get_attr(name)  # so that the stage has it
-        if not given:
+        if not sent:
             graph.output(result)
         else:
-            outputs = tuple(copies[node] for node in given)
+            outputs = tuple(copies[node] for node in sent)
             graph.output(outputs if len(outputs) > 1 else outputs[0])
         return fx.GraphModule(self.model, graph, f"Stage{stage}")
 
@@ -129,7 +129,9 @@ def trace(model: nn.Module, boundaries: Sequence[str]) -> fx.Graph:
     return graph
 
 
-def cut(model: nn.Module, stages: int, blocks: Blocks = None, *, example: Sequence[Any] | None = None) -> Stages:
+def partition_stages(
+    model: nn.Module, stages: int, blocks: Blocks = None, *, example: Sequence[Any] | None = None
+) -> Stages:
     """Cut a model into stages.
 
     Args:
@@ -158,17 +160,18 @@ def cut(model: nn.Module, stages: int, blocks: Blocks = None, *, example: Sequen
                 "blocks=[…]"
             )
         graph = trace(model, names)
+        # The parts before, between and after the blocks move with them: a large head counts.
         costs = _block_costs(_leaf_costs(model, graph, example), names)
-        firsts = balanced(costs, stages)
+        firsts = balance_stages(costs, stages)
         starts = tuple(names[first] for first in firsts[1:])
         total = sum(costs) or 1.0
         shares = tuple(
             sum(costs[first:stop]) / total for first, stop in zip(firsts, [*firsts[1:], len(costs)], strict=True)
         )
-    found = Stages(model=model, graph=graph, starts=starts, shares=shares)
-    _check_ties(found)
-    _check_norms(found)
-    return found
+    partition = Stages(model=model, graph=graph, starts=starts, shares=shares)
+    _check_ties(partition)
+    _check_norms(partition)
+    return partition
 
 
 def _placed(graph: fx.Graph, starts: Sequence[str]) -> dict[fx.Node, int]:
@@ -182,6 +185,7 @@ def _placed(graph: fx.Graph, starts: Sequence[str]) -> dict[fx.Node, int]:
         if node.op == "call_module" and stage < len(starts) and _is_within(node.target, starts[stage]):
             stage += 1
         placed[node] = stage
+    # Silently fewer stages would leave a worker without work, and the schedule waiting for it.
     if stage < len(starts):
         raise InvalidRequest(
             f"the stage that begins at {starts[stage]!r} is never reached: the model's forward has to call the modules "
@@ -203,6 +207,8 @@ def _handed_on(placed: dict[fx.Node, int], stage: int) -> list[fx.Node]:
         if place <= stage and node.op != "get_attr" and any(placed[user] > stage for user in node.users)
     ]
     for node in values:
+        # Torch's stages send tensors of shapes that are known; a number would have to be a constant, and a smaller
+        # batch wrong.
         if _is_size(node):
             raise InvalidRequest(
                 f"the model takes a size ({node.name}) before stage {stage + 2} and uses it there, but stages hand on "
@@ -224,6 +230,7 @@ def _unused(model: nn.Module, placed: dict[fx.Node, int], stages: int) -> list[l
             places |= {str(node.target): placed[user] for user in node.users}
     tensors = {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if torch.is_tensor(tensor)}
     used = {name: places[prefix] for name in tensors for prefix in (*_containers(name), name) if prefix in places}
+    # By identity: tied weights have two names and one home.
     homes = {id(tensors[name]): place for name, place in used.items()}
     unused: list[list[str]] = [[] for _ in range(stages)]
     for name, tensor in tensors.items():
@@ -264,6 +271,7 @@ def _leaf_costs(model: nn.Module, graph: fx.Graph, example: Sequence[Any] | None
     model.eval()  # Neither dropout's random numbers nor batch norm's averages are to change.
     try:
         with torch.no_grad():
+            # The shortest of several: the first allocates, and others may be held up by anything.
             for _ in range(MEASURED_RUNS):
                 stopwatch.run(*example)
     finally:
@@ -307,6 +315,7 @@ def _check_ties(stages: Stages) -> None:
     owners: dict[int, tuple[int, str]] = {}
     for number in range(len(stages)):
         for name, parameter in stages.module(number).named_parameters():
+            # Two stages would each keep and train a copy, and the tie would be none any more.
             other, known_as = owners.setdefault(id(parameter), (number, name))
             if other != number:
                 raise InvalidRequest(

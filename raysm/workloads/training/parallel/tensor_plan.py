@@ -20,7 +20,15 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.parallel.tensor_trial import HEADS, Objection, Pair, Trials
 
-__all__ = ["DerivedPlan", "Plan", "check_pairs", "check_plan", "cut_tensors", "derived_plan", "watch_first_forward"]
+__all__ = [
+    "DerivedPlan",
+    "Plan",
+    "check_pairs",
+    "check_plan",
+    "partition_tensors",
+    "derive_plan",
+    "watch_first_forward",
+]
 
 Plan: TypeAlias = Mapping[str, Literal["colwise", "rowwise"] | ParallelStyle]
 """How each named module is cut."""
@@ -66,7 +74,7 @@ class DerivedPlan:
     """Why a module's layers stay whole, by its name."""
 
 
-def derived_plan(model: nn.Module, degree: int, example: Sequence[Any] | None = None) -> DerivedPlan:
+def derive_plan(model: nn.Module, degree: int, example: Sequence[Any] | None = None) -> DerivedPlan:
     """Return the plan for all pairs that are found and that can be cut without changing what the model computes.
 
     Args:
@@ -84,6 +92,7 @@ def derived_plan(model: nn.Module, degree: int, example: Sequence[Any] | None = 
     ]
     if open_questions:
         objections |= Trials(model, degree)(open_questions, example)
+    # What fails its trial is named with the reason: a degree that cuts nothing would else look like one that works.
     plan = DerivedPlan()
     for pair, objection in objections.items():
         if objection is None:
@@ -101,6 +110,7 @@ def check_pairs(model: nn.Module, plan: Plan, degree: int, example: Sequence[Any
     Raises:
         InvalidRequest: A pair computes something else.
     """
+    # Pairs are children of one module: what lies between layers of two modules is anybody's code.
     children: dict[str, dict[str, list[str]]] = {}
     for name, style in plan.items():
         module, _, layer = name.rpartition(".")
@@ -124,7 +134,7 @@ def check_pairs(model: nn.Module, plan: Plan, degree: int, example: Sequence[Any
             )
 
 
-def cut_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
+def partition_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
     """Cut the tensors of those modules of the plan that ``module`` has; its attentions then have their share of heads.
 
     Args:
@@ -142,6 +152,7 @@ def cut_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
     for name in {name.rpartition(".")[0] for name, style in plan.items() if style == "colwise" and name in here}:
         parent = module.get_submodule(name)
         if _attention(parent):
+            # Its forward reshapes by them: with the whole count, a worker's share of the columns would not fit.
             for attribute in HEADS:
                 if isinstance(getattr(parent, attribute, None), int):
                     setattr(parent, attribute, getattr(parent, attribute) // mesh.size())
@@ -157,9 +168,10 @@ def watch_first_forward(module: nn.Module, plan: Plan) -> None:
     was not. Later forwards are not watched: they would pay for it.
 
     Args:
-        module: A model that ``cut_tensors`` has cut, or a stage of one.
+        module: A model that ``partition_tensors`` has cut, or a stage of one.
         plan: A derived one.
     """
+    # Counted, not a flag: a module may call itself again.
     inside: Counter[str] = Counter()
 
     def check(name: str, parent: str) -> None:
@@ -218,6 +230,7 @@ def check_plan(model: nn.Module, plan: Plan, degree: int, left: str = "") -> Non
             raise InvalidRequest(f"plan: {name!r} is {style!r}; it must be 'colwise', 'rowwise' or a ParallelStyle")
         module = modules[name]
         if isinstance(module, nn.Linear):
+            # By rows its inputs are cut, by columns its outputs.
             width = module.in_features if style == "rowwise" else module.out_features
             if width % degree:
                 raise InvalidRequest(f"plan: {name!r} has a width of {width}, which tensor={degree} does not divide")
@@ -227,12 +240,14 @@ def _sequential_pairs(module: nn.Sequential) -> list[tuple[tuple[str, ...], str]
     pairs: list[tuple[tuple[str, ...], str]] = []
     open_layer: str | None = None
     for name, child in module.named_children():
+        # Exactly: a subclass may compute something else in its forward.
         if type(child) is nn.Linear:
             if open_layer is not None:
                 pairs.append(((open_layer,), name))
                 open_layer = None
             else:
                 open_layer = name
+        # A norm or a softmax sees all columns at once: each worker would compute another function.
         elif not isinstance(child, ELEMENTWISE):
             open_layer = None
     return pairs
@@ -240,25 +255,26 @@ def _sequential_pairs(module: nn.Sequential) -> list[tuple[tuple[str, ...], str]
 
 def _pairs(model: nn.Module, degree: int) -> dict[Pair, bool]:
     """Return all pairs, and whether each is known to be right without a trial."""
-    found: dict[Pair, bool] = {}
+    pairs: dict[Pair, bool] = {}
     for prefix, module in model.named_modules():
         if isinstance(module, nn.Sequential):
+            # A subclass with a forward of its own may call its children in any order.
             is_proven = type(module).forward is nn.Sequential.forward
             for before, after in _sequential_pairs(module):
-                found[Pair(module=prefix, before=before, after=after)] = is_proven
+                pairs[Pair(module=prefix, before=before, after=after)] = is_proven
             continue
         linear = {name: child for name, child in module.named_children() if type(child) is nn.Linear}
         # The richest first: a gated MLP also has the names of a plain one.
         mlps = [pair for pair in reversed(MLPS) if {*pair[0], pair[1]} <= linear.keys()][:1]
         for before, after in mlps:
             if _is_mlp((before, after), linear):
-                found[Pair(module=prefix, before=before, after=after)] = False
+                pairs[Pair(module=prefix, before=before, after=after)] = False
         attention = _attention(module)
         if attention and all(
             getattr(module, name) % degree == 0 for name in HEADS if isinstance(getattr(module, name, None), int)
         ):
-            found[Pair(module=prefix, before=attention[0], after=attention[1], has_heads=True)] = False
-    return found
+            pairs[Pair(module=prefix, before=attention[0], after=attention[1], has_heads=True)] = False
+    return pairs
 
 
 def _divides(model: nn.Module, pair: Pair, degree: int) -> bool:

@@ -80,27 +80,27 @@ class Trials:
         Raises:
             InvalidRequest: The model cannot be computed on the example.
         """
-        found: dict[Pair, Objection | None] = {}
+        objections: dict[Pair, Objection | None] = {}
         with _untouched(self._model):
             if example is not None:
-                self._meet(pairs, example, found)
+                self._meet(pairs, example, objections)
             for pair in pairs:
-                if pair not in found:
-                    found[pair] = (
+                if pair not in objections:
+                    objections[pair] = (
                         self._objection(pair, *self._made_up(pair))
                         if example is None
                         else Objection(reason="the model never calls it as a whole", is_proven=False)
                     )
-        return {pair: found[pair] for pair in pairs}
+        return {pair: objections[pair] for pair in pairs}
 
-    def _meet(self, pairs: Sequence[Pair], example: Sequence[Any], found: dict[Pair, Objection | None]) -> None:
+    def _meet(self, pairs: Sequence[Pair], example: Sequence[Any], objections: dict[Pair, Objection | None]) -> None:
         """Try the modules of the pairs where the model calls them, on what it calls them with."""
 
         def meet(pair: Pair) -> Callable[..., None]:
             def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-                if pair not in found:
-                    found[pair] = None  # the trial calls the module, too
-                    found[pair] = self._objection(pair, args, kwargs)
+                if pair not in objections:
+                    objections[pair] = None  # the trial calls the module, too
+                    objections[pair] = self._objection(pair, args, kwargs)
 
             return hook
 
@@ -128,6 +128,7 @@ class Trials:
     def _objection(self, pair: Pair, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Objection | None:
         """Return why the pair cannot be cut, None if it can."""
         module = self._model.get_submodule(pair.module)
+        # Biases begin as 0, and norms as 1: with them, mixing what must not be mixed would show nothing.
         weights = _lively(module)
         outputs: list[torch.Tensor] = []
         try:
@@ -143,7 +144,9 @@ class Trials:
         if not outputs or not all(_is_finite(output) for output in outputs):
             reason = f"its {pair.after} was not computed, or not finite, when it was tried"
             return Objection(reason=reason, is_proven=False)
+        # What the workers' all-reduce will add up.
         sums = [torch.zeros_like(output) for output in outputs]
+        # Rounding is relative to the largest number that was added, not to what is left when large ones cancel.
         largest = max(float(output.abs().max()) for output in outputs)
         for worker in range(self._degree):
             parts: list[torch.Tensor] = []
@@ -208,6 +211,7 @@ def _untouched(model: nn.Module) -> Iterator[None]:
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     devices = {tensor.device for tensor in model.parameters() if tensor.device.type == "cuda"}
     fast = torch.backends.mha.get_fastpath_enabled()
+    # Dropout would let two computations differ that are the same.
     model.eval()
     # The fast path of nn.TransformerEncoderLayer reads its weights past the layers.
     torch.backends.mha.set_fastpath_enabled(False)

@@ -30,6 +30,7 @@ def save_model(folder: str | Path | None = None) -> Path | None:
     session = current()
     if session.prepared is None:
         raise InvalidRequest("training.save_model was called before training.prepare")
+    # On every rank, also those that write nothing: each has parts of it.
     tensors = session.prepared.full_state_dict()
     session.model_saved = True
     if session.rank != 0:
@@ -64,6 +65,7 @@ def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     apart = {}
     for name, tensor in tensors.items():
         whole = tensor.detach().contiguous()
+        # safetensors refuses tensors that share memory, and would write a view's whole storage.
         address = whole.untyped_storage().data_ptr()
         apart[name] = whole.clone() if address in seen or whole.untyped_storage().nbytes() != whole.nbytes else whole
         seen.add(apart[name].untyped_storage().data_ptr())
@@ -71,7 +73,7 @@ def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def _default(session: Session) -> Path:
-    told = environment.inherited().get("SM_MODEL_DIR")
-    if told:
-        return Path(told)
+    model_folder = environment.inherited().get("SM_MODEL_DIR")
+    if model_folder:
+        return Path(model_folder)
     return environment.base_paths().model if session.in_job else Path("model")

@@ -21,12 +21,14 @@ def write_manifest(request: JobRequest, model: Path, hosts: tuple[str, ...], tra
         hosts: The instances that trained.
         training_s: From the first worker's start to the last one's end, seconds, restarts included.
     """
+    # A script that does not use raysm.training leaves none.
     measured = Measured.read(model) if (model / TRAINING).is_file() else Measured(summary="", measures={})
     return left_files.write_manifest(
         request,
         model,
         instances=hosts,
         phases_s={"training": training_s},
+        # What a model can be read with again; other packages are the user's.
         packages=("torch",),
         described=(_model(model / MODEL_FILE),) if (model / MODEL_FILE).is_file() else (),
         measures=measured.measures,
@@ -48,5 +50,6 @@ def _model(path: Path) -> ResultFile:
 def _values(path: Path) -> int:
     """Return how many numbers a safetensors file holds: its header, JSON after its length, has all shapes."""
     with path.open("rb") as file:
+        # The header alone: a model of many GB is not read for a number.
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     return sum(math.prod(item["shape"]) for name, item in header.items() if name != "__metadata__")

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from raysm.bootstrap.environment import Environment
 
-__all__ = ["keep", "made"]
+__all__ = ["save_outputs", "make_folder"]
 
 NOT_KEPT = ("__pycache__",)
 
 
-def made(here: Environment, source: Path) -> Path:
+def make_folder(here: Environment, source: Path) -> Path:
     """Return this instance's folder, made if it is not there; of source and channels, the first of a name is shown.
 
     What an earlier attempt of the same job left in it stays: a restarted script may go on with it.
@@ -31,20 +31,21 @@ def made(here: Environment, source: Path) -> Path:
     return folder
 
 
-def keep(here: Environment) -> list[str]:
+def save_outputs(here: Environment) -> list[str]:
     """Move what the workers left in the folder to this instance's model folder, and return the names.
 
     Nothing that is in the model folder is overwritten.
     """
     folder, model = _of(here), here.paths.model
-    kept: list[str] = []
+    names: list[str] = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        # A link is the source or a channel, which the job was given.
         if path.is_symlink() or path.name in NOT_KEPT or (model / path.name).exists():
             continue
         model.mkdir(parents=True, exist_ok=True)
         shutil.move(path, model / path.name)
-        kept.append(path.name)
-    return kept
+        names.append(path.name)
+    return names
 
 
 def _of(here: Environment) -> Path:

@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 from raysm import training
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.checkpoint.checkpoints import Checkpoints
-from raysm.workloads.training.checkpoint.manifest import found
+from raysm.workloads.training.checkpoint.manifest import read_manifests
 from raysm.workloads.training.loop import session as sessions
 
 
@@ -47,7 +47,7 @@ def train(session, steps, batch_size=4):
 
 
 def kept_steps(folder):
-    return sorted(manifest.step for manifest in found(folder).values())
+    return sorted(manifest.step for manifest in read_manifests(folder).values())
 
 
 def wait_until_kept(folder, step):
@@ -84,7 +84,7 @@ def test_the_best_by_a_reported_metric_is_kept_as_well(tmp_path):
         for step, accuracy in enumerate([0.5, 0.9, float("nan"), 0.7, 0.6], 1):
             training.report(accuracy=accuracy)
             train(session, step)
-    assert {manifest.step: manifest.value for manifest in found(tmp_path).values()} == {2: 0.9, 5: 0.6}
+    assert {manifest.step: manifest.value for manifest in read_manifests(tmp_path).values()} == {2: 0.9, 5: 0.6}
 
 
 def test_of_loss_the_best_is_by_the_loss_of_its_step(tmp_path):
@@ -295,7 +295,7 @@ def test_gone_on_with_a_reported_metric_has_the_value_that_it_had(tmp_path):
             train(session, step)
     with prepared(kept) as session:
         train(session, 4)
-    assert {manifest.step: manifest.value for manifest in found(tmp_path).values()} == {2: 0.9, 4: 0.7}
+    assert {manifest.step: manifest.value for manifest in read_manifests(tmp_path).values()} == {2: 0.9, 4: 0.7}
 
 
 def test_an_optimizer_that_was_stepped_is_refused_and_one_whose_constructor_makes_state_is_not():

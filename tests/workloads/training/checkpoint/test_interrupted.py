@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from raysm.workloads.training.checkpoint.manifest import MANIFEST, found
+from raysm.workloads.training.checkpoint.manifest import MANIFEST, read_manifests
 from raysm.workloads.training.results.model_file import MODEL_FILE
 from tests.support.nursery import nursery
 
@@ -49,7 +49,7 @@ def test_told_to_one_worker_alone_all_stop_after_the_same_step_and_save_it(worke
     running.wait_for(tmp_path / "kept", "held-1")
     running.kill([1], signal.SIGTERM)
     assert running.exits() == [128 + signal.SIGTERM] * 2
-    assert [manifest.step for manifest in found(tmp_path / "kept").values()] == [5]
+    assert [manifest.step for manifest in read_manifests(tmp_path / "kept").values()] == [5]
 
 
 def test_after_a_worker_was_killed_only_the_steps_since_the_checkpoint_are_repeated(workers, undisturbed, tmp_path):
@@ -76,7 +76,7 @@ def test_after_an_instance_was_killed_the_files_that_one_lacks_come_from_the_oth
     running.wait_for(tmp_path, "kept-1/held-2", "kept-1/held-3", f"kept-0/step-*3-*/{MANIFEST}")
     running.kill([2, 3])
     running.exits()
-    assert not found(tmp_path / "kept-1")
+    assert not read_manifests(tmp_path / "kept-1")
 
     said = workers.run(tmp_path / "2", given, **on_two, arguments_of=kept)
     assert "2 steps are done again" in said

@@ -7,11 +7,11 @@ from raysm.workloads.training.checkpoint.manifest import (
     DataOrder,
     FileRecord,
     Manifest,
-    folders,
-    found,
+    choose_outdated,
     is_intact,
-    outdated,
-    parsed,
+    list_folders,
+    parse_manifest,
+    read_manifests,
     remove,
 )
 
@@ -35,7 +35,7 @@ def manifest(step, *, run="0a1b2c3d", value=None, time_s=0.0, files=None):
 def test_what_was_written_is_found_again_by_its_folder(tmp_path):
     one = manifest(7, files={"a": FileRecord(bytes=1, sha256="00")}, value=0.5)
     one.write(tmp_path / one.name)
-    assert found(tmp_path) == {"step-0000000007-0a1b2c3d": one}
+    assert read_manifests(tmp_path) == {"step-0000000007-0a1b2c3d": one}
 
 
 def test_a_folder_without_a_manifest_or_with_half_of_one_is_no_checkpoint(tmp_path):
@@ -44,30 +44,30 @@ def test_a_folder_without_a_manifest_or_with_half_of_one_is_no_checkpoint(tmp_pa
     (tmp_path / manifest(2).name / MANIFEST).unlink()
     torn = tmp_path / manifest(3).name / MANIFEST
     torn.write_bytes(torn.read_bytes()[:-20])
-    assert [one.step for one in found(tmp_path).values()] == [1]
-    assert folders(tmp_path) == [manifest(step).name for step in (3, 2, 1)]
+    assert [one.step for one in read_manifests(tmp_path).values()] == [1]
+    assert list_folders(tmp_path) == [manifest(step).name for step in (3, 2, 1)]
 
 
 def test_a_manifest_in_the_folder_of_another_checkpoint_counts_nothing(tmp_path):
     manifest(7).write(tmp_path / manifest(8).name)
-    assert found(tmp_path) == {}
+    assert read_manifests(tmp_path) == {}
 
 
 def test_where_there_is_no_folder_there_are_no_checkpoints(tmp_path):
-    assert found(tmp_path / "none") == {}
+    assert read_manifests(tmp_path / "none") == {}
 
 
 def test_a_newer_format_is_named(tmp_path):
     manifest(7).write(tmp_path)
     with pytest.raises(InvalidConfig, match="has format 2, this raysm reads 1"):
-        parsed(read_json(tmp_path / MANIFEST) | {"format": 2}, "step-7")
+        parse_manifest(read_json(tmp_path / MANIFEST) | {"format": 2}, "step-7")
 
 
 @pytest.mark.parametrize("name", ["../a", "", ".", "..", MANIFEST, "a\0b", "\ud800"])
 def test_a_manifest_names_files_of_its_own_folder_only(tmp_path, name):
     manifest(7, files={name: FileRecord(bytes=1, sha256="00")}).write(tmp_path)
     with pytest.raises(InvalidConfig, match="no name of a file"):
-        parsed(read_json(tmp_path / MANIFEST), "step-7")
+        parse_manifest(read_json(tmp_path / MANIFEST), "step-7")
 
 
 def test_a_file_is_intact_only_with_its_size_and_its_digest(tmp_path):
@@ -83,23 +83,23 @@ def test_a_file_is_intact_only_with_its_size_and_its_digest(tmp_path):
 
 def test_the_newest_are_kept():
     names = [manifest(step).name for step in (1, 2, 3, 4)]
-    assert outdated([manifest(step) for step in (1, 2, 3, 4)], 2, None) == [names[1], names[0]]
+    assert choose_outdated([manifest(step) for step in (1, 2, 3, 4)], 2, None) == [names[1], names[0]]
 
 
 @pytest.mark.parametrize(("direction", "best"), [("min", 2), ("max", 1)])
 def test_the_best_is_kept_beside_them(direction, best):
     rated = [manifest(1, value=0.9), manifest(2, value=0.1), manifest(3), manifest(4, value=0.5)]
-    gone = outdated(rated, 1, direction)
+    gone = choose_outdated(rated, 1, direction)
     assert gone == [one.name for one in reversed(rated) if one.step not in (4, best)]
 
 
 def test_of_equally_good_ones_the_newest_is_the_best():
     rated = [manifest(step, value=0.5) for step in (1, 2, 3)]
-    assert outdated(rated, 1, "min") == [rated[1].name, rated[0].name]
+    assert choose_outdated(rated, 1, "min") == [rated[1].name, rated[0].name]
 
 
 def test_without_any_value_the_best_is_none():
-    assert outdated([manifest(1), manifest(2)], 1, "min") == [manifest(1).name]
+    assert choose_outdated([manifest(1), manifest(2)], 1, "min") == [manifest(1).name]
 
 
 def test_removing_takes_the_whole_folder_and_may_be_repeated(tmp_path):

@@ -94,7 +94,7 @@ def interrupted(train, work, legs):
     return results
 
 
-def refused(results):
+def as_refusal(results):
     if not isinstance(results[0], InvalidRequest):
         return False
     assert any(reason in str(results[0]) for reason in REFUSALS), results[0]
@@ -105,7 +105,7 @@ def refused(results):
 def check_in_one_layout(train, work, legs):
     parallel, _ = legs[0]
     undisturbed = train(work, parallel, None, None)
-    if refused(undisturbed):
+    if as_refusal(undisturbed):
         return
     for results, (_, steps) in zip(interrupted(train, work, legs), legs, strict=True):
         losses = results[0].losses
@@ -125,7 +125,7 @@ def check_in_several_layouts(train, work, legs):
     legs_results = interrupted(train, work, legs)
     saved = None
     for results, (parallel, _) in zip(legs_results, legs, strict=False):
-        if refused(results):
+        if as_refusal(results):
             return
         losses = results[0].losses
         assert losses == pytest.approx({step: undisturbed.losses[step] for step in losses}, abs=TOLERANCE)

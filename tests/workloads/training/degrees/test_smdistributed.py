@@ -2,6 +2,7 @@ import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.training import Parallel
+from raysm.workloads.training.degrees.smdistributed import fields_from_smdistributed
 
 
 def test_an_estimators_distribution_of_v1_is_taken_over_whole():
@@ -85,3 +86,8 @@ def test_each_option_with_a_counterpart_becomes_it(options, parallel):
 def test_an_option_without_counterpart_is_refused_by_name(options, named):
     with pytest.raises(InvalidRequest, match=named):
         Parallel.from_smdistributed(options)
+
+
+def test_the_fields_are_those_of_a_parallel():
+    options = {"partitions": 2, "microbatches": 4, "ddp": True}
+    assert Parallel(**fields_from_smdistributed(options)) == Parallel.from_smdistributed(options)

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.launch.failure_attribution import blamed, refused
+from raysm.workloads.training.launch.failure_attribution import as_refusal, attribute_failure
 
 WITHIN_A_GROUP = """\
 some warning
@@ -52,21 +52,21 @@ RuntimeError: CUDA out of memory
     ],
 )
 def test_the_last_exception_is_the_reason(stderr, kind, text):
-    error = blamed(1, "algo-2", 2, stderr)
+    error = attribute_failure(1, "algo-2", 2, stderr)
     assert (error.rank, error.host, error.exit_code, error.error_type) == (1, "algo-2", 2, kind)
     assert error.text.startswith(text)
     assert error.remote_traceback.startswith("Traceback" if "Traceback" in stderr else "")
 
 
 def test_a_killed_worker_is_explained_by_the_signal_not_by_an_old_traceback():
-    error = blamed(3, "algo-2", -signal.SIGKILL, CHAINED)
+    error = attribute_failure(3, "algo-2", -signal.SIGKILL, CHAINED)
     assert error.error_type == "killed by SIGKILL; most likely out of memory"
     assert (error.exit_code, error.remote_traceback) == (137, "")
 
 
 def test_raysms_own_refusal_stays_one():
     text = "Traceback (most recent call last):\n  File 'a.py'\nraysm.errors.InvalidRequest: data=3 x tensor=2 is 6\n"
-    found = refused(blamed(0, "algo-1", 1, text))
+    found = as_refusal(attribute_failure(0, "algo-1", 1, text))
     assert type(found) is InvalidRequest
     assert str(found) == "data=3 x tensor=2 is 6"
-    assert refused(blamed(0, "algo-1", 1, CHAINED)) is None
+    assert as_refusal(attribute_failure(0, "algo-1", 1, CHAINED)) is None

@@ -7,7 +7,7 @@ import sys
 
 from raysm.workloads.nodes import Node
 from raysm.workloads.training.launch.placement import place
-from raysm.workloads.training.launch.variables import DEFAULTS, Group, filled, torchrun_variables
+from raysm.workloads.training.launch.variables import DEFAULTS, Group, fill_arguments, torchrun_variables
 
 NODES = [
     Node(host=f"algo-{n}", node_id=str(n), address=f"10.0.0.{n}", rank=n - 1, instance_type="", cpus=8, gpus=0)
@@ -54,4 +54,4 @@ def test_threads_that_the_user_has_set_stay():
 def test_a_script_that_spawns_finds_its_instance_in_its_arguments():
     variables = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
     given = ["--rank={rank}", "--world-size", "{world_size}", "tcp://{master_addr}:{master_port}", "{other}"]
-    assert filled(given, variables) == ("--rank=1", "--world-size", "2", "tcp://10.0.0.1:29500", "{other}")
+    assert fill_arguments(given, variables) == ("--rank=1", "--world-size", "2", "tcp://10.0.0.1:29500", "{other}")

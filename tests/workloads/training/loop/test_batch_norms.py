@@ -9,6 +9,8 @@ from torch.utils.data import TensorDataset
 from raysm import training
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop import session as sessions
+from raysm.workloads.training.loop.batch_norms import BatchNormCheck
+from raysm.workloads.training.loop.data_order import BatchSlice, DataOrder
 
 
 @pytest.fixture(autouse=True)
@@ -73,3 +75,25 @@ def test_what_a_model_can_norm_is_trained(model, samples, options, steps):
 def test_ranks_that_norm_several_rows_each_are_trained(ranks):
     assert [len(losses) for losses in ranks.run(2, train, flat, 20)] == [3, 3]
     assert [len(losses) for losses in ranks.run(2, train, long, 17)] == [3, 3]
+
+
+def a_slice(fewest_rows):
+    order = DataOrder(samples=9, batch_size=4, shuffle=False, seed=0)
+    return BatchSlice(order=order, epoch=0, begin=0, end=4, rows=4, share=1.0, slice_rows=4, fewest_rows=fewest_rows)
+
+
+@pytest.mark.parametrize(
+    ("fewest_rows", "values", "is_refused"), [(1, (4, 3), True), (1, (4, 3, 5), False), (2, (4, 3), False)]
+)
+def test_a_norm_is_refused_only_where_a_single_row_will_give_it_one_value(fewest_rows, values, is_refused):
+    session, norms = sessions.begin(), nn.Sequential(nn.BatchNorm1d(3))
+    check = BatchNormCheck(session, norms)
+    session.coming = a_slice(fewest_rows)
+    check.on_step_begin(1)
+    if is_refused:
+        with pytest.raises(InvalidRequest, match=r"leaves a worker 1 row \(9 samples in batches of 4"):
+            norms(torch.ones(values))
+    else:
+        norms(torch.ones(values))
+    check.on_step_end(1, 0.0)
+    norms(torch.ones(values))  # no step looks any more

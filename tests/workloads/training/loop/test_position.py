@@ -10,7 +10,8 @@ from torch.utils.data import TensorDataset
 
 from raysm import training
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.checkpoint.manifest import found
+from raysm.workloads.training.checkpoint.manifest import read_manifests
+from raysm.workloads.training.loop import position
 from raysm.workloads.training.loop import session as sessions
 
 
@@ -99,7 +100,7 @@ def test_looking_at_the_middle_of_an_epoch_moves_nothing(tmp_path):
 
     with prepared(tmp_path):
         assert train(2, each_step=look, before=look)[0] == expected
-    kept = {manifest.step: manifest for manifest in found(tmp_path).values()}
+    kept = {manifest.step: manifest for manifest in read_manifests(tmp_path).values()}
     assert [(kept[step].epoch, kept[step].offset) for step in range(1, 7)] == [
         (epoch, offset) for epoch in range(2) for offset in (8, 16, 20)
     ]
@@ -208,3 +209,15 @@ def test_trained_on_in_the_middle_of_an_epoch_other_data_or_another_order_is_ref
         batches.close()
         assert all(map(torch.equal, weights, session.prepared.parts.parameters()))
         assert session.offset == 8
+
+
+def test_a_step_of_the_users_own_batch_moves_nothing():
+    session = sessions.begin()
+    try:
+        session.epoch, session.offset = 3, 40
+        position.learn(session)
+        assert (session.epoch, session.offset, session.order) == (3, 40, None)
+        position.leave(session, 3)
+        assert (session.epoch, session.offset) == (4, 0)
+    finally:
+        sessions.end()

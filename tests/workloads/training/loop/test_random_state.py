@@ -3,7 +3,7 @@ import random
 import numpy as np
 import torch
 
-from raysm.workloads.training.loop.random_state import put_back, seed_all, seed_of, seeded, taken
+from raysm.workloads.training.loop.random_state import capture_state, restore_state, seed_all, seed_of, seeded
 
 
 def drawn():
@@ -11,10 +11,10 @@ def drawn():
 
 
 def test_put_back_all_generators_draw_what_they_drew():
-    state = taken()
+    state = capture_state()
     first = drawn()
     drawn()
-    put_back(state)
+    restore_state(state)
     assert drawn() == first
 
 
@@ -28,9 +28,9 @@ def test_seeded_alike_all_generators_draw_alike_and_otherwise_not():
 
 
 def test_after_a_seeded_block_all_generators_go_on_as_if_it_had_not_been():
-    state = taken()
+    state = capture_state()
     expected = drawn()
-    put_back(state)
+    restore_state(state)
     with seeded(iter([1, 2, 1])) as steps:
         inside = [drawn() for _ in steps]
     assert inside[0] == inside[2] != inside[1]

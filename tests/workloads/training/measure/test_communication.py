@@ -6,7 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from raysm.workloads.training.measure.communication import Look, Looked, _hushed, is_due, length, merged, without
+from raysm.workloads.training.measure.communication import (
+    StepProfile,
+    StepProfiler,
+    _hushed,
+    is_due,
+    length,
+    merge,
+    subtract,
+)
 
 
 def test_the_steps_that_are_looked_at_grow_rarer():
@@ -23,7 +31,7 @@ def test_the_steps_that_are_looked_at_grow_rarer():
     ],
 )
 def test_intervals_that_overlap_are_one(intervals, expected):
-    assert merged(intervals) == expected
+    assert merge(intervals) == expected
 
 
 @pytest.mark.parametrize(
@@ -38,13 +46,13 @@ def test_intervals_that_overlap_are_one(intervals, expected):
     ],
 )
 def test_what_computing_hides_is_cut_out(these, those, expected):
-    assert without(these, those) == expected
-    assert length(without(these, those)) == sum(end - begin for begin, end in expected)
+    assert subtract(these, those) == expected
+    assert length(subtract(these, those)) == sum(end - begin for begin, end in expected)
 
 
 def test_the_share_is_that_of_the_step():
-    assert Looked(wall_s=2.0, communication_s=0.5, hidden_s=1.0).share == 0.25
-    assert Looked(wall_s=0.0, communication_s=0.0, hidden_s=0.0).share == 0
+    assert StepProfile(wall_s=2.0, communication_s=0.5, hidden_s=1.0).share == 0.25
+    assert StepProfile(wall_s=0.0, communication_s=0.0, hidden_s=0.0).share == 0
 
 
 def test_the_profilers_own_lines_are_kept_from_the_log_but_no_others(capfd):
@@ -55,11 +63,11 @@ def test_the_profilers_own_lines_are_kept_from_the_log_but_no_others(capfd):
 
 def test_a_step_of_one_process_waits_for_nobody():
     model = nn.Linear(64, 64)
-    assert Look.is_possible()
-    look = Look(torch.device("cpu"))
-    assert not Look.is_possible()
+    assert StepProfiler.is_possible()
+    look = StepProfiler(torch.device("cpu"))
+    assert not StepProfiler.is_possible()
     model(torch.randn(8, 64)).sum().backward()
     found = look.end()
     assert found.wall_s > 0
     assert found.communication_s == 0
-    assert Look.is_possible()
+    assert StepProfiler.is_possible()

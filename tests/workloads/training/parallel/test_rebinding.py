@@ -7,7 +7,7 @@ from torch import nn
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.parallel.parallelize import _merged
 from raysm.workloads.training.parallel.rebinding import check_placed, names_of_groups, rebind
-from raysm.workloads.training.parallel.stages import cut
+from raysm.workloads.training.parallel.stages import partition_stages
 
 
 class Block(nn.Module):
@@ -49,7 +49,7 @@ def test_a_parameter_shared_within_a_stage_stays_with_the_optimizer(is_called):
     model = Shared(is_called)
     wanted = [[id(parameter) for parameter in model.layers[number].parameters()] for number in range(2)]
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    assert bound(model, optimizer, cut(model, 2, "layers")) == wanted
+    assert bound(model, optimizer, partition_stages(model, 2, "layers")) == wanted
 
 
 def test_each_group_keeps_its_own_of_a_stage_and_none_twice():
@@ -59,7 +59,12 @@ def test_each_group_keeps_its_own_of_a_stage_and_none_twice():
         lr=1.0,
     )
     groups = names_of_groups(optimizer, model)
-    rebind(optimizer, groups, _merged([cut(model, 2, "layers").module(1)], list(model.state_dict())), mixed=False)
+    rebind(
+        optimizer,
+        groups,
+        _merged([partition_stages(model, 2, "layers").module(1)], list(model.state_dict())),
+        mixed=False,
+    )
     shared = model.layers[1].inner
     assert [[id(parameter) for parameter in group["params"]] for group in optimizer.param_groups] == [
         [id(shared.bias)],

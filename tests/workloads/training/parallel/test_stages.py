@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.parallel.balance import balanced
+from raysm.workloads.training.parallel.balance import balance_stages
 from raysm.workloads.training.parallel.model_blocks import block_names
-from raysm.workloads.training.parallel.stages import cut
+from raysm.workloads.training.parallel.stages import partition_stages
 from tests.support.parallel_modes import Transformer
 
 
@@ -23,13 +23,13 @@ def through(stages, *inputs):
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_stages_one_after_the_other_compute_what_the_model_does(count):
     model, x = Transformer(), torch.randn(6, 5, 8)
-    stages = cut(model, count, "layers")
+    stages = partition_stages(model, count, "layers")
     assert torch.equal(through(stages, x), model(x))
 
 
 def test_every_parameter_is_in_one_stage_under_its_own_name_and_is_the_models_own():
     model = Transformer()
-    stages = cut(model, 3, "layers")
+    stages = partition_stages(model, 3, "layers")
     found = [item for number in range(3) for item in stages.module(number).named_parameters()]
     assert sorted(name for name, _ in found) == sorted(name for name, _ in model.named_parameters())
     assert all(parameter is model.get_parameter(name) for name, parameter in found)
@@ -37,21 +37,21 @@ def test_every_parameter_is_in_one_stage_under_its_own_name_and_is_the_models_ow
 
 def test_stages_take_any_number_of_rows():
     model = Transformer()
-    stages = cut(model, 2, "layers")
+    stages = partition_stages(model, 2, "layers")
     for rows in (1, 7):
         assert through(stages, torch.randn(rows, 5, 8)).shape == (rows, 10)
 
 
 def test_a_sequential_is_cut_between_its_children():
     model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(6)])
-    stages = cut(model, 3)
+    stages = partition_stages(model, 3)
     assert stages.starts == ("2", "4")
     assert stages.shares == pytest.approx((1 / 3, 1 / 3, 1 / 3))
 
 
 def test_named_split_points_are_taken_as_they_are():
     model, x = Transformer(), torch.randn(2, 5, 8)
-    stages = cut(model, 3, ["layers.1", "norm"])
+    stages = partition_stages(model, 3, ["layers.1", "norm"])
     assert stages.starts == ("layers.1", "norm")
     assert torch.equal(through(stages, x), model(x))
 
@@ -69,8 +69,8 @@ def test_an_example_balances_by_time_not_by_parameters():
 
     model = nn.Sequential(Slow(), nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 32))
     model[1].eval()
-    assert cut(model, 2).starts == ("2",)
-    assert cut(model, 2, example=[torch.randn(8, 32)]).starts == ("1",)
+    assert partition_stages(model, 2).starts == ("2",)
+    assert partition_stages(model, 2, example=[torch.randn(8, 32)]).starts == ("1",)
     assert [block.training for block in model] == [True, False, True, True]
 
 
@@ -90,7 +90,7 @@ def test_an_example_balances_by_time_not_by_parameters():
 )
 def test_what_cannot_be_cut_is_refused_before_any_step(stages, blocks, named):
     with pytest.raises(InvalidRequest, match=named):
-        cut(Transformer(), stages, blocks)
+        partition_stages(Transformer(), stages, blocks)
 
 
 class Tied(nn.Module):
@@ -141,7 +141,7 @@ def sharing_a_norm():
 )
 def test_a_model_that_cannot_be_cut_says_why_and_what_to_do(model, named):
     with pytest.raises(InvalidRequest, match=named):
-        cut(model, 2)
+        partition_stages(model, 2)
 
 
 def test_blocks_are_found_by_themselves():
@@ -155,7 +155,7 @@ def test_the_dearest_stage_is_as_cheap_as_any_cut_makes_it():
     for count in (3, 6, 9):
         costs = torch.randint(1, 20, (count,), generator=generator).tolist()
         for stages in range(1, count + 1):
-            bounds = [*balanced(costs, stages), count]
+            bounds = [*balance_stages(costs, stages), count]
             assert bounds[0] == 0
             found = max(sum(costs[a:b]) for a, b in itertools.pairwise(bounds))
             best = min(
@@ -180,7 +180,7 @@ class Spare(Deciding):
 
 def test_what_forward_never_uses_stays_with_the_last_stage_and_a_second_name_with_the_first():
     model, x = Spare(), torch.randn(3, 4)
-    stages = cut(model, 2, "layers")
+    stages = partition_stages(model, 2, "layers")
     names = [set(stages.module(number).state_dict()) for number in range(2)]
     assert names == [
         {f"{name}.{leaf}" for name in ("layers.0", "again") for leaf in ("weight", "bias")},

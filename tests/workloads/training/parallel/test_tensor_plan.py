@@ -5,13 +5,13 @@ import torch
 from torch import nn
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.parallel.tensor_plan import check_pairs, check_plan, derived_plan, watch_first_forward
+from raysm.workloads.training.parallel.tensor_plan import check_pairs, check_plan, derive_plan, watch_first_forward
 from tests.support.drawn_models import HIDDEN, WIDTH, Gated, Leaking, Named, Residual, share
 from tests.support.parallel_modes import Attention, Transformer
 
 
 def test_pairs_of_linear_layers_and_attentions_are_found():
-    plan = derived_plan(Transformer(depth=1), 2).cuts
+    plan = derive_plan(Transformer(depth=1), 2).cuts
     assert plan == {
         "layers.0.attention.q_proj": "colwise",
         "layers.0.attention.k_proj": "colwise",
@@ -23,12 +23,12 @@ def test_pairs_of_linear_layers_and_attentions_are_found():
 
 
 def test_the_mlp_of_torchs_own_layer_is_found_and_its_attention_left_whole():
-    plan = derived_plan(nn.TransformerEncoderLayer(8, 2, 16), 2).cuts
+    plan = derive_plan(nn.TransformerEncoderLayer(8, 2, 16), 2).cuts
     assert plan == {"linear1": "colwise", "linear2": "rowwise"}
 
 
 def test_a_gated_mlp_is_cut_in_all_three():
-    assert derived_plan(Gated(), 2).cuts == {"w1": "colwise", "w3": "colwise", "w2": "rowwise"}
+    assert derive_plan(Gated(), 2).cuts == {"w1": "colwise", "w3": "colwise", "w2": "rowwise"}
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ def test_a_gated_mlp_is_cut_in_all_three():
     ids=["what lies between mixes outputs", "the width does not divide", "the heads do not divide"],
 )
 def test_what_cannot_be_cut_rightly_stays_whole(model):
-    assert derived_plan(model, 2).cuts == {}
+    assert derive_plan(model, 2).cuts == {}
 
 
 def test_an_attention_that_does_not_tell_the_size_of_its_heads_stays_whole():
     attention = Attention(8, 2)
     del attention.head_dim
-    assert derived_plan(attention, 2).cuts == {}
+    assert derive_plan(attention, 2).cuts == {}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ NEEDED = "needs the whole outputs of the layers that would be cut"
     ids=["softmax", "layer norm", "hidden values used elsewhere", "heads that talk", "unknown inputs"],
 )
 def test_a_pair_that_its_names_alone_speak_for_stays_whole_with_the_reason(module, reason):
-    derived = derived_plan(nn.Sequential(module), 2)
+    derived = derive_plan(nn.Sequential(module), 2)
     assert derived.cuts == {}
     assert list(derived.left) == ["0"]
     assert re.search(reason, derived.left["0"])
@@ -114,7 +114,7 @@ def test_a_pair_that_its_names_alone_speak_for_stays_whole_with_the_reason(modul
 
 def test_the_functions_between_a_pair_may_be_anything_elementwise():
     module = Named(nn.Sequential(nn.GELU(), nn.Dropout(0.5)))
-    assert derived_plan(nn.Sequential(Residual(module)), 3).cuts == {"0.inner.fc1": "colwise", "0.inner.fc2": "rowwise"}
+    assert derive_plan(nn.Sequential(Residual(module)), 3).cuts == {"0.inner.fc1": "colwise", "0.inner.fc2": "rowwise"}
 
 
 @pytest.mark.parametrize("zeros", ["fc1", "fc2"])
@@ -122,13 +122,13 @@ def test_weights_that_begin_as_zeros_do_not_hide_what_mixes(zeros):
     module = Named(nn.Softmax(-1))
     nn.init.zeros_(module.get_submodule(zeros).weight)
     nn.init.zeros_(module.get_submodule(zeros).bias)
-    assert derived_plan(module, 2).cuts == {}
+    assert derive_plan(module, 2).cuts == {}
 
 
 def test_with_an_example_a_module_is_tried_on_what_the_model_gives_it():
     model = Within(Masked(12, 4))
-    assert derived_plan(model, 2).cuts == {}
-    derived = derived_plan(model, 2, [torch.randn(5, 3, 12)])
+    assert derive_plan(model, 2).cuts == {}
+    derived = derive_plan(model, 2, [torch.randn(5, 3, 12)])
     assert derived.left == {}
     assert derived.cuts == {
         **{f"block.{name}": "colwise" for name in ("q_proj", "k_proj", "v_proj")},
@@ -145,20 +145,20 @@ def test_a_pair_that_the_model_never_calls_as_a_whole_stays_whole():
         def forward(self, x):
             return self.block.fc2(self.block.fc1(x).softmax(-1))
 
-    assert derived_plan(Past(), 2, [torch.randn(4, WIDTH)]).left == {"block": "the model never calls it as a whole"}
+    assert derive_plan(Past(), 2, [torch.randn(4, WIDTH)]).left == {"block": "the model never calls it as a whole"}
 
 
 def test_layers_whose_weights_others_have_too_stay_whole():
     model = nn.Sequential(Named(nn.GELU()), Named(nn.GELU()))
     share(model[0].fc1, model[1].fc1)
-    derived = derived_plan(model, 2)
+    derived = derive_plan(model, 2)
     assert derived.cuts == {}
     assert derived.left["0"] == "its weights are shared (0.fc1 = 1.fc1)"
 
 
 def test_one_module_with_two_names_is_cut():
     module = Named(nn.GELU())
-    assert derived_plan(nn.Sequential(module, module), 2).cuts == {"0.fc1": "colwise", "0.fc2": "rowwise"}
+    assert derive_plan(nn.Sequential(module, module), 2).cuts == {"0.fc1": "colwise", "0.fc2": "rowwise"}
 
 
 def test_a_trial_leaves_no_trace():
@@ -177,7 +177,7 @@ def test_a_trial_leaves_no_trace():
     example = [torch.randn(4, 3, WIDTH)]
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     modes, random, fast = [module.training for module in model.modules()], torch.get_rng_state(), mha_fast()
-    assert len(derived_plan(model, 2, example).cuts) == 6
+    assert len(derive_plan(model, 2, example).cuts) == 6
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert [module.training for module in model.modules()] == modes
     assert torch.equal(torch.get_rng_state(), random)
@@ -201,7 +201,7 @@ def test_a_plan_of_the_user_that_would_compute_something_else_is_refused():
 
 def test_an_example_that_the_model_does_not_take_is_refused():
     with pytest.raises(InvalidRequest, match="cannot be computed on two rows of the example .*give a batch like those"):
-        derived_plan(Transformer(), 2, [torch.randn(4, 5, 9)])
+        derive_plan(Transformer(), 2, [torch.randn(4, 5, 9)])
 
 
 class Tapped(nn.Module):
@@ -220,8 +220,8 @@ class Tapped(nn.Module):
 
 def test_layers_that_are_called_one_by_one_are_found_by_an_example_or_in_the_first_forward():
     model, x = Tapped(), torch.randn(4, 8)
-    assert derived_plan(model, 2, [x]).left == {"layers": "the model never calls it as a whole"}
-    plan = derived_plan(model, 2).cuts
+    assert derive_plan(model, 2, [x]).left == {"layers": "the model never calls it as a whole"}
+    plan = derive_plan(model, 2).cuts
     assert plan == {"layers.0": "colwise", "layers.2": "rowwise"}
     watch_first_forward(model, plan)
     with pytest.raises(
@@ -232,6 +232,6 @@ def test_layers_that_are_called_one_by_one_are_found_by_an_example_or_in_the_fir
 
 def test_only_the_first_forward_is_watched():
     model = nn.Sequential(Named(nn.GELU()), Named(nn.GELU()))
-    watch_first_forward(model, derived_plan(model, 2).cuts)
+    watch_first_forward(model, derive_plan(model, 2).cuts)
     model(torch.randn(4, WIDTH))
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())

@@ -1,13 +1,10 @@
-"""Rank 0's model folder on its way to the head, and the folder that workers run in."""
+"""Rank 0's model folder on its way to the head."""
 
 import os
 
 import pytest
 
-from raysm.bootstrap import environment
-from raysm.contract import names
-from raysm.workloads.training.results import working_folder
-from raysm.workloads.training.results.model_folder import PIECE_BYTES, pieces, put_together
+from raysm.workloads.training.results.model_folder import PIECE_BYTES, read_pieces, write_pieces
 
 
 def test_files_arrive_as_they_were_large_and_empty_ones_too(tmp_path):
@@ -16,7 +13,7 @@ def test_files_arrive_as_they_were_large_and_empty_ones_too(tmp_path):
     large = os.urandom(PIECE_BYTES + 5)
     (there / "model.safetensors").write_bytes(large)
     (there / "inner" / "empty").write_bytes(b"")
-    put_together(pieces(there), here)
+    write_pieces(read_pieces(there), here)
     assert (here / "model.safetensors").read_bytes() == large
     assert (here / "inner" / "empty").read_bytes() == b""
 
@@ -29,31 +26,5 @@ def test_a_file_that_did_not_come_whole_is_not_there(tmp_path):
         raise ConnectionError("the instance is gone")
 
     with pytest.raises(ConnectionError):
-        put_together(torn(), tmp_path)
+        write_pieces(torn(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["whole"]
-
-
-@pytest.fixture
-def here(tmp_path):
-    base = tmp_path / "ml"
-    config = base / "input" / "config"
-    config.mkdir(parents=True)
-    (config / "resourceconfig.json").write_text('{"current_host": "algo-1", "hosts": ["algo-1"]}')
-    (base / "input" / "data" / "images").mkdir(parents=True)
-    return environment.read({names.BASE_DIR: str(base)})
-
-
-def test_a_script_sees_its_source_and_channels_and_leaves_what_it_makes(here, tmp_path):
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "main.py").write_text("")
-    folder = working_folder.made(here, source)
-    assert sorted(path.name for path in folder.iterdir()) == ["images", "main.py"]
-    (folder / "checkpoint.pt").write_text("second attempt's")
-    (folder / "model.bin").write_text("of the working folder")
-    here.paths.model.mkdir()
-    (here.paths.model / "model.bin").write_text("of the model folder")
-    assert working_folder.made(here, source) == folder  # a second attempt
-    assert working_folder.keep(here) == ["checkpoint.pt"]
-    assert (here.paths.model / "checkpoint.pt").read_text() == "second attempt's"
-    assert (here.paths.model / "model.bin").read_text() == "of the model folder"

@@ -1,0 +1,31 @@
+"""Gradients of replicas become their mean."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from raysm.workloads.training.engines.gradient_averaging import BUCKET_BYTES, _buckets, average
+
+
+def averaged():
+    """Return the gradients of four parameters after averaging over two ranks; each rank lacks some."""
+    rank = dist.get_rank()
+    both, mine, nobodys, frozen = (nn.Parameter(torch.zeros(2, 3)) for _ in range(4))
+    frozen.requires_grad_(False)
+    both.grad = torch.full((2, 3), 1.0 + rank)
+    if rank == 1:
+        mine.grad = torch.full((2, 3), 8.0)
+    average([both, frozen, mine, nobodys], dist.group.WORLD)
+    return [None if item.grad is None else item.grad[0, 0].item() for item in (both, mine, nobodys, frozen)]
+
+
+def test_a_gradient_that_a_replica_has_not_counts_as_0_and_one_that_none_has_stays_away(ranks):
+    assert ranks.run(2, averaged) == [[1.5, 4.0, None, None]] * 2
+
+
+def test_messages_are_of_one_type_and_of_bounded_size():
+    large = nn.Parameter(torch.empty(BUCKET_BYTES // 4 + 1, device="meta"))
+    small = [nn.Parameter(torch.empty(10, device="meta")) for _ in range(3)]
+    half = nn.Parameter(torch.empty(10, dtype=torch.bfloat16, device="meta"))
+    buckets = _buckets([*small, half, large, *small])
+    assert [len(bucket) for bucket in buckets] == [3, 1, 1, 3]

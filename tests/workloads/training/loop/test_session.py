@@ -1,0 +1,69 @@
+"""Who this process is, where it is the only worker."""
+
+import pytest
+import torch
+
+from raysm.contract.events import parse
+from raysm.errors import InvalidRequest
+from raysm.workloads.training.loop import session as sessions
+from raysm.workloads.training.loop.session import Observer, Session
+
+
+@pytest.fixture(autouse=True)
+def _no_session_left():
+    yield
+    sessions.end()
+
+
+def worker(**fields):
+    fields = {"rank": 0, "world_size": 1, "local_rank": 0, "hosts": ("algo-1",)} | fields
+    return Session(device=torch.device("cpu"), **fields)
+
+
+def test_one_process_is_the_only_worker_and_has_one_session():
+    session = sessions.begin(device=torch.device("cpu"))
+    assert (session.rank, session.world_size, session.data_rank, session.data_ranks) == (0, 1, 0, 1)
+    assert sessions.current() is session
+    with pytest.raises(InvalidRequest, match="has a session already"):
+        sessions.begin()
+
+
+def test_observers_hear_of_the_end_once():
+    ends = []
+
+    class Ending(Observer):
+        def on_end(self):
+            ends.append(True)
+
+    sessions.begin().observers.append(Ending())
+    sessions.end()
+    sessions.end()
+    assert ends == [True]
+
+
+def test_before_a_model_is_prepared_every_rank_reads_a_slice_of_its_own():
+    session = worker(rank=2, world_size=4, hosts=("algo-1",) * 4)
+    assert (session.data_rank, session.data_ranks, session.share, session.slice_rows) == (2, 4, None, None)
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_ranks_agree_on_the_loss_and_on_a_stop(stops):
+    session = worker(stop_asked=stops)
+    agreed = session.agree(torch.tensor(0.5))
+    assert agreed() == 0.5
+    assert session.stop_agreed is stops
+
+
+def test_metrics_are_events_in_a_job_and_words_elsewhere(capsys):
+    worker(in_job=True, steps=7).report(loss=0.25)
+    event = parse(capsys.readouterr().out)
+    assert (event.name, event.value, event.step) == ("loss", 0.25, 7)
+    worker().report(step=3, loss=0.25, accuracy=1)
+    assert capsys.readouterr().out == "step 3: loss 0.25, accuracy 1\n"
+
+
+def test_other_ranks_report_nothing_and_remember_it(capsys):
+    session = worker(rank=1, world_size=2, hosts=("algo-1", "algo-1"))
+    session.report(loss=0.25)
+    session.say("hello")
+    assert (capsys.readouterr().out, session.reported) == ("", {"loss": 0.25})

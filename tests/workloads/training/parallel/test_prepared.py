@@ -1,0 +1,72 @@
+"""A model and its optimizer, ready for ``step``, in one process."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from raysm import training
+from raysm.workloads.training.loop import session as sessions
+from raysm.workloads.training.loop.session import Observer
+from raysm.workloads.training.parallel.prepared import Prepared
+
+BATCH = (torch.ones(2, 3), torch.zeros(2, 1))
+
+
+@pytest.fixture(autouse=True)
+def _no_session_left():
+    yield
+    sessions.end()
+
+
+def made(**options):
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    training.prepare(model, optimizer, loss=functional.mse_loss, **options)
+    prepared = sessions.current().prepared
+    assert isinstance(prepared, Prepared)
+    return prepared
+
+
+def test_a_step_is_counted_and_observers_hear_of_it_in_their_order():
+    heard = []
+
+    class Listening(Observer):
+        def on_step_begin(self, step):
+            heard.append(("begin", step))
+
+        def on_step_end(self, step, loss):
+            heard.append(("end", step, loss))
+
+    prepared = made()
+    prepared.session.observers.append(Listening())
+    loss = prepared.step(BATCH)
+    assert heard == [("begin", 1), ("end", 1, loss)]
+    assert prepared.session.steps == 1
+    assert prepared.model.weight.grad is None
+
+
+def test_a_state_that_is_loaded_is_the_one_that_was_saved():
+    one = made()
+    one.step(BATCH)
+    state = {
+        "model": {name: tensor.clone() for name, tensor in one.state()["model"].items()},
+        "optimizer": {
+            name: value.clone() if torch.is_tensor(value) else value for name, value in one.state()["optimizer"].items()
+        },
+    }
+    losses = [one.step(BATCH) for _ in range(3)]
+    sessions.end()
+    other = made()
+    other.step(BATCH)
+    other.load(state)
+    assert [other.step(BATCH) for _ in range(3)] == losses
+
+
+def test_the_whole_model_is_a_copy_in_the_order_of_the_state_dict():
+    prepared = made()
+    whole = prepared.full_state_dict()
+    assert list(whole) == ["weight", "bias"]
+    before = whole["weight"].clone()
+    prepared.step(BATCH)
+    assert torch.equal(whole["weight"], before)

@@ -1,0 +1,55 @@
+"""What ``prepare`` refuses before anything is changed."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from raysm.errors import InvalidRequest
+from raysm.workloads.training.loop import session as sessions
+from raysm.workloads.training.prepare import prepare, step
+
+
+@pytest.fixture(autouse=True)
+def _no_session_left():
+    yield
+    sessions.end()
+
+
+def parts():
+    model = nn.Linear(3, 1)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"precision": "fp16"}, "precision is 'fp16'; it must be 'fp32' or 'bf16'"),
+        ({"max_norm": 0.0}, "max_norm is 0.0; it must be above 0"),
+        ({"max_norm": float("nan")}, "max_norm is nan; it must be above 0"),
+    ],
+)
+def test_an_option_out_of_range_is_refused(options, message):
+    with pytest.raises(InvalidRequest, match=message):
+        prepare(*parts(), loss=functional.mse_loss, **options)
+    assert sessions.current().prepared is None
+
+
+def test_one_process_trains_one_model():
+    prepare(*parts(), loss=functional.mse_loss)
+    with pytest.raises(InvalidRequest, match="was called already"):
+        prepare(*parts(), loss=functional.mse_loss)
+
+
+def test_a_step_needs_a_model():
+    with pytest.raises(InvalidRequest, match=r"training.step was called before training.prepare"):
+        step((torch.ones(1, 3), torch.zeros(1, 1)))
+
+
+def test_a_seed_larger_than_numpys_is_taken():
+    import numpy as np
+
+    prepare(*parts(), loss=functional.mse_loss, seed=2**40 + 5)
+    drawn = np.random.random()
+    np.random.seed(5)
+    assert np.random.random() == drawn
