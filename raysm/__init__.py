@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from raysm.client.data_parallel import DataParallel
     from raysm.client.function import Function, remote
     from raysm.client.job import Job, attach
+    from raysm.client.project import load_options
     from raysm.client.result import Result
     from raysm.client.submit import submit
     from raysm.errors import JobFailed, JobStopped, RaysmError
@@ -62,6 +63,7 @@ __all__ = [
     "TorchScript",
     "attach",
     "file_blocks",
+    "load_options",
     "map_blocks",
     "remote",
     "report",
@@ -76,6 +78,7 @@ _HOMES = {
     "raysm.client.data_parallel": ("DataParallel",),
     "raysm.client.function": ("Function", "remote"),
     "raysm.client.job": ("Job", "attach"),
+    "raysm.client.project": ("load_options",),
     "raysm.client.result": ("Result",),
     "raysm.client.submit": ("submit",),
     "raysm.errors": ("JobFailed", "JobStopped", "RaysmError"),

@@ -186,6 +186,14 @@ def test_the_job_on_aws_can_be_planned_as_it_stands(tmp_path):
     assert lines.strip() == "10"
 
 
+def test_the_project_file_is_taken_as_it_stands(tmp_path):
+    (text,) = re.findall(r"```toml\n(.*?)```", (DOCS / "how-to" / "keep-options-in-a-file.md").read_text(), re.DOTALL)
+    (tmp_path / "raysm.toml").write_text(text)
+    options = raysm.load_options(tmp_path / "raysm.toml", profile="big")
+    assert options["cluster"] == raysm.Cluster("ml.c5.4xlarge", count=40)
+    assert options["on"].region == "eu-west-1"
+
+
 def test_the_training_loop_runs_in_one_plain_process_as_it_stands(tmp_path):
     code = python_of(DOCS / "how-to" / "train-a-loop.md")
     lines = run(tmp_path, code, f"import os, page; os.chdir({str(tmp_path)!r}); page.train_loop({{'lr': 0.1}})")

@@ -10,7 +10,7 @@ import pytest
 
 PAGE = Path(__file__).parents[1] / "docs" / "tutorial" / "first-job-to-first-training.md"
 
-TIMEOUT_S = 160
+TIMEOUT_S = 600
 """Of one command."""
 
 STEP = re.compile(
@@ -23,7 +23,7 @@ STEP = re.compile(
 
 RAYSM = [sys.executable, "-c", "import sys; from raysm.cli.main import main; sys.exit(main())"]
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 def run(command, folder):

@@ -39,22 +39,22 @@ async def resolve(host: str, lookup: Callable[[str], str] = socket.gethostbyname
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str] = loop.create_future()
 
-    def settle(found: str | None, error: BaseException | None) -> None:
+    def settle(address: str | None, error: BaseException | None) -> None:
         if answer.done():  # the caller has given up
             return
-        if found is None:
+        if address is None:
             answer.set_exception(error if isinstance(error, OSError) else OSError(str(error)))
         else:
-            answer.set_result(found)
+            answer.set_result(address)
 
     def look_up() -> None:
-        found, cause = None, None
+        address, cause = None, None
         try:
-            found = lookup(host)
+            address = lookup(host)
         except (OSError, UnicodeError) as error:
             cause = error
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants the answer any more
-            loop.call_soon_threadsafe(settle, found, cause)
+            loop.call_soon_threadsafe(settle, address, cause)
 
     threading.Thread(target=look_up, daemon=True, name=f"resolve-{host}").start()
     return await answer

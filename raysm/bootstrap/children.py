@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from raysm.bootstrap import fate
+from raysm.bootstrap import die_with_parent
 
 __all__ = ["Child", "Children", "descendants", "signal_name"]
 
@@ -87,9 +87,8 @@ class Children:
         Raises:
             OSError: The program or the folder is not there.
         """
-        shim = [sys.executable, "-I", "-S", str(fate.__file__), str(os.getpid())] if sys.platform == "linux" else []
         popen = subprocess.Popen(
-            [*shim, *command],
+            die_with_parent.wrap(command),
             env=dict(env),
             cwd=cwd,
             stdin=stdin,
@@ -165,12 +164,12 @@ def descendants(pid: int, read_parents: Callable[[], Mapping[int, int]] | None =
     below: dict[int, list[int]] = {}
     for process, parent in parents.items():
         below.setdefault(parent, []).append(process)
-    found: list[int] = []
+    pids: list[int] = []
     front = [pid]
     while front:
         front = [process for parent in front for process in below.get(parent, [])]
-        found += front
-    return found
+        pids += front
+    return pids
 
 
 def _read_parents() -> dict[int, int]:

@@ -142,7 +142,7 @@ class _Pulse:
         peer.line.abort()
 
 
-async def _listen(peer: _Peer, clock: Callable[[], float], told: Callable[[Message], None]) -> str:
+async def _listen(peer: _Peer, clock: Callable[[], float], deliver: Callable[[Message], None]) -> str:
     """Pass on what ``peer`` says until it stops; return why it stopped, for people."""
     try:
         while True:
@@ -151,7 +151,7 @@ async def _listen(peer: _Peer, clock: Callable[[], float], told: Callable[[Messa
             if message.get("kind") == "bye":
                 peer.leaving = True
             elif message.get("kind") != "beat":
-                told(message)
+                deliver(message)
     except ProtocolError as error:
         return str(error)
     except OSError:

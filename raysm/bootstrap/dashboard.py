@@ -4,17 +4,17 @@ import asyncio
 import time
 
 from raysm.bootstrap.address import port_answers
-from raysm.bootstrap.log import emit, remark
+from raysm.bootstrap.log import emit_event, remark
 from raysm.contract.events import State
 
-__all__ = ["announce"]
+__all__ = ["announce_dashboard"]
 
 PROBE_S = 0.2
 LIMIT_S = 60.0
 """Ray's own: it does not wait for its dashboard any longer."""
 
 
-async def announce(host: str, address: str, port: int, limit_s: float = LIMIT_S) -> None:
+async def announce_dashboard(host: str, address: str, port: int, limit_s: float = LIMIT_S) -> None:
     """Say where the dashboard is as soon as it answers, or that it does not.
 
     Args:
@@ -29,4 +29,4 @@ async def announce(host: str, address: str, port: int, limit_s: float = LIMIT_S)
             remark(f"the dashboard has not come up within {limit_s:g} s; the job goes on without it")
             return
         await asyncio.sleep(PROBE_S)
-    emit(State(name="dashboard", host=host, address=f"http://{address}:{port}"))
+    emit_event(State(name="dashboard", host=host, address=f"http://{address}:{port}"))

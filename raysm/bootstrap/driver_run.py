@@ -1,7 +1,7 @@
 """The job's one driver: its process, and all that tells why it ended.
 
-What flows in is the instance, what flows out is the ``Ending`` that the driver's end makes: by what it has recorded of
-its failure, by what it wrote last, or by what the kernel did to it.
+What flows in is the instance, what flows out is the ``ExitStatus`` that the driver's end makes: by what it has
+recorded of its failure, by what it wrote last, or by what the kernel did to it.
 """
 
 import contextlib
@@ -10,12 +10,12 @@ from signal import SIGKILL, SIGTERM
 
 from raysm.bootstrap import failure_record, resources
 from raysm.bootstrap.children import Children
+from raysm.bootstrap.commands import WAIT
 from raysm.bootstrap.driver_process import DriverProcess
-from raysm.bootstrap.ending import Ending, ending_of_driver
+from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_driver
 from raysm.bootstrap.instance import Instance
 from raysm.bootstrap.lifecycle import DriverEnded
-from raysm.bootstrap.private import passing_folder
-from raysm.bootstrap.programs import WAIT
+from raysm.bootstrap.private_files import private_tempdir
 from raysm.contract.result import Failure
 
 __all__ = ["DriverRun"]
@@ -38,9 +38,9 @@ class DriverRun:
         self._instance = instance
         self._exit = contextlib.ExitStack()
         # In the instance's own folder: a head that is killed leaves nothing in a /tmp that it may share with others.
-        folder = self._exit.enter_context(passing_folder(instance.environment.paths))
+        folder = self._exit.enter_context(private_tempdir(instance.environment.paths))
         self._record = folder / "failure.json"
-        command = (*instance.programs.driver, *([WAIT] if address is None else []))
+        command = (*instance.commands.driver, *([WAIT] if address is None else []))
         environment = instance.driver_environment(address, str(self._record))
         # Before the driver: a kernel that kills it at once would be missing from the difference.
         self._oom_kills = resources.oom_kills()
@@ -62,31 +62,32 @@ class DriverRun:
         """Send SIGKILL to it and to what it has left behind in its process group."""
         self._process.child.signal_group(SIGKILL)
 
-    def own_ending(self) -> Ending | None:
-        """Return the ending that the driver's own failure makes, if it has recorded one; publish that.
+    def own_exit_status(self) -> ExitStatus | None:
+        """Return the exit status that the driver's own failure makes, if it has recorded one; publish that.
 
         None where it has not failed, or says that Ray or an instance failed it.
         """
         failure = failure_record.read(self._record)
         if failure is None or failure_record.blames_cluster(failure):
             return None
-        return self._publish(Ending(failure.exit_code, failure.reason()), failure)
+        return self._publish(ExitStatus(failure.exit_code, failure.reason()), failure)
 
-    def ending(self, end: DriverEnded) -> Ending:
-        """Return the ending that the driver's end makes; publish the failure that it has recorded."""
+    def exit_status(self, end: DriverEnded) -> ExitStatus:
+        """Return the exit status that the driver's end makes; publish the failure that it has recorded."""
         now, before = resources.oom_kills(), self._oom_kills
         meanwhile = None if now is None or before is None else now - before
         self.kill()  # what it left behind holds its stderr open
         memory_bytes = self._instance.capacity.memory_bytes
-        ending = ending_of_driver(end.status, end.failure, self._process.tail(), memory_bytes, meanwhile)
-        return self._publish(ending, end.failure)
+        status = exit_status_of_driver(end.status, end.failure, self._process.tail(), memory_bytes, meanwhile)
+        return self._publish(status, end.failure)
 
-    def _publish(self, ending: Ending, failure: Failure | None) -> Ending:
-        if failure is not None and ending.reason:
+    def _publish(self, status: ExitStatus, failure: Failure | None) -> ExitStatus:
+        if failure is not None and status.reason:
             failure_record.publish(self._record, self._instance.environment.paths.output_data)
-        return ending
+        return status
 
     def close(self) -> None:
-        """Let a driver that still waits go, and remove the folder."""
-        self._process.go("")
+        """Forget a driver that has ended, and remove its folder."""
+        self._process.go("")  # one that still waits has a pipe to be closed
+        self._process.close()
         self._exit.close()

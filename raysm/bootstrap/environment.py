@@ -239,11 +239,11 @@ def _read_processing(paths: Paths) -> tuple[str, Iterable[str]]:
         isinstance(item, dict) and isinstance(item.get("InputName", ""), str) for item in inputs
     ):
         raise InvalidConfig(f"{path}: ProcessingInputs must be a list of objects with InputName, got {shown(inputs)}")
-    found = [item["InputName"] for item in inputs if item.get("InputName")]
-    for channel in found:
+    channels = [item["InputName"] for item in inputs if item.get("InputName")]
+    for channel in channels:
         if not channel.isprintable() or "/" in channel:
             raise InvalidConfig(f"{path}: {shown(channel)} is no input's name")
-    return name, found or _folders(paths.channel(""))
+    return name, channels or _folders(paths.channel(""))
 
 
 def _folders(folder: Path) -> list[str]:

@@ -1,8 +1,8 @@
 """The head: Ray's first node, the workers' other end, the driver's parent.
 
 What flows in are signals, and what sockets and processes report; each becomes an event, in one queue. What to do about
-it is decided by ``membership``, which is pure, and carried out here, by one coroutine. What flows out is the ``Ending``
-of this instance, and the job's events for the log.
+it is decided by ``membership``, which is pure, and carried out here, by one coroutine. What flows out are this
+instance's ``ExitStatus``, and the job's events for the log.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from raysm.bootstrap import messages
 from raysm.bootstrap.address import find_own_address, is_loopback, port_answers
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import HeadControl, MessageReceived, Report
-from raysm.bootstrap.dashboard import announce
+from raysm.bootstrap.dashboard import announce_dashboard
 from raysm.bootstrap.driver_run import DriverRun
-from raysm.bootstrap.ending import STOPPED, Ending
+from raysm.bootstrap.exit_status import STOPPED, ExitStatus
 from raysm.bootstrap.inbox import Inbox
 from raysm.bootstrap.instance import Instance
 from raysm.bootstrap.lifecycle import (
@@ -36,10 +36,10 @@ from raysm.bootstrap.lifecycle import (
     TerminateDriver,
     Tick,
 )
-from raysm.bootstrap.log import emit, remark
+from raysm.bootstrap.log import emit_event, remark
 from raysm.bootstrap.membership import Membership, Rules
+from raysm.bootstrap.node_watcher import NodeWatcher
 from raysm.bootstrap.ray_node import RayNode
-from raysm.bootstrap.registered import Registry
 from raysm.contract.events import State
 from raysm.errors import ClusterNotFormed
 
@@ -79,15 +79,15 @@ class Head:
         self._ray_environment = instance.ray_environment()
         self._ray: RayNode | None = None
         self._driver: DriverRun | None = None
-        command = (*instance.programs.registry, f"127.0.0.1:{instance.ports.gcs}")
-        self._registry = Registry(children, command, self._ray_environment)
+        command = (*instance.commands.node_watcher, f"127.0.0.1:{instance.ports.gcs}")
+        self._watcher = NodeWatcher(children, command, self._ray_environment)
         self._tasks: list[asyncio.Task[None]] = []
 
     def stop(self) -> None:
         """Ask for a stop: user code gets its grace."""
         self._inbox.put(StopRequested())
 
-    async def run(self) -> Ending:
+    async def run(self) -> ExitStatus:
         """Live; return how this instance, and with it the job, ends: by what came first."""
         address = await self._find_address()
         await self._listen()
@@ -102,12 +102,12 @@ class Head:
             event = await self._inbox.take(membership.wakes_at_s) or Tick(self._control.silent)
             membership, decisions = membership.take(event, time.monotonic())
 
-    async def end(self, ending: Ending) -> None:
+    async def end(self, status: ExitStatus) -> None:
         """Tell the workers, end Ray and everything else here, and wait for the workers' goodbye."""
         for task in self._tasks:
             task.cancel()
-        self._registry.stop()
-        self._control.tell_all(messages.tell_end(ending.exit_code, ending.headline))
+        self._watcher.stop()
+        self._control.tell_all(messages.tell_end(status.exit_code, status.headline))
         # Both at once: a worker needs as long for its own Ray, and all are to be gone within two seconds.
         await asyncio.gather(self._children.end_all(END_GRACE_S), self._await_farewell())
         if self._driver:
@@ -138,16 +138,16 @@ class Head:
 
     def _watch_nodes(self, wanted: bool) -> None:
         if wanted:
-            self._registry.start(self._inbox.put)
+            self._watcher.start(self._inbox.put)
         else:
-            self._registry.stop()
+            self._watcher.stop()
 
     # What is done about it
 
     def _carry_out(self, decision: Decision) -> None:
         match decision:
             case Announce(name, host, detail):
-                emit(State(name=name, host=host, detail=detail, count=decision.count, total=decision.total))
+                emit_event(State(name=name, host=host, detail=detail, count=decision.count, total=decision.total))
             case Remark(text):
                 remark(text)
             case InviteToRay(hosts):
@@ -163,8 +163,8 @@ class Head:
             case _:
                 raise AssertionError(f"{decision} is for workers")
 
-    def _conclude(self, cause: Cause) -> Ending:
-        """Return the ending that ``cause`` makes.
+    def _conclude(self, cause: Cause) -> ExitStatus:
+        """Return the exit status that ``cause`` makes.
 
         Raises:
             Exception: The cause, where it is one, and the driver has not failed by itself before.
@@ -173,16 +173,16 @@ class Head:
             case Stopped(in_time):
                 if self._driver:
                     self._driver.kill()
-                return Ending(0 if in_time else STOPPED, stopped=True)
+                return ExitStatus(0 if in_time else STOPPED, stopped=True)
             case DriverEnded():
                 assert self._driver is not None
-                return self._driver.ending(cause)
+                return self._driver.exit_status(cause)
             case Exception():
                 # A driver that has recorded a failure of its own came first, and is only slow to leave.
-                ending = self._driver.own_ending() if self._driver else None
-                if ending is None:
+                status = self._driver.own_exit_status() if self._driver else None
+                if status is None:
                     raise cause
-                return ending
+                return status
         raise AssertionError(f"a head does not end by {cause}")
 
     async def _find_address(self) -> str | None:
@@ -220,7 +220,7 @@ class Head:
             self._driver = self._start_driver(gcs)
         named = self._instance.environment.addresses.get(self._instance.name, address)
         shown = "127.0.0.1" if is_loopback(named) else address
-        self._spawn(announce(self._instance.name, shown, self._instance.ports.dashboard))
+        self._spawn(announce_dashboard(self._instance.name, shown, self._instance.ports.dashboard))
 
     def _start_driver(self, address: str | None) -> DriverRun:
         return DriverRun(self._instance, self._children, address, self._inbox.put)

@@ -126,7 +126,7 @@ def _groups(value: Any, names: frozenset[str], path: Path) -> dict[str, tuple[st
     where = f"{path}: instance_groups"
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise InvalidConfig(f"{where}: expected a list of objects, got {shown(value)}")
-    found: dict[str, tuple[str, str]] = {}
+    groups_by_host: dict[str, tuple[str, str]] = {}
     for i, item in enumerate(value):
         group = _text(item.get("instance_group_name"), f"{where}[{i}].instance_group_name")
         kind = item.get("instance_type")
@@ -134,10 +134,10 @@ def _groups(value: Any, names: frozenset[str], path: Path) -> dict[str, tuple[st
         for host in _names(item.get("hosts"), f"{where}[{i}].hosts"):
             if host not in names:
                 raise InvalidConfig(f"{where}[{i}].hosts: {host!r} is not one of the job's hosts")
-            if host in found:
-                raise InvalidConfig(f"{where}[{i}].hosts: {host!r} is in the group {found[host][0]!r} too")
-            found[host] = (group, kind)
-    lost = sorted(names - found.keys(), key=natural_key)
-    if found and lost:
+            if host in groups_by_host:
+                raise InvalidConfig(f"{where}[{i}].hosts: {host!r} is in the group {groups_by_host[host][0]!r} too")
+            groups_by_host[host] = (group, kind)
+    lost = sorted(names - groups_by_host.keys(), key=natural_key)
+    if groups_by_host and lost:
         raise InvalidConfig(f"{where}: the host {lost[0]!r} is in no group")
-    return found
+    return groups_by_host

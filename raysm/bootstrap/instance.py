@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 import raysm
 from raysm.bootstrap import environment as environments
 from raysm.bootstrap import resources, variables
+from raysm.bootstrap.commands import Commands
 from raysm.bootstrap.control import Identity
 from raysm.bootstrap.environment import Environment
-from raysm.bootstrap.private import private_token
-from raysm.bootstrap.programs import Programs
+from raysm.bootstrap.private_files import private_token
 from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_arguments
 from raysm.bootstrap.ray_start import DASHBOARD_FIRST, WORKERS
-from raysm.contract import names, payload
+from raysm.contract import names
+from raysm.contract import payload as payloads
 from raysm.contract.paths import SDK_DRIVERS
 from raysm.contract.payload import Payload
 from raysm.errors import InvalidConfig
@@ -41,7 +42,7 @@ class Instance:
     """What must be the same in every instance."""
     capacity: Capacity
     """What this instance offers to Ray."""
-    programs: Programs
+    commands: Commands
     """What it runs."""
     inherited: Mapping[str, str]
     """The environment variables of this process."""
@@ -82,28 +83,28 @@ class Instance:
         own = [] if ahead is None else [f"{WORKERS}{ahead}"]
         if head_address is None and workload.wants_all_cpus_at_once:
             own.append(DASHBOARD_FIRST)
-        return [*self.programs.ray, *own, *arguments]
+        return [*self.commands.ray, *own, *arguments]
 
     def ray_environment(self) -> dict[str, str]:
         """Return the environment of a Ray process, which its workers inherit."""
-        told = variables.user_variables(
+        additions = variables.user_variables(
             self.environment, self.request, self.payload.source, self.capacity.cpus, self.capacity.gpus
         )
         if SDK_DRIVERS in self.environment.channels:
             # The SDK has set its own, which its users know; where both have one, its form counts.
-            told = {name: value for name, value in told.items() if name not in self.inherited}
-        told |= variables.network_variables(self.environment, resources.has_efa(), self.inherited)
-        told |= variables.ray_variables(self.payload.token_file)
-        told |= variables.workload_variables(self.request.workload)
-        return environments.child_environment(told, variables.DROPPED, self.inherited)
+            additions = {name: value for name, value in additions.items() if name not in self.inherited}
+        additions |= variables.network_variables(self.environment, resources.has_efa(), self.inherited)
+        additions |= variables.ray_variables(self.payload.token_file)
+        additions |= variables.workload_variables(self.request.workload)
+        return environments.child_environment(additions, variables.DROPPED, self.inherited)
 
     def driver_environment(self, ray_address: str | None, failure_record: str) -> dict[str, str]:
         """Return the environment of the driver: a Ray process's, and where its cluster is; None: it will be told."""
-        told = {names.FAILURE_RECORD: failure_record} | ({} if ray_address is None else {"RAY_ADDRESS": ray_address})
-        return {**variables.DRIVER} | self.ray_environment() | told
+        cluster = {} if ray_address is None else {"RAY_ADDRESS": ray_address}
+        return {**variables.DRIVER} | self.ray_environment() | {names.FAILURE_RECORD: failure_record} | cluster
 
 
-def prepare(environ: Mapping[str, str], programs: Programs | None = None) -> Instance:
+def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Instance:
     """Read and verify everything.
 
     Raises:
@@ -111,8 +112,8 @@ def prepare(environ: Mapping[str, str], programs: Programs | None = None) -> Ins
         MissingDependency: Ray is not installed.
     """
     environment = environments.read(environ)
-    found = payload.load(environment.payload)
-    cluster = found.request.cluster
+    payload = payloads.load(environment.payload)
+    cluster = payload.request.cluster
     environment.head(cluster)
     if environment.has_checkpoints:
         with contextlib.suppress(OSError):  # user code that writes there will say why it cannot
@@ -125,12 +126,12 @@ def prepare(environ: Mapping[str, str], programs: Programs | None = None) -> Ins
         )
     return Instance(
         environment=environment,
-        payload=replace(found, token_file=private_token(found.token_file, environment.paths)),
-        ports=environment.ports(found.request.ports),
+        payload=replace(payload, token_file=private_token(payload.token_file, environment.paths)),
+        ports=environment.ports(payload.request.ports),
         identity=Identity(
-            payload=found.digest, python=platform.python_version(), ray=ray_version(), raysm=raysm.__version__
+            payload=payload.digest, python=platform.python_version(), ray=ray_version(), raysm=raysm.__version__
         ),
         capacity=detect_capacity(environment, environ),
-        programs=programs or Programs(),
+        commands=commands or Commands(),
         inherited=dict(environ),
     )

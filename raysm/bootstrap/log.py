@@ -4,10 +4,10 @@ import sys
 
 from raysm.contract.events import Event, line
 
-__all__ = ["emit", "remark"]
+__all__ = ["emit_event", "remark"]
 
 
-def emit(event: Event) -> None:
+def emit_event(event: Event) -> None:
     """Write an event as one line of the job's log."""
     # One write, so that a driver that shares this stdout cannot cut the line in two.
     sys.stdout.write(line(event) + "\n")

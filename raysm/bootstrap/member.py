@@ -122,8 +122,8 @@ class Member:
             case RayEnded(why):
                 return self._restart_ray(why)
             case JobEnded(reason):
-                said = (Remark(f"the head {self.rules.head} ended the job: {reason}"),) if reason else ()
-                return self._end(Done(), *said)
+                remarks = (Remark(f"the head {self.rules.head} ended the job: {reason}"),) if reason else ()
+                return self._end(Done(), *remarks)
             case Lost(host, reason):
                 member = replace(self, head_lost=True)
                 # The service ends all instances at once: the head that is gone first was told to go too.

@@ -258,15 +258,15 @@ class Membership:
             lost=self.lost | {host},
             restarting={other: dead for other, dead in self.restarting.items() if other != host},
         )
-        said = Announce("lost", host, reason)
+        announcement = Announce("lost", host, reason)
         left = membership._count_left()
         if self._is_fatal(host, left):
-            return membership._end(InstanceLost(f"{host} lost: {reason}"), said)
+            return membership._end(InstanceLost(f"{host} lost: {reason}"), announcement)
         if self.rules.cluster.coordinator_only and left < 2:
             alone = "no instance is left to work, because the head only coordinates"
-            return membership._end(InstanceLost(f"{host} lost: {reason}; {alone}"), said)
+            return membership._end(InstanceLost(f"{host} lost: {reason}; {alone}"), announcement)
         remark = Remark(f"{host} lost: {reason}; going on with {left} instances, as the request says")
-        return membership, (said, remark)
+        return membership, (announcement, remark)
 
     def _count_left(self) -> int:
         left = [host for host in self.rules.hosts if host not in self.lost]

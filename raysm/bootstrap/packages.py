@@ -71,7 +71,7 @@ def install(payload: Payload, needed: Sequence[str], site: Path) -> None:
 
 def _pinned(report: dict[str, Any]) -> list[str]:
     """Return what pip would install, each as a requirement that names the very file."""
-    found = []
+    requirements = []
     for item in report["install"]:
         source, name = item["download_info"], item["metadata"]["name"]
         url = source["url"]
@@ -79,8 +79,8 @@ def _pinned(report: dict[str, Any]) -> list[str]:
             url = f"{source['vcs_info']['vcs']}+{url}@{source['vcs_info']['commit_id']}"
         if "subdirectory" in source:
             url += f"#subdirectory={source['subdirectory']}"
-        found.append(f"{name} @ {url}")
-    return found
+        requirements.append(f"{name} @ {url}")
+    return requirements
 
 
 def _pip(arguments: Sequence[str], named: str) -> None:
@@ -91,8 +91,8 @@ def _pip(arguments: Sequence[str], named: str) -> None:
         sys.stderr.flush()
     if done.returncode == 0:
         return
-    said = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
-    tail = " ".join(said) or " ".join(done.stderr.split())[-TAIL:]
+    errors = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
+    tail = " ".join(errors) or " ".join(done.stderr.split())[-TAIL:]
     if "No module named pip" in done.stderr:
         tail = f"this image's {sys.executable} has no pip; add it, or the packages, to the image"
     elif "no such option: --report" in done.stderr:

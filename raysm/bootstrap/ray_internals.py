@@ -396,15 +396,15 @@ def _source(module: str) -> str:
     """Return a module's source without importing it; empty where there is none."""
     # find_spec imports the parents alone: some of these modules would start threads, or need a cluster.
     try:
-        found = importlib.util.find_spec(module)
+        spec = importlib.util.find_spec(module)
     except ImportError:
         return ""
-    return Path(found.origin).read_text(encoding="utf-8") if found and found.origin else ""
+    return Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
 
 
 def _programs() -> list[bytes]:
-    found = importlib.util.find_spec("ray")
-    folder = Path(found.origin).parent if found and found.origin else Path()
+    spec = importlib.util.find_spec("ray")
+    folder = Path(spec.origin).parent if spec and spec.origin else Path()
     return [(folder / name).read_bytes() for name in NATIVE if (folder / name).exists()]
 
 

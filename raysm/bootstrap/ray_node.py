@@ -187,12 +187,12 @@ class RayNode:
         ended = dict.fromkeys(LOG_OF_ENDED.findall(text))
         if ended:
             return ", ".join(f"{process} [exit code={code}]" for process, code in ended)[:400]
-        _, found, after = text.partition(ENDED)
-        told = after.partition(REMAINING)[0] if found else text
-        lines = [_message(line) for line in told.splitlines()]
+        _, separator, after = text.partition(ENDED)
+        cause = after.partition(REMAINING)[0] if separator else text
+        lines = [_message(line) for line in cause.splitlines()]
         lines = [line for line in lines if line]
-        said = " ".join(lines[:3] if found else lines[-2:])
-        return said[:400] or f"it exited with code {self._child.status} without a word"
+        summary = " ".join(lines[:3] if separator else lines[-2:])
+        return summary[:400] or f"it exited with code {self._child.status} without a word"
 
     def read_warnings(self) -> list[str]:
         """Return what ``ray_start`` has said so far of names that the installed Ray lacks."""

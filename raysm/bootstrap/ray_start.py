@@ -30,7 +30,7 @@ from typing import Any
 
 from raysm.bootstrap import ray_internals
 from raysm.bootstrap.children import descendants
-from raysm.bootstrap.registered import await_first
+from raysm.bootstrap.node_watcher import await_first
 
 __all__ = ["DASHBOARD_FIRST", "WORKERS", "adapt_initialize", "adapt_kill", "adapt_start", "main", "postpone_dashboard"]
 

@@ -78,14 +78,14 @@ def make_payload(drivers: Path, environment: Environment, folder: Path) -> Paylo
 
 def arguments(hyperparameters: Mapping[str, str]) -> list[str]:
     """Return the entry script's arguments."""
-    found = []
+    words = []
     for name, text in hyperparameters.items():
         try:
             value: Any = json.loads(text)
         except (ValueError, RecursionError):
             value = text
-        found += [f"--{name}", value if isinstance(value, str) else json.dumps(value)]
-    return found
+        words += [f"--{name}", value if isinstance(value, str) else json.dumps(value)]
+    return words
 
 
 def _entry_script(path: Path) -> str:
@@ -120,8 +120,8 @@ def _cluster(environment: Environment, options: Options) -> Cluster:
 
 
 def _input(environment: Environment, channel: str) -> Input:
-    told = environment.input_data_config.get(channel, {})
-    sharded = told.get("S3DistributionType") == "ShardedByS3Key"
+    config = environment.input_data_config.get(channel, {})
+    sharded = config.get("S3DistributionType") == "ShardedByS3Key"
     return Input(
         environment.paths.channel(channel).as_uri(), distribution="ShardedByS3Key" if sharded else "FullyReplicated"
     )

@@ -1,7 +1,7 @@
 """The first program of an instance, run by whatever Python its image has: ``python3 .../raysm/start.py``.
 
 It travels at the top of the payload, and is the one file here that older Pythons must be able to read: it says in the
-failure file that they are too old, checks that raysm.zip is whole, and hands over to ``raysm.bootstrap.arrival`` in it.
+failure file that they are too old, checks that raysm.zip is whole, and hands over to ``raysm.bootstrap.entrypoint``.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ def main() -> int:
         return _fail(folder, reason)
     # Alone at the front: the payload's other files are no modules.
     sys.path[0] = os.path.join(folder, LIBRARY)
-    from raysm.bootstrap.arrival import main as arrive
+    from raysm.bootstrap.entrypoint import main as arrive
 
     return arrive(folder)
 
@@ -37,10 +37,10 @@ def _why_not(folder: str) -> str:
         with open(os.path.join(folder, "digests.json")) as file:
             expected = json.load(file)[LIBRARY]
         with open(os.path.join(folder, LIBRARY), "rb") as file:
-            found = hashlib.sha256(file.read()).hexdigest()
+            digest = hashlib.sha256(file.read()).hexdigest()
     except (OSError, ValueError, KeyError, TypeError) as error:
         return "no payload: %s cannot be verified: %s: %s" % (LIBRARY, type(error).__name__, error)  # noqa: UP031
-    return "" if found == expected else "the payload's file '" + LIBRARY + "' does not match its digest: it was torn"
+    return "" if digest == expected else "the payload's file '" + LIBRARY + "' does not match its digest: it was torn"
 
 
 def _fail(folder: str, reason: str) -> int:

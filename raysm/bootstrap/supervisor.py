@@ -12,14 +12,14 @@ import traceback
 from collections.abc import Mapping
 
 from raysm.bootstrap.children import Children
-from raysm.bootstrap.ending import Ending, ending_of_error
+from raysm.bootstrap.commands import Commands
 from raysm.bootstrap.environment import inherited
+from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_error
 from raysm.bootstrap.head import Head
 from raysm.bootstrap.instance import Instance, prepare
-from raysm.bootstrap.log import emit, remark
+from raysm.bootstrap.log import emit_event, remark
 from raysm.bootstrap.memory import PeakMemory
-from raysm.bootstrap.programs import Programs
-from raysm.bootstrap.refusal import refuse
+from raysm.bootstrap.startup_failure import report_startup_failure
 from raysm.bootstrap.worker import Worker
 from raysm.contract.events import Metric, State
 from raysm.errors import RaysmError
@@ -27,12 +27,12 @@ from raysm.errors import RaysmError
 __all__ = ["begin", "main", "supervise"]
 
 
-def main(environ: Mapping[str, str] | None = None, programs: Programs | None = None) -> int:
+def main(environ: Mapping[str, str] | None = None, commands: Commands | None = None) -> int:
     """Live this instance's whole life.
 
     Args:
         environ: The environment variables; None are those of this process.
-        programs: What it runs; None is Ray and the driver.
+        commands: What it runs; None is Ray and the driver.
 
     Returns:
         The exit code of PID 1.
@@ -40,21 +40,21 @@ def main(environ: Mapping[str, str] | None = None, programs: Programs | None = N
     # As PID 1 a process without a handler does not even hear SIGTERM; the event loop replaces this one.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # whoever became this process may have blocked it
-    found = begin(inherited() if environ is None else environ, programs)
-    if isinstance(found, Ending):
-        return found.exit_code
-    return asyncio.run(supervise(found)).exit_code
+    instance = begin(inherited() if environ is None else environ, commands)
+    if isinstance(instance, ExitStatus):
+        return instance.exit_code
+    return asyncio.run(supervise(instance)).exit_code
 
 
-def begin(environ: Mapping[str, str], programs: Programs | None = None) -> Instance | Ending:
+def begin(environ: Mapping[str, str], commands: Commands | None = None) -> Instance | ExitStatus:
     """Read and verify everything; what is wrong stands in the failure file and in the log when this returns."""
     try:
-        return prepare(environ, programs)
+        return prepare(environ, commands)
     except Exception as error:  # the last line of defence: every error becomes a reason
-        return refuse(error, environ)
+        return report_startup_failure(error, environ)
 
 
-async def supervise(instance: Instance) -> Ending:
+async def supervise(instance: Instance) -> ExitStatus:
     """Live from a verified beginning to the end; nothing that was started is left when this returns."""
     warning = instance.capacity.object_store.warning
     if warning:
@@ -68,34 +68,34 @@ async def supervise(instance: Instance) -> Ending:
     memory = PeakMemory()
     sampling = asyncio.create_task(memory.run())
     try:
-        ending = await role.run()
+        status = await role.run()
     except Exception as error:  # the last line of defence: every error becomes a reason
-        ending = ending_of_error(error)
+        status = exit_status_of_error(error)
         if not isinstance(error, RaysmError):
             traceback.print_exc()
     sampling.cancel()
     # Before anything is ended: the service may kill this instance the moment another one has failed. Whatever goes
     # wrong with it, the others must still be told, and the exit code kept.
     with contextlib.suppress(Exception):
-        ending.write(instance.environment.paths.failure)
+        status.write(instance.environment.paths.failure)
     with contextlib.suppress(Exception):
         memory.sample()
-        _say(instance, ending, memory, is_head)
+        _say(instance, status, memory, is_head)
     try:
-        await role.end(ending)
+        await role.end(status)
     finally:
         children.close()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
-    return ending
+    return status
 
 
-def _say(instance: Instance, ending: Ending, memory: PeakMemory, is_head: bool) -> None:
-    if ending.reason:
+def _say(instance: Instance, status: ExitStatus, memory: PeakMemory, is_head: bool) -> None:
+    if status.reason:
         # The driver's traceback stands in this log already.
-        remark(f"{instance.name} failed: {ending.headline}")
+        remark(f"{instance.name} failed: {status.headline}")
     if memory.bytes:
-        emit(Metric(name="peak_memory_bytes", value=memory.bytes, host=instance.name))
-    if is_head and not ending.stopped:
-        name = "failed" if ending.reason else "done"
-        emit(State(name=name, host=instance.name, detail=ending.headline))
+        emit_event(Metric(name="peak_memory_bytes", value=memory.bytes, host=instance.name))
+    if is_head and not status.stopped:
+        name = "failed" if status.reason else "done"
+        emit_event(State(name=name, host=instance.name, detail=status.headline))

@@ -74,16 +74,16 @@ def workload_variables(workload: Workload) -> dict[str, str]:
 
 def network_variables(environment: Environment, efa: bool, inherited: Mapping[str, str]) -> dict[str, str]:
     """Return what NCCL, GLOO and libfabric are told; what the user set stays."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     if environment.network_interface:
-        found["NCCL_SOCKET_IFNAME"] = environment.network_interface
-        found["GLOO_SOCKET_IFNAME"] = environment.network_interface
+        variables["NCCL_SOCKET_IFNAME"] = environment.network_interface
+        variables["GLOO_SOCKET_IFNAME"] = environment.network_interface
     if efa:
-        found["FI_PROVIDER"] = "efa"
-        found["FI_EFA_FORK_SAFE"] = "1"
+        variables["FI_PROVIDER"] = "efa"
+        variables["FI_EFA_FORK_SAFE"] = "1"
         if environment.current.instance_type in RDMA_TYPES:
-            found["FI_EFA_USE_DEVICE_RDMA"] = "1"
-    return {name: value for name, value in found.items() if name not in inherited}
+            variables["FI_EFA_USE_DEVICE_RDMA"] = "1"
+    return {name: value for name, value in variables.items() if name not in inherited}
 
 
 def user_variables(environment: Environment, request: JobRequest, source: Path, cpus: int, gpus: int) -> dict[str, str]:
@@ -97,10 +97,12 @@ def user_variables(environment: Environment, request: JobRequest, source: Path, 
         values[f"channel_{channel}"] = str(environment.paths.channel(channel))
     for name, value in _decoded(environment.hyperparameters).items():
         values[f"hp_{name}"] = value
-    found = {f"SM_{name.upper()}": value if isinstance(value, str) else _json(value) for name, value in values.items()}
+    variables = {
+        f"SM_{name.upper()}": value if isinstance(value, str) else _json(value) for name, value in values.items()
+    }
     if environment.has_checkpoints:
-        found[names.STATE] = str(environment.paths.state(environment.current_host))
-    return {name: value for name, value in found.items() if _fits(name, value)}
+        variables[names.STATE] = str(environment.paths.state(environment.current_host))
+    return {name: value for name, value in variables.items() if _fits(name, value)}
 
 
 def _plain(environment: Environment, request: JobRequest, source: Path, cpus: int, gpus: int) -> dict[str, Any]:
@@ -149,13 +151,13 @@ def _plain(environment: Environment, request: JobRequest, source: Path, cpus: in
 
 def _decoded(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
     """Return the hyperparameters with the JSON inside their texts read, where there is JSON."""
-    found: dict[str, Any] = {}
+    decoded: dict[str, Any] = {}
     for name, text in hyperparameters.items():
         try:
-            found[name] = json.loads(text)
+            decoded[name] = json.loads(text)
         except (ValueError, RecursionError):
-            found[name] = text
-    return found
+            decoded[name] = text
+    return decoded
 
 
 def _json(value: Any) -> str:

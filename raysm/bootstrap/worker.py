@@ -1,7 +1,7 @@
 """A worker: it joins the head, runs a Ray node for it, and keeps that alive until the head says done.
 
 As on the head, everything that happens arrives in one queue, ``member`` decides, purely, and this carries it out. What
-flows out is the ``Ending`` of this instance.
+flows out is the ``ExitStatus`` of this instance.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from raysm.bootstrap import control, messages
 from raysm.bootstrap.address import backoff, explain, is_loopback, port_answers, resolve
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import MessageReceived, WorkerControl
-from raysm.bootstrap.ending import STOPPED, Ending
+from raysm.bootstrap.exit_status import STOPPED, ExitStatus
 from raysm.bootstrap.inbox import Inbox
 from raysm.bootstrap.instance import Instance
 from raysm.bootstrap.lifecycle import (
@@ -73,7 +73,7 @@ class Worker:
         """Ask for a stop: Ray stays until the head says done, or the grace is over."""
         self._inbox.put(StopRequested())
 
-    async def run(self) -> Ending:
+    async def run(self) -> ExitStatus:
         """Live; return how this instance ends.
 
         Raises:
@@ -88,13 +88,13 @@ class Worker:
                     return _conclude(decision.cause)
                 self._carry_out(decision)
 
-    async def end(self, ending: Ending) -> None:
+    async def end(self, status: ExitStatus) -> None:
         """End Ray and everything else here, then say goodbye."""
         for task in self._tasks:
             task.cancel()
         is_alone = self._member.head_lost
-        if self._control and ending.reason and not is_alone:
-            self._control.tell(messages.tell_failure(ending.reason))
+        if self._control and status.reason and not is_alone:
+            self._control.tell(messages.tell_failure(status.reason))
         # Without a head there is nothing that Ray could end in order: its GCS is gone.
         await self._children.end_all(0.0 if is_alone else END_GRACE_S)
         if self._control:
@@ -106,7 +106,7 @@ class Worker:
         async def guarded() -> None:
             try:
                 await work(*args, **named)
-            except Exception as error:  # becomes this instance's ending, in the queue's order
+            except Exception as error:  # becomes this instance's end, in the queue's order
                 self._inbox.put(Failed(error))
 
         self._tasks.append(asyncio.create_task(guarded()))
@@ -184,12 +184,12 @@ class Worker:
         ray.ended.add_done_callback(lambda _: self._inbox.put(RayEnded(ray.why())))
 
 
-def _conclude(cause: Cause) -> Ending:
+def _conclude(cause: Cause) -> ExitStatus:
     match cause:
         case Stopped():
-            return Ending(STOPPED, stopped=True)
+            return ExitStatus(STOPPED, stopped=True)
         case Done():
-            return Ending(0)
+            return ExitStatus(0)
         case Exception():
             raise cause
     raise AssertionError(f"a worker does not end by {cause}")

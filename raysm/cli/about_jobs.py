@@ -9,9 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
+from raysm.cli.choosing import read_settings
 from raysm.cli.measured import print_metrics
 from raysm.cli.report import brought, print_result
-from raysm.cli.submitting import check_output, target
+from raysm.cli.submitting import check_output
 from raysm.cli.waiting import await_end
 from raysm.client.job import Job, attach
 from raysm.client.listing import jobs as list_jobs
@@ -20,7 +21,7 @@ from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
 from raysm.contract.names import PROJECT_TAG, WORKLOAD_TAG
 from raysm.errors import InvalidRequest, JobNotFound
-from raysm.request import AWS, Local
+from raysm.request import Target
 
 __all__ = ["described", "run"]
 
@@ -40,11 +41,9 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
     ](arguments, job, console)
 
 
-def _reading_target(arguments: Arguments) -> AWS | Local:
-    if arguments.on == "aws" and arguments.role is None:
-        # Reading a job needs no role of its own: the caller's credentials do it.
-        arguments.role = "arn:aws:iam::000000000000:role/unused"
-    return target(arguments)
+def _reading_target(arguments: Arguments) -> Target:
+    # Reading a job needs no role of its own: the caller's credentials do it.
+    return read_settings(arguments).target(role="arn:aws:iam::000000000000:role/unused")
 
 
 def described(job: Job) -> dict[str, Any]:

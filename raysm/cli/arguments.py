@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from raysm import __version__
-from raysm.request import Local
-from raysm.request.instance_kinds import INSTANCE_KINDS
+from raysm.cli.flags import CHANGE, COMMON, RUN, SIMILARITY, TARGET, TRAIN, WORKLOADS, add_flags
 
 __all__ = ["Arguments", "build_parser", "parse"]
 
@@ -28,6 +27,9 @@ examples:
 
 SCRIPTED = ("run", "train")
 """The commands whose script has arguments of its own."""
+
+KEPT = 3
+"""Flags of the similarity, the first ones: exactly one of them says what is kept."""
 
 BEHIND = "the arguments of a script go behind --, as in: raysm train main.py -- --epochs 10"
 
@@ -69,7 +71,23 @@ def parse(argv: Sequence[str]) -> Arguments:
     if theirs and arguments.command not in SCRIPTED:
         parser.error(f"{arguments.command} takes nothing behind --, got {' '.join(theirs)}")
     arguments.script_args = tuple(theirs)
+    _check_workload(arguments)
     return arguments
+
+
+def _check_workload(arguments: Arguments) -> None:
+    """Refuse a command without its workload, where no request brings one: argparse knows only what is always needed."""
+    lacks = None
+    if arguments.command == "submit" and arguments.request is None:
+        lacks = "the following arguments are required: --request"
+    elif arguments.command in WORKLOADS and arguments.request is None:
+        name = "matrix" if arguments.command == "similarity" else "script"
+        if getattr(arguments, name) is None:
+            lacks = f"the following arguments are required: {name.upper()}"
+        elif name == "matrix" and all(getattr(arguments, flag.dest) is None for flag in SIMILARITY[:KEPT]):
+            lacks = f"one of the arguments {' '.join(flag.name for flag in SIMILARITY[:KEPT])} is required"
+    if lacks is not None:
+        arguments.refuse(lacks)
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
@@ -93,6 +111,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_similarity(commands)
     _add_run(commands)
     _add_train(commands)
+    _add_submit(commands)
+    _add_config(commands)
     _add_about_jobs(commands)
     _add_local(commands)
     _add_doctor(commands)
@@ -110,21 +130,17 @@ def _add_similarity(commands: Any) -> None:
         commands, "similarity", "the exact cosine similarity of every row of a matrix with every other row"
     )
     command.add_argument(
-        "matrix", metavar="MATRIX", help=".npy, .npz, .csv, .csv.gz, .parquet, or a folder of them; a path or s3://…"
+        "matrix",
+        metavar="MATRIX",
+        nargs="?",
+        help=".npy, .npz, .csv, .csv.gz, .parquet, or a folder of them; a path or s3://…",
     )
-    kept = command.add_mutually_exclusive_group(required=True)
-    kept.add_argument("--top-k", type=int, metavar="K", help="keep the K most similar other rows of each row")
-    kept.add_argument("--threshold", type=float, metavar="T", help="keep the pairs of rows at least this similar")
-    kept.add_argument("--full", action="store_true", help="keep the whole N x N matrix as one .npy")
-    command.add_argument(
-        "--queries", metavar="MATRIX", help="compare these rows with those of MATRIX, instead of MATRIX's own"
-    )
+    kept = command.add_mutually_exclusive_group()
+    add_flags(kept, SIMILARITY[:KEPT], "similarity")
+    add_flags(command, SIMILARITY[KEPT:], "similarity")
     command.add_argument(
         "--sharded", action="store_true", help="give each instance its share of MATRIX's files alone (ShardedByS3Key)"
     )
-    command.add_argument("--dtype", choices=["float32", "float16"], default="float32", help="of the full matrix")
-    command.add_argument("--id-column", metavar="NAME", help="a column of MATRIX that names the rows")
-    command.add_argument("--block-rows", type=int, metavar="ROWS", help="rows of one task (default: chosen)")
     command.add_argument(
         "--estimate", action="store_true", help="measure a few tiles here, print the time and money, and send nothing"
     )
@@ -142,6 +158,7 @@ def _add_run(commands: Any) -> None:
         usage="raysm run SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT]",
     )
     _add_script(command)
+    add_flags(command, RUN, "run")
     _add_submitting(command)
 
 
@@ -153,98 +170,63 @@ def _add_train(commands: Any) -> None:
         usage="raysm train SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT]",
     )
     _add_script(command)
-    command.add_argument(
-        "--workers-per-instance",
-        type=int,
-        metavar="N",
-        help="processes on each instance (default: one for each GPU; without GPUs, one)",
-    )
-    command.add_argument(
-        "--spawns",
-        action="store_true",
-        help="the script starts the processes of its node itself; {rank}, {world_size}, {master_addr} and "
-        "{master_port} in its arguments become the instance's",
-    )
-    command.add_argument(
-        "--worker-restarts", type=int, default=0, metavar="N", help="start all workers anew after one failed"
-    )
+    add_flags(command, TRAIN, "train")
     _add_submitting(command)
 
 
+def _add_submit(commands: Any) -> None:
+    command = _command(commands, "submit", "a whole request of a file, whatever its workload: --request job.json")
+    _add_submitting(command)
+
+
+def _add_config(commands: Any) -> None:
+    command = _command(commands, "config", "the options that apply here, and where each of them comes from")
+    add_flags(command, COMMON)
+    _add_files(command)
+    command.add_argument("--json", action="store_true", help="as JSON")
+    _add_target(command)
+
+
 def _add_script(command: argparse.ArgumentParser) -> None:
-    command.add_argument("script", metavar="SCRIPT", help="the script; inside --source-dir where that is given")
     command.add_argument(
-        "--source-dir",
-        metavar="DIR",
-        help="a folder that travels whole, but for what is hidden, environments and results (default: the script and "
-        "the modules beside it that it imports)",
-    )
-    command.add_argument(
-        "--input",
-        action="append",
-        default=[],
-        metavar="NAME=URI",
-        help="a channel: a path, s3://…, or job:JOB/data; the script finds it at $SM_CHANNEL_NAME; repeatable",
+        "script", metavar="SCRIPT", nargs="?", help="the script; inside --source-dir where that is given"
     )
 
 
 def _add_submitting(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--instances", type=int, default=1, metavar="N", help="number of instances (default 1)")
-    command.add_argument("--instance-type", metavar="TYPE", help="ml.c5.4xlarge …; needed on AWS")
-    command.add_argument("--name", help="the task's name; each job gets a name of its own, made from it")
-    command.add_argument("--project", default="default", help="jobs of one project lie together (default: default)")
-    command.add_argument("--requirement", action="append", default=[], metavar="PACKAGE", help="pip installs it")
-    command.add_argument(
-        "--wheel",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="a package that travels along and is installed; repeatable",
-    )
-    command.add_argument(
-        "--env",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a variable of every instance; no secrets: whoever may describe the job reads it; repeatable",
-    )
-    command.add_argument("--max-runtime", type=int, default=24 * 3600, metavar="S", help="seconds (default: one day)")
-    command.add_argument("--max-restarts", type=int, default=0, metavar="N", help="follow-up jobs after --max-runtime")
-    command.add_argument("--spot", action="store_true", help="spot capacity, which can be interrupted")
-    command.add_argument("--max-wait", type=int, metavar="S", help="seconds to wait for spot capacity and to run")
-    command.add_argument("--resume", action="store_true", help="go on with the state of the task's latest job")
-    command.add_argument(
-        "--if-done", choices=["run", "skip"], default="run", help="skip: return what the same task did before"
-    )
+    add_flags(command, COMMON)
     command.add_argument("--output", type=Path, metavar="DIR", help="where the result goes (default: where it lies)")
     command.add_argument("--detach", action="store_true", help="print the job's name and leave it to itself")
-    command.add_argument("--dry-run", action="store_true", help="print the exact request and send nothing")
+    command.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print the exact call and send nothing; with --json the request, for --request",
+    )
     command.add_argument("--json", action="store_true", help="the result as JSON (with --detach: the job)")
+    _add_files(command)
     _add_target(command)
+
+
+def _add_files(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("options from files")
+    group.add_argument(
+        "--request", type=Path, metavar="FILE", help="a whole request, .json or .toml; flags win over it"
+    )
+    group.add_argument(
+        CHANGE, action="append", metavar="OPTION=VALUE", help="any option, as in security.isolation=true; repeatable"
+    )
 
 
 def _add_target(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("where")
-    group.add_argument("--on", choices=["local", "aws"], default="local", help="this machine (default), or AWS")
+    add_flags(group, TARGET)
     group.add_argument(
-        "--instance-kind",
-        choices=list(INSTANCE_KINDS),
-        default=Local().instance_kind,
-        help=f"on this machine: {_instance_kinds()}",
+        "--project-file",
+        type=Path,
+        metavar="FILE",
+        help="options for all jobs of a project (default: the nearest raysm.toml, here or above)",
     )
-    group.add_argument("--role", metavar="ARN", help="on AWS: the role that the job runs as")
-    group.add_argument("--region", help="on AWS (default: of the AWS configuration)")
-    group.add_argument("--profile", help="on AWS: of the AWS configuration")
-    group.add_argument("--bucket", help="on AWS: for payloads and results (default: sagemaker-REGION-ACCOUNT)")
-    group.add_argument("--image", metavar="URI", help="the container image, on AWS and for --instance-kind docker")
-
-
-def _instance_kinds() -> str:
-    default = Local().instance_kind
-    *first, last = [
-        f"{kind.summary} (default)" if kind.name == default else kind.summary for kind in INSTANCE_KINDS.values()
-    ]
-    return f"{', '.join(first)}, or {last}"
+    group.add_argument("--config-profile", metavar="NAME", help="one of the project file's profiles, [profile.NAME.…]")
 
 
 def _add_about_jobs(commands: Any) -> None:
@@ -337,4 +319,5 @@ def _command(commands: Any, name: str, text: str, usage: str | None = None) -> a
     made: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + ".", usage=usage, allow_abbrev=False
     )
+    made.set_defaults(refuse=made.error)
     return made

@@ -13,8 +13,10 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
+from raysm.cli.choosing import read_settings
 from raysm.client import endpoint
 from raysm.client.service import Service
+from raysm.client.settings import Settings
 from raysm.contract.home import home
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.request import AWS
@@ -48,7 +50,8 @@ class Check:
 
 def run(arguments: Arguments, console: Console) -> bool:
     """Print every check; return whether all are good."""
-    checks = list(_aws(arguments) if arguments.on == "aws" else local_checks())
+    settings = read_settings(arguments)
+    checks = list(_aws(settings, arguments.instance_type) if settings.on is AWS else local_checks())
     if arguments.json:
         print(json.dumps([asdict(check) for check in checks], indent=1))
     else:
@@ -90,17 +93,12 @@ def train_check(load: Callable[[], object] = lambda: importlib.import_module("ra
     return Check(name="ray.train", good=True, found="can be imported")
 
 
-def _aws(arguments: Arguments) -> Iterator[Check]:
-    if arguments.role is None:
+def _aws(settings: Settings, instance_type: str | None) -> Iterator[Check]:
+    named_role = ("aws", "role") in settings
+    if not named_role:
         yield Check(name="role", good=False, found="no role was named", remedy="raysm doctor --on aws --role ARN")
-    target = AWS(
-        role=arguments.role or "arn:aws:iam::000000000000:role/none",
-        region=arguments.region,
-        profile=arguments.profile,
-        bucket=arguments.bucket,
-        image=arguments.image,
-    )
-    yield from aws_checks(Service(target), instance_type=arguments.instance_type, named_role=arguments.role is not None)
+    service = Service(settings.target(role="arn:aws:iam::000000000000:role/none"))
+    yield from aws_checks(service, instance_type=instance_type, named_role=named_role)
 
 
 def aws_checks(service: Service, *, instance_type: str | None, named_role: bool = True) -> Iterator[Check]:

@@ -3,17 +3,19 @@
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
+from raysm.cli.choosing import read_settings
 from raysm.cli.prices import PRICES, SOURCE, has_gpus, vcpus_of
-from raysm.cli.submitting import cluster, similarity
+from raysm.cli.submitting import cluster
 from raysm.client.service_model_check import check_instance_type
 from raysm.errors import InvalidRequest, MissingDependency
-from raysm.request import Cluster
+from raysm.request import Cluster, Similarity
+from raysm.request.similarity import MATRIX, QUERIES
 
 if TYPE_CHECKING:
     from raysm.workloads.similarity.estimating.estimate import Estimate
@@ -31,22 +33,26 @@ def run(arguments: Arguments, console: Console) -> None:
         InvalidRequest: The matrix is not a local file, or SageMaker does not have the instance type.
         MissingDependency: NumPy or Arrow is not installed here.
     """
-    if arguments.queries is not None:
+    settings = read_settings(arguments)
+    inputs = settings.table("inputs")
+    if QUERIES in inputs:
         raise InvalidRequest("--estimate measures one matrix against itself; leave --queries away")
-    path = arguments.matrix.removeprefix("file://")
-    if "://" in path or path.startswith("job:"):
-        raise InvalidRequest(f"--estimate measures a matrix that is here, not {arguments.matrix}; give a local path")
+    matrix = inputs[MATRIX]["uri"] if MATRIX in inputs else "nothing"
+    path = matrix.removeprefix("file://")
+    if MATRIX not in inputs or "://" in path or path.startswith("job:"):
+        raise InvalidRequest(f"--estimate measures a matrix that is here, not {matrix}; give a local path")
     try:
         from raysm.workloads.similarity.estimating.estimate import estimate
     except ImportError as error:
         raise MissingDependency(f"--estimate needs {error.name or error}: pip install 'raysm[local]'") from error
-    shape = cluster(arguments)
+    # The command is the kind: what it chooses is never another one.
+    shape, workload = cluster(settings), cast(Similarity, settings.workload())
     of_type = None if shape.instance_type == "local" else shape.instance_type
     if of_type is not None:
         check_instance_type(of_type)
     slots = (os.cpu_count() or 1) if of_type is None else shape.count * vcpus_of(of_type)
     # Instances on this machine share its cores, and are one to each other.
-    found = estimate(Path(path), similarity(arguments), slots, instances=1 if of_type is None else shape.count)
+    found = estimate(Path(path), workload, slots, instances=1 if of_type is None else shape.count)
     price = arguments.price_per_hour if arguments.price_per_hour is not None else PRICES.get(of_type or "")
     money = None if price is None else shape.count * price * (found.total_s + FORMING_S) / 3600
     if arguments.json:

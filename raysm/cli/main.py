@@ -1,6 +1,7 @@
 """The command ``raysm``."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ __all__ = ["main"]
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
 
-SUBMITTING = ("run", "train", "similarity")
+SUBMITTING = ("run", "train", "similarity", "submit")
 """The commands that send a job of the user's."""
 
 
@@ -55,6 +56,10 @@ def _run(arguments: Arguments, console: Console) -> int:
         estimating.run(arguments, console)
     elif arguments.command in SUBMITTING:
         _submit(arguments, console)
+    elif arguments.command == "config":
+        from raysm.cli import config
+
+        config.run(arguments, console)
     elif arguments.command == "demo":
         from raysm.cli import demo
 
@@ -76,24 +81,29 @@ def _run(arguments: Arguments, console: Console) -> int:
 
 def _submit(arguments: Arguments, console: Console) -> None:
     from raysm.cli.about_jobs import described
+    from raysm.cli.choosing import read_settings
     from raysm.cli.report import brought, print_result
-    from raysm.cli.submitting import check_output, follow, prepared
+    from raysm.cli.submitting import as_request, check_output, crowding, follow, prepared
     from raysm.client.result_folder import check_folder
     from raysm.contract.names import WORKLOAD_TAG
 
     started_s = time.monotonic()
     if arguments.output is not None:
         check_output(arguments.output)
-    ready = prepared(arguments)
+    settings = read_settings(arguments)
+    ready = prepared(settings)
     if arguments.output is not None:
         check_folder(arguments.output, ready.request.name)
+    warning = crowding(ready, os.cpu_count() or 1)
+    if warning is not None:
+        print(f"raysm: {warning}", file=sys.stderr)
     source = ready.source.summary if ready.source is not None else None
     if arguments.dry_run:
-        print(ready.plan.json())
+        print(json.dumps(as_request(ready, settings), indent=1) if arguments.json else ready.plan.json())
         if source is not None:
             print(f"would send {source}", file=sys.stderr)
         return
-    done = ready.finished() if arguments.if_done == "skip" else None
+    done = ready.finished() if settings.options().get("if_done") == "skip" else None
     job = done or ready.send()
     if arguments.detach:
         if done is None and source is not None:

@@ -1,133 +1,113 @@
-"""The commands that send a job: arguments to a prepared job, and what a person sees until its result is there."""
+"""The commands that send a job: what applies to a prepared job, and what a person sees until its result is there."""
 
 import contextlib
+import re
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from raysm.cli.arguments import Arguments
 from raysm.cli.display import Display
 from raysm.client.job import Job
+from raysm.client.options import default_of
+from raysm.client.project import absolute
 from raysm.client.result_folder import check_folder
+from raysm.client.settings import Settings
 from raysm.client.submit import Prepared, prepare
 from raysm.errors import InvalidRequest
-from raysm.request import AWS, Cluster, Input, Limits, Local, Script, Similarity, Target, TorchScript
+from raysm.request import Cluster, Input
+from raysm.request.codec import to_json
 from raysm.request.similarity import MATRIX, QUERIES
 
-__all__ = ["check_output", "cluster", "follow", "prepared", "similarity", "target"]
+__all__ = ["as_request", "check_output", "cluster", "crowding", "follow", "prepared"]
 
 
-def target(arguments: Arguments) -> Target:
-    """Return where the arguments send the job.
-
-    Raises:
-        InvalidRequest: AWS without a role, or an option that belongs to the other place.
-    """
-    if arguments.on == "local":
-        for name in ("role", "region", "profile", "bucket"):
-            if getattr(arguments, name) is not None:
-                raise InvalidRequest(f"--{name} belongs to --on aws")
-        return Local(instance_kind=arguments.instance_kind, image=arguments.image)
-    if arguments.role is None:
-        raise InvalidRequest("--on aws needs --role, the ARN of the role that the job runs as")
-    return AWS(
-        role=arguments.role,
-        region=arguments.region,
-        bucket=arguments.bucket,
-        image=arguments.image,
-        profile=arguments.profile,
-    )
+MOST_PER_CORE = 4
+"""Emulated instances mostly wait, so a few share a core well; beyond that their starts wait for each other."""
 
 
-def similarity(arguments: Arguments) -> Similarity:
-    """Return the similarity that the arguments ask for.
-
-    Raises:
-        InvalidRequest: They ask for what cannot be.
-    """
-    return Similarity(
-        top_k=arguments.top_k,
-        threshold=arguments.threshold,
-        full=arguments.full,
-        dtype=arguments.dtype,
-        id_column=arguments.id_column,
-        block_rows=arguments.block_rows,
-    )
-
-
-def cluster(arguments: Arguments) -> Cluster:
-    """Return the instances that the arguments ask for.
+def cluster(settings: Settings) -> Cluster:
+    """Return the instances that are asked for.
 
     Raises:
         InvalidRequest: AWS without a type, or a number that cannot be.
     """
-    if arguments.instance_type is not None:
-        return Cluster(arguments.instance_type, count=arguments.instances)
-    if arguments.on == "aws":
-        raise InvalidRequest("--on aws needs --instance-type, ml.c5.4xlarge for example")
-    return Cluster(count=arguments.instances)
+    is_typed = any(("cluster", name) in settings for name in ("instance_type", "groups"))
+    if settings.on.names_own_types and not is_typed:
+        raise InvalidRequest(f"--on {settings.on.kind} needs --instance-type, ml.c5.4xlarge for example")
+    return settings.options().get("cluster") or Cluster()
 
 
-def prepared(arguments: Arguments) -> Prepared:
-    """Build the job that the arguments ask for; nothing is sent.
+def prepared(settings: Settings) -> Prepared:
+    """Build the job that was asked for; nothing is sent.
 
     Raises:
-        InvalidRequest: They ask for what cannot be; the message says what, the value and the remedy.
+        InvalidRequest: What was asked for cannot be; the message says what, the value and the remedy.
     """
-    where = target(arguments)
-    workload: Script | Similarity | TorchScript
-    if arguments.command == "similarity":
-        workload = similarity(arguments)
-        inputs = {MATRIX: _matrix(arguments)}
-        if arguments.queries is not None:
-            inputs[QUERIES] = arguments.queries
-    elif arguments.command == "train":
-        workload = TorchScript(
-            arguments.script,
-            args=arguments.script_args,
-            source_dir=arguments.source_dir,
-            workers_per_instance=arguments.workers_per_instance,
-            spawns=arguments.spawns,
-            max_restarts=arguments.worker_restarts,
-        )
-        inputs = _channels(arguments.input)
-    else:
-        workload = Script(arguments.script, args=arguments.script_args, source_dir=arguments.source_dir)
-        inputs = _channels(arguments.input)
-    limits = Limits(
-        max_runtime_s=arguments.max_runtime,
-        spot=arguments.spot,
-        max_wait_s=arguments.max_wait,
-        max_restarts=arguments.max_restarts,
-    )
-    return prepare(
-        workload,
-        cluster=cluster(arguments),
-        inputs=inputs,
-        on=where,
-        name=arguments.name,
-        project=arguments.project,
-        limits=limits,
-        environment=_named(arguments.env, "--env", "VALUE", "variable"),
-        requirements=[*arguments.requirement, *map(_requirement, arguments.wheel)],
-        wheels=arguments.wheel,
-        resume=arguments.resume,
+    where = settings.target()
+    workload = settings.workload()
+    cluster(settings)
+    options = settings.options()
+    options.pop("if_done", None)
+    if options.get("wheels") or options.get("requirements"):
+        options["requirements"] = _requirements(options.get("requirements", ()), options.get("wheels", ()))
+    _check_sharding(options.get("inputs", {}))
+    return prepare(workload, on=where, **options)
+
+
+def crowding(ready: Prepared, cores: int) -> str | None:
+    """Return a warning where the instances of a job are far more than this machine can carry; else None.
+
+    Args:
+        ready: The job.
+        cores: Of this machine.
+    """
+    count = ready.request.cluster.size
+    if ready.service.target.is_billed or count <= MOST_PER_CORE * cores:
+        return None
+    return (
+        f"{count} instances share the {cores} core{'s' if cores > 1 else ''} of this machine, and each of them starts "
+        f"its own Ray processes: it may take long until all have joined; --instances {2 * cores} is a good number here"
     )
 
 
-def _matrix(arguments: Arguments) -> Any:
-    if not arguments.sharded:
-        return arguments.matrix
-    if arguments.queries is not None:
+def as_request(ready: Prepared, settings: Settings) -> dict[str, Any]:
+    """Return a prepared job as ``--request`` takes it: every option, also those that nobody chose.
+
+    The inputs are those that were named, not where they will be uploaded to, and paths are absolute.
+    """
+    options = settings.options()
+    request = replace(ready.request, name=ready.task, inputs=options.get("inputs", {}))
+    kind = settings.on.kind
+    where = {name: item for name, item in to_json(ready.service.target).items() if name != "kind"}
+    own = {name: options.get(name, default_of(name)) for name in ("wheels", "if_done", "resume")}
+    return absolute({"on": kind, kind: where} | to_json(own) | to_json(request), Path.cwd())
+
+
+def _check_sharding(inputs: Mapping[str, Input]) -> None:
+    if MATRIX in inputs and QUERIES in inputs and inputs[MATRIX].distribution == "ShardedByS3Key":
         raise InvalidRequest("--sharded spreads a matrix that is compared with itself; leave --queries away")
-    return Input(arguments.matrix, distribution="ShardedByS3Key")
 
 
-def _channels(texts: list[str]) -> dict[str, Any]:
-    return _named(texts, "--input", "URI", "channel")
+def _requirements(named: Sequence[str], wheels: Sequence[str]) -> list[str]:
+    """Return what pip is asked for: what was named, what the lines of files name, and the wheels that travel."""
+    listed = [line for name in named for line in (_lines(Path(name)) if name.endswith(".txt") else [name])]
+    return list(dict.fromkeys([*listed, *map(_requirement, wheels)]))
+
+
+def _lines(file: Path) -> list[str]:
+    """Return the requirements that a requirements.txt names."""
+    try:
+        lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    except OSError as error:
+        raise InvalidRequest(f"--requirement {file} cannot be read: {error.strerror}") from error
+    for line in lines:
+        if line.startswith("-"):
+            raise InvalidRequest(f"--requirement {file}: {line!r} is an option of pip, not a package; name packages")
+    return [line for line in lines if line]
 
 
 def _requirement(wheel: str) -> str:
@@ -136,19 +116,6 @@ def _requirement(wheel: str) -> str:
     if not wheel.endswith(".whl") or len(parts) not in (5, 6):
         raise InvalidRequest(f"--wheel takes a file NAME-VERSION-PYTHON-ABI-PLATFORM.whl, got {wheel!r}")
     return f"{parts[0]}=={parts[1]}"
-
-
-def _named(texts: list[str], option: str, value: str, noun: str) -> dict[str, Any]:
-    """Return the values of a repeated NAME=VALUE option by their names."""
-    values: dict[str, str] = {}
-    for text in texts:
-        name, equals, content = text.partition("=")
-        if not (name and equals and (content or noun == "variable")):
-            raise InvalidRequest(f"{option} takes NAME={value}, got {text!r}")
-        if name in values:
-            raise InvalidRequest(f"the {noun} {name!r} is given twice: {option} {name}={values[name]} and {text}")
-        values[name] = content
-    return values
 
 
 def check_output(output: Path) -> None:

@@ -12,7 +12,7 @@ from raysm.client.own_modules import source_of_kind
 from raysm.contract.source import Source, source_of
 from raysm.errors import InvalidRequest
 from raysm.request import Workload
-from raysm.request.workload import require_workload
+from raysm.request.workload import check_kind, require_workload
 
 __all__ = ["Package", "Wrapped", "package_of"]
 
@@ -59,6 +59,7 @@ def package_of(workload: object) -> Package:
     # The class itself, Function instead of Function(fn), has these methods too.
     if isinstance(workload, Wrapped) and not isinstance(workload, type):
         asked = workload.workload()
+        check_kind(type(asked))
         own, pickled, title = workload.source(), workload.pickled(), workload.title()
     else:
         asked = require_workload(workload)

@@ -294,6 +294,12 @@ def _referred(channel: str, reference: str, service: Service) -> Input:
 
 def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
     payload.check_wheels(wheels)
+    for name in request.requirements:
+        if name.endswith(".txt"):  # pip would look for a package of that name, on every instance
+            raise InvalidRequest(
+                f"the requirement {name!r} is a file, not a package; give its lines: "
+                f"requirements=Path({name!r}).read_text().splitlines()"
+            )
     if request.security.isolation and request.requirements and not wheels:
         raise InvalidRequest(
             "requirements cannot be installed from an index with security.isolation; let them travel: wheels=[…]"

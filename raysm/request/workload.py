@@ -19,7 +19,7 @@ from raysm.errors import InvalidRequest
 if TYPE_CHECKING:
     from raysm.request.script import ScriptWorkload
 
-__all__ = ["KINDS", "Workload", "Wrapper", "built_in_kind", "require_workload"]
+__all__ = ["KINDS", "Workload", "Wrapper", "built_in_kind", "check_kind", "require_workload"]
 
 KINDS: Mapping[str, str] = {
     "script": "raysm.request.script:Script",
@@ -182,7 +182,7 @@ def require_workload(value: object) -> Workload:
     if isinstance(value, Workload):
         if value.wrapper is not None:
             raise InvalidRequest(_wrap(value.wrapper, value))
-        _check_kind(type(value))
+        check_kind(type(value))
         return value
     kinds = [Workload.named(kind) for kind in KINDS]
     if callable(value):
@@ -196,8 +196,12 @@ def _wrap(wrapper: Wrapper, value: object) -> str:
     return f"wrap the {wrapper.noun}: raysm.submit({wrapper.call}), got {value!r}"
 
 
-def _check_kind(kind: type[Workload]) -> None:
-    """Refuse a kind that no instance could read or run, while nothing is spent."""
+def check_kind(kind: type[Workload]) -> None:
+    """Refuse a kind that no instance could read or run, while nothing is spent.
+
+    Raises:
+        InvalidRequest: What is wrong with its class, and what to do.
+    """
     if not IMPORT_PATH.fullmatch(kind.kind) and kind.kind not in KINDS:
         raise InvalidRequest(
             f"the kind of workload {kind.kind!r} is defined inside a function or class, where no instance can import "

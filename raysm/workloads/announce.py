@@ -3,20 +3,15 @@
 import time
 from collections.abc import Callable
 
-from raysm.contract.events import Event, Progress, line
+from raysm.contract.events import Event, Progress
 
-__all__ = ["Announce", "Pace", "announce"]
+__all__ = ["Announce", "Pace"]
 
 Announce = Callable[[Event], None]
 """Where events go."""
 
 # Five a second look like movement to who reads along; a line for each block would bury a log of many small ones.
 INTERVAL_S = 0.2
-
-
-def announce(event: Event) -> None:
-    """Print the event as a line of its own."""
-    print(line(event), flush=True)  # noqa: T201 - events travel in the log
 
 
 class Pace:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from raysm import Cluster, InstanceGroup, JobRequest, Similarity
-from raysm.bootstrap.ending import Ending
+from raysm.bootstrap.exit_status import ExitStatus
 from raysm.bootstrap.supervisor import begin
 from raysm.contract import payload
 from raysm.contract.paths import Paths
@@ -127,7 +127,7 @@ def test_a_malformed_file_is_one_clear_line_and_exit_two(base, data, name):
         if name == "request.json":
             sign(base)
         found = begin({"SAGEMAKER_BASE_DIR": str(base)})
-        assume(isinstance(found, Ending))  # some changes leave a file that is fine
+        assume(isinstance(found, ExitStatus))  # some changes leave a file that is fine
         assert found.exit_code == 2
         assert_one_clear_line(found.reason)
         assert failure.read_text() == found.reason
@@ -137,7 +137,7 @@ def test_a_malformed_file_is_one_clear_line_and_exit_two(base, data, name):
 
 
 def test_the_files_themselves_are_fine(base):
-    assert not isinstance(begin({"SAGEMAKER_BASE_DIR": str(base)}), Ending)
+    assert not isinstance(begin({"SAGEMAKER_BASE_DIR": str(base)}), ExitStatus)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
-import argparse
-
 import numpy as np
 import pytest
 
 from raysm.cli.arguments import parse
-from raysm.cli.submitting import prepared, target
+from raysm.cli.choosing import read_settings
+from raysm.cli.submitting import prepared
 from raysm.errors import InvalidRequest
 from raysm.request import AWS, Local
 
 ROLE = "arn:aws:iam::123456789012:role/jobs"
+
+
+def asked_for(argv):
+    return prepared(read_settings(parse(argv)))
 
 
 @pytest.fixture
@@ -18,7 +21,7 @@ def request_of(tmp_path, home):
     np.save(tmp_path / "m.npy", np.eye(3, dtype=np.float32))
 
     def build(*argv):
-        return prepared(parse([str(tmp_path / text) if text in ("a.py", "m.npy") else text for text in argv])).request
+        return asked_for([str(tmp_path / text) if text in ("a.py", "m.npy") else text for text in argv]).request
 
     return build
 
@@ -122,7 +125,7 @@ def test_variables_and_wheels_are_asked_for_by_all_commands_that_send(request_of
     (tmp_path / "w-1-py3-none-any.whl").write_bytes(b"wheel")
     options = ["--env", "A=1", "--env", "B=x=y", "--env", "EMPTY=", "--wheel", str(tmp_path / "w-1-py3-none-any.whl")]
     for argv in (["run", "a.py"], ["train", "a.py"], ["similarity", "m.npy", "--full"]):
-        asked = prepared(parse([str(tmp_path / text) if "." in text else text for text in argv] + options))
+        asked = asked_for([str(tmp_path / text) if "." in text else text for text in argv] + options)
         assert asked.request.environment == {"A": "1", "B": "x=y", "EMPTY": ""}
         assert [wheel.name for wheel in asked.wheels] == ["w-1-py3-none-any.whl"]
         assert asked.request.requirements == ("w==1",)
@@ -160,14 +163,10 @@ def test_a_request_that_cannot_be_is_refused_with_the_value(request_of, argv, me
 
 
 def test_where_a_job_goes_is_said_by_the_options():
-    common = {
-        "image": None,
-        "instance_kind": "namespace",
-        "role": None,
-        "region": None,
-        "profile": None,
-        "bucket": None,
-    }
-    assert target(argparse.Namespace(on="local", **common)) == Local(instance_kind="namespace")
-    aws = common | {"role": ROLE, "region": "eu-west-1"}
-    assert target(argparse.Namespace(on="aws", **aws)) == AWS(role=ROLE, region="eu-west-1")
+    def target(*argv):
+        return read_settings(parse(["run", "a.py", *argv])).target()
+
+    assert target("--instance-kind", "namespace") == Local(instance_kind="namespace")
+    assert target("--image", "mine:1") == Local(image="mine:1")
+    aws = ["--on", "aws", "--role", ROLE, "--region", "eu-west-1"]
+    assert target(*aws, "--image", "mine:1") == AWS(role=ROLE, region="eu-west-1", image="mine:1")

@@ -134,6 +134,7 @@ def test_a_limit_is_found_before_anything_is_uploaded(remote, script):
         ({"workload": TorchScript("such.py", source_dir="tests")}, "holds no script 'such.py'"),
         ({"workload": DataParallel(print).workload()}, "wrap the loop"),
         ({"wheels": ["no.whl"]}, "wheel 'no.whl' is not there"),
+        ({"requirements": ["requirements.txt"]}, r"is a file, not a package; give its lines: requirements=Path\("),
         ({"requirements": ["six"], "security": Security(isolation=True)}, "wheels="),
         ({"kind": "processing", "resume": True}, "no checkpoints to resume"),
         ({"inputs": {"x": "job:/data"}}, "write job:NAME/data"),

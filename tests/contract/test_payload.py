@@ -1,10 +1,14 @@
 import stat
+import subprocess
+import sys
 
 import pytest
 
 from raysm.contract import payload
+from raysm.contract.source import source_of_modules
 from raysm.errors import InvalidPayload, InvalidRequest
 from raysm.request import Input, JobRequest, Script, Similarity
+from tests.support.kinds import imported_from
 
 
 @pytest.fixture
@@ -103,3 +107,28 @@ def test_a_damaged_payload_is_refused_with_the_file_that_is_wrong(packed, damage
     damage(packed)
     with pytest.raises(InvalidPayload, match=message):
         payload.load(packed)
+
+
+READ = """
+import sys
+from pathlib import Path
+from raysm.contract import payload
+before = list(sys.path)
+workload = payload.load(Path(sys.argv[1])).request.workload
+print(type(workload).__name__, workload.trials, workload.label, sys.path == before)
+"""
+
+
+def test_a_kind_of_the_users_own_is_imported_from_what_travelled_and_from_nothing_else_afterwards(tmp_path):
+    with imported_from(tmp_path / "own") as sweep:
+        source = source_of_modules(["sweep", "sweep_runner"], tmp_path / "own")
+        payload.pack(JobRequest(name="a", workload=sweep(trials=3)), tmp_path / "payload", source=source)
+    done = subprocess.run([sys.executable, "-c", READ, str(tmp_path / "payload")], capture_output=True, text=True)
+    assert done.stdout.strip() == "Sweep 3 the sweep True", done.stderr
+
+
+def test_a_kind_whose_module_did_not_travel_is_refused_by_name(tmp_path):
+    with imported_from(tmp_path / "own") as sweep:
+        payload.pack(JobRequest(name="a", workload=sweep()), tmp_path / "payload")
+    with pytest.raises(InvalidPayload, match="'sweep:Sweep' cannot be imported here: ModuleNotFoundError"):
+        payload.load(tmp_path / "payload")

@@ -26,7 +26,7 @@ import ray
 from raysm.contract.events import Progress
 from raysm.contract.names import LABEL_HOST
 from raysm.request import Similarity
-from raysm.workloads.announce import announce
+from raysm.bootstrap.log import emit_event
 from raysm.workloads.similarity.tasks.context import Source, peak_memory_bytes
 from raysm.workloads.similarity.run import Folders, run
 
@@ -66,7 +66,7 @@ class Killing:
         self.done = False
 
     def __call__(self, event):
-        announce(event)
+        emit_event(event)
         if not self.done and isinstance(event, Progress) and event.phase == "similarity" and 0 < event.done:
             self.done = True
             on("algo-2", end_raylet)

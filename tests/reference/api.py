@@ -17,7 +17,7 @@ PAGES = {
     "submitting": (
         "Submitting",
         "Sending a job, and the handle on it.",
-        ("submit", "attach", "remote", "Job", "Result"),
+        ("submit", "load_options", "attach", "remote", "Job", "Result"),
     ),
     "request": (
         "What is asked for",

@@ -1,4 +1,5 @@
 import contextlib
+import dataclasses
 import json
 
 import pytest
@@ -68,3 +69,17 @@ JSON = st.recursive(
 def test_any_json_in_any_field_is_read_or_refused_never_a_crash(key, value):
     with contextlib.suppress(InvalidRequest):
         assert isinstance(from_json(JobRequest, changed(**{key: value})), JobRequest)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Odd:
+    value: set[str] | None = None
+    either: int | str = 0
+
+
+@pytest.mark.parametrize("field", ["value", "either"])
+def test_a_field_of_a_type_that_is_no_json_is_named_with_what_may_stand_there(field):
+    with pytest.raises(
+        InvalidRequest, match=rf"odd\.{field}: a field of the type .* cannot travel as JSON; declare text"
+    ):
+        from_json(Odd, {field: ["x"]}, "odd")

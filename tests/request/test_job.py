@@ -44,29 +44,6 @@ def test_a_grace_that_sagemaker_does_not_give_is_refused(grace_s):
         JobRequest(name="a", workload=Script("a.py"), grace_s=grace_s)
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({}, "exactly one of"),
-        ({"top_k": 1, "full": True}, "exactly one of"),
-        ({"top_k": 0}, "at least 1, got 0"),
-        ({"threshold": 1.5}, "-1 to 1"),
-        ({"threshold": float("nan")}, "-1 to 1"),
-        ({"top_k": 1, "dtype": "float16"}, "dtype belongs to full"),
-        ({"full": True, "dtype": "int8"}, "'float32' or 'float16', got 'int8'"),
-        ({"top_k": 1, "block_rows": 0}, "block_rows must be at least 1"),
-    ],
-)
-def test_a_similarity_that_cannot_be_is_refused(fields, message):
-    with pytest.raises(InvalidRequest, match=message):
-        Similarity(**fields)
-
-
-def test_a_script_without_a_path_is_refused():
-    with pytest.raises(InvalidRequest, match="path of the script is empty"):
-        Script("")
-
-
 def test_an_input_without_a_uri_or_with_an_unknown_distribution_is_refused():
     with pytest.raises(InvalidRequest, match="uri is empty"):
         Input("")

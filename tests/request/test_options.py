@@ -27,6 +27,7 @@ from raysm.request import (
     Ports,
     Script,
     Security,
+    Workload,
 )
 from raysm.request.options import KEY, decides, decisive, keys_taken_over, options_of
 from tests.support.sagemaker import IMAGE, aws, places_of
@@ -262,3 +263,15 @@ def test_an_option_that_is_added_at_its_field_alone_is_known_to_all():
     assert "AcceleratorConfig" in keys_taken_over(Extended)
     with pytest.raises(InvalidRequest, match=r"a Processing job has no accelerators \(accelerator\); drop it"):
         call_of(dataclasses.replace(request, kind="processing"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Noted(Workload):
+    steps: int = 1
+    note: str = dataclasses.field(default="", metadata=decides(result=False))
+
+
+def test_a_workloads_fields_decide_the_result_unless_they_say_otherwise():
+    choices = (Noted(), Noted(note="x"), Noted(steps=2))
+    plain, noted, other = (dataclasses.replace(BASE, workload=workload) for workload in choices)
+    assert decisive(plain) == decisive(noted) != decisive(other)

@@ -14,11 +14,14 @@ import time
 from pathlib import Path
 
 import raysm
+from raysm.bootstrap.commands import Commands
+from raysm.bootstrap.instance import prepare
 from raysm.contract import events, payload
 from raysm.contract.paths import Paths
 from raysm.contract.result import FAILURE, Failure
 
 FAKE_RAY = Path(__file__).with_name("fake_ray.py")
+RAY_STAND_INS = 'ray=(*fake, "ray"), node_watcher=(*fake, "node_watcher"), '
 NODE_PORTS = (
     "node_manager",
     "object_manager",
@@ -110,6 +113,13 @@ class Cluster:
         """Let a driver that waits for the file ``go`` go on."""
         (Paths(self.base("algo-1"), processing=self._processing).payload / "source" / "go").touch()
 
+    def prepare(self, host):
+        """Return the instance of ``host``, with stand-ins for Ray, for a life in this very process."""
+        fake = (sys.executable, "-S", str(FAKE_RAY), str(self.folder))
+        driver = (sys.executable, str(self.root / "user.py"))
+        commands = Commands(ray=(*fake, "ray"), node_watcher=(*fake, "node_watcher"), driver=driver)
+        return prepare(self._environment(host), commands)
+
     def start(self, *hosts):
         for host in hosts or self.hosts:
             process = subprocess.Popen(
@@ -128,13 +138,13 @@ class Cluster:
         driver = (sys.executable, str(self.root / "user.py"))
         program = f"""
 import sys
-from raysm.bootstrap.programs import Programs
+from raysm.bootstrap.commands import Commands
 from raysm.bootstrap.supervisor import main
 fake = [sys.executable, "-S", {str(FAKE_RAY)!r}, {str(self.folder)!r}]
-programs = Programs(ray=(*fake, "ray"), registry=(*fake, "registry"), driver={driver!r})
-sys.exit(main(programs=programs))
+commands = Commands({RAY_STAND_INS}driver={driver!r})
+sys.exit(main(commands=commands))
 """
-        return program if self._fake else program.replace('ray=(*fake, "ray"), registry=(*fake, "registry"), ', "")
+        return program if self._fake else program.replace(RAY_STAND_INS, "")
 
     def _environment(self, host):
         index = self.hosts.index(host)

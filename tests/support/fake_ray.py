@@ -1,8 +1,8 @@
 """Stand-ins for the ``ray`` command and for the question which nodes are registered; run as programs.
 
 ``fake_ray.py FOLDER ray start --block ...`` listens on the GCS port if it is the head's, and stands in FOLDER under
-its host's name while it lives. ``fake_ray.py FOLDER registry IP:port`` says who stands there. A file ``HOST.broken``
-in FOLDER makes that host's node end at once, with the words that Ray has for it; ``HOST.deaf`` makes a head's GCS
+its host's name while it lives. ``fake_ray.py FOLDER node_watcher IP:port`` says who stands there. ``HOST.broken`` in
+FOLDER makes that host's node end at once, with the words that Ray has for it; ``HOST.deaf`` makes a head's GCS
 answer nobody.
 """
 
@@ -49,7 +49,7 @@ def ray(folder):
             time.sleep(60)
 
 
-def registry(folder):
+def watch_nodes(folder):
     last = None
     while True:
         nodes = {}
@@ -64,4 +64,4 @@ def registry(folder):
 
 
 if __name__ == "__main__":
-    {"ray": ray, "registry": registry}[sys.argv[2]](Path(sys.argv[1]))
+    {"ray": ray, "node_watcher": watch_nodes}[sys.argv[2]](Path(sys.argv[1]))

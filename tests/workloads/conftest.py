@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import json
 import os
 import shutil
 import tempfile
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from raysm.contract.names import BASE_DIR, LABEL_HOST
+from raysm.contract.paths import Paths
 
 
 @contextlib.contextmanager
@@ -89,3 +91,20 @@ def base(ray_here):
     config.mkdir(parents=True)
     (config / "resourceconfig.json").write_text('{"current_host": "algo-1", "hosts": ["algo-1"]}')
     return folder
+
+
+@pytest.fixture
+def instance(tmp_path):
+    """The folders of an instance that is the only one of its job, without a cluster."""
+    paths = Paths(tmp_path / "ml")
+    paths.config.mkdir(parents=True)
+    paths.resource_config.write_text(json.dumps({"current_host": "algo-1", "hosts": ["algo-1"]}))
+    return paths
+
+
+@pytest.fixture
+def address(ray_here):
+    """The address of ``ray_here``, in the variable by which a driver finds it."""
+    os.environ["RAY_ADDRESS"] = ray_here.get_runtime_context().gcs_address
+    yield os.environ["RAY_ADDRESS"]
+    del os.environ["RAY_ADDRESS"]

@@ -6,10 +6,10 @@ What flows in is the payload's ``function.pkl``, what flows out is ``result.pkl`
 
 import signal
 from pathlib import Path
-from types import FrameType
 
 import ray
 
+from raysm.bootstrap.exit_status import exit_by_signal
 from raysm.contract.result import VALUE
 from raysm.contract.store import put
 from raysm.request.function import PickledFunction
@@ -38,14 +38,10 @@ def run_function(pickled: Path, name: str, model: Path) -> None:
     # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
     ray.init(address="auto")
     # Once only, and after Ray has put its own handler in place: the function may save its work in a ``finally``.
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, exit_by_signal)
     try:
         # While Ray lives: what refers to the cluster can be pickled only then.
         content = pickled_value(function(*args, **kwargs), name)
     finally:
         ray.shutdown()
     put(model / VALUE, content)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)

@@ -9,9 +9,9 @@ import shutil
 
 import ray
 
+from raysm.bootstrap.log import emit_event
 from raysm.errors import InvalidRequest
 from raysm.request.similarity import MATRIX, QUERIES, Similarity
-from raysm.workloads.announce import announce
 from raysm.workloads.runner import Runner
 from raysm.workloads.similarity.engines import compile_ahead
 from raysm.workloads.similarity.reading import digests
@@ -53,7 +53,7 @@ class SimilarityRunner(Runner[Similarity]):
                 job=self.request.name,
                 source=source,
                 folders=folders,
-                announce=announce,
+                announce=emit_event,
                 queries=queries,
             )
         except BaseException:

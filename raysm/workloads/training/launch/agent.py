@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from raysm.bootstrap import environment, fate
+from raysm.bootstrap import die_with_parent, environment
 from raysm.contract import payload
 from raysm.contract.events import Event, line
 from raysm.contract.priority import let_others_first
@@ -149,13 +149,11 @@ class Agent:
 def _start(task: Task, local_rank: int, source: Path, folder: Path) -> "subprocess.Popen[bytes]":
     """Start one worker in a session of its own; it dies with this process."""
     rank = task.place.first_rank + local_rank
-    # Isolated and without site: it starts sooner, and what the user sets for his Python does not reach it.
-    shim = [sys.executable, "-I", "-S", str(fate.__file__), str(os.getpid())] if sys.platform == "linux" else []
     variables = torchrun_variables(task.place, local_rank, task.group, task.threads)
     args = fill_arguments(task.args, variables) if task.fill else task.args
     with task.wire.connect(rank, OUT) as out, task.wire.connect(rank, ERROR) as error:
         return subprocess.Popen(
-            [*shim, sys.executable, str(source / task.script), *args],
+            die_with_parent.wrap([sys.executable, str(source / task.script), *args]),
             env={**DEFAULTS, **environment.child_environment(variables)},
             cwd=folder,
             stdin=subprocess.DEVNULL,

@@ -16,11 +16,11 @@ from ray import train
 from ray.train.torch import get_device, prepare_model
 
 from raysm.bootstrap import environment
+from raysm.bootstrap.log import emit_event
 from raysm.contract import payload
 from raysm.contract.priority import go_first
 from raysm.errors import WorkerFailed
 from raysm.request.training import Precision
-from raysm.workloads.announce import announce
 from raysm.workloads.pickles import unpickled
 from raysm.workloads.training.launch.attempts import say
 from raysm.workloads.training.launch.output import Wire
@@ -106,7 +106,7 @@ class _Worker:
             # The figures are those of the instance: one worker of it tells them.
             if self._local_rank == 0:
                 has_gpus = self._place.gpus > 0
-                open_until_end.enter_context(Usage(self._place.node.host, announce, say, has_gpus=has_gpus))
+                open_until_end.enter_context(Usage(self._place.node.host, emit_event, say, has_gpus=has_gpus))
             try:
                 self._call(*unpickled(here.payload / payload.FUNCTION, spec.name))
             except BaseException as error:

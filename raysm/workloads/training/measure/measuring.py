@@ -15,10 +15,10 @@ from typing import Any
 import torch.distributed as dist
 
 from raysm.bootstrap import environment
+from raysm.bootstrap.log import emit_event
 from raysm.contract.events import Metric
 from raysm.contract.result import Measured
 from raysm.request.training import Precision
-from raysm.workloads.announce import announce
 from raysm.workloads.training.loop.session import Observer, Session
 from raysm.workloads.training.measure import communication
 from raysm.workloads.training.measure.bottleneck import Picture, RankTimes, bottleneck
@@ -188,7 +188,7 @@ class Measuring(Observer):
 
     def _announce(self, step: int, recent: Totals) -> None:
         for name, value in _per_step(recent, self._communicated()).items():
-            announce(Metric(name=name, value=round(value, 6), step=step))
+            emit_event(Metric(name=name, value=round(value, 6), step=step))
 
 
 def _ignore(anything: object) -> None:

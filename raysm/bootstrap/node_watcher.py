@@ -2,7 +2,7 @@
 
 ``ray status`` takes seconds; ``ray.init`` registers a driver. So a child process (this module as a program) asks the
 GCS itself every 50 ms and writes one JSON line for each change: ``{host: {"id": node id, "address": IP}}`` of the
-nodes that are alive. The bootstrap's side, ``Registry``, starts it when it wants to know and ends it when it does.
+nodes that are alive. The bootstrap's side, ``NodeWatcher``, starts it when it wants to know and ends it when it does.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from raysm.bootstrap.lifecycle import Failed, Node, NodesChanged
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import MissingDependency
 
-__all__ = ["Registry", "await_first", "main", "watch"]
+__all__ = ["NodeWatcher", "await_first", "main", "watch"]
 
 POLL_S = 0.05
 FIRST_POLL_S = 0.1
@@ -34,7 +34,7 @@ MAX_ANSWER = 2**24
 """Bytes of one line: 1,000 nodes take 100 KB."""
 
 
-class Registry:
+class NodeWatcher:
     """Watches the registration of nodes, through a child process, while it is open."""
 
     def __init__(self, children: Children, command: Sequence[str], env: Mapping[str, str]) -> None:
@@ -108,13 +108,13 @@ def _connect(address: str) -> Any:
 
 
 def _list_nodes(client: Any) -> Mapping[str, Any]:
-    found = {}
+    nodes = {}
     for node_id, info in client.get_all_node_info(timeout=CALL_TIMEOUT_S).items():
         alive = info.state == ray_internals.ALIVE
         host = info.labels.get(LABEL_HOST)
         if alive and host:
-            found[host] = {"id": node_id.hex(), "address": info.node_manager_address}
-    return found
+            nodes[host] = {"id": node_id.hex(), "address": info.node_manager_address}
+    return nodes
 
 
 def await_first(address: str, limit_s: float) -> None:

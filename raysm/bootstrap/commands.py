@@ -3,19 +3,19 @@
 import sys
 from dataclasses import dataclass
 
-__all__ = ["WAIT", "Programs"]
+__all__ = ["WAIT", "Commands"]
 
 WAIT = "--wait"
 """Tells the driver to import what it needs, and to wait for the cluster's address on its stdin."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Programs:
+class Commands:
     """Commands, to which the bootstrap appends arguments."""
 
     ray: tuple[str, ...] = (sys.executable, "-m", "raysm.bootstrap.ray_start")
     """The ``ray`` command; gets ``start --block ...``."""
-    registry: tuple[str, ...] = (sys.executable, "-m", "raysm.bootstrap.registered")
+    node_watcher: tuple[str, ...] = (sys.executable, "-m", "raysm.bootstrap.node_watcher")
     """Says which nodes are registered; gets the GCS's ``IP:port``."""
     driver: tuple[str, ...] = (sys.executable, "-m", "raysm.workloads.driver")
     """Runs the workload on the formed cluster; gets nothing, or WAIT if it is started before that."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from raysm.contract.paths import Paths
 from raysm.contract.store import put
 
-__all__ = ["passing_folder", "private_folder", "private_token"]
+__all__ = ["private_tempdir", "private_folder", "private_token"]
 
 
 def private_folder(paths: Paths) -> Path:
@@ -23,7 +23,7 @@ def private_folder(paths: Paths) -> Path:
 
 
 @contextlib.contextmanager
-def passing_folder(paths: Paths) -> Iterator[Path]:
+def private_tempdir(paths: Paths) -> Iterator[Path]:
     """Yield a private folder that is gone afterwards."""
     folder = private_folder(paths)
     try:
@@ -49,5 +49,5 @@ def private_token(token_file: Path, paths: Paths) -> Path:
 
 
 def _is_private(path: Path) -> bool:
-    found = path.stat()
-    return found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
+    status = path.stat()
+    return status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077

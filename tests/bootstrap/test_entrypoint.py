@@ -1,4 +1,4 @@
-"""What start.py and raysm.bootstrap.arrival say of a payload that cannot begin; tests/jobs has those that can."""
+"""What start.py and raysm.bootstrap.entrypoint say of a payload that cannot begin; tests/jobs has those that can."""
 
 import contextlib
 import errno

@@ -4,13 +4,22 @@ import contextlib
 import signal
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from raysm.bootstrap.children import signal_name
 from raysm.contract.result import MAX_REASON, Failure
 from raysm.contract.store import put
 from raysm.errors import InvalidConfig, InvalidRequest, MissingDependency, RaysmError
 
-__all__ = ["BAD_CONFIG", "STOPPED", "Ending", "ending_of_driver", "ending_of_error", "one_line"]
+__all__ = [
+    "BAD_CONFIG",
+    "STOPPED",
+    "ExitStatus",
+    "exit_by_signal",
+    "exit_status_of_driver",
+    "exit_status_of_error",
+    "one_line",
+]
 
 BAD_CONFIG = 2
 """Exit code of an instance that could not begin: bad configuration, payload, or image."""
@@ -20,7 +29,7 @@ STOPPED = 128 + signal.SIGTERM
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ExitStatus:
     """How an instance ends."""
 
     exit_code: int
@@ -44,6 +53,11 @@ class Ending:
                 put(path, text)
 
 
+def exit_by_signal(number: int, frame: FrameType | None) -> None:
+    """Handle a signal as a shell shows it, by 128 and its number, once Python has unwound."""
+    raise SystemExit(128 + number)
+
+
 def one_line(error: BaseException) -> str:
     """Return an error's text as one line of at most 1024 characters; its class where it has no text."""
     text = " ".join(str(error).split()) or type(error).__name__
@@ -51,20 +65,20 @@ def one_line(error: BaseException) -> str:
     return text if len(text) <= MAX_REASON else text[: MAX_REASON - 1] + "…"
 
 
-def ending_of_error(error: BaseException) -> Ending:
-    """Return the ending for an error of the bootstrap's own: one clear line, never a traceback."""
+def exit_status_of_error(error: BaseException) -> ExitStatus:
+    """Return the exit status for an error of the bootstrap's own: one clear line, never a traceback."""
     if isinstance(error, (InvalidConfig, InvalidRequest, MissingDependency)):
-        return Ending(BAD_CONFIG, one_line(error))
+        return ExitStatus(BAD_CONFIG, one_line(error))
     if isinstance(error, RaysmError):
-        return Ending(1, one_line(error))
+        return ExitStatus(1, one_line(error))
     text = f"{type(error).__name__}: {one_line(error)} (an error inside raysm's bootstrap; its log has the traceback)"
-    return Ending(1, text[:MAX_REASON])
+    return ExitStatus(1, text[:MAX_REASON])
 
 
-def ending_of_driver(
+def exit_status_of_driver(
     status: int, failure: Failure | None, stderr_tail: str, memory_bytes: int, oom_kills: int | None
-) -> Ending:
-    """Return the ending that the driver's end makes.
+) -> ExitStatus:
+    """Return the exit status that the driver's end makes.
 
     Args:
         status: Its exit code, or minus the signal that killed it.
@@ -74,25 +88,25 @@ def ending_of_driver(
         oom_kills: Processes that the kernel killed for want of memory while it ran; None where that is not known.
     """
     if status == 0:
-        return Ending(0)
+        return ExitStatus(0)
     exit_code = status if status > 0 else 128 - status
     if failure is not None:
-        return Ending(exit_code, failure.reason())
+        return ExitStatus(exit_code, failure.reason())
     if status > 0:
-        said = f"the driver exited with code {status}"
+        text = f"the driver exited with code {status}"
     else:
-        said = f"the driver was killed by {signal_name(-status)}"
+        text = f"the driver was killed by {signal_name(-status)}"
     if status == -signal.SIGKILL:
-        said += f": most likely out of memory (this instance has {memory_bytes / 2**30:.1f} GiB"
-        said += f"; the kernel ended {oom_kills} of its processes for that meanwhile)" if oom_kills else ")"
+        text += f": most likely out of memory (this instance has {memory_bytes / 2**30:.1f} GiB"
+        text += f"; the kernel ended {oom_kills} of its processes for that meanwhile)" if oom_kills else ")"
         # Who is killed so says nothing of it: what it wrote last is about something else.
-        return Ending(exit_code, said)
-    return Ending(exit_code, _with_tail(said, stderr_tail))
+        return ExitStatus(exit_code, text)
+    return ExitStatus(exit_code, _with_tail(text, stderr_tail))
 
 
-def _with_tail(said: str, tail: str) -> str:
-    room = MAX_REASON - len(said) - 1
+def _with_tail(text: str, tail: str) -> str:
+    room = MAX_REASON - len(text) - 1
     tail = tail.strip()
     if len(tail) > room:
         tail = "…" + tail[len(tail) - room + 1 :]
-    return f"{said}\n{tail}".strip()
+    return f"{text}\n{tail}".strip()

@@ -10,7 +10,7 @@ import pytest
 
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.lifecycle import Failed, Node, NodesChanged
-from raysm.bootstrap.registered import UNUSABLE, Registry, await_first, watch
+from raysm.bootstrap.node_watcher import UNUSABLE, NodeWatcher, await_first, watch
 from raysm.errors import MissingDependency
 
 KNOWN = NodesChanged({"algo-1": Node("a", "10.0.0.1")})
@@ -28,11 +28,11 @@ def test_a_line_is_written_for_each_change_and_no_other():
 
 
 def seen_twice(code, kind=Children):
-    """Return what a registry reports until it has done so twice, when its child runs ``code``."""
+    """Return what a watcher reports until it has done so twice, when its child runs ``code``."""
 
     async def scenario():
         children = kind()
-        registry = Registry(children, [sys.executable, "-S", "-c", code, ""], os.environ)
+        watcher = NodeWatcher(children, [sys.executable, "-S", "-c", code, ""], os.environ)
         seen = []
         twice = asyncio.Event()
 
@@ -41,10 +41,10 @@ def seen_twice(code, kind=Children):
             if len(seen) == 2:
                 twice.set()
 
-        registry.start(report)
-        registry.start(report)
+        watcher.start(report)
+        watcher.start(report)
         await asyncio.wait_for(twice.wait(), 20)
-        registry.stop()
+        watcher.stop()
         await children.end_all(0)
         children.close()
         return seen

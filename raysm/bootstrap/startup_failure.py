@@ -4,20 +4,20 @@ import contextlib
 import traceback
 from collections.abc import Mapping
 
-from raysm.bootstrap.ending import Ending, ending_of_error
 from raysm.bootstrap.environment import base_paths
+from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_error
 from raysm.bootstrap.log import remark
 from raysm.errors import RaysmError
 
-__all__ = ["refuse"]
+__all__ = ["report_startup_failure"]
 
 
-def refuse(error: Exception, environ: Mapping[str, str]) -> Ending:
-    """Say why this instance cannot begin; return the ending that this makes."""
-    ending = ending_of_error(error)
+def report_startup_failure(error: Exception, environ: Mapping[str, str]) -> ExitStatus:
+    """Say why this instance cannot begin; return the exit status that this makes."""
+    status = exit_status_of_error(error)
     if not isinstance(error, RaysmError):
         traceback.print_exception(error)
-    remark(ending.reason or "")
+    remark(status.reason or "")
     with contextlib.suppress(OSError, ValueError):
-        ending.write(base_paths(environ).failure)
-    return ending
+        status.write(base_paths(environ).failure)
+    return status

@@ -10,15 +10,16 @@ import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import NoReturn
 
 from raysm.bootstrap.environment import base_paths, child_environment, inherited, read
+from raysm.bootstrap.exit_status import exit_by_signal
 from raysm.bootstrap.packages import install, missing
-from raysm.bootstrap.private import private_folder
-from raysm.bootstrap.refusal import refuse
+from raysm.bootstrap.private_files import private_folder
 from raysm.bootstrap.sdk_job import is_driver_folder, make_payload
-from raysm.contract import names, payload
+from raysm.bootstrap.startup_failure import report_startup_failure
+from raysm.contract import names
+from raysm.contract import payload as payloads
 from raysm.contract.library import LIBRARY
 from raysm.contract.payload import Payload
 from raysm.errors import InvalidPayload
@@ -35,12 +36,12 @@ def main(folder: str) -> int:
         The exit code of an instance that could not begin; else this does not return.
     """
     # As PID 1 a process without a handler does not even hear SIGTERM; pip is ended as Python unwinds.
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, exit_by_signal)
     environ = inherited()
     try:
         variables = _arrive(Path(folder), environ)
     except Exception as error:  # the last line of defence: every error becomes a reason
-        return refuse(error, environ).exit_code
+        return report_startup_failure(error, environ).exit_code
     become(variables, environ)
 
 
@@ -55,15 +56,15 @@ def become(variables: Mapping[str, str], environ: Mapping[str, str]) -> NoReturn
 
 def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     place = private_folder(base_paths(environ))
-    found = _load(folder, place, environ)
+    payload = _load(folder, place, environ)
     search = [unpack(folder / LIBRARY, place / "lib")]
-    needed = missing(found.request.workload)
-    if found.requirements or needed:
+    needed = missing(payload.request.workload)
+    if payload.requirements or needed:
         site = place / "site"
-        install(found, needed, site)
+        install(payload, needed, site)
         # What is installed wins over the image's own packages, and raysm over what is installed.
         search.append(site)
-    variables = {"PYTHONPATH": _joined(search, environ.get("PYTHONPATH")), names.PAYLOAD: str(found.folder)}
+    variables = {"PYTHONPATH": _joined(search, environ.get("PYTHONPATH")), names.PAYLOAD: str(payload.folder)}
     if len(search) > 1:
         variables["PATH"] = _joined([search[1] / "bin"], environ.get("PATH", os.defpath))
     return variables
@@ -72,7 +73,7 @@ def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
 def _load(folder: Path, place: Path, environ: Mapping[str, str]) -> Payload:
     if is_driver_folder(folder):
         return make_payload(folder, read(environ), place / "payload")
-    return payload.load(folder)
+    return payloads.load(folder)
 
 
 def unpack(library: Path, folder: Path) -> Path:
@@ -91,7 +92,3 @@ def unpack(library: Path, folder: Path) -> Path:
 
 def _joined(first: Sequence[Path], rest: str | None) -> str:
     return os.pathsep.join([*map(str, first), *([rest] if rest else [])])
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)

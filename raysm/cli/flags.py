@@ -1,0 +1,279 @@
+"""The flags of a job: one table, from which the parser's arguments and the layer of what was chosen both come.
+
+What flows in is a flag's name with the option that it chooses; what the flag takes (a number, one of several words, a
+name with a value) follows from the option's type.
+"""
+
+import argparse
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from raysm.client.settings import TARGETS, Key, Layer, check_values, hint_of, nested, schema
+from raysm.errors import InvalidRequest
+from raysm.request import Local, Script, Similarity, TorchScript
+from raysm.request.instance_kinds import INSTANCE_KINDS
+
+__all__ = ["CHANGE", "COMMON", "Flag", "RUN", "SIMILARITY", "TARGET", "TRAIN", "WORKLOADS", "add_flags", "flag_layer"]
+
+CHANGE = "--set"
+"""The flag for every option that has none of its own."""
+
+TARGETS_OWN = "target"
+"""Stands for the table of the target that is chosen: ``--image`` is AWS's or this machine's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag, and the option that it chooses."""
+
+    name: str
+    """As it is typed: ``--max-runtime``."""
+    path: str
+    """The option: ``limits.max_runtime_s``."""
+    help: str
+    """For ``--help``."""
+    metavar: str | None = field(default=None, kw_only=True)
+    """What ``--help`` calls the value; None is derived from the name."""
+    choices: tuple[str, ...] | None = field(default=None, kw_only=True)
+    """What the value may be, where the option's type does not say it."""
+
+    @property
+    def key(self) -> Key:
+        """The way to the option."""
+        return tuple(self.path.split("."))
+
+    @property
+    def dest(self) -> str:
+        """The attribute that argparse gives the value."""
+        return self.name.removeprefix("--").replace("-", "_")
+
+
+def _instance_kinds() -> str:
+    default = Local().instance_kind
+    *first, last = [
+        f"{kind.summary} (default)" if kind.name == default else kind.summary for kind in INSTANCE_KINDS.values()
+    ]
+    return f"{', '.join(first)}, or {last}"
+
+
+COMMON = (
+    Flag("--instances", "cluster.count", "number of instances (default 1)", metavar="N"),
+    Flag("--instance-type", "cluster.instance_type", "ml.c5.4xlarge …; needed on AWS", metavar="TYPE"),
+    Flag("--name", "name", "the task's name; each job gets a name of its own, made from it"),
+    Flag("--project", "project", "jobs of one project lie together (default: default)"),
+    Flag("--requirement", "requirements", "pip installs it; or a requirements.txt; repeatable", metavar="PACKAGE"),
+    Flag("--wheel", "wheels", "a package that travels along and is installed; repeatable", metavar="FILE"),
+    Flag(
+        "--env",
+        "environment",
+        "a variable of every instance; no secrets: whoever may describe the job reads it; repeatable",
+        metavar="NAME=VALUE",
+    ),
+    Flag("--tag", "tags", "a tag of the job, by which costs are told apart; repeatable", metavar="NAME=VALUE"),
+    Flag("--max-runtime", "limits.max_runtime_s", "seconds (default: one day)", metavar="S"),
+    Flag("--max-restarts", "limits.max_restarts", "follow-up jobs after --max-runtime", metavar="N"),
+    Flag("--spot", "limits.spot", "spot capacity, which can be interrupted"),
+    Flag("--max-wait", "limits.max_wait_s", "seconds to wait for spot capacity and to run", metavar="S"),
+    Flag("--resume", "resume", "go on with the state of the task's latest job"),
+    Flag("--if-done", "if_done", "skip: return what the same task did before"),
+)
+"""Of every command that sends a job."""
+
+TARGET = (
+    Flag("--on", "on", "this machine (default), or AWS"),
+    Flag(
+        "--instance-kind", "target.instance_kind", f"on this machine: {_instance_kinds()}", choices=(*INSTANCE_KINDS,)
+    ),
+    Flag("--role", "target.role", "on AWS: the role that the job runs as", metavar="ARN"),
+    Flag("--region", "target.region", "on AWS (default: of the AWS configuration)"),
+    Flag("--profile", "target.profile", "on AWS: of the AWS configuration"),
+    Flag("--bucket", "target.bucket", "on AWS: for payloads and results (default: sagemaker-REGION-ACCOUNT)"),
+    Flag("--image", "target.image", "the container image, on AWS and for --instance-kind docker", metavar="URI"),
+)
+"""Of every command that asks a service."""
+
+RUN = (
+    Flag(
+        "--source-dir",
+        "workload.source_dir",
+        "a folder that travels whole, but for what is hidden, environments and results (default: the script and the "
+        "modules beside it that it imports)",
+        metavar="DIR",
+    ),
+    Flag(
+        "--input",
+        "inputs",
+        "a channel: a path, s3://…, or job:JOB/data; the script finds it at $SM_CHANNEL_NAME; repeatable",
+        metavar="NAME=URI",
+    ),
+)
+"""Of the commands whose workload is a script."""
+
+TRAIN = (
+    *RUN,
+    Flag(
+        "--workers-per-instance",
+        "workload.workers_per_instance",
+        "processes on each instance (default: one for each GPU; without GPUs, one)",
+        metavar="N",
+    ),
+    Flag(
+        "--spawns",
+        "workload.spawns",
+        "the script starts the processes of its node itself; {rank}, {world_size}, {master_addr} and {master_port} in "
+        "its arguments become the instance's",
+    ),
+    Flag("--worker-restarts", "workload.max_restarts", "start all workers anew after one failed", metavar="N"),
+)
+
+SIMILARITY = (
+    Flag("--top-k", "workload.top_k", "keep the K most similar other rows of each row", metavar="K"),
+    Flag("--threshold", "workload.threshold", "keep the pairs of rows at least this similar", metavar="T"),
+    Flag("--full", "workload.full", "keep the whole N x N matrix as one .npy"),
+    Flag(
+        "--queries",
+        "inputs.queries.uri",
+        "compare these rows with those of MATRIX, instead of MATRIX's own",
+        metavar="MATRIX",
+    ),
+    Flag("--dtype", "workload.dtype", "of the full matrix"),
+    Flag("--id-column", "workload.id_column", "a column of MATRIX that names the rows", metavar="NAME"),
+    Flag("--block-rows", "workload.block_rows", "rows of one task (default: chosen)", metavar="ROWS"),
+)
+
+WORKLOADS: Mapping[str, type[Script | TorchScript | Similarity]] = {
+    "run": Script,
+    "train": TorchScript,
+    "similarity": Similarity,
+}
+"""What each command runs."""
+
+
+def add_flags(parser: Any, flags: typing.Iterable[Flag], command: str = "") -> None:
+    """Add flags to a parser, or to a group of one; what nobody gives is None.
+
+    Args:
+        parser: The parser.
+        flags: Of the table.
+        command: The one whose workload the flags may choose options of.
+    """
+    flags = tuple(flags)
+    for flag in flags:
+        hint = _hint(flag, command)
+        parser.add_argument(flag.name, help=flag.help, **_way_of(hint, flag))
+    # Told beside the values: another command's --name chooses a metric, not the name of a task.
+    parser.set_defaults(flags=(*(parser.get_default("flags") or ()), *flags))
+
+
+def _hint(flag: Flag, command: str) -> Any:
+    table, name = flag.key[0], flag.key[-1]
+    if table == "workload":
+        return typing.get_type_hints(WORKLOADS[command])[name]
+    if table == TARGETS_OWN:
+        kinds = [kind for kind in TARGETS.values() if name in typing.get_type_hints(kind)]
+        return typing.get_type_hints(kinds[0])[name]
+    return hint_of(flag.key)
+
+
+def _way_of(hint: Any, flag: Flag) -> dict[str, Any]:
+    """Return how argparse takes a value of a type."""
+    if isinstance(hint, types.UnionType):  # a number or None
+        hint = typing.get_args(hint)[0]
+    if hint is bool:
+        return {"action": "store_true", "default": None}
+    if typing.get_origin(hint) is Literal:
+        return {"choices": typing.get_args(hint)}
+    if typing.get_origin(hint) in (tuple, Mapping):
+        return {"action": "append", "metavar": flag.metavar}
+    return {"metavar": flag.metavar, "choices": flag.choices, "type": hint}
+
+
+def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:
+    """Return what the flags of a command line choose.
+
+    Args:
+        arguments: The parsed ones, and which flags the command has.
+        on: Where the job goes, as far as other places say it.
+
+    Raises:
+        InvalidRequest: A value is malformed, or belongs to another target.
+    """
+    on = arguments.on or on
+    values: dict[Key, Any] = {}
+    names: dict[Key, str] = {}
+    for flag in arguments.flags:
+        value = getattr(arguments, flag.dest)
+        if value is not None:
+            chosen = dict(_choices(flag, value, on))
+            values |= chosen
+            names |= dict.fromkeys(chosen, flag.name)
+    for text in getattr(arguments, "set", None) or ():
+        key, value = _changed(text)
+        values[key], names[key] = value, CHANGE
+
+    def origin(key: Key) -> str:
+        return next((name for chosen, name in names.items() if chosen[: len(key)] == key or key == chosen), "a flag")
+
+    return Layer(values=check_values(nested(values), schema(workload=True), origin), origin=origin)
+
+
+def _choices(flag: Flag, value: Any, on: str) -> Iterator[tuple[Key, Any]]:
+    key = flag.key
+    if key[0] == TARGETS_OWN:
+        key = (_target_of(flag, on), key[1])
+    if flag.metavar is None or "=" not in flag.metavar:
+        yield key, value
+        return
+    for name, text in _named(value, flag).items():
+        yield ((*key, name, "uri") if key == ("inputs",) else (*key, name)), text
+
+
+def _target_of(flag: Flag, on: str) -> str:
+    """Return the table of the target that a flag is of: the chosen one's."""
+    having = [name for name, kind in TARGETS.items() if flag.key[1] in typing.get_type_hints(kind)]
+    if on not in having:
+        raise InvalidRequest(f"{flag.name} belongs to --on {having[0]}")
+    return on
+
+
+NOUNS = {"inputs": "channel", "environment": "variable", "tags": "tag"}
+
+
+def _named(texts: list[str], flag: Flag) -> dict[str, str]:
+    """Return the values of a repeated NAME=VALUE flag by their names."""
+    values: dict[str, str] = {}
+    noun = NOUNS[flag.path]
+    for text in texts:
+        name, equals, content = text.partition("=")
+        if not (name and equals and (content or noun == "variable")):
+            raise InvalidRequest(f"{flag.name} takes {flag.metavar}, got {text!r}")
+        if name in values:
+            raise InvalidRequest(f"the {noun} {name!r} is given twice: {flag.name} {name}={values[name]} and {text}")
+        values[name] = content
+    return values
+
+
+def _changed(text: str) -> tuple[Key, Any]:
+    """Return the option and the value of a ``--set OPTION=VALUE``; what is no text is written as in TOML."""
+    path, equals, value = text.partition("=")
+    key = tuple(path.strip().split("."))
+    if not (path and equals):
+        raise InvalidRequest(f"{CHANGE} takes OPTION=VALUE, as in {CHANGE} cluster.volume_gb=100, got {text!r}")
+    try:
+        data: Any = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        data = value  # ml.m5.large needs no quotes here
+    return key, value if _is_text(key) and not isinstance(data, str) else data
+
+
+def _is_text(key: Key) -> bool:
+    """Whether the option takes text alone: then 10 is "10"."""
+    try:
+        hint = hint_of(key)
+    except (KeyError, TypeError):  # said later, with the nearest one
+        return False
+    return hint is str or (isinstance(hint, types.UnionType) and typing.get_args(hint)[0] is str)

@@ -1,0 +1,232 @@
+"""Options in files: ``raysm.toml`` of a project with its profiles, and whole requests.
+
+What flows in is a file, found upwards from the working folder or named; what flows out are layers of options that know
+the line of each of their values. Passwords, tokens and keys do not belong in these files: they lie beside the source,
+and what they say of a job is read by whoever may describe it.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from raysm.client.options import SubmitKeywords
+from raysm.client.settings import Key, Layer, Settings, check_values, schema
+from raysm.errors import InvalidRequest
+
+__all__ = ["PROJECT_FILE", "Project", "absolute", "find_project_file", "load_options", "read_request"]
+
+PROJECT_FILE = "raysm.toml"
+PROFILES = "profile"
+"""The table of a project file that holds others, by the name under which they are chosen."""
+
+SCRIPT_PATHS = ("source_dir", "script")
+"""Of a workload, the paths; a script inside of a source folder is named from there."""
+
+
+def find_project_file(start: Path, home: Path) -> Path | None:
+    """Return the nearest ``raysm.toml``, in ``start`` or above it.
+
+    The search ends at the root of a repository, and at the home folder: what lies above is somebody else's.
+
+    Args:
+        start: The working folder.
+        home: The user's home folder.
+    """
+    for folder in (start, *start.parents):
+        if (folder / PROJECT_FILE).is_file():
+            return folder / PROJECT_FILE
+        if folder == home or (folder / ".git").exists():
+            return None
+    return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Project:
+    """The content of a project file, checked as a whole: also the profiles that nobody chose."""
+
+    path: Path
+    """The file."""
+    layers: Mapping[str | None, Layer]
+    """What applies always (None), and each profile's own."""
+
+    @classmethod
+    def read(cls, path: Path) -> "Project":
+        """Read a project file.
+
+        Raises:
+            InvalidRequest: It cannot be read, or has a table or key that there is not, or a value of another type.
+        """
+        file = _File.read(path)
+        profiles = file.data.get(PROFILES, {})
+        for name, tables in profiles.items() if isinstance(profiles, dict) else [(PROFILES, None)]:
+            if not isinstance(tables, dict):
+                raise InvalidRequest(f"{file.origin((PROFILES, name))}: write a profile as [{PROFILES}.NAME.cluster]")
+        if "workload" in file.data:
+            raise InvalidRequest(
+                f"{file.origin(('workload',))}: a project is for many workloads; one belongs to a file for --request"
+            )
+        base = {name: item for name, item in file.data.items() if name != PROFILES}
+        layers: dict[str | None, Layer] = {None: file.layer(base, (), workload=False)}
+        for name, tables in profiles.items():
+            layers[name] = file.layer(tables, (PROFILES, name), workload=False)
+        return cls(path=path, layers=layers)
+
+    def chosen(self, profile: str | None = None) -> list[Layer]:
+        """Return the layers that apply, the weaker first.
+
+        Args:
+            profile: One of the file's; None is none.
+
+        Raises:
+            InvalidRequest: The file has no such profile.
+        """
+        if profile is None:
+            return [self.layers[None]]
+        if profile not in self.layers:
+            names = ", ".join(name for name in self.layers if name is not None) or "none"
+            raise InvalidRequest(f"{_shown(self.path)} has no profile {profile!r}; it has {names}")
+        return [self.layers[None], self.layers[profile]]
+
+
+def read_request(path: Path) -> Layer:
+    """Read a whole request, as ``raysm run … --dry-run --json`` prints one.
+
+    Raises:
+        InvalidRequest: It cannot be read, or has a table or key that there is not, or a value of another type.
+    """
+    file = _File.read(path)
+    return file.layer(file.data, (), workload=True)
+
+
+def load_options(path: str | Path | None = None, *, profile: str | None = None) -> SubmitKeywords:
+    """Return the options of a project file, for ``raysm.submit(workload, **raysm.load_options())``.
+
+    ``raysm.submit`` itself reads no file, so that a program does the same in every folder.
+
+    Args:
+        path: The file; None is the nearest ``raysm.toml`` in the working folder or above it.
+        profile: One of the file's, laid over what applies always.
+
+    Raises:
+        InvalidRequest: There is no such file or profile, or it says what cannot be.
+    """
+    file = find_project_file(Path.cwd(), Path.home()) if path is None else Path(path)
+    if file is None:
+        raise InvalidRequest(f"there is no {PROJECT_FILE} in {Path.cwd()} or above it; give its path")
+    settings = Settings(Project.read(file).chosen(profile))
+    return cast(SubmitKeywords, settings.options() | {"on": settings.target()})
+
+
+def absolute(data: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    """Return a request's tables with the paths in them made absolute.
+
+    Args:
+        data: The tables, which may be of any shape: they are checked later.
+        base: What relative paths are relative to.
+    """
+    tables = {name: dict(item) if isinstance(item, Mapping) else item for name, item in data.items()}
+    inputs = tables.get("inputs")
+    if isinstance(inputs, dict):
+        tables["inputs"] = {name: _located(item, base) for name, item in inputs.items()}
+    if isinstance(tables.get("wheels"), list):
+        tables["wheels"] = [_joined(item, base) for item in tables["wheels"]]
+    workload, local = tables.get("workload"), tables.get("local")
+    if isinstance(workload, dict):
+        name = next((name for name in SCRIPT_PATHS if workload.get(name) is not None), None)
+        tables["workload"] = workload | ({} if name is None else {name: _joined(workload[name], base)})
+    if isinstance(local, dict) and "home" in local:
+        tables["local"] = local | {"home": _joined(local["home"], base)}
+    return tables
+
+
+def _located(item: Any, base: Path) -> Any:
+    if isinstance(item, Mapping):
+        return {**item, "uri": _located(item["uri"], base)} if "uri" in item else item
+    # An output of another job is no path, and neither is s3://…
+    is_path = isinstance(item, str) and "://" not in item and not item.startswith("job:")
+    return _joined(item, base) if is_path else item
+
+
+def _joined(item: Any, base: Path) -> Any:
+    return str(base / Path(item).expanduser()) if isinstance(item, str) else item
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _File:
+    """A file of options as it was read."""
+
+    path: Path
+    text: str
+    data: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> "_File":
+        parse = json.loads if path.suffix == ".json" else tomllib.loads
+        try:
+            text = path.read_text(encoding="utf-8")
+            data = parse(text)
+        except (OSError, ValueError) as error:  # of wrong JSON, TOML and UTF-8 the message names the place
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise InvalidRequest(f"{_shown(path)} cannot be read: {reason}") from error
+        if not isinstance(data, dict):
+            raise InvalidRequest(f"{_shown(path)} holds no options: expected tables, got {data!r:.80}")
+        return cls(path=path, text=text, data=data)
+
+    def layer(self, data: Mapping[str, Any], at: Key, *, workload: bool) -> Layer:
+        """Return the options of one part of the file.
+
+        Args:
+            data: The part.
+            at: Where in the file it begins.
+            workload: Whether it may say what the job runs.
+        """
+
+        def origin(key: Key) -> str:
+            return self.origin((*at, *key))
+
+        located = absolute(data, self.path.absolute().parent)
+        return Layer(values=check_values(located, schema(workload=workload), origin), origin=origin)
+
+    def origin(self, key: Key) -> str:
+        """Say where a value stands: file and line; of JSON the file alone, which is written by programs."""
+        line = None if self.path.suffix == ".json" else _line_of(self.text, key)
+        return _shown(self.path) if line is None else f"{_shown(self.path)}:{line}"
+
+
+def _line_of(text: str, key: Key) -> int | None:
+    """Return the number of the line on which the value at ``key`` begins.
+
+    tomllib tells no lines. What it reads of the first n lines does: a statement is whole, and its value there, at the
+    line on which it ends, and it begins behind the last line where all before it was whole. A scanner of our own would
+    have to know strings, arrays and inline tables.
+    """
+    lines = text.splitlines(keepends=True)
+    begin = 0
+    for end in range(1, len(lines) + 1):
+        try:
+            data = tomllib.loads("".join(lines[:end]))
+        except tomllib.TOMLDecodeError:
+            continue
+        if _holds(data, key):
+            return begin + 1
+        begin = end
+    return None
+
+
+def _holds(data: Any, key: Key) -> bool:
+    for name in key:
+        if not isinstance(data, dict):
+            return True  # train = "s3://…" stands for a table
+        if name not in data:
+            return False
+        data = data[name]
+    return True
+
+
+def _shown(path: Path) -> str:
+    """Return a path as a reader at the command line knows it."""
+    folder = Path.cwd()
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)

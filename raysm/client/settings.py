@@ -1,0 +1,249 @@
+"""Options from several places, one laid over the other: files below flags, each value with the place that chose it.
+
+What flows in are layers of plain values, the weakest first; what flows out are the options of a job and its target, of
+the types that they have in Python. Of two layers the later one wins, key by key: tables are joined, lists replaced.
+"""
+
+import dataclasses
+import difflib
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast
+
+from raysm.errors import InvalidRequest
+from raysm.request import JobRequest, Local, Target, Workload
+from raysm.request.codec import from_json
+
+__all__ = ["Key", "Layer", "Settings", "TARGETS", "check_values", "hint_of", "nested", "schema"]
+
+Key: TypeAlias = tuple[str, ...]
+"""The way to a value: ``("cluster", "count")``."""
+
+TARGETS: Mapping[str, type[Target]] = {
+    target.kind: target for target in sorted(typing.get_args(Target), key=lambda target: target is not Local)
+}
+"""Where a job can go, each with a table of its own; the first one is the default."""
+
+NEEDED = {"role": "the ARN of the role that the job runs as"}
+"""What a target cannot do without, for people."""
+
+OWN = {"wheels": tuple[str, ...], "if_done": Literal["run", "skip"], "resume": bool}
+"""Options of ``raysm.submit`` that are no fields of a request."""
+
+GROUPS = ("cluster", "groups")
+UNIFORM = (("cluster", "instance_type"), ("cluster", "count"))
+"""A cluster has either groups, or a type and a count: a later layer that chooses one of them drops the other."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layer:
+    """What one place chooses."""
+
+    values: Mapping[Key, Any]
+    """JSON values, checked one by one; a list is one value."""
+    origin: Callable[[Key], str]
+    """Says where a value stands, for people: ``raysm.toml:7``."""
+
+
+def schema(*, workload: bool) -> dict[str, Any]:
+    """Return the tables and values that there may be, with their types.
+
+    Args:
+        workload: Whether a workload is one of them: a request has one, a project is for many.
+    """
+    hints = typing.get_type_hints(JobRequest)
+    if not workload:
+        del hints["workload"]
+    return {"on": Literal[tuple(TARGETS)], **TARGETS, **hints, **OWN}
+
+
+def hint_of(key: Key) -> Any:
+    """Return the type of the value at ``key``."""
+    hint: Any = schema(workload=True)
+    for name in key:
+        hint = _hints_in(hint, name).get(name)
+    return hint
+
+
+def check_values(data: Mapping[str, Any], hints: Mapping[str, Any], origin: Callable[[Key], str]) -> dict[Key, Any]:
+    """Return the values of nested tables by their keys.
+
+    Args:
+        data: The tables, as JSON or TOML has them.
+        hints: What there may be, as ``schema`` tells it.
+        origin: Says where a value stands.
+
+    Raises:
+        InvalidRequest: There is no such key, or a value has another type; the message names place, key and nearest key.
+    """
+    return dict(_leaves(data, hints, (), origin))
+
+
+def _leaves(item: Any, hint: Any, key: Key, origin: Callable[[Key], str]) -> Iterator[tuple[Key, Any]]:
+    item, path = _in_full(item, key), ".".join(key)
+    if not _is_table(hint):
+        from_json(hint, item, f"{origin(key)}: {path}")
+        yield key, item
+        return
+    if not isinstance(item, Mapping):
+        raise InvalidRequest(f"{origin(key)}: {path} is a table of options, got {item!r}")
+    for name, inner in item.items():
+        names = _hints_in(hint, name)
+        if name not in names:
+            raise InvalidRequest(f"{origin((*key, name))}: there is no option {_nearest((*key, name), names)}")
+        yield from _leaves(inner, names[name], (*key, name), origin)
+
+
+def _in_full(item: Any, key: Key) -> Any:
+    """Return what stands for a value that people write shorter."""
+    if isinstance(item, str) and key[:1] == ("inputs",) and len(key) == 2:
+        return {"uri": item}
+    if type(item) in (int, float) and key[:1] == ("hyperparameters",):
+        return str(item)  # the service takes texts alone, and so raysm.submit makes texts of them
+    return item
+
+
+def _is_table(hint: Any) -> bool:
+    is_open = hint is Workload or typing.get_origin(hint) is Mapping
+    return is_open or isinstance(hint, Mapping) or dataclasses.is_dataclass(hint)
+
+
+def _hints_in(hint: Any, name: str) -> Mapping[str, Any]:
+    """Return the names that a table may have, with their types; ``name`` is one where users choose the names."""
+    if isinstance(hint, Mapping):
+        return hint
+    if hint is Workload:  # checked as a whole, once its kind is known
+        return {name: Any}
+    return {name: typing.get_args(hint)[-1]} if typing.get_origin(hint) is Mapping else typing.get_type_hints(hint)
+
+
+def _nearest(key: Key, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(key[-1], names, n=1)
+    hint = f"; did you mean {'.'.join((*key[:-1], near[0]))}?" if near else f"; there are {', '.join(names)}"
+    return f"{'.'.join(key)}{hint}"
+
+
+def nested(values: Mapping[Key, Any]) -> dict[str, Any]:
+    """Return the tables that flat values came from."""
+    tables: dict[str, Any] = {}
+    for key, value in values.items():
+        table = tables
+        for name in key[:-1]:
+            table = table.setdefault(name, {})
+        table[key[-1]] = value
+    return tables
+
+
+class Settings:
+    """What applies: the values of all layers, the later ones over the earlier.
+
+    Attributes:
+        values: JSON values by their keys.
+    """
+
+    def __init__(self, layers: Iterable[Layer]) -> None:
+        """Lay ``layers`` over each other, the weakest first."""
+        self.values: dict[Key, Any] = {}
+        self._origins: dict[Key, Callable[[Key], str]] = {}
+        for layer in layers:
+            self._lay(layer)
+
+    def _lay(self, layer: Layer) -> None:
+        replaced: list[Key] = []
+        if layer.values.get(GROUPS):
+            replaced += UNIFORM
+        elif any(key in layer.values for key in UNIFORM):
+            replaced += [GROUPS, ("cluster", "head")]
+        kind = ("workload", "kind")
+        if kind in layer.values and self.values.get(kind) not in (None, layer.values[kind]):
+            replaced += [key for key in self.values if key[0] == "workload"]  # another workload, not another option
+        for key in replaced:
+            self.values.pop(key, None)
+        self.values |= layer.values
+        self._origins |= dict.fromkeys(layer.values, layer.origin)
+
+    def __contains__(self, key: Key) -> bool:
+        """Whether some place chose a value at ``key``, or below it."""
+        return any(chosen[: len(key)] == key for chosen in self.values)
+
+    def origin(self, key: Key) -> str:
+        """Say where the value at ``key`` stands."""
+        return self._origins[key](key) if key in self.values else "default"
+
+    def table(self, name: str) -> dict[str, Any]:
+        """Return what was chosen in one table."""
+        found = nested(self.values).get(name)
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def on(self) -> type[Target]:
+        """Where the job goes."""
+        return TARGETS[self.values.get(("on",), next(iter(TARGETS)))]
+
+    def target(self, **lacking: Any) -> Target:
+        """Return where the job goes.
+
+        Args:
+            lacking: Values for what nobody chose: reading a job takes no role.
+
+        Raises:
+            InvalidRequest: It needs what nobody chose.
+        """
+        kind = self.on
+        fields = dataclasses.fields(kind)
+        used = {field.name: lacking[field.name] for field in fields if field.name in lacking}
+        chosen = used | self.table(kind.kind)
+        for field in fields:
+            if field.default is dataclasses.MISSING and field.name not in chosen:
+                raise InvalidRequest(
+                    f"--on {kind.kind} needs --{field.name}, {NEEDED[field.name]}; or write {field.name} under "
+                    f"[{kind.kind}] in raysm.toml"
+                )
+        return from_json(kind, chosen, kind.kind)
+
+    def workload(self) -> Workload:
+        """Return what the job runs.
+
+        Raises:
+            InvalidRequest: Nothing says it, or it cannot be.
+        """
+        chosen = self.table("workload")
+        name = chosen.pop("kind", None)
+        kind: Callable[..., Workload] = Workload.named(name, f"{self.origin(('workload', 'kind'))}: workload.kind")
+        fields = {field.name: field for field in dataclasses.fields(cast(Any, kind))}
+        for option in chosen:
+            if option not in fields:
+                key = ("workload", option)
+                raise InvalidRequest(f"{self.origin(key)}: a {name} has no option {_nearest(key, fields)}")
+        for option, field in fields.items():
+            if option not in chosen and field.default is dataclasses.MISSING is field.default_factory:
+                raise InvalidRequest(f"the {name} has no {option}; the request's [workload] has to say it")
+        # Made by itself, not by the codec: the class says best what of its values cannot be.
+        return kind(**{key: tuple(item) if isinstance(item, list) else item for key, item in chosen.items()})
+
+    def options(self) -> dict[str, Any]:
+        """Return what was chosen beside workload and target, as ``raysm.submit`` takes it.
+
+        Raises:
+            InvalidRequest: Values contradict each other.
+        """
+        hints = typing.get_type_hints(JobRequest) | OWN
+        chosen = nested(self.values)
+        if "cluster" in chosen:
+            chosen["cluster"] = self._default_count() | chosen["cluster"]
+        names = [name for name in chosen if name not in (*TARGETS, "on", "workload")]
+        return {name: self._typed(name, hints[name], chosen[name]) for name in names}
+
+    def _typed(self, name: str, hint: Any, item: Any) -> Any:
+        try:
+            return from_json(hint, item, name)
+        except InvalidRequest as error:  # each value is right by itself; together they are not
+            origins = dict.fromkeys(self.origin(key) for key in self.values if key[0] == name)
+            raise InvalidRequest(f"{error} (from {', '.join(origins)})") from error
+
+    def _default_count(self) -> dict[str, int]:
+        """Return how many instances a cluster has of which somebody chose all else."""
+        chosen = self.table(self.on.kind)
+        is_uniform = not any(key in self.values for key in (GROUPS, ("cluster", "count")))
+        return {"count": chosen["instances"]} if is_uniform and "instances" in chosen else {}

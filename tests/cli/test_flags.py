@@ -1,0 +1,120 @@
+"""The table of flags: each chooses one option, takes what the option's type says, and none is forgotten."""
+
+import dataclasses
+import typing
+
+import pytest
+
+from raysm.cli.arguments import parse
+from raysm.cli.flags import COMMON, RUN, SIMILARITY, TARGET, TRAIN, flag_layer
+from raysm.client.options import SubmitKeywords
+from raysm.client.settings import OWN, TARGETS, hint_of, schema
+from raysm.errors import InvalidRequest
+from raysm.request import JobRequest, Script
+
+EVERY = (*COMMON, *TARGET, *RUN, *TRAIN, *SIMILARITY)
+
+
+def chosen(*argv, on="local"):
+    return dict(flag_layer(parse(list(argv)), on).values)
+
+
+@pytest.mark.parametrize(
+    ("argv", "key", "value"),
+    [
+        (["--instances", "3"], ("cluster", "count"), 3),
+        (["--max-runtime", "60"], ("limits", "max_runtime_s"), 60),
+        (["--spot"], ("limits", "spot"), True),
+        (["--env", "A=x=y"], ("environment", "A"), "x=y"),
+        (["--tag", "team=a"], ("tags", "team"), "a"),
+        (["--input", "train=data/"], ("inputs", "train", "uri"), "data/"),
+        (["--wheel", "a.whl", "--wheel", "b.whl"], ("wheels",), ["a.whl", "b.whl"]),
+        (["--if-done", "skip"], ("if_done",), "skip"),
+        (["--source-dir", "src"], ("workload", "source_dir"), "src"),
+    ],
+)
+def test_a_flag_chooses_its_option_and_no_other(argv, key, value):
+    assert chosen("run", "a.py", *argv) == {key: value}
+
+
+def test_what_nobody_gives_is_not_chosen():
+    assert chosen("run", "a.py") == {}
+    assert chosen("similarity", "m.npy", "--top-k", "3") == {("workload", "top_k"): 3}
+
+
+def test_a_flag_of_another_command_by_the_same_name_chooses_nothing():
+    assert chosen("metrics", "JOB", "--name", "loss") == {}
+    assert chosen("run", "a.py", "--name", "mine") == {("name",): "mine"}
+
+
+def test_a_flag_of_both_targets_is_the_chosen_ones():
+    assert chosen("run", "a.py", "--image", "x") == {("local", "image"): "x"}
+    assert chosen("run", "a.py", "--image", "x", on="aws") == {("aws", "image"): "x"}
+    assert chosen("run", "a.py", "--on", "aws", "--image", "x")["aws", "image"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--role", "x"], "--role belongs to --on aws"),
+        (["--on", "aws", "--instance-kind", "docker"], "--instance-kind belongs to --on local"),
+        (["--set", "cluster.volume_gb"], "--set takes OPTION=VALUE, as in --set cluster.volume_gb=100"),
+        (["--set", "cluster.volume=1"], "--set: there is no option cluster.volume; did you mean cluster.volume_gb?"),
+        (["--set", "cluster.volume_gb=many"], "--set: cluster.volume_gb: expected an integer, got 'many'"),
+        (["--set", "clutser.x=1"], "--set: there is no option clutser; did you mean cluster?"),
+    ],
+)
+def test_what_a_flag_cannot_say_is_refused_by_its_name(argv, message):
+    with pytest.raises(InvalidRequest) as caught:
+        chosen("run", "a.py", *argv)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("cluster.volume_gb=100", ("cluster", "volume_gb"), 100),
+        ("security.isolation=true", ("security", "isolation"), True),
+        ("security.subnets=['subnet-1']", ("security", "subnets"), ["subnet-1"]),
+        ("security.output_kms_key=123", ("security", "output_kms_key"), "123"),
+        ("project='quoted'", ("project",), "quoted"),
+        ("kind=processing", ("kind",), "processing"),
+        ("environment.THREADS=1", ("environment", "THREADS"), "1"),
+        ("cluster.instance_type=ml.m5.large", ("cluster", "instance_type"), "ml.m5.large"),
+        ("hyperparameters.lr=0.1", ("hyperparameters", "lr"), "0.1"),
+    ],
+)
+def test_every_option_can_be_set_by_its_path(text, key, value):
+    assert chosen("run", "a.py", "--set", text) == {key: value}
+
+
+def test_the_origin_of_a_flags_value_is_the_flag():
+    layer = flag_layer(parse(["run", "a.py", "--env", "A=1", "--set", "kind=processing", "--spot"]), "local")
+    origins = [layer.origin(key) for key in (("environment", "A"), ("kind",), ("limits", "spot"))]
+    assert origins == ["--env", "--set", "--spot"]
+
+
+@pytest.mark.parametrize("flag", EVERY, ids=lambda flag: flag.name)
+def test_every_flag_chooses_an_option_that_there_is(flag):
+    table, name = flag.key[0], flag.key[-1]
+    if table == "workload":
+        return  # argparse would not have been told its type: the parser is built from it
+    if table == "target":
+        assert any(name in typing.get_type_hints(kind) for kind in TARGETS.values())
+        return
+    assert hint_of(flag.key) is not None
+
+
+def test_every_keyword_of_submit_is_an_option_of_the_files_and_so_of_the_command_line():
+    tables = set(schema(workload=True))
+    keywords = set(typing.get_type_hints(SubmitKeywords))
+    assert tables - set(TARGETS) == keywords | {"workload"}
+    fields = {field.name for field in dataclasses.fields(JobRequest)}
+    assert keywords - fields - {"on"} == set(OWN)
+
+
+def test_no_two_flags_have_one_name_or_choose_one_option():
+    assert len({flag.name for flag in EVERY}) == len({flag.dest for flag in EVERY}) == len(set(EVERY))
+    paths = [flag.path for flag in (*COMMON, *TARGET, *TRAIN)]
+    assert len(paths) == len(set(paths))
+    assert Script.kind == "script"

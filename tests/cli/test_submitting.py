@@ -1,0 +1,62 @@
+"""What the command line makes of requirements, wheels and the instances, before a job is prepared."""
+
+import pytest
+
+from raysm.cli.arguments import parse
+from raysm.cli.choosing import read_settings
+from raysm.cli.submitting import cluster, crowding, prepared
+from raysm.errors import InvalidRequest
+from raysm.request import Cluster
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch, home):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "a.py").write_text("pass")
+    (tmp_path / "own-1-py3-none-any.whl").write_bytes(b"wheel")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def requirements(*argv):
+    return prepared(read_settings(parse(["run", "a.py", *argv]))).request.requirements
+
+
+def test_the_lines_of_a_requirements_file_are_packages(folder):
+    (folder / "requirements.txt").write_text("# ours\ntqdm>=4  # bars\n\nsix @ https://example.org/x#egg=six\n")
+    taken = requirements("--requirement", "requirements.txt", "--requirement", "numpy")
+    assert taken == ("tqdm>=4", "six @ https://example.org/x#egg=six", "numpy")
+
+
+def test_a_requirements_file_that_is_not_there_or_has_options_of_pip_is_refused(folder):
+    with pytest.raises(InvalidRequest, match=r"--requirement requirements\.txt cannot be read: No such file"):
+        requirements("--requirement", "requirements.txt")
+    (folder / "requirements.txt").write_text("-r other.txt\n")
+    with pytest.raises(InvalidRequest, match=r"'-r other\.txt' is an option of pip, not a package"):
+        requirements("--requirement", "requirements.txt")
+
+
+def test_a_wheel_that_travels_is_asked_for_once(folder):
+    wheel = "own-1-py3-none-any.whl"
+    assert requirements("--wheel", wheel, "--requirement", "tqdm") == ("tqdm", "own==1")
+    assert requirements("--wheel", wheel, "--requirement", "own==1") == ("own==1",)
+
+
+def test_wheels_of_the_project_file_are_asked_for_too(folder):
+    (folder / "raysm.toml").write_text('wheels = ["own-1-py3-none-any.whl"]\n')
+    assert requirements() == ("own==1",)
+
+
+def test_instances_are_those_that_are_asked_for():
+    assert cluster(read_settings(parse(["run", "a.py"]))) == Cluster()
+    assert cluster(read_settings(parse(["run", "a.py", "--instances", "3"]))) == Cluster(count=3)
+    with pytest.raises(InvalidRequest, match=r"--on aws needs --instance-type, ml\.c5\.4xlarge"):
+        cluster(read_settings(parse(["run", "a.py", "--on", "aws", "--instances", "3"])))
+
+
+def test_more_instances_than_this_machine_carries_are_warned_of():
+    def warned(count, cores):
+        return crowding(prepared(read_settings(parse(["run", "a.py", "--instances", str(count)]))), cores)
+
+    assert "40 instances share the 2 cores of this machine" in warned(40, 2)
+    assert warned(8, 2) is None

@@ -1,0 +1,219 @@
+"""Options in files: found, read, checked as a whole, and told by their lines."""
+
+from pathlib import Path
+
+import pytest
+
+import raysm
+from raysm.client.project import Project, absolute, find_project_file, load_options, read_request
+from raysm.client.settings import Settings
+from raysm.errors import InvalidRequest
+from raysm.request import AWS, Cluster, Limits, Local, Security
+
+WHOLE = """\
+# For all of us.
+on = "aws"
+requirements = [
+    "tqdm",
+]
+
+[aws]
+role = "arn:aws:iam::123456789012:role/jobs"
+
+[cluster]
+instance_type = "ml.m5.large"
+
+[security]
+subnets = ["subnet-1"]
+security_groups = ["sg-1"]
+
+[inputs]
+train = "data/train.csv"
+other = { uri = "s3://b/x", mode = "FastFile" }
+last = "job:NAME/data"
+
+[hyperparameters]
+text = \"\"\"
+[cluster]
+count = 9
+\"\"\"
+
+[profile.big.cluster]
+count = 10
+
+[profile.laptop]
+on = "local"
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "raysm.toml"
+    path.write_text(WHOLE)
+    return path
+
+
+def of(file, profile=None):
+    return Settings(Project.read(file).chosen(profile))
+
+
+def test_the_nearest_file_above_is_found_up_to_the_repositorys_root(tmp_path):
+    inner = tmp_path / "repository" / "src" / "deep"
+    inner.mkdir(parents=True)
+    (tmp_path / "raysm.toml").touch()
+    assert find_project_file(inner, Path("/home/none")) == tmp_path / "raysm.toml"
+    (tmp_path / "repository" / ".git").mkdir()
+    assert find_project_file(inner, Path("/home/none")) is None
+    (tmp_path / "repository" / "raysm.toml").touch()
+    assert find_project_file(inner, Path("/home/none")) == tmp_path / "repository" / "raysm.toml"
+
+
+def test_the_search_ends_at_the_home_folder(tmp_path):
+    home = tmp_path / "home"
+    (home / "work").mkdir(parents=True)
+    (tmp_path / "raysm.toml").touch()
+    assert find_project_file(home / "work", home) is None
+    (home / "raysm.toml").touch()
+    assert find_project_file(home / "work", home) == home / "raysm.toml"
+
+
+def test_a_file_says_options_and_target(file):
+    chosen = of(file)
+    assert chosen.target() == AWS(role="arn:aws:iam::123456789012:role/jobs")
+    options = chosen.options()
+    assert options["cluster"] == Cluster("ml.m5.large")
+    assert options["security"] == Security(subnets=("subnet-1",), security_groups=("sg-1",))
+    assert options["requirements"] == ("tqdm",)
+
+
+def test_a_profile_lies_over_what_always_applies(file):
+    assert of(file, "big").options()["cluster"] == Cluster("ml.m5.large", count=10)
+    assert of(file, "laptop").target() == Local()
+
+
+def test_a_profile_that_there_is_not_names_those_that_there_are(file):
+    with pytest.raises(InvalidRequest, match=r"raysm.toml has no profile 'bgi'; it has big, laptop"):
+        of(file, "bgi")
+
+
+def test_a_path_is_relative_to_the_file_in_which_it_stands(file):
+    inputs = of(file).options()["inputs"]
+    assert inputs["train"].uri == str(file.parent / "data" / "train.csv")
+    assert (inputs["other"].uri, inputs["other"].mode) == ("s3://b/x", "FastFile")
+    assert inputs["last"].uri == "job:NAME/data"
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        (("on",), 2),
+        (("requirements",), 3),
+        (("aws", "role"), 8),
+        (("security", "security_groups"), 15),
+        (("inputs", "other", "mode"), 19),
+        (("hyperparameters", "text"), 23),
+    ],
+)
+def test_the_origin_of_a_value_is_the_line_on_which_it_begins(file, key, line):
+    assert of(file).origin(key) == f"{file}:{line}"
+
+
+def test_the_origin_of_a_profiles_value_is_in_the_profile(file):
+    assert of(file, "big").origin(("cluster", "count")) == f"{file}:29"
+    assert of(file, "big").origin(("cluster", "instance_type")) == f"{file}:11"
+
+
+def test_a_file_in_the_working_folder_is_named_as_it_is_seen_from_there(file, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    assert of(file).origin(("on",)) == "raysm.toml:2"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[clutser]\ncount = 1", ":1: there is no option clutser; did you mean cluster?"),
+        ("[cluster]\n\n# how many\ncuont = 1", ":4: there is no option cluster.cuont; did you mean cluster.count?"),
+        ("[cluster]\ncount = '2'", ":2: cluster.count: expected an integer, got '2'"),
+        ("\n[profile.x.cluster]\ncuont = 1", ":3: there is no option cluster.cuont; did you mean cluster.count?"),
+        ("[profile]\nx = 3", ":2: write a profile as [profile.NAME.cluster]"),
+        ("profile = 3", ":1: write a profile as [profile.NAME.cluster]"),
+        ("[workload]\nkind = 'script'", ":1: a project is for many workloads; one belongs to a file for --request"),
+        ("count = ", " cannot be read: Invalid value (at end of document)"),
+        ("grace_s = nan", ":1: grace_s: expected a finite number, got nan"),
+        ("[tags]\nsince = 2020-01-01", ":2: tags.since: expected text, got datetime.date(2020, 1, 1)"),
+    ],
+)
+def test_what_a_file_cannot_say_is_refused_with_file_line_and_nearest_key(tmp_path, text, message):
+    path = tmp_path / "raysm.toml"
+    path.write_text(text)
+    with pytest.raises(InvalidRequest) as caught:
+        Project.read(path)
+    assert f"{path}{message}" in str(caught.value)
+
+
+def test_an_empty_file_chooses_nothing(tmp_path):
+    (tmp_path / "raysm.toml").touch()
+    assert of(tmp_path / "raysm.toml").values == {}
+
+
+def test_a_request_has_a_workload_too_and_is_json_or_toml(tmp_path):
+    (tmp_path / "r.toml").write_text('[workload]\nkind = "script"\nscript = "a.py"\n[limits]\nspot = true\n')
+    (tmp_path / "r.json").write_text('{"workload": {"kind": "script", "script": "a.py"}, "limits": {"spot": true}}')
+    for name in ("r.toml", "r.json"):
+        chosen = Settings([read_request(tmp_path / name)])
+        assert chosen.workload().script == str(tmp_path / "a.py")
+        assert chosen.options() == {"limits": Limits(spot=True)}
+    assert chosen.origin(("limits", "spot")) == str(tmp_path / "r.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("[1]", "holds no options"), ("{", "cannot be read: "), ('{"limits": {"sopt": 1}}', "did you mean limits.spot")],
+)
+def test_a_request_that_is_none_is_refused_with_its_file(tmp_path, text, message):
+    (tmp_path / "r.json").write_text(text)
+    with pytest.raises(InvalidRequest, match=rf"r\.json.*{message}"):
+        read_request(tmp_path / "r.json")
+
+
+def test_a_request_that_is_not_there_is_said_so(tmp_path):
+    with pytest.raises(InvalidRequest, match=r"no\.json cannot be read: No such file"):
+        read_request(tmp_path / "no.json")
+
+
+def test_a_script_in_a_source_folder_is_named_from_there(tmp_path):
+    plain = absolute({"workload": {"script": "a.py"}}, tmp_path)
+    inside = absolute({"workload": {"script": "a.py", "source_dir": "src"}}, tmp_path)
+    assert plain["workload"] == {"script": str(tmp_path / "a.py")}
+    assert inside["workload"] == {"script": "a.py", "source_dir": str(tmp_path / "src")}
+
+
+def test_wheels_and_the_home_of_this_machine_are_paths_too(tmp_path):
+    located = absolute({"wheels": ["dist/a.whl"], "local": {"home": "state"}}, tmp_path)
+    assert located == {"wheels": [str(tmp_path / "dist" / "a.whl")], "local": {"home": str(tmp_path / "state")}}
+
+
+def test_python_asks_for_the_options_of_a_file_and_reads_none_by_itself(file, monkeypatch, remote, script):
+    monkeypatch.chdir(file.parent)
+    options = load_options(profile="big")
+    assert options["cluster"].count == 10
+    assert options["on"] == AWS(role="arn:aws:iam::123456789012:role/jobs")
+    ready = raysm.client.submit.prepare(raysm.Script(str(script)), on=remote.service, cluster=Cluster("ml.m5.large"))
+    assert ready.request.requirements == ()
+
+
+def test_options_of_a_file_are_those_of_submit(file, remote, script, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.csv").write_text("1\n")
+    file.write_text(WHOLE.replace('last = "job:NAME/data"\n', ""))
+    job = raysm.submit(raysm.Script(str(script)), **{**raysm.load_options(file), "on": remote.service})
+    sent = remote.sagemaker.sent[0]
+    assert sent["VpcConfig"]["Subnets"] == ["subnet-1"]
+    assert job.name == sent["TrainingJobName"]
+
+
+def test_where_there_is_no_file_python_is_told_so(tmp_path, monkeypatch):
+    (tmp_path / ".git").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidRequest, match="there is no raysm.toml in .* or above it; give its path"):
+        load_options()

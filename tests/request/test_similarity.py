@@ -1,0 +1,33 @@
+"""What can be asked of the similarity."""
+
+import pytest
+
+from raysm.errors import InvalidRequest
+from raysm.request.similarity import Similarity
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "exactly one of"),
+        ({"top_k": 1, "full": True}, "exactly one of"),
+        ({"top_k": 0}, "at least 1, got 0"),
+        ({"threshold": 1.5}, "-1 to 1"),
+        ({"threshold": float("nan")}, "-1 to 1"),
+        ({"top_k": 1, "dtype": "float16"}, "dtype belongs to full"),
+        ({"full": True, "dtype": "int8"}, "'float32' or 'float16', got 'int8'"),
+        ({"top_k": 1, "block_rows": 0}, "block_rows must be at least 1"),
+    ],
+)
+def test_a_similarity_that_cannot_be_is_refused(fields, message):
+    with pytest.raises(InvalidRequest, match=message):
+        Similarity(**fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("top_k", True), ("top_k", 1.5), ("threshold", "0.5"), ("block_rows", 2.0)]
+)
+def test_a_number_of_another_type_is_refused_with_its_value(name, value):
+    fields = {"top_k": 1, name: value}
+    with pytest.raises(InvalidRequest, match=f"{name} must be a number, got {value!r}"):
+        Similarity(**fields)

@@ -1,0 +1,56 @@
+"""The driver as the bootstrap runs it, on a payload that a test has packed."""
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+from raysm.contract import payload
+from raysm.contract.names import BASE_DIR, FAILURE_RECORD
+from raysm.contract.result import Failure
+from raysm.request import JobRequest, Script
+
+LOAD_WITHOUT = """
+import sys
+from types import SimpleNamespace
+sys.modules[{module!r}] = None
+from raysm.errors import MissingDependency
+from raysm.request import {kind}
+from raysm.workloads.runner import load_runner
+try:
+    load_runner(SimpleNamespace(request=SimpleNamespace(workload={workload!r})), None)
+except MissingDependency as error:
+    print(error)
+"""
+
+
+def pack_script(paths, tmp_path, text, *args):
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    payload.pack(JobRequest(name="job", workload=Script(str(script), args=args)), paths.payload)
+
+
+def drive(paths, tmp_path):
+    """Run the driver as the bootstrap does; return the finished process and the failure it recorded."""
+    record = tmp_path / "failure.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "raysm.workloads.driver"],
+        env=os.environ | {BASE_DIR: str(paths.base), FAILURE_RECORD: str(record)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done, Failure.read(record) if record.exists() else None
+
+
+def payload_of(workload):
+    """Return as much of a payload as a runner needs to be made."""
+    return SimpleNamespace(request=SimpleNamespace(workload=workload))
+
+
+def refusal_without(module, workload):
+    """Return what is said where an image lacks ``module``, when the runner of ``workload`` is loaded."""
+    code = LOAD_WITHOUT.format(module=module, workload=workload, kind=type(workload).__name__)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout.strip()

@@ -1,0 +1,125 @@
+"""A user's script as the driver runs it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from raysm.bootstrap.variables import DRIVER
+from raysm.contract import payload
+from raysm.contract.names import FAILURE_RECORD
+from raysm.contract.paths import Paths
+from raysm.contract.result import Manifest
+from raysm.contract.store import sha256_of
+from raysm.request import JobRequest, Script
+from raysm.workloads.runner import load_runner
+from raysm.workloads.runners.script import ScriptRunner
+from tests.support.driving import drive, pack_script, payload_of
+
+
+def test_a_script_is_run_by_this_runner():
+    assert isinstance(load_runner(payload_of(Script("train.py")), None), ScriptRunner)
+
+
+def test_a_script_runs_as_main_with_its_arguments_and_folder(instance, tmp_path):
+    text = (
+        "import sys, pickle, threading, atexit\n"
+        "def inner(): return 7\n"
+        "atexit.register(lambda: print('later', inner()))\n"
+        "print(__name__, sys.argv[1:], sys.argv[0] == __file__, sys.path[0] == __file__.rsplit('/', 1)[0])\n"
+        "print(sys.modules['__main__'].inner is inner, 'ray' in sys.modules)\n"
+    )
+    pack_script(instance, tmp_path, text, "--lr", 'it\'s "quoted"')
+    done, failure = drive(instance, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert failure is None
+    assert done.stdout.splitlines() == [
+        "__main__ ['--lr', 'it\\'s \"quoted\"'] True True",
+        "True False",
+        "later 7",
+    ]
+
+
+def test_what_a_script_leaves_has_a_manifest_that_counts_what_its_exit_handlers_wrote(instance, tmp_path):
+    text = (
+        f"import atexit, pathlib, sys\nmodel = pathlib.Path({str(instance.model)!r})\n"
+        "(model / 'sub').mkdir(parents=True)\n"
+        "(model / 'sub' / 'a').write_text('a')\natexit.register(lambda: (model / 'b').write_text('bb'))\nsys.exit(0)\n"
+    )
+    pack_script(instance, tmp_path, text)
+    done, failure = drive(instance, tmp_path)
+    assert (done.returncode, failure) == (0, None), done.stderr
+    found = Manifest.read(instance.model)
+    assert [(file.name, file.bytes) for file in found.files] == [("b", 2), ("sub/a", 1)]
+    assert found.files[0].sha256 == sha256_of(instance.model / "b")
+    assert (found.job, found.workload["kind"], found.instances, list(found.phases_s)) == (
+        "job",
+        "script",
+        ("algo-1",),
+        ["script"],
+    )
+    assert set(found.versions) == {"raysm", "python", "ray"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["pass", "raise ValueError", "raise SystemExit(3)", "open(MODEL + '/manifest.json', 'w').write('mine')"],
+)
+def test_what_is_no_result_has_no_manifest_of_raysm(instance, tmp_path, text):
+    instance.model.mkdir(parents=True)
+    left = f"MODEL = {str(instance.model)!r}\n" + ("" if text == "pass" else "open(MODEL + '/x', 'w').write('x')\n")
+    pack_script(instance, tmp_path, left + text)
+    drive(instance, tmp_path)
+    manifest = instance.model / "manifest.json"
+    assert manifest.read_text() == "mine" if "manifest" in text else not manifest.exists()
+
+
+def test_a_script_that_does_not_compile_says_where(instance, tmp_path):
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "train.py").write_text("def f(:\n")
+    # A folder travels unread: another Python may run it.
+    script = Script("train.py", source_dir=str(tmp_path / "source"))
+    payload.pack(JobRequest(name="job", workload=script), instance.payload)
+    done, failure = drive(instance, tmp_path)
+    assert done.returncode == 1
+    assert failure.error_type == "SyntaxError"
+    assert "train.py" in failure.remote_traceback
+
+
+JOINED = """
+import os, ray, time
+ray.init()
+print("joined", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_script_that_is_told_to_end_shows_neither_a_stack_of_ray_nor_its_colored_greeting(address, base, tmp_path):
+    pack_script(Paths(base), tmp_path, JOINED)
+    record = tmp_path / "failure.json"
+    with subprocess.Popen(
+        [sys.executable, "-m", "raysm.workloads.driver"],
+        env=os.environ | DRIVER | {FAILURE_RECORD: str(record)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as driver:
+        assert driver.stdout.readline() == "joined\n"
+        driver.terminate()
+        output, errors = driver.communicate(timeout=60)
+    assert (driver.returncode, output) == (143, "")
+    assert errors == "SIGTERM: the driver was told to end\n"
+
+
+def test_a_handler_of_user_code_for_sigterm_works_as_ever(address, base, tmp_path):
+    save = "lambda *_: (print('saved', flush=True), sys.exit(0))"
+    handler = f"import signal, sys\nsignal.signal(signal.SIGTERM, {save})\n"
+    pack_script(Paths(base), tmp_path, JOINED.replace("print(", handler + "print("))
+    with subprocess.Popen(
+        [sys.executable, "-m", "raysm.workloads.driver"], env=os.environ | DRIVER, stdout=subprocess.PIPE, text=True
+    ) as driver:
+        assert driver.stdout.readline() == "joined\n"
+        driver.terminate()
+        assert driver.communicate(timeout=60)[0] == "saved\n"
+    assert driver.returncode == 0

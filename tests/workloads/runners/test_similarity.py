@@ -1,0 +1,109 @@
+"""The similarity as the driver runs it, on a cluster that is there."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+
+from raysm.contract import payload
+from raysm.contract.events import Progress, parse
+from raysm.contract.names import FAILURE_RECORD
+from raysm.contract.paths import Paths
+from raysm.contract.result import Manifest
+from raysm.request import Input, JobRequest, Similarity
+from raysm.workloads.runner import load_runner
+from raysm.workloads.runners.similarity import SimilarityRunner
+from tests.support.driving import drive, payload_of, refusal_without
+from tests.support.reference import neighbors
+
+
+def test_a_similarity_is_run_by_this_runner():
+    assert isinstance(load_runner(payload_of(Similarity(top_k=1)), None), SimilarityRunner)
+
+
+def test_an_image_without_numpy_says_so_and_names_the_extra():
+    assert refusal_without("numpy", Similarity(top_k=1)) == (
+        "the image lacks numpy, which the similarity needs; add raysm's extra: pip install 'raysm[local]'"
+    )
+
+
+def pack_similarity(base: Path, rows, distribution="FullyReplicated", **workload):
+    paths = Paths(base)
+    paths.channel("matrix").mkdir(parents=True)
+    np.save(paths.channel("matrix") / "rows.npy", rows)
+    request = JobRequest(
+        name="digits", workload=Similarity(**workload), inputs={"matrix": Input("/data", distribution=distribution)}
+    )
+    payload.pack(request, paths.payload)
+    return paths
+
+
+def test_a_similarity_runs_on_the_cluster_and_leaves_its_result_on_the_head(address, base, tmp_path):
+    rows = np.random.default_rng(0).standard_normal((50, 5))
+    paths = pack_similarity(base, rows, top_k=3)
+    done, failure = drive(paths, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert failure is None
+    assert sorted(file.name for file in paths.model.iterdir()) == ["manifest.json", "neighbors.parquet"]
+    table = pyarrow.parquet.read_table(paths.model / "neighbors.parquet")
+    assert table["neighbors"].to_pylist() == neighbors(rows, 3)[0].tolist()
+    assert Manifest.read(paths.model).job == "digits"
+
+
+def test_a_sharded_matrix_needs_all_its_instances(address, base, tmp_path):
+    (base / "input" / "config" / "resourceconfig.json").write_text(
+        json.dumps({"current_host": "algo-1", "hosts": ["algo-1", "algo-2"]})
+    )
+    paths = pack_similarity(base, np.eye(3), "ShardedByS3Key", top_k=1)
+    done, failure = drive(paths, tmp_path)
+    assert done.returncode == 1
+    assert failure.error_type == "InstanceLost"
+    assert "algo-2 did not report any files of the channel 'matrix'" in failure.reason()
+
+
+def test_a_terminated_similarity_goes_on_where_it_stopped(address, base, tmp_path):
+    rows = np.random.default_rng(0).standard_normal((6000, 512)).astype(np.float32)
+    paths = pack_similarity(base, rows, top_k=3, block_rows=250)
+    paths.checkpoints.mkdir()
+    command = [sys.executable, "-m", "raysm.workloads.driver"]
+    record = tmp_path / "failure.json"
+    with subprocess.Popen(
+        command,
+        env=os.environ | {FAILURE_RECORD: str(record)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as driver:
+        for line in driver.stdout:
+            event = parse(line)
+            if isinstance(event, Progress) and event.phase == "similarity" and event.done:
+                break
+        driver.terminate()
+        _, errors = driver.communicate(timeout=30)
+    assert driver.returncode == 143, errors
+    assert not record.exists()
+    finished = [file for file in (paths.checkpoints / "raysm" / "similarity").rglob("*") if file.is_file()]
+    assert 1 <= len(finished) < 300
+    done, _ = drive(paths, tmp_path)
+    assert done.returncode == 0, done.stderr
+    events = [event for event in map(parse, done.stdout.splitlines()) if isinstance(event, Progress)]
+    assert events[-1].done == 6000
+    table = pyarrow.parquet.read_table(paths.model / "neighbors.parquet")
+    some = range(0, 6000, 600)
+    assert table["neighbors"].take(list(some)).to_pylist() == neighbors(rows, 3, some)[0].tolist()
+
+
+def test_bad_rows_are_exit_code_two_and_leave_no_result(address, base, tmp_path):
+    rows = np.ones((50, 5))
+    rows[33, 2] = np.nan
+    paths = pack_similarity(base, rows, top_k=3)
+    done, failure = drive(paths, tmp_path)
+    assert done.returncode == failure.exit_code == 2
+    assert failure.reason() == (
+        "InvalidInput: row 33 of the matrix (counted from 0) holds NaN or infinity, the first such row; replace it"
+    )
+    assert not paths.model.exists() or list(paths.model.iterdir()) == []

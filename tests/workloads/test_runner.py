@@ -1,0 +1,76 @@
+"""How a workload's runner is found, and what is said where it cannot be."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from raysm.contract.result import Manifest
+from raysm.errors import InvalidRequest, MissingDependency
+from raysm.request import JobRequest, Script, Similarity, TrainLoop, Workload
+from raysm.workloads.runner import Runner, load_runner, naming_what_is_missing
+from tests.support.driving import payload_of
+
+TRAIN_LOOP = TrainLoop(name="loop", python="3.11")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lost(Workload):
+    runner: ClassVar[str] = "no_such_module:LostRunner"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Misspelt(Workload):
+    runner: ClassVar[str] = f"{__name__}:Runer"
+
+
+def test_a_runner_has_its_workload_and_request_at_hand():
+    payload = payload_of(Script("train.py"))
+    runner = load_runner(payload, "the environment")
+    assert (runner.workload, runner.request) == (Script("train.py"), payload.request)
+    assert runner.environment == "the environment"
+
+
+def test_a_runner_that_says_nothing_prepares_nothing_and_cannot_run():
+    runner = Runner(payload_of(Script("train.py")), None)
+    runner.prepare()
+    with pytest.raises(NotImplementedError, match="Runner does not say how it runs"):
+        runner.run("auto")
+
+
+def test_a_module_that_the_image_lacks_is_named_with_what_needs_it():
+    with pytest.raises(MissingDependency, match="lacks no_such_module, which the workload needs; add it to the requ"):
+        load_runner(payload_of(Lost()), None)
+
+
+def test_a_runner_that_its_module_does_not_have_is_named():
+    with pytest.raises(InvalidRequest, match="but .*test_runner has no Runer"):
+        load_runner(payload_of(Misspelt()), None)
+
+
+def test_an_import_error_without_a_name_is_told_in_the_runners_words():
+    with pytest.raises(MissingDependency, match=r"lacks pandas or so, which the training needs; .*raysm\[train\]"):
+        with naming_what_is_missing(TRAIN_LOOP, "pandas or so"):
+            raise ImportError("no words")
+
+
+def test_other_errors_pass_as_they_are():
+    with pytest.raises(KeyError), naming_what_is_missing(Similarity(top_k=1)):
+        raise KeyError("x")
+
+
+def test_what_was_left_is_described_once_all_of_it_is_there(tmp_path):
+    class Environment:
+        class paths:  # noqa: N801
+            model = tmp_path
+
+        hosts = ()
+
+    class Payload:
+        request = JobRequest(name="a", workload=Script("train.py"))
+
+    (tmp_path / "x").write_text("x")
+    Runner(Payload, Environment).describe_result({"work": 1.0}, summary="done")
+    manifest = Manifest.read(tmp_path)
+    assert ([file.name for file in manifest.files], manifest.summary) == (["x"], "done")
+    assert manifest.phases_s == {"work": 1.0}
