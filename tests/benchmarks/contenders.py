@@ -266,8 +266,8 @@ def raysm_run(folder, engine):
     import pyarrow.parquet as pq
 
     from raysm.request import Similarity
-    from raysm.workloads.similarity.run import Folders, run
-    from raysm.workloads.similarity.tasks.context import Place, Source
+    from raysm.workloads.similarity.reading.source import Place, Source
+    from raysm.workloads.similarity.run import Choices, Folders, run
 
     def go(path, job):
         work = Path(tempfile.mkdtemp(dir=path.parent))
@@ -280,7 +280,7 @@ def raysm_run(folder, engine):
                 source=Source(channel="matrix", place=Place(path, work / "scratch", "algo-1")),
                 folders=Folders(result=work / "result", records=work / "records"),
                 announce=lambda event: None,
-                engine=engine,
+                choices=Choices(engine=engine),
             )
             whole_s = time.perf_counter() - begin
             phases = manifest.phases_s
@@ -306,13 +306,13 @@ def raysm_run(folder, engine):
 def gathering_run(path, job):
     """Merge simulated parts of top-k, and write the result: what the head does, without tasks."""
     from raysm.workloads.blocks import row_blocks
-    from raysm.workloads.similarity.arithmetic.topk_accumulator import Standing
+    from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator
     from raysm.workloads.similarity.output import write_neighbors
 
     keys, target = np.load(path, mmap_mode="r"), path.with_name("gathered")
     rows, k = keys.shape
     target.mkdir(exist_ok=True)
-    standing = Standing(path.parent, rows, k)
+    standing = TopKAccumulator(path.parent, rows, k)
     try:
         begin = time.perf_counter()
         for block in row_blocks(rows, PART_ROWS):

@@ -12,7 +12,7 @@ import scipy.sparse
 from raysm.contract.result import Manifest
 from raysm.request import Cluster, Input
 from raysm.workloads.similarity.layouts.sharded.pair_scheduler import LEAVING, WINDOW
-from raysm.workloads.similarity.layouts.sharded.shards import PARCEL_BYTES
+from raysm.workloads.similarity.layouts.sharded.sharded_rows import CHUNK_BYTES
 from raysm.workloads.similarity.tasks.engine_cache import KEPT_BYTES
 from tests.support.jobs import completed, script_request
 
@@ -27,7 +27,8 @@ from raysm.contract.events import Progress
 from raysm.contract.names import LABEL_HOST
 from raysm.request import Similarity
 from raysm.bootstrap.log import emit_event
-from raysm.workloads.similarity.tasks.context import Source, peak_memory_bytes
+from raysm.workloads.similarity.reading.source import Source
+from raysm.workloads.similarity.tasks.parts import peak_memory_bytes
 from raysm.workloads.similarity.run import Folders, run
 
 ray.init(address="auto", log_to_driver=False)
@@ -37,7 +38,7 @@ model, scratch = Path("/opt/ml/model"), Path("/opt/ml/scratch/records")
 
 @ray.remote(num_cpus=0)
 def probe():
-    import raysm.workloads.similarity.layouts.sharded.tasks  # what every process of the work loads, for its peak
+    import raysm.workloads.similarity.run  # what every process of the work loads, for its peak
     lines = [line.split() for line in Path("/proc/net/dev").read_text().splitlines()[2:]]
     shared = os.statvfs("/dev/shm")
     return {
@@ -73,7 +74,14 @@ class Killing:
 
 
 found = {}
+def source(channel, sharded, fields):
+    suffix = "-shards" * sharded
+    return Source(channel=channel + suffix, id_column=fields.get("id_column"), sharded=sharded)
+
+
 for name, channel, fields, told in json.loads(sys.argv[1]):
+    # Queries that look into the same matrix: both are shared out, or the queries alone.
+    queries = {"queries": "asked", "only queries": "asked"}.get(told)
     for sharded in (True, False):  # in this order: a process keeps its largest peak
         if told == "only sharded" and not sharded:
             continue
@@ -81,11 +89,10 @@ for name, channel, fields, told in json.loads(sys.argv[1]):
         run(
             Similarity(**fields),
             job=name,
-            source=Source(
-                channel=channel + "-shards" * sharded, id_column=fields.get("id_column"), sharded=sharded
-            ),
+            source=source(channel, sharded and told != "only queries", fields),
+            queries=queries and source(queries, sharded, fields),
             folders=Folders(result=model / name / ("shards" if sharded else "whole"), records=scratch / name),
-            announce=Killing() if told == "only sharded" else announce,
+            announce=Killing() if told == "only sharded" else emit_event,
         )
         found[f"{name} {sharded}"] = {} if told else {"before": before, "after": probes()}
 (model / "probes.json").write_text(json.dumps(found))
@@ -116,6 +123,9 @@ CASES = [
     ("named pairs", "table", {"threshold": 0.9, "id_column": "name"}, ""),
     ("csv", "csv", {"top_k": 4}, ""),
     ("sparse", "sparse", {"top_k": 7}, ""),
+    ("queries", "small", {"top_k": 6}, "queries"),
+    ("query pairs", "small", {"threshold": 0.4}, "only queries"),
+    ("all queries", "small", {"full": True}, "queries"),
     ("killed", "big", {"top_k": 5, "block_rows": 500}, "only sharded"),
 ]
 
@@ -136,7 +146,8 @@ def job(tmp_path_factory):
     files(folder / "csv", ".csv", np.split(np.round(small[:300, :6], 3).astype(np.float64), [50, 120, 121]))
     files(folder / "sparse", ".npz", np.split(small * (rng.random(small.shape) < 0.05), [400, 800, 900]))
     inputs = {}
-    for name in ("big", "small", "table", "csv", "sparse"):
+    files(folder / "asked", ".npy", np.split(small[5:900:3] * np.float32(3), [40, 41, 200]))
+    for name in ("big", "small", "table", "csv", "sparse", "asked"):
         inputs[name] = Input(str(folder / name))
         inputs[f"{name}-shards"] = Input(str(folder / name), distribution="ShardedByS3Key")
     request = script_request(folder, SCRIPT, args=(json.dumps(CASES),), cluster=Cluster(count=3), inputs=inputs)
@@ -154,7 +165,7 @@ def digests(folder):
 
 
 @pytest.mark.namespace
-@pytest.mark.parametrize("case", [name for name, _, _, told in CASES if not told])
+@pytest.mark.parametrize("case", [name for name, _, _, told in CASES if told != "only sharded"])
 def test_the_result_of_shards_is_that_of_the_whole_matrix_byte_for_byte(job, case):
     found = digests(job / case / "shards")
     assert found
@@ -170,7 +181,7 @@ def test_an_instance_whose_ray_node_dies_on_the_way_leaves_no_trace_in_the_resul
 
 @pytest.mark.namespace
 def test_each_instance_sends_the_bytes_of_the_half_ring_and_no_more(job):
-    # The files are dealt so that each instance has a third of the rows; each visits one of the others.
+    # The files are dealt so that each instance has a third of the rows; each transfers one of the others.
     model = dict.fromkeys(("algo-1", "algo-2", "algo-3"), ROWS // 3 * COLUMNS * 4)
     measures = Manifest.read(job / "big" / "shards").measures
     assert {host: measures[f"sent_bytes_{host}"] for host in model} == model
@@ -190,6 +201,6 @@ def test_an_instance_holds_its_share_and_a_few_parcels(job):
     seen = json.loads((job / "probes.json").read_text())["big True"]
     worker = max(host["peak"] for host in seen["before"].values())
     print(f"of which a worker takes {worker / 1e6:.0f} MB before its first task of the work")
-    assert shards <= 1.2 * (worker + matrix / 3 + WINDOW * PARCEL_BYTES + KEPT_BYTES)
+    assert shards <= 1.2 * (worker + matrix / 3 + WINDOW * CHUNK_BYTES + KEPT_BYTES)
     for host in ("algo-1", "algo-2", "algo-3"):
-        assert seen["after"][host]["shared"] - seen["before"][host]["shared"] <= (WINDOW + LEAVING) * PARCEL_BYTES
+        assert seen["after"][host]["shared"] - seen["before"][host]["shared"] <= (WINDOW + LEAVING) * CHUNK_BYTES

@@ -15,7 +15,7 @@ import pytest
 import raysm
 from raysm.client import endpoint
 from raysm.client.description import Status
-from raysm.workloads.similarity.sizing.sizes import BLOCK_ROWS, MERGED_TILES
+from raysm.workloads.similarity.sizing.sizing import BLOCK_ROWS, MERGED_TILES
 from tests.support import reference
 from tests.support.homes import end, serving
 

@@ -73,14 +73,18 @@ def sparse_engines(columns):
 def all_comparisons(problem, folder, dense=dense_engines, sparse=sparse_engines):
     """Yield what the engines, and the tasks, answer to the problem."""
     expected = problem.scores()
-    layout = Sharded(problem, folder) if problem.sharded else Replicated(problem, folder)
+    layout = Sharded(problem, folder, ["matrix"]) if problem.sharded else Replicated(problem, folder)
     yield from task_comparisons(problem, layout, expected)
+    if problem.queries is not None:
+        # The same rows, where one of the channels is shared out, or both are.
+        spread = (["matrix"], ["queries"], ["matrix", "queries"])[problem.seed % 3]
+        yield from task_comparisons(problem, Sharded(problem, folder / "shared", spread), expected)
     if not problem.sharded:
         yield from engine_comparisons(problem, layout.context, expected, dense, sparse)
 
 
 def wrong_keys(keys, scores, same):
-    """Return what is wrong with keys[seekers, k]; zero rows among them."""
+    """Return what is wrong with keys[queries, k]; zero rows among them."""
     k = keys.shape[1]
     falling = -scores.astype(np.float64)
     if same:
@@ -106,7 +110,7 @@ def wrong_pairs(pairs, threshold, scores, same):
 
 
 def wrong_scores(found, scores):
-    """Return what is wrong with scores[seekers, rows], the sign of a zero among it."""
+    """Return what is wrong with scores[queries, rows], the sign of a zero among it."""
     wrong = np.argwhere((found != scores) | (np.signbit(found) != np.signbit(scores)))
     if not len(wrong):
         return ""
@@ -154,8 +158,9 @@ def engine_comparisons(problem, context, expected, dense=dense_engines, sparse=s
     contexts = [(context, sparse if problem.sparse else dense)]
     if problem.sparse:
         # The same files by their rows, as where the elements are many.
-        queries = None if context.queries is None else replace(context.queries, sparse=False)
-        contexts.append((replace(context, sparse=False, queries=queries), dense))
+        queries = None if context.self_join else replace(context.queries, sparse=False)
+        dense_rows = replace(context, matrix=replace(context.matrix, sparse=False), other_queries=queries)
+        contexts.append((dense_rows, dense))
     for one, engines in contexts:
         for name, engine in engines(problem.columns).items():
             # Each by itself: what is drawn for one does not depend on who else is asked.
@@ -167,21 +172,21 @@ class Asked:
     """A problem in tiles of its own, and the engine that is asked."""
 
     def __init__(self, problem, context, engine, rng):
-        self.problem, self.engine, self.rng, self.same = problem, engine, rng, context.same
+        self.problem, self.engine, self.rng, self.same = problem, engine, rng, context.self_join
         self.frame = context.frame() if rng.random() < 0.7 else Frame.plain(problem.columns)
-        self.right = self._tiles(context)
+        self.right = self._tiles(context.matrix)
         self.left = self.right if self.same else self._tiles(context.queries)
 
-    def _tiles(self, context):
-        matrix, count = context.open(), context.rows
+    def _tiles(self, operand):
+        count = operand.rows
         pieces = int(self.rng.integers(0, 4))
         cuts = np.unique([0, *self.rng.integers(0, count + 1, pieces), count]).tolist()
-        return [context.tile(matrix, start, stop) for start, stop in zip(cuts, cuts[1:], strict=False)]
+        return [operand.tile(start, stop) for start, stop in zip(cuts, cuts[1:], strict=False)]
 
     def comparisons(self, name, expected):
         same = self.same
-        left = [self.engine.side(tile, self.frame) for tile in self.left]
-        right = left if same else [self.engine.side(tile, self.frame) for tile in self.right]
+        left = [self.engine.prepare(tile, self.frame) for tile in self.left]
+        right = left if same else [self.engine.prepare(tile, self.frame) for tile in self.right]
         yield Comparison(name, "topk", self._topk(left, right, expected))
         for threshold in self._thresholds(expected):
             pairs = self._pairs(left, right, least_score(threshold))
@@ -198,17 +203,17 @@ class Asked:
         if self.same:
             np.fill_diagonal(scores, -np.inf)
         kth = np.sort(scores, axis=1)[:, -k]
-        floors = (np.full(len(kth), -np.inf, dtype=np.float32), kth, kth - np.float32(0.01))[known]
-        return [Best.empty(tile.norms, k, floors[tile.start : tile.start + len(tile)]) for tile in tiles]
+        lower_bounds = (np.full(len(kth), -np.inf, dtype=np.float32), kth, kth - np.float32(0.01))[known]
+        return [Best.empty(tile.norms, k, lower_bounds[tile.start : tile.start + len(tile)]) for tile in tiles]
 
     def _topk(self, left, right, expected):
         best, engine = self._best(self.left, expected), self.engine
         if self.same:
-            meetings = [(i, j) for i in range(len(left)) for j in range(i, len(left))]
+            block_pairs = [(i, j) for i in range(len(left)) for j in range(i, len(left))]
         else:
-            meetings = [(i, j) for i in range(len(left)) for j in range(len(right))]
-        for at in self.rng.permutation(len(meetings)):
-            i, j = meetings[at]
+            block_pairs = [(i, j) for i in range(len(left)) for j in range(len(right))]
+        for at in self.rng.permutation(len(block_pairs)):
+            i, j = block_pairs[at]
             if not self.same:
                 engine.topk(left[i], right[j], best[i], None, same=False)
             elif i == j:

@@ -77,7 +77,7 @@ class Problem:
         return self.parts[0].rows.shape[1]
 
     def scores(self):
-        """Return scores[seekers, rows] of float64."""
+        """Return scores[queries, rows] of float64."""
         matrix = as_float64(self.parts)
         return scores_between(matrix if self.queries is None else as_float64(self.queries), matrix)
 

@@ -12,9 +12,9 @@ from raysm.workloads.similarity.arithmetic.keys import encode
 from raysm.workloads.similarity.arithmetic.products import Tile
 from raysm.workloads.similarity.arithmetic.score import prepare, scaled
 from raysm.workloads.similarity.engines import Best, Frame, unit_sum
-from raysm.workloads.similarity.reading.matrix import alike
-from raysm.workloads.similarity.tasks.context import Context, Place, Source
-from raysm.workloads.similarity.tasks.parts import measured
+from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.tasks.context import Context, RowShape, Whole
+from raysm.workloads.similarity.tasks.parts import prepared_part
 from raysm.workloads.similarity.tasks.preparing import prepare_block, prepared
 from tests.support.reference import neighbors
 
@@ -26,19 +26,28 @@ def saved(matrix, folder: Path) -> Source:
     return Source(channel="matrix", place=Place(folder / "matrix.npy", folder / "scratch", "algo-1"))
 
 
-def context_of(source: Source, dtype=None) -> Context:
-    """Prepare the matrix as the head does; its rows are read as ``dtype``, or as their files have them."""
-    matrix = source.open() if dtype is None else source.open().as_type(dtype)
-    begun = Context(
+def shape_of(source: Source, dtype=None) -> RowShape:
+    """Return what is known of the matrix before it is prepared."""
+    matrix = source.open()
+    return RowShape(
         source=source,
         rows=matrix.rows,
         columns=matrix.columns,
-        dtype=matrix.dtype,
-        norms=np.empty(0),
-        exponents=np.empty(0, dtype=np.int16),
+        dtype=matrix.dtype if dtype is None else dtype,
+        placement=Whole(matrix.rows, matrix.columns),
     )
-    block = RowBlock(0, matrix.rows)
-    return replace(begun, **prepared(begun, [(block, measured(prepare_block, begun, block))]))
+
+
+def operand_of(source: Source, dtype=None):
+    """Prepare the matrix as the head does; its rows are read as ``dtype``, or as their files have them."""
+    shape = shape_of(source, dtype)
+    block = RowBlock(0, shape.rows)
+    return prepared(shape, [(block, prepared_part(prepare_block, shape, block))])
+
+
+def context_of(source: Source) -> Context:
+    """Prepare a matrix whose rows look for neighbors among themselves."""
+    return Context(matrix=operand_of(source))
 
 
 def queries_of(matrix, folder: Path) -> Source:
@@ -49,9 +58,9 @@ def queries_of(matrix, folder: Path) -> Source:
 def two_matrices(queries, matrix, folder: Path) -> Context:
     """Prepare rows that look for neighbors in another matrix."""
     sources = saved(matrix, folder / "matrix"), saved(queries, folder / "queries")
-    dtype = alike([source.open() for source in sources])[0].dtype
-    context, other = (context_of(source, dtype) for source in sources)
-    return replace(context, queries=other)
+    dtype = np.result_type(*(source.open().dtype for source in sources))
+    matrix, other = (operand_of(source, dtype) for source in sources)
+    return Context(matrix=matrix, other_queries=other)
 
 
 def kinds_of_rows(seed=0, rows=150, columns=24):
@@ -105,11 +114,11 @@ def centred(rows):
     return Frame(centre=unit_sum(tiles(rows)[0]) / len(rows))
 
 
-def best_of(engine, frame, rows, k, cuts, floors=None):
+def best_of(engine, frame, rows, k, cuts, lower_bounds=None):
     """Return the keys of all rows from the tiles of the triangle, each looked at once."""
-    sides = [engine.side(tile, frame) for tile in tiles(rows, cuts)]
+    sides = [engine.prepare(tile, frame) for tile in tiles(rows, cuts)]
     best = [
-        Best.empty(side.tile.norms, k, None if floors is None else floors[a:b])
+        Best.empty(side.tile.norms, k, None if lower_bounds is None else lower_bounds[a:b])
         for side, a, b in zip(sides, cuts, cuts[1:], strict=False)
     ]
     for i in range(len(sides)):

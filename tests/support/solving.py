@@ -1,6 +1,6 @@
 """A problem solved by the tasks' own functions, and merged as the head does, without any cluster.
 
-Tasks that run at once are told what was known when they were dispatched; here, so many deals are made before the first
+Tasks that run at once are told what was known when they were dispatched; here, so many are dispatched before the first
 of them is computed.
 """
 
@@ -12,19 +12,24 @@ import numpy as np
 
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.arithmetic import tiling
-from raysm.workloads.similarity.arithmetic.keys import NOBODY, decode
+from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY
+from raysm.workloads.similarity.arithmetic.row_order import RowOrder, Run
 from raysm.workloads.similarity.arithmetic.score import least_score
-from raysm.workloads.similarity.arithmetic.topk_accumulator import Standing, zero_row_keys
-from raysm.workloads.similarity.layouts.sharded import schedule, tasks
-from raysm.workloads.similarity.layouts.sharded.index import join, report
-from raysm.workloads.similarity.layouts.sharded.pair_scheduler import meetings
-from raysm.workloads.similarity.layouts.sharded.resident_rows import ShardContext, portion
-from raysm.workloads.similarity.modes.compute import full, threshold, topk
-from raysm.workloads.similarity.modes.partial_merge import Group
-from raysm.workloads.similarity.reading.matrix import alike
-from raysm.workloads.similarity.tasks.context import Context, Place, Source
-from raysm.workloads.similarity.tasks.parts import measured
+from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator, zero_row_keys
+from raysm.workloads.similarity.layouts.sharded import query_schedule, schedule
+from raysm.workloads.similarity.layouts.sharded.index import Shard, join, report
+from raysm.workloads.similarity.layouts.sharded.pair_scheduler import block_pairs
+from raysm.workloads.similarity.layouts.sharded.pair_task import compare_pair, portion
+from raysm.workloads.similarity.modes.full import Full
+from raysm.workloads.similarity.modes.partial_merge import TileGroup
+from raysm.workloads.similarity.modes.threshold import Threshold
+from raysm.workloads.similarity.modes.topk import TopK
+from raysm.workloads.similarity.modes.topk_tile import TileBounds
+from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.tasks.context import Context, RowShape, Shares, Whole
+from raysm.workloads.similarity.tasks.parts import prepared_part
 from raysm.workloads.similarity.tasks.preparing import prepare_block, prepared
+from raysm.workloads.similarity.tasks.tile_task import FreeTile
 from tests.support.problems import save
 
 __all__ = ["Replicated", "Sharded"]
@@ -32,219 +37,238 @@ __all__ = ["Replicated", "Sharded"]
 HOSTS = ("algo-1", "algo-2", "algo-3")
 
 
-def nothing_known(source, dtype, sparse, **fields):
-    none = np.empty(0, dtype=np.int16)
-    return Context(source=source, dtype=dtype, norms=np.empty(0), exponents=none, sparse=sparse, **fields)
+class WholeOperand:
+    """The files of one channel, where every instance has them all."""
 
+    def __init__(self, parts, problem, folder, channel):
+        """Save the files."""
+        save(parts, folder / channel, problem.seed)
+        place = Place(folder / channel, folder / f"{channel}-scratch", HOSTS[0])
+        source = Source(channel=channel, place=place)
+        self.problem, self.sources = problem, dict.fromkeys(HOSTS, source)
+        matrix = source.open()
+        self.rows, self.columns, self.dtype = matrix.rows, matrix.columns, matrix.dtype
+        self.order = RowOrder.identity(matrix.rows)
 
-class Replicated:
-    """The files of a problem, where every instance has them all."""
-
-    def __init__(self, problem, folder):
-        """Save the files, open them as the head does, and prepare all rows."""
-        self.problem, self.folder = problem, folder
-        sides = {"matrix": problem.parts} | ({} if problem.queries is None else {"queries": problem.queries})
-        sources = []
-        for name, parts in sides.items():
-            save(parts, folder / name, problem.seed)
-            sources.append(Source(channel=name, place=Place(folder / name, folder / f"{name}-scratch", HOSTS[0])))
-        matrices = alike([source.open() for source in sources])
-        contexts = [self._prepared(*side) for side in zip(sources, matrices, strict=True)]
-        self.context = contexts[0] if len(contexts) == 1 else replace(contexts[0], queries=contexts[1])
-
-    def _prepared(self, source, matrix):
-        context = nothing_known(source, matrix.dtype, self.problem.sparse, rows=matrix.rows, columns=matrix.columns)
-        step = self.problem.block_rows
-        cuts = [RowBlock(at, min(at + step, matrix.rows)) for at in range(0, matrix.rows, step)]
-        return replace(context, **prepared(context, [(cut, measured(prepare_block, context, cut)) for cut in cuts]))
-
-    def solve(self, mode, engine=None):
-        """Return keys, a list of (row, neighbor, similarity), or scores, as ``mode`` says; by that engine."""
-        context = replace(self.context, engine=engine)
-        rows, same, step = context.seekers.rows, context.same, self.problem.block_rows
-        if same:
-            tiles = list(tiling.triangle(context.rows, step))
-        else:
-            tiles = list(tiling.rectangle(rows, context.rows, min(rows, step), step))
-        if mode == "topk":
-            return self._topk(context, tiles)
-        if mode == "threshold":
-            least = least_score(self.problem.threshold)
-            return [pair for tile in tiles for pair in tile_pairs(context, least, tile)]
-        scores = np.full((rows, context.rows), np.nan, dtype=np.float32)
-        for tile in tiles:
-            found = full.full_tile(context, "float32", tile)
-            places = [np.arange(cut.start, cut.stop) for cut in (tile.rows, tile.columns)]
-            fill(scores, *places, found)
-            if same:
-                fill(scores.T, *places, found)
-        return scores
-
-    def _topk(self, context, tiles):
-        problem, same, rows = self.problem, context.same, context.seekers.rows
-        k, step = problem.k, problem.block_rows
-        standing = Standing(self.folder, rows, k)
-
-        def deal(tile):
-            both = same and tile.rows != tile.columns
-            columns = standing.floors[tile.columns.start : tile.columns.stop] if both else standing.floors[:0]
-            return topk.Deal(tile, standing.floors[tile.rows.start : tile.rows.stop].copy(), columns.copy())
-
-        def computed(dealt):
-            if not same or problem.merged_tiles == 1:
-                return topk.topk_tile(context, k, dealt)
-            group = Group(k, dealt)
-
-            def take_tile(tile, dealt):
-                group.take(tile, topk.topk_tile(context, k, dealt))
-
-            in_turn(tiling.cut(dealt.tile, step), problem.at_once, group.deal, take_tile)
-            return group.arrays()
-
-        def take(tile, dealt):
-            arrays = computed(dealt)
-            standing.merge(tile.rows, arrays["counts"], arrays["keys"])
-            if "column_counts" in arrays:
-                standing.merge(tile.columns, arrays["column_counts"], arrays["column_keys"])
-
-        try:
-            groups = tiling.triangle(context.rows, step * problem.merged_tiles) if same else tiles
-            in_turn(groups, problem.at_once, deal, take)
-            keys = standing.read(0, rows)
-        finally:
-            standing.close()
-        return with_zero_rows(keys, context.seekers.norms, k, same)
-
-
-class Sharded:
-    """The files of a problem, where each of some instances has its share."""
-
-    def __init__(self, problem, folder):
-        """Save the files, join what the instances report, and prepare all rows where they lie."""
-        self.problem = problem
-        rng = np.random.default_rng([problem.seed, 1])
-        self.sources = {}
-        for number, part in enumerate(problem.parts):
-            host = HOSTS[rng.integers(len(HOSTS))]
-            save([part], folder / host, problem.seed, number)
-            self.sources[host] = Source(channel="matrix", place=Place(folder / host, folder / f"{host}-scratch", host))
-        self.hosts = list(self.sources)
-        self.index = join([report(self.sources[host]) for host in self.hosts], self.hosts, "matrix")
-        self.starts = {}
-        for shard in self.index.shards:
-            self.starts[shard.host] = sum(other.rows for other in self.index.shards if other.host in self.starts)
-        contexts = {host: self._begun(source) for host, source in self.sources.items()}
-        parts = []
-        for shard in self.index.shards:
-            block = RowBlock(self.starts[shard.host], self.starts[shard.host] + shard.rows)
-            parts.append((block, measured(prepare_block, contexts[shard.host], block)))
-        self.known = prepared(contexts[self.hosts[0]], parts)
-
-    def _begun(self, source):
-        return ShardContext(
-            source=source,
-            rows=self.index.rows,
-            columns=self.index.columns,
-            norms=np.empty(0),
-            exponents=np.empty(0, dtype=np.int16),
+    def shape(self, dtype, host):
+        """Return what tasks of an instance are told before the rows are prepared."""
+        return RowShape(
+            source=self.sources[host],
+            rows=self.rows,
+            columns=self.columns,
+            dtype=dtype,
+            placement=Whole(self.rows, self.columns),
             sparse=self.problem.sparse,
-            starts=self.starts,
-            dtype=self.index.dtype,
         )
 
+    def prepared(self, dtype):
+        """Return, by instance, the rows ready to be compared."""
+        cuts = tiling.row_cuts(RowBlock(0, self.rows), self.problem.block_rows)
+        shape = self.shape(dtype, HOSTS[0])
+        return dict.fromkeys(HOSTS, prepared(shape, [(cut, prepared_part(prepare_block, shape, cut)) for cut in cuts]))
+
+    def query_operand(self, brings, hosts):
+        """Return the rows in chunks that lie on all of these instances."""
+        shards = [Shard(host=host, runs=(Run(0, 0, self.rows),), bytes=0) for host in hosts]
+        return query_schedule.QueryOperand(brings=brings, shares=self._shares(shards), everywhere=True)
+
+    def _shares(self, shards):
+        cut = partial(schedule.cut, slots=1, max_tile_rows=self.problem.block_rows, exact=True)
+        origins = getattr(self, "starts", {})
+        return [
+            schedule.Share(host=one.host, slots=1, chunks=cut(one, origin=origins.get(one.host, 0))) for one in shards
+        ]
+
+
+class SpreadOperand(WholeOperand):
+    """The files of one channel, where each of some instances has its share."""
+
+    def __init__(self, parts, problem, folder, channel):
+        """Save the files, and join what the instances report."""
+        self.problem, self.sources = problem, {}
+        rng = np.random.default_rng([problem.seed, 1, len(channel)])
+        for number, part in enumerate(parts):
+            host = HOSTS[rng.integers(len(HOSTS))]
+            save([part], folder / channel / host, problem.seed, number)
+        for host in HOSTS:
+            (folder / channel / host).mkdir(parents=True, exist_ok=True)
+            place = Place(folder / channel / host, folder / f"{channel}-{host}-scratch", host)
+            self.sources[host] = Source(channel=channel, place=place, sharded=True)
+        self.index = join([report(source) for source in self.sources.values()], HOSTS, channel)
+        self.rows, self.columns, self.dtype = self.index.rows, self.index.columns, self.index.dtype
+        ends = np.cumsum([0, *(shard.rows for shard in self.index.shards)]).tolist()
+        self.starts = {shard.host: start for shard, start in zip(self.index.shards, ends, strict=False)}
+        self.ranges = {
+            shard.host: RowBlock(self.starts[shard.host], self.starts[shard.host] + shard.rows)
+            for shard in self.index.shards
+        }
+        self.order = RowOrder.of(
+            [
+                Run(run.start, self.starts[shard.host] + run.offset, run.rows)
+                for shard in self.index.shards
+                for run in shard.runs
+            ]
+        )
+
+    def shape(self, dtype, host):
+        """Return what tasks of an instance are told before the rows are prepared."""
+        return replace(super().shape(dtype, host), placement=Shares(self.ranges))
+
+    def prepared(self, dtype):
+        """Return, by instance, the rows ready to be compared: each prepares its own."""
+        parts = [
+            (block, prepared_part(prepare_block, self.shape(dtype, host), block))
+            for host, block in self.ranges.items()
+            if block.rows
+        ]
+        return {host: prepared(self.shape(dtype, host), parts) for host in HOSTS}
+
+    def shares(self):
+        """Return the rows in chunks, by instance."""
+        return self._shares(self.index.shards)
+
+    def query_operand(self, brings, hosts):
+        """Return the rows in chunks that lie on one instance each."""
+        return query_schedule.QueryOperand(brings=brings, shares=self.shares(), everywhere=False, row_bytes=1.0)
+
+
+class Solver:
+    """A problem in tasks."""
+
+    def __init__(self, problem, folder, spread=()):
+        """Save the files, and prepare all rows where they lie; those of the channels in ``spread`` are sharded."""
+        self.problem, self.folder = problem, folder
+        sides = {"matrix": problem.parts} | ({} if problem.queries is None else {"queries": problem.queries})
+        self.operands = [
+            (SpreadOperand if name in spread else WholeOperand)(parts, problem, folder, name)
+            for name, parts in sides.items()
+        ]
+        dtype = np.result_type(*(operand.dtype for operand in self.operands))
+        ready = [operand.prepared(dtype) for operand in self.operands]
+        # Each stands for a process of its own instance.
+        self.contexts = {
+            host: Context(matrix=ready[0][host], other_queries=ready[1][host] if len(ready) > 1 else None)
+            for host in HOSTS
+        }
+        self.context = self.contexts[HOSTS[0]]
+
     def solve(self, mode, engine=None):
         """Return keys, a list of (row, neighbor, similarity), or scores, as ``mode`` says; by that engine."""
-        problem, index, sources = self.problem, self.index, self.sources
-        # Each stands for a process of its own instance.
-        contexts = {host: replace(self._begun(source), **self.known, engine=engine) for host, source in sources.items()}
-        cut = partial(schedule.cut, slots=1, most_rows=problem.block_rows, exact=True)
-        shares = [schedule.Share(host=one.host, slots=1, parcels=cut(one)) for one in index.shards]
-        visits = schedule.deal(shares)
-        met = [meeting for host in self.hosts for visit in visits[host] for meeting in meetings(visit)]
-
-        def compare(function, meeting):
-            visitor = meeting.visitor
-            rows = None if visitor is None else portion(sources[visitor.host], visitor, index.dtype)
-            return tasks.compare(function, contexts[meeting.host], meeting, rows).arrays
-
+        contexts = {host: replace(context, engine=engine) for host, context in self.contexts.items()}
+        compare = partial(self.compare, contexts)
         if mode == "topk":
-            return self._topk(met, compare)
+            return self._topk(compare)
         if mode == "threshold":
-            least = least_score(problem.threshold)
-            found = [compare(partial(tasks.threshold_arrays, least), meeting) for meeting in met]
-            names = ("rows", "neighbors", "similarities")
-            return [pair for arrays in found for pair in zip(*(arrays[name].tolist() for name in names), strict=True)]
-        scores = np.full((index.rows, index.rows), np.nan, dtype=np.float32)
-        for meeting in met:
-            tile = compare(partial(tasks.full_arrays, "float32"), meeting)["scores"]
-            fill(scores, meeting.left.numbers(), meeting.right.numbers(), tile)
-            fill(scores.T, meeting.left.numbers(), meeting.right.numbers(), tile)
+            found = (compare(Threshold(least_score(self.problem.threshold)), task) for task in self.tasks())
+            return [pair for arrays in found for pair in pairs_of(arrays)]
+        shape = self.operands[-1].rows, self.operands[0].rows
+        scores = np.full(shape, np.nan, dtype=np.float32)
+        for task in self.tasks():
+            tile = compare(Full("float32"), task)["scores"]
+            rows = task.row_numbers(np.arange(task.tile.rows.start, task.tile.rows.stop))
+            columns = task.column_numbers(np.arange(task.tile.columns.start, task.tile.columns.stop))
+            scores[np.ix_(rows, columns)] = tile
+            if task.mirrored:
+                scores.T[np.ix_(rows, columns)] = tile
         return scores
 
-    def _topk(self, met, compare):
-        k, index = self.problem.k, self.index
-        best = [[] for _ in range(index.rows)]
+    def _topk(self, compare):
+        k, rows, mode = self.problem.k, self.operands[-1].rows, TopK(self.problem.k)
+        accumulator = TopKAccumulator(self.folder, rows, k)
 
-        def floors(parcel):
-            known_keys = [sorted(best[row]) for row in parcel.numbers()]
-            reached = [
-                decode(np.array([keys[k - 1]], dtype=np.uint64))[0][0] if len(keys) >= k else -np.inf
-                for keys in known_keys
-            ]
-            return np.array(reached, dtype=np.float32)
+        def told(task):
+            known, tile = accumulator.lower_bounds, task.tile
+            columns = known[tile.columns.start : tile.columns.stop] if task.mirrored else known[:0]
+            return replace(task, hint=TileBounds(known[tile.rows.start : tile.rows.stop].copy(), columns.copy()))
 
-        def deal(meeting):
-            columns = floors(meeting.right) if meeting.left is not meeting.right else np.empty(0, dtype=np.float32)
-            return replace(meeting, told=(floors(meeting.left), columns))
-
-        def take(meeting, dealt):
-            arrays = compare(partial(tasks.topk_arrays, k), dealt)
-            offer(best, meeting.left.numbers(), arrays["counts"], arrays["keys"])
+        def take(task, dispatched):
+            arrays = self.topk_part(compare, mode, dispatched)
+            accumulator.merge(task.tile.rows, arrays["counts"], arrays["keys"])
             if "column_counts" in arrays:
-                offer(best, meeting.right.numbers(), arrays["column_counts"], arrays["column_keys"])
+                accumulator.merge(task.tile.columns, arrays["column_counts"], arrays["column_keys"])
 
-        in_turn(met, self.problem.at_once, deal, take)
-        norms = np.empty(index.rows)
-        for shard in index.shards:
-            numbers = [index.number(shard, row) for row in range(shard.rows)]
-            start = self.starts[shard.host]
-            norms[numbers] = self.known["norms"][start : start + shard.rows]
-        keys = np.full((index.rows, k), NOBODY)
-        for row in np.flatnonzero(norms):
-            # Fewer than k are wrong, and are said to be by the comparison.
-            found = sorted(best[row])[:k]
-            keys[row, : len(found)] = found
-        return with_zero_rows(keys, norms, k, True)
+        try:
+            in_turn(self.tasks(merged_tiles=self.problem.merged_tiles), self.problem.at_once, told, take)
+            by_place = accumulator.read(0, rows)
+        finally:
+            accumulator.close()
+        keys = np.full((rows, k), EMPTY_KEY)
+        norms = np.empty(rows)
+        for run in self.operands[-1].order.between(0, rows):
+            keys[run.start : run.start + run.rows] = by_place[run.offset : run.offset + run.rows]
+            norms[run.start : run.start + run.rows] = self.context.queries.norms[run.offset : run.offset + run.rows]
+        zero = np.flatnonzero(norms == 0)
+        keys[zero] = zero_row_keys(zero, k, same=self.context.self_join)
+        return keys
 
 
-def in_turn(items, at_once, deal, take):
-    """Deal ``at_once`` items ahead of those whose result is taken."""
+class Replicated(Solver):
+    """The files of a problem, where every instance has them all."""
+
+    def tasks(self, merged_tiles=1):
+        """Return the tiles; of a self-join, of blocks that are so many times as large."""
+        step, rows, columns = self.problem.block_rows, self.operands[-1].rows, self.operands[0].rows
+        if self.context.self_join:
+            return [FreeTile(tile, True) for tile in tiling.triangle(columns, step * merged_tiles)]
+        return [FreeTile(tile, False) for tile in tiling.rectangle(rows, columns, min(rows, step), step)]
+
+    def compare(self, contexts, mode, task):
+        """Do one task."""
+        return mode.compare(contexts[HOSTS[0]], task)
+
+    def topk_part(self, compare, mode, task):
+        """Do one task, or those of a group that are merged before they are handed back."""
+        problem = self.problem
+        if not self.context.self_join or problem.merged_tiles == 1:
+            return compare(mode, task)
+        group = TileGroup(problem.k, task)
+        cuts = tiling.cut(task.tile, problem.block_rows)
+        in_turn(cuts, problem.at_once, group.task, lambda cut, one: group.take(cut, compare(mode, one)))
+        return group.arrays()
+
+
+class Sharded(Solver):
+    """The files of a problem, of whose channels at least one is shared out over the instances."""
+
+    def tasks(self, merged_tiles=1):
+        """Return the pairs of chunks, each for one instance."""
+        matrix = self.operands[0]
+        if self.context.self_join:
+            transfers = schedule.deal(matrix.shares())
+        else:
+            # Those that have all rows of one channel compare them with their share of the other.
+            queries, matrix = (
+                operand.query_operand(brings, HOSTS)
+                for operand, brings in ((self.operands[1], "queries"), (matrix, "matrix"))
+            )
+            transfers = query_schedule.deal_queries(queries, matrix)
+        return [pair for there in transfers.values() for transfer in there for pair in block_pairs(transfer)]
+
+    def compare(self, contexts, mode, pair):
+        """Do one task where it is to run, with the rows that have to come."""
+        remote, rows = pair.remote, None
+        if remote is not None:
+            operand = self.operands[-1 if remote is pair.left else 0]
+            rows = portion(operand.sources[remote.host], remote, self.context.matrix.dtype)
+        return compare_pair(mode.compare, contexts[pair.host], pair, rows).arrays
+
+    def topk_part(self, compare, mode, pair):
+        """Do one task."""
+        return compare(mode, pair)
+
+
+def in_turn(items, at_once, dispatch, take):
+    """Dispatch ``at_once`` items ahead of those whose result is taken."""
     running = deque()
     for item in items:
-        running.append((item, deal(item)))
+        running.append((item, dispatch(item)))
         if len(running) >= at_once:
             take(*running.popleft())
     while running:
         take(*running.popleft())
 
 
-def fill(scores, rows, columns, found):
-    scores[np.ix_(rows, columns)] = found
-
-
-def tile_pairs(context, least, tile):
-    arrays = threshold.threshold_tile(context, least, tile)
-    rows = np.repeat(np.arange(tile.rows.start, tile.rows.stop), np.diff(arrays["offsets"]))
+def pairs_of(arrays):
+    """Return the pairs of a part as (row, neighbor, similarity)."""
+    rows = np.repeat(arrays["rows"], arrays["counts"])
     return zip(rows.tolist(), arrays["neighbors"].tolist(), arrays["similarities"].tolist(), strict=True)
-
-
-def with_zero_rows(keys, norms, k, same):
-    zero = np.flatnonzero(norms == 0)
-    keys[zero] = zero_row_keys(zero, k, same=same)
-    return keys
-
-
-def offer(best, numbers, counts, keys):
-    ends = np.cumsum(counts)
-    for number, end, count in zip(numbers, ends, counts, strict=True):
-        best[number] += keys[end - count : end].tolist()

@@ -10,13 +10,12 @@ import shutil
 import ray
 
 from raysm.bootstrap.log import emit_event
-from raysm.errors import InvalidRequest
 from raysm.request.similarity import MATRIX, QUERIES, Similarity
 from raysm.workloads.runner import Runner
 from raysm.workloads.similarity.engines import compile_ahead
 from raysm.workloads.similarity.reading import digests
+from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.run import Folders, run
-from raysm.workloads.similarity.tasks.context import Source
 from raysm.workloads.termination import leave, leave_on_sigterm
 
 __all__ = ["SimilarityRunner"]
@@ -32,11 +31,7 @@ class SimilarityRunner(Runner[Similarity]):
         compile_ahead()
 
     def run(self, address: str) -> None:
-        """Compute it.
-
-        Raises:
-            InvalidRequest: There are queries, and an instance has but a share of them, or of the matrix.
-        """
+        """Compute it."""
         source, queries = self._sources()
         # What is finished is on disk already, so SIGTERM may end the work anywhere.
         leave_on_sigterm(self._clean)
@@ -69,15 +64,13 @@ class SimilarityRunner(Runner[Similarity]):
         return {name for name, given in inputs.items() if given.distribution != "FullyReplicated"}
 
     def _sources(self) -> tuple[Source, Source | None]:
+        # One instance has all that there is, however it was shared out.
         shares = self._spread() & {MATRIX, QUERIES} if len(self.environment.hosts) > 1 else set()
-        if QUERIES in self.request.inputs and shares:
-            raise InvalidRequest(
-                f"the channel {min(shares)!r} is ShardedByS3Key: queries and the matrix that they look into are "
-                "compared where both lie whole; make them FullyReplicated"
-            )
-        id_column = self.workload.id_column
-        queries = Source(channel=QUERIES, id_column=id_column) if QUERIES in self.request.inputs else None
-        return Source(channel=MATRIX, id_column=id_column, sharded=MATRIX in shares), queries
+
+        def source(channel: str) -> Source:
+            return Source(channel=channel, id_column=self.workload.id_column, sharded=channel in shares)
+
+        return source(MATRIX), source(QUERIES) if QUERIES in self.request.inputs else None
 
     def _clean(self) -> None:
         if not self.environment.has_checkpoints:

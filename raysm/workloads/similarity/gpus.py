@@ -14,25 +14,31 @@ from raysm.bootstrap.log import remark
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.engines import CUDA
-from raysm.workloads.similarity.work import Work
+from raysm.workloads.similarity.layouts import Layout
+from raysm.workloads.similarity.modes import Mode
+from raysm.workloads.similarity.runs import Report
 
-__all__ = ["choose_engine", "why_not_here"]
+__all__ = ["choose_engine", "reason_against", "say", "why_not_here"]
 
 ASK_S = 300.0
 """How long an instance may take to say whether its GPU can be used: it imports torch and starts CUDA."""
 
 
 def choose_engine(
-    work: Work,
     forced: str | None,
+    against: str,
+    columns: int,
+    report: Report,
     nodes: Sequence[Mapping[str, Any]] | None = None,
     ask: Callable[[Sequence[Mapping[str, Any]], int], list[str]] | None = None,
 ) -> str | None:
-    """Return what ``Context.engine`` is to be; what is to be said of the choice is logged, and added to ``work.notes``.
+    """Return what ``Context.engine`` is to be; what is to be said of the choice is logged, and added to the report.
 
     Args:
-        work: What is done; all rows are prepared.
         forced: A word of the engine's name; None uses GPUs where there are any that can be used.
+        against: Why GPUs do not compute what is asked for, or "".
+        columns: Of the rows.
+        report: Where notes go.
         nodes: Ray's; None asks it.
         ask: Returns why the GPU of each node cannot be used for that many columns, or ""; None asks each.
 
@@ -48,27 +54,22 @@ def choose_engine(
         if wanted:
             raise InvalidRequest(f"the engine {CUDA!r} is asked for, and no instance has a GPU")
         return None
-    reason = _not_for(work) or _why_not(able, work.matrix.columns, ask or _ask)
+    reason = against or _why_not(able, columns, ask or _ask)
     if reason:
         if wanted:
             raise InvalidRequest(f"the engine {CUDA!r} is asked for, and cannot be used: {reason}")
-        _say(work, f"warning: the GPUs are not used, the CPUs compute instead: {reason}")
+        say(report, f"warning: the GPUs are not used, the CPUs compute instead: {reason}")
         return None
     idle = sorted(_host(node) for node in alive if node not in able and node["Resources"].get("CPU", 0) >= 1)
     if idle:
-        _say(work, f"the GPUs alone compute, not the instances that have none: {', '.join(idle)}")
+        say(report, f"the GPUs alone compute, not the instances that have none: {', '.join(idle)}")
     return CUDA
 
 
-def _not_for(work: Work) -> str:
+def reason_against(mode: Mode, layout: Layout, *, sparse: bool) -> str:
     """Return why GPUs do not compute what is asked for, or ""."""
-    if work.workload.full:
-        return "the full matrix is written as fast by CPUs"
-    if work.context.sparse:
-        return "sparse rows are compared by the columns that they share"
-    if work.context.source.sharded:
-        return "the rows of a sharded matrix are compared by CPUs, where they lie"
-    return ""
+    by_elements = "sparse rows are compared by the columns that they share" if sparse else ""
+    return mode.without_gpus or by_elements or layout.without_gpus
 
 
 def _why_not(able: Sequence[Mapping[str, Any]], columns: int, ask: Callable[..., list[str]]) -> str:
@@ -106,9 +107,10 @@ def why_not_here(columns: int) -> str:
     return ""
 
 
-def _say(work: Work, text: str) -> None:
+def say(report: Report, text: str) -> None:
+    """Log what is to be said of how it is computed, and note it for the manifest."""
     remark(text)
-    work.notes.append(text)
+    report.notes.append(text)
 
 
 def _host(node: Mapping[str, Any]) -> str:

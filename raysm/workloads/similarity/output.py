@@ -1,4 +1,4 @@
-"""The files of the result, written from recorded parts in bounded memory.
+"""The files of the result, written in bounded memory.
 
 ``neighbors.parquet`` has one row for each row of the matrix: ``row``, ``neighbors`` and ``similarities``, a fixed-size
 list of k each, the best first. ``pairs.parquet`` has ``row``, ``neighbor``, ``similarity``, sorted by row and neighbor.
@@ -16,24 +16,23 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from raysm.contract.result import ResultFile
-from raysm.workloads.blocks import TileBlock
 from raysm.workloads.gather import regroup
 from raysm.workloads.parquet import write_parquet
-from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.arithmetic.keys import decode
 from raysm.workloads.similarity.reading.ids import Ids, as_array, take
-from raysm.workloads.similarity.tasks.parts import Part
 
 __all__ = [
     "IDS",
     "NEIGHBORS",
     "PAIRS",
+    "PAIRS_GROUP",
+    "PairChunk",
     "QUERY_IDS",
     "SIMILARITY",
     "pair_bytes",
     "write_ids",
+    "write_ids_beside",
     "write_neighbors",
-    "write_pair_chunks",
     "write_pairs",
 ]
 
@@ -54,8 +53,6 @@ PAIR_BYTES = 20
 
 STEP_KEYS = 1 << 15
 """Keys that are decoded at a time: they, and what is made of them, stay in a core's cache."""
-
-Parts = BlockRecord[Part]
 
 PairChunk: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 """Rows, neighbors and similarities of consecutive pairs."""
@@ -146,29 +143,20 @@ def write_ids(path: Path, ids: pa.Array) -> ResultFile:
     return write_parquet(path, schema, groups, statistics=_sought(schema))
 
 
-def write_pairs(
-    folder: Path,
-    parts: Parts,
-    stripes: Sequence[Sequence[TileBlock]],
-    on_rows: Callable[[int], None],
-    ids: Ids | None = None,
-) -> ResultFile:
-    """Write ``pairs.parquet`` from the threshold parts of ``stripes``: tiles of the same rows, columns rising."""
-
-    def chunks() -> Iterator[PairChunk]:
-        for stripe in stripes:
-            yield from _stripe_pairs(parts, stripe)
-            on_rows(stripe[0].rows.rows)
-
-    return write_pair_chunks(folder, chunks(), ids)
-
-
 def pair_bytes(ids: Ids | None) -> float:
     """Return what a pair takes in the file, with ids that are as long as their mean."""
     return PAIR_BYTES if ids is None else PAIR_BYTES + ids.row_bytes + ids.neighbor_bytes
 
 
-def write_pair_chunks(folder: Path, chunks: Iterable[PairChunk], ids: Ids | None = None) -> ResultFile:
+def write_ids_beside(folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
+    """Write the ids of the columns of the full matrix, and those of its rows where they are others."""
+    if ids is None:
+        return ()
+    columns = write_ids(folder / IDS, ids.neighbors)
+    return (columns,) if ids.rows is ids.neighbors else (columns, write_ids(folder / QUERY_IDS, ids.rows))
+
+
+def write_pairs(folder: Path, chunks: Iterable[PairChunk], ids: Ids | None = None) -> ResultFile:
     """Write ``pairs.parquet`` from pairs that come sorted by row and neighbor."""
     named = {} if ids is None else {"id": ids.rows.type, "neighbor_id": ids.neighbors.type}
     schema = _schema(
@@ -189,34 +177,3 @@ def write_pair_chunks(folder: Path, chunks: Iterable[PairChunk], ids: Ids | None
             yield [columns[name] for name in schema.names]
 
     return write_parquet(folder / PAIRS, schema, groups(), units=("pairs",), statistics=_sought(schema))
-
-
-def _stripe_pairs(parts: Parts, stripe: Sequence[TileBlock]) -> Iterator[PairChunk]:
-    """Merge the pairs of one stripe, about ``PAIRS_GROUP`` at a time; a row's pairs lie in several tiles.
-
-    One part is open at a time, and only the pairs that are merged are copied out of it: a stripe of a large matrix
-    has more parts than a process may have open files.
-    """
-    first_row = stripe[0].rows.start
-    offsets = np.stack([parts.load(tile, mapped_bytes=0).arrays["offsets"].copy() for tile in stripe])
-    before = offsets.sum(axis=0)
-    rows = len(before) - 1
-    start = 0
-    while start < rows:
-        stop = max(start + 1, int(np.searchsorted(before, before[start] + PAIRS_GROUP, side="right")) - 1)
-        stop = min(stop, rows)
-        numbers = np.arange(start, stop) + first_row
-        row = np.concatenate([np.repeat(numbers, np.diff(own[start : stop + 1])) for own in offsets])
-        spans = [(tile, int(own[start]), int(own[stop])) for tile, own in zip(stripe, offsets, strict=True)]
-        found = [_pairs_of(parts, tile, begin, end) for tile, begin, end in spans if begin < end]
-        # Tiles come with rising columns, so a stable sort by row leaves each row's neighbors in order.
-        if found:
-            order = np.argsort(row, kind="stable")
-            neighbor, similarity = (np.concatenate(columns) for columns in zip(*found, strict=True))
-            yield row[order], neighbor[order].astype(np.int64), similarity[order]
-        start = stop
-
-
-def _pairs_of(parts: Parts, tile: TileBlock, begin: int, end: int) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
-    arrays = parts.load(tile, mapped_bytes=0).arrays
-    return arrays["neighbors"][begin:end].copy(), arrays["similarities"][begin:end].copy()

@@ -82,12 +82,7 @@ def prepare(
     if session.prepared is not None:
         raise InvalidRequest("training.prepare was called already; one process trains one model")
     precision = precision or session.precision
-    if precision not in get_args(Precision):
-        raise InvalidRequest(f"precision is {precision!r}; it must be 'fp32' or 'bf16'")
-    if max_norm is not None and not max_norm > 0:
-        raise InvalidRequest(f"max_norm is {max_norm!r}; it must be above 0, or None to leave gradients as they are")
-    if is_stepped(optimizer):
-        raise InvalidRequest("training.prepare: the optimizer has been stepped; call prepare before the first step")
+    _check(optimizer, precision, max_norm)
     parallel = parallel or Parallel()
     layout = parallel.layout(session.world_size)
     layout.check_hosts(session.hosts, parallel.workers_per_instance)
@@ -131,6 +126,16 @@ def prepare(
     learning_rate.attach(session, optimizer)
     attach(session, session.prepared, checkpoints)
     return cut.wrapped, optimizer
+
+
+def _check(optimizer: Optimizer, precision: str, max_norm: float | None) -> None:
+    if precision not in get_args(Precision):
+        raise InvalidRequest(f"precision is {precision!r}; it must be 'fp32' or 'bf16'")
+    # Written so that NaN is refused, too.
+    if max_norm is not None and not max_norm > 0:
+        raise InvalidRequest(f"max_norm is {max_norm!r}; it must be above 0, or None to leave gradients as they are")
+    if is_stepped(optimizer):
+        raise InvalidRequest("training.prepare: the optimizer has been stepped; call prepare before the first step")
 
 
 def step(batch: Any) -> float:

@@ -5,9 +5,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet
+import pytest
 
 from raysm.contract import payload
 from raysm.contract.events import Progress, parse
@@ -107,3 +109,32 @@ def test_bad_rows_are_exit_code_two_and_leave_no_result(address, base, tmp_path)
         "InvalidInput: row 33 of the matrix (counted from 0) holds NaN or infinity, the first such row; replace it"
     )
     assert not paths.model.exists() or list(paths.model.iterdir()) == []
+
+
+SHARDED = "ShardedByS3Key"
+
+
+def runner(hosts, **distributions):
+    inputs = {name: Input("/data", distribution=distribution) for name, distribution in distributions.items()}
+    request = SimpleNamespace(workload=Similarity(top_k=1, id_column="name"), inputs=inputs)
+    return SimilarityRunner(
+        SimpleNamespace(request=request), SimpleNamespace(hosts=[f"algo-{n}" for n in range(hosts)])
+    )
+
+
+@pytest.mark.parametrize("matrix", ["FullyReplicated", SHARDED])
+@pytest.mark.parametrize("queries", ["FullyReplicated", SHARDED])
+def test_of_each_channel_the_instances_have_all_or_a_share(matrix, queries):
+    found = runner(2, matrix=matrix, queries=queries)._sources()
+    assert [source.channel for source in found] == ["matrix", "queries"]
+    assert [source.sharded for source in found] == [matrix == SHARDED, queries == SHARDED]
+    assert {source.id_column for source in found} == {"name"}
+
+
+def test_one_instance_has_all_that_was_shared_out():
+    assert not any(source.sharded for source in runner(1, matrix=SHARDED, queries=SHARDED)._sources())
+
+
+def test_without_queries_the_rows_of_the_matrix_look_for_each_other():
+    source, queries = runner(2, matrix=SHARDED)._sources()
+    assert (source.sharded, queries) == (True, None)

@@ -1,22 +1,23 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import InvalidRequest
-from raysm.request import Similarity
 from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.similarity import gpus
 from raysm.workloads.similarity.arithmetic.keys import encode
 from raysm.workloads.similarity.arithmetic.tiling import triangle
-from raysm.workloads.similarity.arithmetic.topk_accumulator import Standing
+from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator
 from raysm.workloads.similarity.engines.cuda.engine import CudaEngine
-from raysm.workloads.similarity.modes.threshold import threshold_tile
-from raysm.workloads.similarity.modes.topk import Deal, topk_tile
-from raysm.workloads.similarity.sizing import sizes
-from raysm.workloads.similarity.tasks.engine_cache import bench_of
-from raysm.workloads.similarity.work import Folders, Work
+from raysm.workloads.similarity.layouts.replicated import Replicated
+from raysm.workloads.similarity.layouts.sharded.layout import Sharded
+from raysm.workloads.similarity.modes.full import Full
+from raysm.workloads.similarity.modes.threshold_tile import threshold_tile
+from raysm.workloads.similarity.modes.topk import TopK
+from raysm.workloads.similarity.modes.topk_tile import TileBounds, topk_tile
+from raysm.workloads.similarity.runs import Report
+from raysm.workloads.similarity.tasks.engine_cache import engine_cache_of
+from raysm.workloads.similarity.tasks.tile_task import FreeTile
 from tests.support.reference import neighbors, pairs
 from tests.support.similarity import context_of, kinds_of_rows, saved
 
@@ -26,59 +27,59 @@ def node(host, gpus=0, alive=True):
 
 
 @pytest.fixture
-def work(tmp_path):
-    source = saved(np.eye(6), tmp_path)
-    return Work(
-        workload=Similarity(top_k=2),
-        folders=Folders(result=tmp_path, records=tmp_path),
-        scratch=tmp_path,
-        announce=lambda event: None,
-        matrix=source.open(),
-        queries=None,
-        context=context_of(source),
-    )
+def report():
+    return Report(announce=lambda event: None)
+
+
+def choose(report, forced, nodes, ask=None, against=""):
+    return gpus.choose_engine(forced, against, 8, report, nodes, ask)
 
 
 def answering(**answers):
     return lambda nodes, columns: [answers.get(node["NodeID"].replace("-", "_"), "") for node in nodes]
 
 
-def test_without_gpus_a_probe_chooses_and_nothing_is_said(work):
-    assert gpus.choose_engine(work, None, [node("algo-1"), node("algo-2", 4, alive=False)]) is None
-    assert work.notes == []
+def test_without_gpus_a_probe_chooses_and_nothing_is_said(report):
+    assert choose(report, None, [node("algo-1"), node("algo-2", 4, alive=False)]) is None
+    assert report.notes == []
 
 
-def test_gpus_alone_compute_and_the_instances_without_are_named(work, capsys):
+def test_gpus_alone_compute_and_the_instances_without_are_named(report, capsys):
     nodes = [node("algo-1"), node("algo-2", 4), node("algo-3")]
-    assert gpus.choose_engine(work, None, nodes, answering()) == "cuda"
-    assert work.notes == ["the GPUs alone compute, not the instances that have none: algo-1, algo-3"]
-    assert work.notes[0] in capsys.readouterr().err
+    assert choose(report, None, nodes, answering()) == "cuda"
+    assert report.notes == ["the GPUs alone compute, not the instances that have none: algo-1, algo-3"]
+    assert report.notes[0] in capsys.readouterr().err
 
 
-def test_gpus_that_cannot_be_used_are_a_warning_and_the_cpus_compute(work, capsys):
+def test_gpus_that_cannot_be_used_are_a_warning_and_the_cpus_compute(report, capsys):
     nodes = [node("algo-1", 1), node("algo-2", 1)]
-    assert gpus.choose_engine(work, None, nodes, answering(algo_2="torch is missing")) is None
-    assert work.notes == ["warning: the GPUs are not used, the CPUs compute instead: on algo-2, torch is missing"]
+    assert choose(report, None, nodes, answering(algo_2="torch is missing")) is None
+    assert report.notes == ["warning: the GPUs are not used, the CPUs compute instead: on algo-2, torch is missing"]
     assert "warning" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("workload", [Similarity(full=True), Similarity(top_k=2)])
-def test_what_gpus_do_not_compute_is_said(work, workload):
-    work.workload = workload
-    work.context = replace(work.context, sparse=not workload.full)
-    assert gpus.choose_engine(work, None, [node("algo-1", 1)], answering()) is None
-    assert "the CPUs compute instead" in work.notes[0]
+def test_what_gpus_do_not_compute_is_said(report):
+    assert choose(report, None, [node("algo-1", 1)], answering(), against="it is sparse") is None
+    assert report.notes == ["warning: the GPUs are not used, the CPUs compute instead: it is sparse"]
 
 
-def test_gpus_that_are_asked_for_and_not_there_are_an_error(work):
+def test_a_mode_and_a_layout_say_why_gpus_do_not_compute():
+    whole, shards = Replicated(None, None), Sharded(None, None)
+    assert gpus.reason_against(TopK(2), whole, sparse=False) == ""
+    assert "written as fast by CPUs" in gpus.reason_against(Full("float32"), whole, sparse=False)
+    assert "columns that they share" in gpus.reason_against(TopK(2), whole, sparse=True)
+    assert "where they lie" in gpus.reason_against(TopK(2), shards, sparse=False)
+
+
+def test_gpus_that_are_asked_for_and_not_there_are_an_error(report):
     with pytest.raises(InvalidRequest, match="no instance has a GPU"):
-        gpus.choose_engine(work, "cuda", [node("algo-1")])
+        choose(report, "cuda", [node("algo-1")])
     with pytest.raises(InvalidRequest, match="on algo-1, the driver is too old"):
-        gpus.choose_engine(work, "cuda", [node("algo-1", 1)], answering(algo_1="the driver is too old"))
+        choose(report, "cuda", [node("algo-1", 1)], answering(algo_1="the driver is too old"))
 
 
-def test_an_engine_of_the_cpu_that_is_asked_for_is_taken_though_there_are_gpus(work):
-    assert gpus.choose_engine(work, "float32", [node("algo-1", 1)]) == "float32"
+def test_an_engine_of_the_cpu_that_is_asked_for_is_taken_though_there_are_gpus(report):
+    assert choose(report, "float32", [node("algo-1", 1)]) == "float32"
 
 
 def test_an_instance_says_why_its_gpu_cannot_be_used():
@@ -86,26 +87,21 @@ def test_an_instance_says_why_its_gpu_cannot_be_used():
     assert gpus.why_not_here(1 << 30)
 
 
-def test_tiles_of_gpus_are_larger(work):
-    cpu, gpu = (sizes.most_rows(Similarity(top_k=2), work.matrix, gpus=flag) for flag in (False, True))
-    assert gpu > cpu
-    assert sizes.most_rows(Similarity(threshold=0.5), work.matrix, gpus=True) == sizes.GPU_THRESHOLD_ROWS
-
-
 def test_tasks_of_a_gpu_answer_as_those_of_a_cpu_do(tmp_path):
     rows = kinds_of_rows()["near ties"]
     context = context_of(saved(rows, tmp_path))
-    bench_of(context).engine = CudaEngine("cpu", rows.shape[1], free_bytes=1 << 17)
-    standing = Standing(tmp_path, len(rows), 4)
+    engine_cache_of(context).engine = CudaEngine("cpu", rows.shape[1], free_bytes=1 << 17)
+    accumulator = TopKAccumulator(tmp_path, len(rows), 4)
     for tile in triangle(len(rows), 60):
-        columns = standing.floors[tile.columns.start : tile.columns.stop]
-        part = topk_tile(context, 4, Deal(tile, standing.floors[tile.rows.start : tile.rows.stop], columns))
-        standing.merge(tile.rows, part["counts"], part["keys"])
+        known = accumulator.lower_bounds
+        told = TileBounds(known[tile.rows.start : tile.rows.stop], known[tile.columns.start : tile.columns.stop])
+        part = topk_tile(context, 4, FreeTile(tile, True, told))
+        accumulator.merge(tile.rows, part["counts"], part["keys"])
         if "column_counts" in part:
-            standing.merge(tile.columns, part["column_counts"], part["column_keys"])
+            accumulator.merge(tile.columns, part["column_counts"], part["column_keys"])
     indices, scores = neighbors(rows, 4)
-    assert np.array_equal(standing.read(0, len(rows)), encode(scores, indices))
-    standing.close()
+    assert np.array_equal(accumulator.read(0, len(rows)), encode(scores, indices))
+    accumulator.close()
     found = threshold_tile(context, np.float32(0.5), TileBlock(RowBlock(0, len(rows)), RowBlock(0, len(rows))))
     i = np.repeat(np.arange(len(rows)), np.diff(found["offsets"])).tolist()
     assert list(zip(i, found["neighbors"].tolist(), found["similarities"], strict=True)) == pairs(rows, 0.5)

@@ -12,8 +12,8 @@ from raysm.contract.result import Manifest
 from raysm.errors import InvalidInput
 from raysm.request import Similarity
 from raysm.workloads.similarity.reading.digests import digest_of
+from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.run import Folders, run
-from raysm.workloads.similarity.tasks.context import Place, Source
 from tests.support.reference import neighbors, pairs, score_rows, scores_between
 from tests.support.similarity import kinds_of_rows, queries_of, saved
 

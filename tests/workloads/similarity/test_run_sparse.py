@@ -3,8 +3,8 @@ import pyarrow.parquet as pq
 import scipy.sparse
 
 from raysm.request import Similarity
+from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.run import Folders, run
-from raysm.workloads.similarity.tasks.context import Place, Source
 from tests.support.reference import neighbors, pairs, score_rows
 
 

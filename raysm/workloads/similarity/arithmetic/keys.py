@@ -6,10 +6,13 @@ The score, descending, in the high 32 bits, the neighbor's index in the low.
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NOBODY", "decode", "encode"]
+__all__ = ["EMPTY_KEY", "INDEX_BITS", "decode", "encode"]
 
-NOBODY = np.uint64(2**64 - 1)
+EMPTY_KEY = np.uint64(2**64 - 1)
 """The key that comes after every other."""
+
+INDEX_BITS = np.uint64(0xFFFFFFFF)
+"""The bits of a key that hold the neighbor's index."""
 
 SIGN = np.uint32(1 << 31)
 
@@ -25,7 +28,7 @@ def encode(scores: NDArray[np.float32], indices: NDArray[np.int64]) -> NDArray[n
 
 
 def decode(keys: NDArray[np.uint64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return scores and indices of keys; ``NOBODY`` has no score: -inf."""
+    """Return scores and indices of keys; ``EMPTY_KEY`` has no score: -inf."""
     falling = (keys >> np.uint64(32)).astype(np.uint32)
     # All ones where the sign bit is clear, by which positive floats were turned round.
     positive = ~(falling.view(np.int32) >> 31).view(np.uint32)
@@ -34,4 +37,4 @@ def decode(keys: NDArray[np.uint64]) -> tuple[NDArray[np.float32], NDArray[np.in
     nobody = falling == NO_SCORE
     if nobody.any():
         scores[nobody] = -np.inf
-    return scores, (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    return scores, (keys & INDEX_BITS).astype(np.int64)

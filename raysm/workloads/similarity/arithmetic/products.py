@@ -98,18 +98,18 @@ def normalised(tile: Tile) -> NDArray[np.float32]:
     return result
 
 
-def exact_scores(left: Tile, right: Tile, *, whole: bool) -> NDArray[np.float32]:
+def exact_scores(left: Tile, right: Tile, *, integral: bool) -> NDArray[np.float32]:
     """Return scores[n, m], by the definition, of all rows of one tile with all rows of another.
 
     Args:
         left: n rows.
         right: m rows.
-        whole: All elements of the matrix are integers.
+        integral: All elements of the matrix are integers.
     """
     first, second = left.rows.astype(np.float64), right.rows.astype(np.float64)
     norms = left.norms[:, None] * right.norms[None, :]
     quotients = quotient(first @ second.T, norms)
-    if whole and max(left.norms.max(), right.norms.max()) < LARGEST_WHOLE_NORM:
+    if integral and max(left.norms.max(), right.norms.max()) < LARGEST_WHOLE_NORM:
         return quotients.astype(np.float32) + np.float32(0)
     bound: float | NDArray[np.float64] = float64_bound(first.shape[1])
     scores, ambiguous = _rounded(quotients, bound)

@@ -39,7 +39,7 @@ class Norms:
     """norms[n], of the scaled rows."""
     exponents: NDArray[np.int16]
     """exponents[n]: row i is multiplied by 2**-exponents[i] wherever it is used; nearly always 0."""
-    whole: bool
+    integral: bool
     """All elements are integers: their float64 products may be exact, see ``products``."""
     first_bad: int | None
     """The first row that holds NaN or infinity; the norms mean nothing then."""
@@ -66,9 +66,9 @@ def prepare(rows: Rows) -> Norms:
     with np.errstate(invalid="ignore", over="ignore"):
         squares = _dots(rows, rows)
     bad |= ~np.isfinite(squares)
-    whole = rows.dtype.kind in "iub" or (not bad.any() and not exponents.any() and _all_integers(rows))
+    integral = rows.dtype.kind in "iub" or (not bad.any() and not exponents.any() and _all_integers(rows))
     first_bad = int(np.argmax(bad)) if bad.any() else None
-    return Norms(norms=np.sqrt(squares), exponents=exponents, whole=whole, first_bad=first_bad)
+    return Norms(norms=np.sqrt(squares), exponents=exponents, integral=integral, first_bad=first_bad)
 
 
 def _all_integers(rows: Rows) -> bool:

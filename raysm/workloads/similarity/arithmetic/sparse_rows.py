@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from raysm.workloads.similarity.arithmetic.score import Rows
 
-__all__ = ["MOST_COLUMNS", "SAMPLED", "SparseRows", "sparse_pays"]
+__all__ = ["MOST_COLUMNS", "SAMPLED", "SparseRows", "SparseTile", "sparse_pays"]
 
 MOST_COLUMNS = 1 << 31
 """Columns are numbered by int32."""
@@ -117,6 +117,22 @@ class SparseRows:
         rows = np.zeros(self.shape, dtype=self.dtype)
         rows[np.repeat(np.arange(len(self)), own.counts), own.indices] = own.data
         return rows
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SparseTile:
+    """Consecutive sparse rows with what belongs to them: what ``products.Tile`` is of dense ones."""
+
+    start: int
+    """Place of the first row."""
+    rows: SparseRows
+    """rows[n, D], scaled."""
+    norms: NDArray[np.float64]
+    """norms[n] of the scaled rows."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.rows)
 
 
 def sparse_pays(rows: SparseRows, matrix_rows: int) -> bool:

@@ -36,16 +36,16 @@ def rounds_in_halves(blocks: int, slots: int) -> int:
     return each + 2 * rounds + last
 
 
-def blocks_for(slots: int, rows: int, least_rows: int, most_rows: int) -> int:
+def blocks_for(slots: int, rows: int, least_rows: int, max_tile_rows: int) -> int:
     """Return into how many blocks to cut ``rows`` rows, for the triangle on ``slots`` slots.
 
     Args:
         slots: Tasks that run at once.
         rows: N.
         least_rows: Smaller blocks are not wanted: what a task costs by itself would show.
-        most_rows: Larger blocks are not possible: a task would hold too much.
+        max_tile_rows: Larger blocks are not possible: a task would hold too much.
     """
-    fewest = math.ceil(rows / most_rows)
+    fewest = math.ceil(rows / max_tile_rows)
     wanted = math.ceil(math.sqrt(2 * slots * TILES_A_SLOT))
     most = max(fewest, rows // least_rows, 1)
     start = min(max(fewest, wanted), most)
@@ -81,7 +81,7 @@ def row_cuts(block: RowBlock, rows: int) -> list[RowBlock]:
 def rectangle(rows: int, columns: int, block_rows: int, block_columns: int) -> Iterator[TileBlock]:
     """Yield the tiles of all rows with all columns of another matrix, column by column of tiles.
 
-    Every row has met the first columns, and so has a first bound, before any meets the next.
+    Every row has met the first columns, and so has a first bound, before any partners the next.
     """
     above = row_blocks(rows, block_rows)
     for beside in row_blocks(columns, block_columns):

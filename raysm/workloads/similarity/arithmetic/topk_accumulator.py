@@ -1,7 +1,7 @@
 """The best k of every row by the tiles that are finished, on disk: what the parts of top-k are merged into.
 
 The head holds four bytes of each row, the floor that the next tiles are told, and at any moment the keys of one block
-of rows. A key is stored inverted, so that a hole of the sparse file reads as ``NOBODY``.
+of rows. A key is stored inverted, so that a hole of the sparse file reads as ``EMPTY_KEY``.
 
 Where there are many, parts are merged before they come here: those of neighboring tiles in the task that makes them
 (``sizes.joined_rows``), and those of many tasks on the instances (``merging``).
@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.disk import full_disk_is_no_room
-from raysm.workloads.similarity.arithmetic.keys import NOBODY, decode, encode
+from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
 
-__all__ = ["Standing", "join", "zero_row_keys"]
+__all__ = ["TopKAccumulator", "join", "zero_row_keys"]
 
 
-class Standing:
+class TopKAccumulator:
     """The best k of each row so far."""
 
     def __init__(self, folder: Path, rows: int, k: int) -> None:
         """Begin it, in a file without a name in ``folder``: nobody is known of any row."""
         self.k = k
-        self.floors = np.full(rows, -np.inf, dtype=np.float32)
-        """floors[rows]: the score of the k-th best, -inf of rows that have fewer."""
+        self.lower_bounds = np.full(rows, -np.inf, dtype=np.float32)
+        """lower_bounds[rows]: the score of the k-th best, -inf of rows that have fewer."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._file = tempfile.TemporaryFile(dir=folder, buffering=0)
@@ -45,7 +45,7 @@ class Standing:
         first, last = int(rows[0]), int(rows[-1]) + 1
         best = self.read(block.start + first, block.start + last)
         join(best, counts[first:last], keys)
-        self.floors[block.start + first : block.start + last] = decode(best[:, -1])[0]
+        self.lower_bounds[block.start + first : block.start + last] = decode(best[:, -1])[0]
         with full_disk_is_no_room(self._folder / "standing"):
             self._write(block.start + first, ~best)
 
@@ -73,7 +73,7 @@ def join(best: NDArray[np.uint64], counts: NDArray[np.uint32], keys: NDArray[np.
     """Merge into ``best[n, k]`` the ``counts[n]`` keys of each row, given one row after the other, each row sorted."""
     rows = np.flatnonzero(counts)
     most = int(counts.max(initial=0))
-    new = np.full((len(rows), most), NOBODY, dtype=np.uint64)
+    new = np.full((len(rows), most), EMPTY_KEY, dtype=np.uint64)
     new[np.arange(most) < counts[rows, None]] = keys
     merged = np.concatenate([best[rows], new], axis=1)
     merged.sort(axis=1)

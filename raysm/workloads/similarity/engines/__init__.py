@@ -19,6 +19,6 @@ nearly all alike), it decides the tile in float64, which costs several times the
 """
 
 from raysm.workloads.similarity.engines.choice import CUDA, choose, compile_ahead
-from raysm.workloads.similarity.engines.protocol import Best, Engine, Frame, Pairs, Side, unit_sum
+from raysm.workloads.similarity.engines.protocol import Best, Engine, Frame, Pairs, PreparedTile, unit_sum
 
-__all__ = ["CUDA", "Best", "Engine", "Frame", "Pairs", "Side", "choose", "compile_ahead", "unit_sum"]
+__all__ = ["CUDA", "Best", "Engine", "Frame", "Pairs", "PreparedTile", "choose", "compile_ahead", "unit_sum"]

@@ -1,20 +1,26 @@
-"""Which engine computes: the fastest that this machine has, unless one is asked for."""
+"""Which engine computes: the fastest that this machine has, unless one is asked for.
+
+An engine of the CPU is one file, with a function that makes it or says why it cannot, and one line in ``FAMILIES``.
+What flows in is a sample of the rows, what flows out is the engine that a short probe on it found to be the fastest.
+"""
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.arithmetic.products import Tile
-from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows
+from raysm.workloads.similarity.arithmetic.sparse_rows import SparseTile
 from raysm.workloads.similarity.engines.build import AMX, AVX2, AVX512, VNNI, InstructionSet, Unavailable, load
 from raysm.workloads.similarity.engines.compiled import CompiledEngine, kind_name
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Engine, Frame
 from raysm.workloads.similarity.engines.sparse import sparse_engine
 
-__all__ = ["CUDA", "choose", "compile_ahead"]
+__all__ = ["CUDA", "FAMILIES", "Rows", "choose", "compile_ahead", "floats", "integers"]
 
 CUDA = "cuda"
 """Asks for the engine of GPUs: torch is imported for no other."""
@@ -32,10 +38,56 @@ PROBE_K = 10
 MIX_PAYS = 0.9
 """Rows are mixed where that makes what integers lose smaller by this factor."""
 
+Candidates = tuple[tuple[int, InstructionSet], ...]
+"""Bits of the elements and instructions to multiply them, the fastest first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rows:
+    """What an engine is to be made for."""
+
+    sample: Tile
+    """Some rows of the matrix."""
+    frame: Frame
+    """The matrix's."""
+    name: str | None = None
+    """A word of the engine's name that is asked for; None is any."""
+    reasons: list[str] = field(default_factory=list)
+    """Why engines cannot be had, in the order in which they were tried."""
+
+    @property
+    def columns(self) -> int:
+        """D."""
+        return int(self.sample.rows.shape[1])
+
+    def wanted(self, name: str) -> bool:
+        """Return whether an engine of that name is among those that are asked for."""
+        return self.name is None or self.name.lower() in name.lower()
+
+
+def integers(rows: Rows, candidates: Candidates = INTEGERS) -> Engine[Tile] | None:
+    """Return the engine of the fastest integers that this machine has, with rows mixed if that loses less of them."""
+    return _first(candidates, rows, lambda bits, flags: _integers(bits, flags, rows))
+
+
+def floats(rows: Rows, candidates: Candidates = FLOATS) -> Engine[Tile] | None:
+    """Return the compiled engine of float32 products."""
+    return _first(candidates, rows, lambda bits, flags: CompiledEngine(bits, flags, rows.columns, mixed=False))
+
+
+FAMILIES: list[Callable[[Rows], Engine[Tile] | None]] = [integers, floats]
+"""Engines of the CPU for dense rows: each returns one that can be used here and is wanted, or None and adds its reason.
+
+Of equally fast ones the first is taken. NumPy's is not among them: it is what remains where there is none.
+"""
+
 
 def choose(
-    sample: Tile, frame: Frame, forced: str | None = None, integers: tuple[tuple[int, InstructionSet], ...] = INTEGERS
-) -> Engine:
+    sample: Tile | SparseTile,
+    frame: Frame,
+    forced: str | None = None,
+    families: list[Callable[[Rows], Engine[Tile] | None]] | None = None,
+) -> Engine[Any]:
     """Return the engine for a matrix, by a short probe on some of its rows.
 
     Args:
@@ -43,45 +95,27 @@ def choose(
         frame: The matrix's.
         forced: A word of its name, as ``float32`` (no low precision) or ``NumPy``, or ``cuda`` for this process's GPU;
             None lets the probe decide between those of the CPU.
-        integers: Bits of the elements and instructions to multiply them, the fastest first: the first that this
-            machine has is probed beside float32.
+        families: The engines to choose from; None is ``FAMILIES``.
 
     Raises:
         InvalidRequest: No engine of this machine has that word in its name.
     """
-    if isinstance(sample.rows, SparseRows):
+    if isinstance(sample, SparseTile):
         return sparse_engine(forced)
     if forced is not None and forced.lower() == CUDA:
         return _cuda(sample.rows.shape[1])
-    tile, columns = sample.part(0, PROBE_ROWS), sample.rows.shape[1]
-    reasons: list[str] = []
-
-    def first(
-        candidates: tuple[tuple[int, InstructionSet], ...], make: Callable[[int, InstructionSet], Engine]
-    ) -> Engine | None:
-        for element, instructions in candidates:
-            if forced is not None and forced.lower() not in kind_name(element, instructions).lower():
-                continue
-            if columns < instructions.least_columns:
-                continue
-            try:
-                return make(element, instructions)
-            except Unavailable as error:
-                reasons.append(str(error))
-        return None
-
-    integer = first(integers, lambda bits, flags: _integers(bits, flags, tile, frame))
-    floating = first(FLOATS, lambda bits, flags: CompiledEngine(bits, flags, columns, mixed=False))
-    found = [engine for engine in (integer, floating) if engine is not None]
+    rows = Rows(sample=sample.part(0, PROBE_ROWS), frame=frame, name=forced)
+    offered = [family(rows) for family in (FAMILIES if families is None else families)]
+    found = [engine for engine in offered if engine is not None]
     if not found:
         # The last reason is that of the engine that asks for least.
-        plain = PlainEngine(reasons[-1] if reasons else "")
-        if forced is not None and forced.lower() not in plain.name.lower():
+        plain = PlainEngine(rows.reasons[-1] if rows.reasons else "")
+        if not rows.wanted(plain.name):
             raise InvalidRequest(f"no engine of this machine is called {forced!r}; it has {plain.name!r}")
         return plain
-    if len(found) == 1 or len(tile) < PROBE_ROWS // 4:
+    if len(found) == 1 or len(rows.sample) < PROBE_ROWS // 4:
         return found[0]
-    return min(found, key=lambda engine: _seconds(engine, tile, frame))
+    return min(found, key=lambda engine: _seconds(engine, rows))
 
 
 def compile_ahead() -> None:
@@ -95,7 +129,20 @@ def compile_ahead() -> None:
                 continue
 
 
-def _cuda(columns: int) -> Engine:
+def _first(
+    candidates: Candidates, rows: Rows, make: Callable[[int, InstructionSet], Engine[Tile]]
+) -> Engine[Tile] | None:
+    for element, instructions in candidates:
+        if not rows.wanted(kind_name(element, instructions)) or rows.columns < instructions.least_columns:
+            continue
+        try:
+            return make(element, instructions)
+        except Unavailable as error:
+            rows.reasons.append(str(error))
+    return None
+
+
+def _cuda(columns: int) -> Engine[Tile]:
     try:
         from raysm.workloads.similarity.engines.cuda.engine import cuda_engine
 
@@ -106,24 +153,25 @@ def _cuda(columns: int) -> Engine:
         raise InvalidRequest(f"the engine {CUDA!r} cannot be had here: {error}") from error
 
 
-def _integers(element: int, instructions: InstructionSet, tile: Tile, frame: Frame) -> Engine:
-    """Return the engine of integers, with rows mixed if that loses less of them."""
-    as_they_are, mixed = (
-        CompiledEngine(element, instructions, tile.rows.shape[1], mixed=mixed) for mixed in (False, True)
+def _integers(element: int, instructions: InstructionSet, rows: Rows) -> Engine[Tile]:
+    as_they_are, mixed = (CompiledEngine(element, instructions, rows.columns, mixed=mixed) for mixed in (False, True))
+    lost, left = (
+        float(np.mean(engine.lost(engine.prepare(rows.sample, rows.frame)))) for engine in (as_they_are, mixed)
     )
-    lost, left = (float(np.mean(engine.lost(engine.side(tile, frame)))) for engine in (as_they_are, mixed))
+    # Mixing costs a transform of every row, so it has to gain something.
     return mixed if left < MIX_PAYS * lost else as_they_are
 
 
-def _seconds(engine: Engine, tile: Tile, frame: Frame) -> float:
+def _seconds(engine: Engine[Tile], rows: Rows) -> float:
     """Return the time of comparing rows whose best are known nearly, as they are for most of a run."""
-    side, k = engine.side(tile, frame), min(PROBE_K, len(tile) - 1)
+    tile = rows.sample
+    operand, k = engine.prepare(tile, rows.frame), min(PROBE_K, len(tile) - 1)
     best = Best.empty(tile.norms, k)
-    engine.topk(side, side, best, best, same=True)
+    engine.topk(operand, operand, best, best, same=True)
     took = []
     for _ in range(2):
         again = Best.empty(tile.norms, k, best.lowest())
         begin = time.perf_counter()
-        engine.topk(side, side, again, again, same=True)
+        engine.topk(operand, operand, again, again, same=True)
         took.append(time.perf_counter() - begin)
     return min(took)

@@ -18,7 +18,7 @@ from raysm.workloads.similarity.arithmetic.products import Tile
 from raysm.workloads.similarity.arithmetic.score import Rows, pair_scores
 from raysm.workloads.similarity.engines import bounds
 from raysm.workloads.similarity.engines.build import InstructionSet, Unavailable, load
-from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, Side
+from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile
 
 __all__ = ["CompiledEngine", "kind_name"]
 
@@ -53,7 +53,7 @@ class _Side(ctypes.Structure):
 
 
 class _Best(ctypes.Structure):
-    _fields_ = [("keys", ctypes.c_void_p), ("floors", ctypes.c_void_p), ("k", ctypes.c_int64)]
+    _fields_ = [("keys", ctypes.c_void_p), ("lower_bounds", ctypes.c_void_p), ("k", ctypes.c_int64)]
 
 
 class _Found(ctypes.Structure):
@@ -124,7 +124,7 @@ class CompiledEngine:
         self._columns = columns
         self._mixed = mixed
 
-    def side(self, tile: Tile, frame: Frame) -> Side:
+    def prepare(self, tile: Tile, frame: Frame) -> PreparedTile[Tile]:
         """Make the tile's rows cheap, and measure what that loses."""
         structure, rows, norms = _structure(tile)
         n, pack, panel = len(tile), self._library.pack_rows(), self._library.panel_columns()
@@ -152,14 +152,22 @@ class CompiledEngine:
             raise MemoryError(f"no memory to prepare {len(tile)} rows")
         own = arrays + (() if np.shares_memory(rows, tile.rows) else (rows,))
         prepared = _Prepared(structure, (*own, rows, norms), squared)
-        return Side(tile=tile, prepared=prepared, nbytes=sum(array.nbytes for array in own))
+        return PreparedTile(tile=tile, prepared=prepared, nbytes=sum(array.nbytes for array in own))
 
-    def lost(self, side: Side) -> NDArray[np.float32]:
+    def lost(self, side: PreparedTile[Tile]) -> NDArray[np.float32]:
         """Return r[n]: how far each row's cheap form is from the row over its norm, at most."""
         errors: NDArray[np.float32] = side.prepared.arrays[ARRAYS.index("error")]
         return errors
 
-    def topk(self, left: Side, right: Side, best_left: Best, best_right: Best | None, *, same: bool) -> None:
+    def topk(
+        self,
+        left: PreparedTile[Tile],
+        right: PreparedTile[Tile],
+        best_left: Best,
+        best_right: Best | None,
+        *,
+        same: bool,
+    ) -> None:
         """See ``Engine.topk``."""
         diagonal = best_right is best_left
         if diagonal and (left.tile.start, len(left)) != (right.tile.start, len(right)):
@@ -171,7 +179,7 @@ class CompiledEngine:
         _check_result(scored, left.tile, right.tile, f"to compare {len(left)} rows with {len(right)}")
         self.scored += scored
 
-    def pairs(self, left: Side, right: Side, threshold: np.float32, *, same: bool) -> Pairs:
+    def pairs(self, left: PreparedTile[Tile], right: PreparedTile[Tile], threshold: np.float32, *, same: bool) -> Pairs:
         """See ``Engine.pairs``."""
         found = _Found()
         try:
@@ -213,7 +221,7 @@ def _check_result(result: int, left: Tile, right: Tile, purpose: str) -> None:
     """Raise what a negative result of the kernels says."""
     if result == TWO_TYPES:
         types = f"{left.rows.dtype} and {right.rows.dtype}"
-        raise AssertionError(f"{types}: rows that are compared are of one type, see matrix.alike")
+        raise AssertionError(f"{types}: rows that are compared are of one type, see Layout.dtype")
     if result < 0:
         raise MemoryError(f"no memory {purpose}")
 
@@ -251,12 +259,14 @@ def _structure(tile: Tile) -> tuple[_Side, Rows, NDArray[np.float64]]:
 
 
 def _best(best: Best) -> _Best:
-    keys, floors = best.keys, best.floors
-    if not (keys.flags.c_contiguous and floors.flags.c_contiguous and keys.flags.writeable):
-        raise ValueError("the keys and floors of a Best must be contiguous, and the keys writeable")
-    if keys.dtype != np.uint64 or floors.dtype != np.float32 or len(keys) != len(floors):
-        raise ValueError(f"a Best holds keys uint64[n, k] and floors float32[n], got {keys.dtype} and {floors.dtype}")
-    return _Best(keys=keys.ctypes.data, floors=floors.ctypes.data, k=keys.shape[1])
+    keys, lower_bounds = best.keys, best.lower_bounds
+    if not (keys.flags.c_contiguous and lower_bounds.flags.c_contiguous and keys.flags.writeable):
+        raise ValueError("the keys and lower_bounds of a Best must be contiguous, and the keys writeable")
+    if keys.dtype != np.uint64 or lower_bounds.dtype != np.float32 or len(keys) != len(lower_bounds):
+        raise ValueError(
+            f"a Best holds keys uint64[n, k] and lower_bounds float32[n], got {keys.dtype} and {lower_bounds.dtype}"
+        )
+    return _Best(keys=keys.ctypes.data, lower_bounds=lower_bounds.ctypes.data, k=keys.shape[1])
 
 
 def _scores(library: ctypes.CDLL, left: Rows, right: Rows, norms: NDArray[np.float64]) -> list[NDArray[np.float32]]:

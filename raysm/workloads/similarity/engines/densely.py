@@ -4,13 +4,12 @@ For machines that cannot compile ``sparse.c``; the answers are the same.
 """
 
 from collections.abc import Iterator
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysm.workloads.similarity.arithmetic.products import Tile
-from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows
+from raysm.workloads.similarity.arithmetic.sparse_rows import SparseTile
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Frame
 
@@ -23,50 +22,50 @@ DENSE_ROWS = 2048
 """Most rows of it."""
 
 
-def dense_tiles(tile: Tile) -> Iterator[Tile]:
+def dense_tiles(tile: SparseTile) -> Iterator[Tile]:
     """Cut a tile of sparse rows into tiles of dense ones, one at a time."""
-    rows = cast(SparseRows, tile.rows)
+    rows = tile.rows
     step = max(1, min(DENSE_ROWS, DENSE_BYTES // (4 * rows.columns)))
     for start in range(0, len(rows), step):
         norms = tile.norms[start : start + step]
         yield Tile(start=tile.start + start, rows=rows[start : start + step].dense(), norms=norms)
 
 
-def topk_densely(left: Tile, right: Tile, best_left: Best, best_right: Best | None, same: bool) -> None:
+def topk_densely(left: SparseTile, right: SparseTile, best_left: Best, best_right: Best | None, same: bool) -> None:
     """See ``Engine.topk``."""
     plain, frame = PlainEngine(), Frame.plain(left.rows.shape[1])
     once = best_right is best_left
     for above in dense_tiles(left):
         mine = _part(best_left, above, left)
-        first = plain.side(above, frame)
+        first = plain.prepare(above, frame)
         if once:
             plain.topk(first, first, mine, mine, same=same)
         for beside in dense_tiles(right):
             if once and beside.start <= above.start:
                 continue
             theirs = None if best_right is None else _part(best_right, beside, right)
-            plain.topk(first, plain.side(beside, frame), mine, theirs, same=same)
+            plain.topk(first, plain.prepare(beside, frame), mine, theirs, same=same)
 
 
-def _part(best: Best, part: Tile, whole: Tile) -> Best:
+def _part(best: Best, part: Tile, whole: SparseTile) -> Best:
     some = slice(part.start - whole.start, part.start - whole.start + len(part))
-    return Best(best.keys[some], best.floors[some])
+    return Best(best.keys[some], best.lower_bounds[some])
 
 
 def pairs_densely(
-    left: Tile, right: Tile, threshold: np.float32, same: bool
+    left: SparseTile, right: SparseTile, threshold: np.float32, same: bool
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float32]]]:
     """Yield rows, counted from the tile's first, with neighbors and scores, see ``Engine.pairs``."""
     plain, frame = PlainEngine(), Frame.plain(left.rows.shape[1])
     for above in dense_tiles(left):
-        first = plain.side(above, frame)
+        first = plain.prepare(above, frame)
         for beside in dense_tiles(right):
-            found = plain.pairs(first, plain.side(beside, frame), threshold, same=same)
+            found = plain.pairs(first, plain.prepare(beside, frame), threshold, same=same)
             rows = np.repeat(np.arange(len(above)) + above.start - left.start, np.diff(found.offsets))
             yield rows, found.neighbors, found.similarities
 
 
-def scores_densely(left: Tile, right: Tile) -> Iterator[tuple[int, int, NDArray[np.float32]]]:
+def scores_densely(left: SparseTile, right: SparseTile) -> Iterator[tuple[int, int, NDArray[np.float32]]]:
     """Yield scores[n, m] with the row and the column, counted from the tiles' first, at which they begin."""
     plain = PlainEngine()
     for above in dense_tiles(left):

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysm.workloads.similarity.arithmetic.keys import NOBODY, decode, encode
+from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
 from raysm.workloads.similarity.arithmetic.products import CROWDED, Tile, below, exact_scores, float32_bound, normalised
 from raysm.workloads.similarity.arithmetic.score import pair_scores
-from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, Side
+from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile
 
 __all__ = ["PlainEngine"]
 
@@ -25,7 +25,7 @@ WIDE_BYTES = 32 << 20
 
 
 class PlainEngine:
-    """float32 products of whole tiles, decided by ``products.float32_bound``; what is crowded, in float64."""
+    """float32 products of whole tiles, decided by ``products.float32_bound``; what is overflowed, in float64."""
 
     name = "float32 NumPy"
 
@@ -34,12 +34,20 @@ class PlainEngine:
         if why:
             self.name = f"{self.name} ({why})"
 
-    def side(self, tile: Tile, frame: Frame) -> Side:
+    def prepare(self, tile: Tile, frame: Frame) -> PreparedTile[Tile]:
         """Divide the rows by their norms, as float32."""
         unit = normalised(tile)
-        return Side(tile=tile, prepared=(unit, frame.whole), nbytes=unit.nbytes)
+        return PreparedTile(tile=tile, prepared=(unit, frame.integral), nbytes=unit.nbytes)
 
-    def topk(self, left: Side, right: Side, best_left: Best, best_right: Best | None, *, same: bool) -> None:
+    def topk(
+        self,
+        left: PreparedTile[Tile],
+        right: PreparedTile[Tile],
+        best_left: Best,
+        best_right: Best | None,
+        *,
+        same: bool,
+    ) -> None:
         """See ``Engine.topk``."""
         other = None if best_right is best_left else best_right
         step = max(1, PRODUCT_ENTRIES // len(left))
@@ -51,12 +59,12 @@ class PlainEngine:
             np.matmul(left.prepared[0], right.prepared[0][start : start + step].T, out=product)
             if same:
                 _leave_out_self(product, left.tile, part)
-            _serve(best_left.keys, best_left.floors, product, left.tile, part, bound, left.prepared[1], same)
+            _serve(best_left.keys, best_left.lower_bounds, product, left.tile, part, bound, left.prepared[1], same)
             if other is not None:
-                keys, floors = other.keys[start : start + step], other.floors[start : start + step]
-                _serve(keys, floors, product.T, part, left.tile, bound, left.prepared[1], same)
+                keys, lower_bounds = other.keys[start : start + step], other.lower_bounds[start : start + step]
+                _serve(keys, lower_bounds, product.T, part, left.tile, bound, left.prepared[1], same)
 
-    def pairs(self, left: Side, right: Side, threshold: np.float32, *, same: bool) -> Pairs:
+    def pairs(self, left: PreparedTile[Tile], right: PreparedTile[Tile], threshold: np.float32, *, same: bool) -> Pairs:
         """See ``Engine.pairs``."""
         lower = below(np.array([threshold]), float32_bound(left.tile.rows.shape[1]))[0]
         step = max(1, PRODUCT_ENTRIES // len(right))
@@ -81,9 +89,9 @@ def _wide_parts(left: Tile, right: Tile) -> Iterator[tuple[int, Tile, int, Tile]
             yield i, left.part(i, i + step), j, right.part(j, j + step)
 
 
-def _exact(left: Tile, right: Tile, whole: bool, out: NDArray[Any]) -> None:
+def _exact(left: Tile, right: Tile, integral: bool, out: NDArray[Any]) -> None:
     for i, above, j, beside in _wide_parts(left, right):
-        out[i : i + len(above), j : j + len(beside)] = exact_scores(above, beside, whole=whole)
+        out[i : i + len(above), j : j + len(beside)] = exact_scores(above, beside, integral=integral)
 
 
 def _leave_out_self(scores: NDArray[np.float32], left: Tile, right: Tile) -> None:
@@ -95,26 +103,26 @@ def _leave_out_self(scores: NDArray[np.float32], left: Tile, right: Tile) -> Non
 
 def _serve(
     best: NDArray[np.uint64],
-    floors: NDArray[np.float32],
+    lower_bounds: NDArray[np.float32],
     near: NDArray[np.float32],
     left: Tile,
     right: Tile,
     bound: float,
-    whole: bool,
+    integral: bool,
     same: bool,
 ) -> None:
     """Merge whoever of ``right`` may be among the best of ``left``, whose products are ``near``, into ``best``."""
-    lower = _lower_bounds(near, best, floors, bound)
+    lower = _lower_bounds(near, best, lower_bounds, bound)
     chosen = near > lower[:, None]
     count = int(np.count_nonzero(chosen))
     if count > CROWDED * chosen.size:
-        _merge_all(best, floors, left, right, whole, same)
+        _merge_all(best, lower_bounds, left, right, integral, same)
     elif count:
         _merge_pairs(best, left, right, np.flatnonzero(chosen))
 
 
 def _lower_bounds(
-    near: NDArray[np.float32], best: NDArray[np.uint64], floors: NDArray[np.float32], bound: float
+    near: NDArray[np.float32], best: NDArray[np.uint64], lower_bounds: NDArray[np.float32], bound: float
 ) -> NDArray[np.float32]:
     """Return, for each row, a number that the product of every column that may enter exceeds.
 
@@ -123,15 +131,15 @@ def _lower_bounds(
     k-th best score is too, and whoever reaches that has a product of at least the k-th best less two bounds.
     """
     k, columns = best.shape[1], near.shape[1]
-    lower = below(np.maximum(decode(best[:, -1])[0], floors), bound)
-    open_rows = np.flatnonzero((best[:, -1] == NOBODY) & (floors < np.inf))
+    lower = below(np.maximum(decode(best[:, -1])[0], lower_bounds), bound)
+    open_rows = np.flatnonzero((best[:, -1] == EMPTY_KEY) & (lower_bounds < np.inf))
     if len(open_rows) and columns >= k:
         step = max(1, WIDE_ENTRIES // columns)
         for start in range(0, len(open_rows), step):
             rows = open_rows[start : start + step]
             kth = np.partition(near[rows], columns - k, axis=1)[:, columns - k]
             lower[rows] = np.maximum(lower[rows], below(kth, 2 * bound))
-    lower[floors == np.inf] = np.inf
+    lower[lower_bounds == np.inf] = np.inf
     return lower
 
 
@@ -160,20 +168,20 @@ def _merge_pairs(best: NDArray[np.uint64], left: Tile, right: Tile, positions: N
 
 
 def _merge_all(
-    best: NDArray[np.uint64], floors: NDArray[np.float32], left: Tile, right: Tile, whole: bool, same: bool
+    best: NDArray[np.uint64], lower_bounds: NDArray[np.float32], left: Tile, right: Tile, integral: bool, same: bool
 ) -> None:
     """Score every pair of the tile from float64 products, and merge them into the rows' best."""
     k = best.shape[1]
     for i, above, _, beside in _wide_parts(left, right):
-        scores = exact_scores(above, beside, whole=whole)
+        scores = exact_scores(above, beside, integral=integral)
         columns = np.arange(beside.start, beside.start + len(beside))
         keys = encode(scores, np.broadcast_to(columns, scores.shape))
         first, last = max(above.start, beside.start), min(above.start + len(above), beside.start + len(beside))
         if same and first < last:
             rows = np.arange(first, last)
-            keys[rows - above.start, rows - beside.start] = NOBODY
+            keys[rows - above.start, rows - beside.start] = EMPTY_KEY
         mine = slice(i, i + len(above))
-        better = (keys.min(axis=1) < best[mine, -1]) & (floors[mine] < np.inf)
+        better = (keys.min(axis=1) < best[mine, -1]) & (lower_bounds[mine] < np.inf)
         if not better.any():
             continue
         everyone = np.concatenate([best[mine][better], keys[better]], axis=1)
@@ -184,7 +192,12 @@ def _merge_all(
 
 
 def _pairs(
-    left: Side, right: Side, some: slice, lower: np.float32, threshold: np.float32, same: bool
+    left: PreparedTile[Tile],
+    right: PreparedTile[Tile],
+    some: slice,
+    lower: np.float32,
+    threshold: np.float32,
+    same: bool,
 ) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float32]]:
     """Return the counts of the rows ``some`` of the left side, and their neighbors and scores."""
     part = left.tile.part(some.start, some.stop)

@@ -5,15 +5,20 @@ by the definition. So every engine gives the same answers, bit for bit.
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysm.workloads.similarity.arithmetic.keys import NOBODY, decode
+from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode
 from raysm.workloads.similarity.arithmetic.products import Tile
+from raysm.workloads.similarity.arithmetic.sparse_rows import SparseTile
 
-__all__ = ["Best", "Engine", "Frame", "Pairs", "Side", "unit_sum"]
+__all__ = ["Best", "Engine", "Frame", "Pairs", "PreparedTile", "unit_sum"]
+
+
+T = TypeVar("T", Tile, SparseTile)
+"""What an engine compares: tiles of dense rows, or of sparse ones."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,7 +27,7 @@ class Frame:
 
     centre: NDArray[np.float64]
     """centre[D]: about the mean of all rows divided by their norms; zeros are allowed."""
-    whole: bool = False
+    integral: bool = False
     """All elements of the matrix are integers."""
 
     @classmethod
@@ -42,10 +47,10 @@ def unit_sum(tile: Tile) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Side:
+class PreparedTile(Generic[T]):
     """A tile, made ready for products once, and used in many. Only the engine that made it can use it."""
 
-    tile: Tile
+    tile: T
     """The rows."""
     prepared: Any
     """The engine's own."""
@@ -62,25 +67,27 @@ class Best:
     """The best k found so far of each row of a tile; engines write into it."""
 
     keys: NDArray[np.uint64]
-    """keys[n, k], each row's best first, padded with ``NOBODY``."""
-    floors: NDArray[np.float32]
-    """floors[n]: scores known from elsewhere that row i's k-th best reaches; whoever has less need not be kept.
+    """keys[n, k], each row's best first, padded with ``EMPTY_KEY``."""
+    lower_bounds: NDArray[np.float32]
+    """lower_bounds[n]: scores known from elsewhere that row i's k-th best reaches; whoever has less need not be kept.
 
     -inf where nothing is known, +inf where nobody is looked for."""
 
     @classmethod
-    def empty(cls, norms: NDArray[np.float64], k: int, floors: NDArray[np.float32] | None = None) -> "Best":
+    def empty(cls, norms: NDArray[np.float64], k: int, lower_bounds: NDArray[np.float32] | None = None) -> "Best":
         """Return what is known before anything was compared; nobody is looked for where a norm is 0.
 
         A zero row's neighbors are the lowest indices, whatever the others are: no engine is needed.
         """
-        found = np.full(len(norms), -np.inf, dtype=np.float32) if floors is None else floors.astype(np.float32)
+        found = (
+            np.full(len(norms), -np.inf, dtype=np.float32) if lower_bounds is None else lower_bounds.astype(np.float32)
+        )
         found[norms == 0] = np.inf
-        return cls(np.full((len(norms), k), NOBODY, dtype=np.uint64), found)
+        return cls(np.full((len(norms), k), EMPTY_KEY, dtype=np.uint64), found)
 
     def lowest(self) -> NDArray[np.float32]:
-        """Return scores[n] that each row's k-th best reaches, by what was found here and by ``floors``."""
-        return np.maximum(decode(self.keys[:, -1])[0], self.floors)
+        """Return scores[n] that each row's k-th best reaches, by what was found here and by ``lower_bounds``."""
+        return np.maximum(decode(self.keys[:, -1])[0], self.lower_bounds)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,19 +102,21 @@ class Pairs:
     """similarities[n]."""
 
 
-class Engine(Protocol):
-    """Compares tiles, both of rows of one type. One thread of one process uses it at a time."""
+class Engine(Protocol[T]):
+    """Compares tiles, both of dense rows or both of sparse ones. One thread of one process uses it at a time."""
 
     @property
     def name(self) -> str:
         """What it computes with, as the manifest says it."""
         ...
 
-    def side(self, tile: Tile, frame: Frame) -> Side:
+    def prepare(self, tile: T, frame: Frame) -> PreparedTile[T]:
         """Make a tile ready; the tile's rows are kept, and read again, by the side."""
         ...
 
-    def topk(self, left: Side, right: Side, best_left: Best, best_right: Best | None, *, same: bool) -> None:
+    def topk(
+        self, left: PreparedTile[T], right: PreparedTile[T], best_left: Best, best_right: Best | None, *, same: bool
+    ) -> None:
         """Compare every row of ``left`` with every row of ``right``, and keep the best of each row.
 
         Args:
@@ -123,10 +132,10 @@ class Engine(Protocol):
         """
         ...
 
-    def pairs(self, left: Side, right: Side, threshold: np.float32, *, same: bool) -> Pairs:
+    def pairs(self, left: PreparedTile[T], right: PreparedTile[T], threshold: np.float32, *, same: bool) -> Pairs:
         """Return the pairs with a score of at least ``threshold``; with ``same`` only those with row < neighbor."""
         ...
 
-    def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
+    def scores(self, left: T, right: T, out: NDArray[Any]) -> None:
         """Write the score of every left with every right row into out[n, m], float32, or float16 rounded from it."""
         ...

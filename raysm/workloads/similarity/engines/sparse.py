@@ -20,19 +20,19 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.similarity.arithmetic.products import Tile, below, float32_bound
-from raysm.workloads.similarity.arithmetic.score import EXTREME, Norms, Rows, prepare
-from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows
+from raysm.workloads.similarity.arithmetic.products import below, float32_bound
+from raysm.workloads.similarity.arithmetic.score import EXTREME, Norms, prepare
+from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows, SparseTile
 from raysm.workloads.similarity.engines.build import AVX2, AVX512, BASELINE, InstructionSet, Unavailable, compiled
 from raysm.workloads.similarity.engines.densely import dense_tiles, pairs_densely, scores_densely, topk_densely
 from raysm.workloads.similarity.engines.plain import PlainEngine
-from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, Side
+from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile
 
 __all__ = ["SparseEngine", "sparse_engine", "sparse_norms"]
 
@@ -71,7 +71,11 @@ class _Columns(ctypes.Structure):
 
 
 class _Best(ctypes.Structure):
-    _fields_ = [("k", Integer), *((name, Array) for name in ("keys", "floors", "least")), ("bound", ctypes.c_double)]
+    _fields_ = [
+        ("k", Integer),
+        *((name, Array) for name in ("keys", "lower_bounds", "least")),
+        ("bound", ctypes.c_double),
+    ]
 
 
 ROWS, COLUMNS, BEST = (ctypes.POINTER(structure) for structure in (_Rows, _Columns, _Best))
@@ -169,11 +173,11 @@ class SparseEngine:
         self._library: Any = library
         self.name = COMPILED if library is not None else f"{PlainEngine(why).name}, sparse rows made dense"
 
-    def side(self, tile: Tile, frame: Frame) -> Side:
+    def prepare(self, tile: SparseTile, frame: Frame) -> PreparedTile[SparseTile]:
         """Divide the rows by their norms, and list for each column who has it."""
-        rows = cast(SparseRows, tile.rows)
+        rows = tile.rows
         if self._library is None or not _agrees(self._library, rows.columns):
-            return Side(tile=tile, prepared=None, nbytes=0)
+            return PreparedTile(tile=tile, prepared=None, nbytes=0)
         pieces = max(1, min(-(-len(rows) // self._segment_rows), 8 * len(rows.own().indices) // rows.columns))
         cuts = np.linspace(0, len(rows), pieces + 1).astype(np.int64).tolist()
         segments = [
@@ -182,7 +186,7 @@ class SparseEngine:
         ]
         prepared = _Prepared(segments, int(rows.counts.max(initial=0)))
         nbytes = sum(array.nbytes for segment in segments for array in segment.arrays)
-        return Side(tile=tile, prepared=prepared, nbytes=nbytes)
+        return PreparedTile(tile=tile, prepared=prepared, nbytes=nbytes)
 
     def _segment(self, rows: SparseRows, norms: NDArray[np.float64], start: int, first_row: int) -> _Segment:
         data = rows.data.astype(np.float64)
@@ -198,7 +202,15 @@ class SparseEngine:
         columns = _Columns(_address(first), _address(postings))
         return _Segment(start, described, columns, first, (*kept, first, postings))
 
-    def topk(self, left: Side, right: Side, best_left: Best, best_right: Best | None, *, same: bool) -> None:
+    def topk(
+        self,
+        left: PreparedTile[SparseTile],
+        right: PreparedTile[SparseTile],
+        best_left: Best,
+        best_right: Best | None,
+        *,
+        same: bool,
+    ) -> None:
         """See ``Engine.topk``."""
         if left.prepared is None or right.prepared is None:
             topk_densely(left.tile, right.tile, best_left, best_right, same)
@@ -221,7 +233,9 @@ class SparseEngine:
                 )
                 del kept, others
 
-    def pairs(self, left: Side, right: Side, threshold: np.float32, *, same: bool) -> Pairs:
+    def pairs(
+        self, left: PreparedTile[SparseTile], right: PreparedTile[SparseTile], threshold: np.float32, *, same: bool
+    ) -> Pairs:
         """See ``Engine.pairs``."""
         if left.prepared is None or right.prepared is None:
             found: list[Found] = list(pairs_densely(left.tile, right.tile, threshold, same))
@@ -241,7 +255,9 @@ class SparseEngine:
         offsets = np.searchsorted(rows[order], np.arange(len(left) + 1)).astype(np.int64)
         return Pairs(offsets=offsets, neighbors=neighbors[order], similarities=similarities[order])
 
-    def _pairs(self, left: Side, right: Side, threshold: np.float32) -> Iterator[Found]:
+    def _pairs(
+        self, left: PreparedTile[SparseTile], right: PreparedTile[SparseTile], threshold: np.float32
+    ) -> Iterator[Found]:
         bound = float32_bound(min(left.prepared.most, right.prepared.most))
         cut = float(below(np.array([threshold], dtype=np.float32), bound)[0])
         for above in left.prepared.segments:
@@ -259,21 +275,25 @@ class SparseEngine:
                     rows = np.repeat(np.arange(above.start, above.stop), counts)
                     yield rows, neighbors[:size].copy(), similarities[:size].copy()
 
-    def _all_pairs(self, left: Side, right: Side, threshold: np.float32) -> Iterator[Found]:
+    def _all_pairs(
+        self, left: PreparedTile[SparseTile], right: PreparedTile[SparseTile], threshold: np.float32
+    ) -> Iterator[Found]:
         for i, j, scores in self._scores(left, right):
             rows, columns = np.nonzero(scores >= threshold)
             yield rows + i, (columns + j + right.tile.start).astype(np.uint32), scores[rows, columns]
 
-    def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
+    def scores(self, left: SparseTile, right: SparseTile, out: NDArray[Any]) -> None:
         """See ``Engine.scores``."""
         plain = Frame.plain(left.rows.shape[1])
-        first = self.side(left, plain)
-        second = first if right is left else self.side(right, plain)
+        first = self.prepare(left, plain)
+        second = first if right is left else self.prepare(right, plain)
         parts = scores_densely(left, right) if first.prepared is None else self._scores(first, second)
         for i, j, scores in parts:
             out[i : i + len(scores), j : j + scores.shape[1]] = scores
 
-    def _scores(self, left: Side, right: Side) -> Iterator[tuple[int, int, NDArray[np.float32]]]:
+    def _scores(
+        self, left: PreparedTile[SparseTile], right: PreparedTile[SparseTile]
+    ) -> Iterator[tuple[int, int, NDArray[np.float32]]]:
         for above in left.prepared.segments:
             for beside in right.prepared.segments:
                 step = max(1, OUTPUT_ENTRIES // max(1, int(beside.rows.count)))
@@ -292,10 +312,10 @@ def _described(
 
 
 def _described_best(best: Best, segment: _Segment, bound: float) -> tuple[_Best, tuple[NDArray[Any], ...]]:
-    keys, floors = best.keys[segment.start : segment.stop], best.floors[segment.start : segment.stop]
-    least = np.empty(len(floors), dtype=np.float32)
-    described = _Best(keys.shape[1], _address(keys), _address(floors), _address(least), bound)
-    return described, (keys, floors, least)
+    keys, lower_bounds = best.keys[segment.start : segment.stop], best.lower_bounds[segment.start : segment.stop]
+    least = np.empty(len(lower_bounds), dtype=np.float32)
+    described = _Best(keys.shape[1], _address(keys), _address(lower_bounds), _address(least), bound)
+    return described, (keys, lower_bounds, least)
 
 
 def sparse_engine(forced: str | None = None) -> SparseEngine:
@@ -341,26 +361,26 @@ def sparse_norms(rows: SparseRows) -> Norms:
     """Compute what ``score.prepare`` computes of the same rows made dense, from their elements alone."""
     library, _ = _library()
     if library is None or not _agrees(library, rows.columns):
-        found = [prepare(tile.rows) for tile in dense_tiles(Tile(start=0, rows=cast(Rows, rows), norms=np.empty(0)))]
+        found = [prepare(tile.rows) for tile in dense_tiles(SparseTile(start=0, rows=rows, norms=np.empty(0)))]
         starts = np.cumsum([0, *(len(part.norms) for part in found)])
         bad = [int(at) + part.first_bad for at, part in zip(starts, found, strict=False) if part.first_bad is not None]
         return Norms(
             norms=np.concatenate([part.norms for part in found]),
             exponents=np.concatenate([part.exponents for part in found]),
-            whole=all(part.whole for part in found),
+            integral=all(part.integral for part in found),
             first_bad=bad[0] if bad else None,
         )
     own = rows.own()
     exponents = _exponents(own) if own.dtype == np.float64 else np.zeros(len(own), dtype=np.int16)
     squares = _squares(library, own.scaled(exponents))
     bad_rows = ~np.isfinite(squares)
-    whole = own.dtype.kind in "iub" or bool(
+    integral = own.dtype.kind in "iub" or bool(
         not bad_rows.any() and not exponents.any() and np.all(np.rint(own.data) == own.data)
     )
     return Norms(
         norms=np.sqrt(squares),
         exponents=exponents,
-        whole=whole,
+        integral=integral,
         first_bad=int(np.argmax(bad_rows)) if bad_rows.any() else None,
     )
 

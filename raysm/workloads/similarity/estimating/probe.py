@@ -10,23 +10,16 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from raysm.request.codec import from_json, to_json
 from raysm.request.similarity import Similarity
 from raysm.workloads.blocks import RowBlock, TileBlock
-from raysm.workloads.similarity.arithmetic.score import least_score
-from raysm.workloads.similarity.arithmetic.topk_accumulator import Standing
-from raysm.workloads.similarity.modes.full import full_tile
-from raysm.workloads.similarity.modes.threshold import threshold_tile
-from raysm.workloads.similarity.modes.topk import Deal, topk_tile
-from raysm.workloads.similarity.tasks.context import Context, Place, Source
-from raysm.workloads.similarity.tasks.engine_cache import Bench, bench_of
-from raysm.workloads.similarity.tasks.parts import measured
+from raysm.workloads.similarity.modes import mode_of
+from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.tasks.context import Context, RowShape, Whole
+from raysm.workloads.similarity.tasks.engine_cache import EngineCache, engine_cache_of
+from raysm.workloads.similarity.tasks.parts import prepared_part
 from raysm.workloads.similarity.tasks.preparing import compares_elements, prepare_block, prepared
 
 __all__ = ["Costs", "Question", "measure"]
@@ -57,14 +50,14 @@ class Costs:
     """What was computed with."""
     prepare: float
     """Preparing one block's rows."""
-    side: float
-    """Making one side ready."""
-    side_bytes: int
-    """Memory of that side; not seconds."""
+    operand: float
+    """Making one operand ready."""
+    operand_bytes: int
+    """Memory of that operand; not seconds."""
     diagonal: float
-    """A tile of a block with itself, its sides at hand."""
+    """A tile of a block with itself, its operands at hand."""
     tile: float
-    """A tile of two blocks, its sides at hand, its rows' floors known from the diagonal."""
+    """A tile of two blocks, its operands at hand, its rows' lower bounds known from the diagonal."""
     merge: float
     """Taking in that tile's part on the head."""
 
@@ -74,79 +67,37 @@ def measure(question: Question) -> Costs:
     place = Place(Path(question.path), Path(question.scratch), "here")
     source = Source(channel="matrix", id_column=question.workload.id_column, place=place)
     matrix = source.open()
-    # The two blocks are the whole matrix here: nobody reads the other rows.
-    rows = 2 * question.rows
-    nothing = np.empty(0, dtype=np.int16)
-    begun = Context(
+    shape = RowShape(
         source=source,
         rows=matrix.rows,
         columns=matrix.columns,
         dtype=matrix.dtype,
-        norms=np.empty(0),
-        exponents=nothing,
+        placement=Whole(matrix.rows, matrix.columns),
         sparse=compares_elements(matrix),
     )
-    block = RowBlock(0, rows)
-    prepare_s = _seconds(lambda: prepare_block(begun, block)) / 2
-    part = measured(prepare_block, begun, block)
-    known = prepared(replace(begun, rows=rows), [(block, part)])
-    context = replace(begun, **known)
-    bench = bench_of(context)
-    cuts = RowBlock(0, question.rows), RowBlock(question.rows, rows)
-    whole, both = TileBlock(cuts[0], cuts[0]), TileBlock(*cuts)
-    run = _top_k if question.workload.top_k is not None else _others
-    diagonal, tile, merge = run(question, context, whole, both)
+    # The two blocks are the whole matrix here: nobody reads the other rows.
+    block = RowBlock(0, 2 * question.rows)
+    prepare_s = _seconds(lambda: prepare_block(shape, block)) / 2
+    part = prepared_part(prepare_block, shape, block)
+    context = Context(matrix=prepared(replace(shape, rows=block.rows), [(block, part)]))
+    cache = engine_cache_of(context)
+    both = TileBlock(RowBlock(0, question.rows), RowBlock(question.rows, block.rows))
+    mode = mode_of(question.workload)
+    diagonal, tile, merge = mode.probe(context, both, Path(question.scratch), _seconds)
     return Costs(
-        engine=bench.engine.name,
+        engine=cache.engine.name,
         prepare=prepare_s,
-        side=0.0 if question.workload.full else _side_seconds(bench, cuts[0]),
-        side_bytes=bench.held_bytes // 2,
+        operand=0.0 if mode.in_strips else _operand_seconds(cache, both.rows),
+        operand_bytes=cache.held_bytes // 2,
         diagonal=diagonal,
         tile=tile,
         merge=merge,
     )
 
 
-def _side_seconds(bench: Bench, cut: RowBlock) -> float:
-    tile, frame = bench.tile(cut), bench.context.frame()
-    return _seconds(lambda: bench.engine.side(tile, frame))
-
-
-def _top_k(question: Question, context: Context, whole: TileBlock, both: TileBlock) -> tuple[float, float, float]:
-    k = min(question.workload.top_k or 1, 2 * question.rows - 1)
-    standing = Standing(Path(question.scratch), 2 * question.rows, k)
-
-    def deal(tile: TileBlock) -> Deal:
-        floors = standing.floors
-        columns = floors[tile.columns.start : tile.columns.stop]
-        return Deal(tile, floors[tile.rows.start : tile.rows.stop], columns if tile is both else columns[:0])
-
-    for cut in (both.rows, both.columns):
-        part = topk_tile(context, k, deal(TileBlock(cut, cut)))
-        standing.merge(cut, part["counts"], part["keys"])
-    told, untold = deal(both), Deal(whole, np.full(question.rows, -np.inf, dtype=np.float32), standing.floors[:0])
-    diagonal = _seconds(lambda: topk_tile(context, k, untold))
-    tile = _seconds(lambda: topk_tile(context, k, told))
-    part = topk_tile(context, k, told)
-
-    def merge() -> None:
-        standing.merge(both.rows, part["counts"], part["keys"])
-        standing.merge(both.columns, part["column_counts"], part["column_keys"])
-
-    merged = _seconds(merge)
-    standing.close()
-    return diagonal, tile, merged
-
-
-def _others(question: Question, context: Context, whole: TileBlock, both: TileBlock) -> tuple[float, float, float]:
-    workload = question.workload
-    function: Callable[[TileBlock], Any]
-    if workload.full:
-        function = partial(full_tile, context, workload.dtype)
-    else:
-        assert workload.threshold is not None
-        function = partial(threshold_tile, context, least_score(workload.threshold))
-    return _seconds(lambda: function(whole)), _seconds(lambda: function(both)), 0.0
+def _operand_seconds(cache: EngineCache, cut: RowBlock) -> float:
+    tile, frame = cache.tile(cut), cache.context.frame()
+    return _seconds(lambda: cache.engine.prepare(tile, frame))
 
 
 def _seconds(function: Callable[[], object]) -> float:
@@ -163,8 +114,8 @@ def _seconds(function: Callable[[], object]) -> float:
 
 def main() -> None:
     """Answer the question on stdin."""
-    found = measure(from_json(Question, json.loads(sys.stdin.read()), "question"))
-    sys.stdout.write(json.dumps(to_json(found)) + "\n")
+    costs = measure(from_json(Question, json.loads(sys.stdin.read()), "question"))
+    sys.stdout.write(json.dumps(to_json(costs)) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,3 +1,20 @@
-"""What may be asked for: the k most similar rows of each, the pairs above a threshold, or all scores."""
+"""What may be asked for: the k most similar rows of each, the pairs above a threshold, or all scores.
 
-import raysm.workloads.similarity.modes.compute  # noqa: F401
+Each mode is one class, which says all that others have to know of it; to add one is to write its file and a line here.
+"""
+
+from raysm.request.similarity import Similarity
+from raysm.workloads.similarity.modes.full import Full
+from raysm.workloads.similarity.modes.mode import Collector, Mode, Tiling
+from raysm.workloads.similarity.modes.threshold import Threshold
+from raysm.workloads.similarity.modes.topk import TopK
+
+__all__ = ["MODES", "Collector", "Mode", "Tiling", "mode_of"]
+
+MODES: list[type[Mode]] = [TopK, Threshold, Full]
+"""A request is given to the first that says that it is asked for."""
+
+
+def mode_of(workload: Similarity) -> Mode:
+    """Return the mode that is asked for."""
+    return next(mode for mode in (kind.asked_by(workload) for kind in MODES) if mode is not None)

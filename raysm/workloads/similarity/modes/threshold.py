@@ -1,87 +1,176 @@
-"""What one task does for a threshold: the pairs of one tile that are similar enough.
+"""A threshold: all pairs that are similar enough. Parts are recorded, and merged when all are there.
 
-How many those are nobody knows before. A tile that holds more than a task may hand back is given up as soon as that is
-seen, and dealt again in ``pieces`` that cannot.
+A part names pairs by numbers: ``rows[u]``, rising, ``counts[u]`` of each, and ``neighbors[n]`` and ``similarities[n]``
+of one row after the other, neighbors rising. So whoever merges parts need not know where a row lies.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from raysm.contract.result import ResultFile
+from raysm.request.similarity import Similarity
+from raysm.workloads.announce import Pace
 from raysm.workloads.blocks import RowBlock, TileBlock
-from raysm.workloads.similarity.engines import Pairs
+from raysm.workloads.gather import check_room, free_bytes
+from raysm.workloads.record import BlockRecord
+from raysm.workloads.similarity import output
+from raysm.workloads.similarity.arithmetic.score import least_score
+from raysm.workloads.similarity.modes.mode import Collector, Mode, Tiling
+from raysm.workloads.similarity.modes.threshold_tile import pieces, threshold_tile
+from raysm.workloads.similarity.reading.matrix import Described, Matrix
+from raysm.workloads.similarity.runs import Folders, Run
+from raysm.workloads.similarity.sizing.sizing import PartLimits, Sizing
 from raysm.workloads.similarity.tasks.context import Context
-from raysm.workloads.similarity.tasks.engine_cache import PART_BYTES, bench_of
+from raysm.workloads.similarity.tasks.parts import Part
+from raysm.workloads.similarity.tasks.tile_task import TileTask
 
-__all__ = ["MOST_PAIRS", "pieces", "threshold_tile"]
-
-MOST_PAIRS = PART_BYTES // 8
-"""Pairs of one part: a neighbor and a score are 8 bytes."""
-
-PANEL_ROWS = 2048
-"""Rows, and columns, that the engine is asked about at once: at most ``MOST_PAIRS`` of them can be pairs."""
+__all__ = ["Threshold"]
 
 
-def threshold_tile(context: Context, threshold: np.float32, tile: TileBlock) -> dict[str, NDArray[Any]]:
-    """Return the tile's pairs with a score of at least ``threshold``, those row < neighbor of one matrix.
+@dataclass(frozen=True, slots=True)
+class Threshold(Mode):
+    """All pairs with a score of at least ``least``."""
 
-    As ``offsets[rows + 1]``, ``neighbors[n]``, ``similarities[n]`` (see ``Pairs``); as ``crowded`` alone where there
-    are more than ``MOST_PAIRS``, of a tile that can be cut into ``pieces``.
-    """
-    bench = bench_of(context)
-    can_be_cut = tile.rows.rows * tile.columns.rows > MOST_PAIRS and tile.columns.rows > 1
-    right = [bench.side(panel) for panel in _panels(tile.columns)]
-    found: list[Pairs] = []
-    total = 0
-    for panel in _panels(tile.rows):
-        left = bench.side(panel, seekers=True)
-        line = []
-        for side in right:
-            if context.same and panel.start >= side.tile.start + len(side) - 1:
-                continue  # below the diagonal there is no row < neighbor
-            line.append(bench.engine.pairs(left, side, threshold, same=context.same))
-            total += len(line[-1].neighbors)
-            if can_be_cut and total > MOST_PAIRS:
-                return {"crowded": np.array([total])}
-        found.append(_beside(line, panel.rows))
-    ends = np.cumsum([0, *(len(pairs.neighbors) for pairs in found)])
-    offsets = [pairs.offsets[1:] + end for pairs, end in zip(found, ends.tolist(), strict=False)]
+    name: ClassVar[str] = "threshold"
+
+    least: np.float32
+    """The lowest score."""
+
+    @classmethod
+    def asked_by(cls, workload: Similarity) -> Self | None:
+        """Return the mode, if a threshold is asked for."""
+        return None if workload.threshold is None else cls(least_score(workload.threshold))
+
+    @property
+    def limits(self) -> PartLimits:
+        """Nobody knows before how many pairs there are."""
+        return PartLimits(open_ended=True)
+
+    def check_room(
+        self,
+        queries: Described,
+        matrix: Described,
+        folders: Folders,
+        scratch: Path,
+        free: Callable[[Path], int] = free_bytes,
+    ) -> None:
+        """See ``Mode``: what the pairs take is known, and checked, when they are."""
+
+    def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
+        """Return the pairs of a tile; or ``overflowed`` alone where a task may not hand back so many."""
+        found = threshold_tile(context, self.least, task.tile)
+        return found if "overflowed" in found else _numbered(context, task, found)
+
+    def collect(self, run: Run, tiles: Tiling, record: BlockRecord[Any], sizing: Sizing) -> Collector:
+        """Begin to note which tasks found pairs."""
+        return _Collector(run, record)
+
+    def gathering_seconds(self, matrix: Matrix, scratch: Path) -> float:
+        """Return nothing: it follows from the number of pairs."""
+        return 0.0
+
+
+def _numbered(context: Context, task: TileTask, found: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    counts = np.diff(found["offsets"])
+    places = np.flatnonzero(counts) + task.tile.rows.start
+    rows, neighbor_places = task.row_numbers(places), found["neighbors"].astype(np.int64)
+    neighbors = task.column_numbers(neighbor_places)
+    if rows is places and neighbors is neighbor_places:
+        # What lies whole is in order: nothing is sorted, and no pair is written twice as wide.
+        return {
+            "rows": places.astype(np.uint32),
+            "counts": counts[counts > 0].astype(np.uint32),
+            "neighbors": found["neighbors"],
+            "similarities": found["similarities"],
+        }
+    row = np.repeat(rows, counts[counts > 0])
+    if context.self_join:
+        # Of a self-join a pair is written once, with the lower number first, wherever the two rows lie.
+        row, neighbors = np.minimum(row, neighbors), np.maximum(row, neighbors)
+    order = np.argsort(_packed(row, neighbors), kind="stable")
+    rows, counts = np.unique(row[order], return_counts=True)
     return {
-        "offsets": np.concatenate([np.zeros(1, dtype=np.int64), *offsets]),
-        "neighbors": np.concatenate([pairs.neighbors for pairs in found]),
-        "similarities": np.concatenate([pairs.similarities for pairs in found]),
+        "rows": rows.astype(np.uint32),
+        "counts": counts.astype(np.uint32),
+        "neighbors": neighbors[order].astype(np.uint32),
+        "similarities": found["similarities"][order],
     }
 
 
-def pieces(tile: TileBlock) -> Iterator[TileBlock]:
-    """Cut a crowded tile, by its columns, into tiles that have at most ``MOST_PAIRS`` entries, or one column."""
-    step = max(1, MOST_PAIRS // tile.rows.rows)
-    for panel in _panels(tile.columns, step):
-        yield TileBlock(tile.rows, panel)
+def _packed(rows: NDArray[np.int64], neighbors: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return one number for each pair that rises with the row, then with the neighbor."""
+    return (rows.astype(np.uint64) << np.uint64(32)) | neighbors.astype(np.uint64)
 
 
-def _panels(block: RowBlock, step: int = PANEL_ROWS) -> Iterator[RowBlock]:
-    for start in range(block.start, block.stop, step):
-        yield RowBlock(start, min(start + step, block.stop))
+class _Collector(Collector):
+    """Which parts hold pairs; the pairs themselves are in the record."""
+
+    def __init__(self, run: Run, record: BlockRecord[Part]) -> None:
+        self._run = run
+        self._with_pairs: list[str] = []
+        self.recorded = record
+
+    def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
+        """Note a part; return the pieces of a tile that was given up."""
+        if "overflowed" in part.arrays:
+            return list(pieces(TileBlock(RowBlock(0, task.tile.rows.rows), RowBlock(0, task.tile.columns.rows))))
+        if len(part.arrays["rows"]):
+            self._with_pairs.append(str(task))
+        return ()
+
+    def gather(self, pace: Pace) -> tuple[ResultFile, ...]:
+        """Write ``pairs.parquet``."""
+        run, ids = self._run, self._run.ids()
+        assert self.recorded is not None
+        # A pair takes 8 bytes in a part.
+        check_room([(run.folders.result, int(self.recorded.size_bytes() / 8 * output.pair_bytes(ids)))])
+        chunks = merged_pairs(self.recorded, self._with_pairs, run.queries.rows, pace.add)
+        return (output.write_pairs(run.folders.result, chunks, ids),)
 
 
-def _beside(line: list[Pairs], rows: int) -> Pairs:
-    """Join the pairs of the same rows with columns that rise from one to the next."""
-    if len(line) == 1:
-        return line[0]
-    if not line:
-        return Pairs(
-            offsets=np.zeros(rows + 1, dtype=np.int64),
-            neighbors=np.empty(0, dtype=np.uint32),
-            similarities=np.empty(0, dtype=np.float32),
-        )
-    row = np.concatenate([np.repeat(np.arange(rows), np.diff(pairs.offsets)) for pairs in line])
-    # Stable: each row's neighbors stay in order.
-    order = np.argsort(row, kind="stable")
-    return Pairs(
-        offsets=sum((pairs.offsets for pairs in line[1:]), start=line[0].offsets),
-        neighbors=np.concatenate([pairs.neighbors for pairs in line])[order],
-        similarities=np.concatenate([pairs.similarities for pairs in line])[order],
-    )
+def merged_pairs(
+    record: BlockRecord[Part], names: Sequence[str], rows: int, on_rows: Callable[[int], None]
+) -> Iterator[output.PairChunk]:
+    """Merge the parts of these names, about ``PAIRS_GROUP`` pairs at a time, sorted by row and neighbor.
+
+    One part is open at a time, and only the pairs that are merged are copied out of it: a large matrix has more parts
+    than a process may have open files.
+    """
+    counts, bounds = np.zeros(rows, dtype=np.int64), []
+    for name in names:
+        arrays = record.load(name, mapped_bytes=0).arrays
+        counts[arrays["rows"]] += arrays["counts"]
+        bounds.append((int(arrays["rows"][0]), int(arrays["rows"][-1])))
+    before = np.concatenate([[0], np.cumsum(counts)])
+    start = 0
+    while start < rows:
+        full = int(np.searchsorted(before, before[start] + output.PAIRS_GROUP, side="right")) - 1
+        # A row's pairs stay together, however many they are.
+        stop = min(max(start + 1, full), rows)
+        parts = [
+            _pairs_between(record, name, start, stop)
+            for name, (first, last) in zip(names, bounds, strict=True)
+            if first < stop and start <= last
+        ]
+        if parts:
+            row, neighbor, similarity = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+            # Stable: each part is sorted, and merging sorted runs is what that sort is fast at.
+            order = np.argsort(_packed(row, neighbor), kind="stable")
+            yield row[order].astype(np.int64), neighbor[order].astype(np.int64), similarity[order]
+        on_rows(stop - start)
+        start = stop
+
+
+def _pairs_between(record: BlockRecord[Part], name: str, start: int, stop: int) -> tuple[NDArray[Any], ...]:
+    arrays = record.load(name, mapped_bytes=0).arrays
+    low, high = np.searchsorted(arrays["rows"], [start, stop]).tolist()
+    first = int(arrays["counts"][:low].sum())
+    counts = arrays["counts"][low:high]
+    some = slice(first, first + int(counts.sum()))
+    row = np.repeat(arrays["rows"][low:high], counts)
+    return row, arrays["neighbors"][some].copy(), arrays["similarities"][some].copy()

@@ -6,14 +6,14 @@ first tasks, or even while the cluster forms.
 
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import BinaryIO
 
-from raysm.workloads.similarity.reading.matrix import matrix_files
+from raysm.workloads.similarity.reading.files import matrix_files
 
-__all__ = ["begin", "digest", "digest_of", "file_digests", "joined"]
+__all__ = ["begin", "digest", "digest_of", "file_digests", "in_thread", "joined"]
 
 CHUNK_BYTES = 16 << 20
 
@@ -23,12 +23,12 @@ _begun: dict[Path, "Future[str]"] = {}
 
 def begin(path: Path) -> None:
     """Begin with the digest of a file or folder, for the ``digest`` that will ask for it."""
-    _begun[path] = _digesting(path)
+    _begun[path] = in_thread(lambda: digest_of(path))
 
 
 def digest(path: Path) -> "Future[str]":
     """Return what will be ``digest_of(path)``."""
-    return _begun.pop(path, None) or _digesting(path)
+    return _begun.pop(path, None) or in_thread(lambda: digest_of(path))
 
 
 def digest_of(path: Path) -> str:
@@ -59,15 +59,16 @@ def _sha256(stream: BinaryIO) -> str:
     return found.hexdigest()
 
 
-def _digesting(path: Path) -> "Future[str]":
-    found: Future[str] = Future()
+def in_thread(make: Callable[[], str]) -> "Future[str]":
+    """Return what will be the value of ``make()``, which is called in a thread."""
+    digest: Future[str] = Future()
 
-    def make() -> None:
+    def call() -> None:
         try:
-            found.set_result(digest_of(path))
+            digest.set_result(make())
         except BaseException as error:
-            found.set_exception(error)
+            digest.set_exception(error)
 
     # A thread of a pool would keep a process that has nothing more to do until all is read.
-    threading.Thread(target=make, name="digest", daemon=True).start()
-    return found
+    threading.Thread(target=call, name="digest", daemon=True).start()
+    return digest

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
 from raysm.request.similarity import MATRIX, QUERIES, Similarity
-from raysm.workloads.similarity.reading.matrix import matrix_files, peek
+from raysm.workloads.similarity.reading.files import matrix_files, peek
 from raysm.workloads.similarity.reading.npy import map_array
 from raysm.workloads.similarity.reading.tables import read_csv, read_parquet
 

@@ -1,24 +1,29 @@
-"""What every task of the similarity is told once, and how it comes to the rows of its own instance."""
+"""What every task of the similarity is told once, and how it comes to the rows that it compares.
+
+What flows in is what the head learned of all rows; what flows out are tiles. A ``Context`` is only ever whole: before
+its rows are prepared there is a ``RowShape``.
+"""
 
 import functools
-import resource
-import sys
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysm.bootstrap import environment
 from raysm.errors import InvalidInput
+from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.arithmetic.products import Tile
-from raysm.workloads.similarity.arithmetic.score import Rows, scaled
-from raysm.workloads.similarity.engines import CUDA, Frame
-from raysm.workloads.similarity.reading.matrix import Matrix, open_matrix
+from raysm.workloads.similarity.arithmetic.score import scaled
+from raysm.workloads.similarity.arithmetic.sparse_rows import SparseTile
+from raysm.workloads.similarity.engines import Frame
+from raysm.workloads.similarity.reading.matrix import Matrix
+from raysm.workloads.similarity.reading.resident_rows import ResidentRows
+from raysm.workloads.similarity.reading.source import Place, Source
 
-__all__ = ["Context", "Place", "Source", "peak_memory_bytes", "tile_rows"]
+__all__ = ["Context", "Operand", "Placement", "RowShape", "Shares", "Whole", "tile_rows"]
 
 TILE_BYTES = 32 << 20
 """Largest float32 copy of a tile's rows."""
@@ -31,51 +36,60 @@ def tile_rows(columns: int, most: int = MAX_TILE_ROWS) -> int:
     return max(1, min(most, TILE_BYTES // (4 * columns)))
 
 
+class Placement(Protocol):
+    """Which rows each instance has."""
+
+    def rows_on(self, host: str) -> RowBlock:
+        """Return the places of an instance's own rows; an empty range where it has none."""
+        ...
+
+    def check(self, matrix: Matrix | None, host: str) -> None:
+        """Raise ``InvalidInput`` where an instance has other rows than the head knows of."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where one instance has the matrix, and room of its own."""
+class Whole:
+    """Every instance has all rows (FullyReplicated)."""
 
-    channel: Path
-    """The file, or folder of files."""
-    scratch: Path
-    """Folder for what has to be converted."""
-    host: str
-    """The instance's name."""
+    rows: int
+    columns: int
 
+    def rows_on(self, host: str) -> RowBlock:
+        """Return all rows."""
+        return RowBlock(0, self.rows)
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
-    """The matrix, as every task finds it on its own instance."""
-
-    channel: str
-    """Name of the channel."""
-    id_column: str | None = None
-    """Column that names the rows."""
-    sharded: bool = False
-    """Each instance has its share of the files alone."""
-    place: Place | None = None
-    """Where it lies; None asks the instance's own environment, which is what jobs do."""
-
-    def here(self) -> Place:
-        """Return where this instance has it."""
-        if self.place is not None:
-            return self.place
-        found = environment.read()
-        return Place(found.paths.channel(self.channel), found.paths.scratch / self.channel, found.current_host)
-
-    def open(self) -> Matrix:
-        """Map the matrix of this instance; a process maps it once."""
-        return _open(self.here(), self.id_column)
+    def check(self, matrix: Matrix | None, host: str) -> None:
+        """Raise ``InvalidInput`` where this instance's matrix has another shape than the head's."""
+        shape = (0, 0) if matrix is None else (matrix.rows, matrix.columns)
+        if shape != (self.rows, self.columns):
+            raise InvalidInput(
+                f"the matrix on {host} has the shape {shape}, on the head ({self.rows}, {self.columns}); every "
+                "instance needs the whole matrix (FullyReplicated)"
+            )
 
 
-@functools.lru_cache(maxsize=2)
-def _open(place: Place, id_column: str | None) -> Matrix:
-    return open_matrix(place.channel, place.scratch, id_column)
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Each instance has its own share of the rows (ShardedByS3Key)."""
+
+    ranges: Mapping[str, RowBlock]
+    """By instance, the places of its rows."""
+
+    def rows_on(self, host: str) -> RowBlock:
+        """Return the places of its share."""
+        return self.ranges.get(host, RowBlock(0, 0))
+
+    def check(self, matrix: Matrix | None, host: str) -> None:
+        """Raise ``InvalidInput`` where this instance has another number of rows than it reported."""
+        rows, reported = 0 if matrix is None else matrix.rows, self.rows_on(host).rows
+        if rows != reported:
+            raise InvalidInput(f"{host} has {rows} rows, and had {reported}: its files changed while the job ran")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Context:
-    """What is known of a matrix, and the same for all tasks; shipped once."""
+class RowShape:
+    """What is known of the rows of one channel before any of them is read."""
 
     source: Source
     """Where the rows are."""
@@ -85,74 +99,98 @@ class Context:
     """D."""
     dtype: np.dtype[Any]
     """Type that the rows are read as: that of all rows that they are compared with."""
-    norms: NDArray[np.float64]
-    """norms[N]; empty while they are being computed."""
-    exponents: NDArray[np.int16]
-    """exponents[N], see ``score``; empty where all are 0."""
-    whole: bool = False
-    """All elements of the matrix are integers."""
-    centre: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    """centre[D] about which engines may quantise, see ``Frame``; empty is the origin."""
-    queries: "Context | None" = None
-    """The matrix whose rows look for neighbors in this one; None: its own rows do."""
+    placement: Placement
+    """Which of them each instance has."""
     sparse: bool = False
     """Rows are read, and compared, by their elements: the files are CSR, and sparse enough."""
+
+    def open(self) -> ResidentRows:
+        """Return what this process can read of them; a process has them once.
+
+        Raises:
+            InvalidInput: The instance has not the rows that the head knows of.
+        """
+        place = self.source.here()
+        there = self.placement.rows_on(place.host)
+        own = self.source.open(place) if there.rows or self.source.has_files() else None
+        self.placement.check(own, place.host)
+        # The place is part of what decides: a process of a test may be several instances, one after the other.
+        return _resident(self.source, place, there.start, self.dtype, empty=own is None)
+
+    def prepared(self, norms: NDArray[np.float64], exponents: NDArray[np.int16], **known: Any) -> "Operand":
+        """Return the same rows with what was learned of them."""
+        shape = {name: getattr(self, name) for name in RowShape.__slots__}
+        return Operand(**shape, norms=norms, exponents=exponents, **known)
+
+
+# The matrix and the queries, of this context and, while a process goes over to the next one, of the last.
+@functools.lru_cache(maxsize=4)
+def _resident(source: Source, place: Place, start: int, dtype: np.dtype[Any], *, empty: bool) -> ResidentRows:
+    return ResidentRows(None if empty else source.open(place).as_type(dtype), start)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operand(RowShape):
+    """Rows of one channel that are ready to be compared: what is known of them all, by their places."""
+
+    norms: NDArray[np.float64]
+    """norms[N]."""
+    exponents: NDArray[np.int16]
+    """exponents[N], see ``score``; empty where all are 0."""
+    integral: bool = False
+    """All elements are integers."""
+    centre: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """centre[D] about which engines may quantise, see ``Frame``; empty is the origin."""
+
+    def tile(self, start: int, stop: int) -> Tile | SparseTile:
+        """Read the rows at places start to stop."""
+        resident, exponents = self.open(), self.exponents[start:stop]
+        if self.sparse:
+            # The engine that is chosen for such rows takes them as they are.
+            sparse = resident.read_sparse(start, stop).scaled(exponents)
+            return SparseTile(start=start, rows=sparse, norms=self.norms[start:stop])
+        rows = resident.read(start, stop)
+        rows = scaled(rows, exponents) if len(exponents) else rows
+        return Tile(start=start, rows=rows, norms=self.norms[start:stop])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Context:
+    """What is the same for all tasks of one run; shipped once."""
+
+    matrix: Operand
+    """The rows among which neighbors are looked for."""
+    other_queries: Operand | None = None
+    """The rows that look for them; None: the matrix's own do."""
     engine: str | None = None
     """A word of the name of the engine that is to compute; None lets a probe choose."""
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Names this context: what a process keeps from one task to the next is for tasks of the same."""
 
     @property
-    def on_gpus(self) -> bool:
-        """Whether each task has a GPU."""
-        return self.engine is not None and self.engine.lower() == CUDA
+    def queries(self) -> Operand:
+        """The rows that look for neighbors."""
+        return self.other_queries or self.matrix
 
     @property
-    def seekers(self) -> "Context":
-        """The matrix whose rows look for neighbors."""
-        return self.queries or self
-
-    @property
-    def same(self) -> bool:
+    def self_join(self) -> bool:
         """Whether the rows look for neighbors among themselves."""
-        return self.queries is None
+        return self.other_queries is None
+
+    @property
+    def host(self) -> str:
+        """The instance of this process."""
+        return self.matrix.source.here().host
 
     def frame(self) -> Frame:
         """Return what engines see both matrices in."""
-        centre = self.centre if len(self.centre) else np.zeros(self.columns)
-        return Frame(centre=centre, whole=self.whole and self.seekers.whole)
+        centre = self.matrix.centre if len(self.matrix.centre) else np.zeros(self.matrix.columns)
+        return Frame(centre=centre, integral=self.matrix.integral and self.queries.integral)
 
-    def open(self) -> Matrix:
-        """Map this instance's matrix, to be read as ``dtype``, and check that it is the one that the head has.
-
-        Raises:
-            InvalidInput: It has another shape.
-        """
-        matrix = self.source.open()
-        if (matrix.rows, matrix.columns) != (self.rows, self.columns):
-            place = self.source.here()
-            raise InvalidInput(
-                f"the matrix on {place.host} has the shape ({matrix.rows}, {matrix.columns}), on the head "
-                f"({self.rows}, {self.columns}); every instance needs the whole matrix (FullyReplicated)"
-            )
-        return matrix.as_type(self.dtype)
-
-    def sample(self, rows: int) -> Tile:
-        """Return some rows that can be read here, at most so many."""
-        return self.tile(self.open(), 0, min(rows, self.rows))
-
-    def tile(self, matrix: Matrix, start: int, stop: int) -> Tile:
-        """Read rows start to stop."""
-        exponents = self.exponents[start:stop]
-        if self.sparse:
-            # The engine that is chosen for such rows takes them as they are.
-            rows = cast(Rows, matrix.read_sparse(start, stop).scaled(exponents))
-        else:
-            rows = scaled(matrix.read(start, stop), exponents) if len(exponents) else matrix.read(start, stop)
-        return Tile(start=start, rows=rows, norms=self.norms[start:stop])
-
-
-def peak_memory_bytes() -> int:
-    """Return the most memory that this process ever held, mapped pages of the matrix among it."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    def sample(self, rows: int) -> Tile | SparseTile:
+        """Return some rows that can be read here, at most so many: the matrix's, or else the queries'."""
+        for operand in (self.matrix, self.queries):
+            some = operand.open().some(rows)
+            if some is not None:
+                return operand.tile(some.start, some.stop)
+        raise InvalidInput(f"{self.host} has no rows to compare; its files changed while the job ran")

@@ -1,19 +1,21 @@
 """What is handed back to the head: arrays, and who made them; as bytes that a record keeps and maps."""
 
 import json
+import resource
+import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysm.workloads.record import Buffers
-from raysm.workloads.similarity.tasks.context import Context, peak_memory_bytes
+from raysm.workloads.similarity.tasks.context import Context, RowShape
 from raysm.workloads.similarity.tasks.engine_cache import engine_name
 
-__all__ = ["Part", "decode_part", "encode_part", "measured"]
+__all__ = ["Part", "decode_part", "encode_part", "measured", "peak_memory_bytes", "prepared_part"]
 
 ALIGNMENT = 64
 
@@ -33,16 +35,28 @@ class Part:
 
 
 def measured(function: Callable[[Context, Any], Mapping[str, NDArray[Any]]], context: Context, block: Any) -> Part:
-    """Run ``function(context, block)`` and say what it took."""
-    begin = time.perf_counter()
-    arrays = function(context, block)
+    """Run ``function(context, block)``, which compares rows, and say what it took."""
+    part = _timed(function, context, block, context.host)
     name = engine_name(context)
-    return Part(
-        arrays=arrays,
-        peaks={context.source.here().host: peak_memory_bytes()},
-        seconds=time.perf_counter() - begin,
-        engines=(name,) if name else (),
-    )
+    return replace(part, engines=(name,) if name else ())
+
+
+def prepared_part(function: Callable[[RowShape, Any], Mapping[str, NDArray[Any]]], shape: RowShape, block: Any) -> Part:
+    """Run ``function(shape, block)``, which needs no engine yet, and say what it took."""
+    return _timed(function, shape, block, shape.source.here().host)
+
+
+def _timed(function: Callable[..., Mapping[str, NDArray[Any]]], told: Any, block: Any, host: str) -> Part:
+    begin = time.perf_counter()
+    arrays = function(told, block)
+    return Part(arrays=arrays, peaks={host: peak_memory_bytes()}, seconds=time.perf_counter() - begin)
+
+
+def peak_memory_bytes() -> int:
+    """Return the most memory that this process ever held, mapped pages of the matrix among it."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux counts in KiB, macOS in bytes.
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def encode_part(part: Part) -> Buffers:

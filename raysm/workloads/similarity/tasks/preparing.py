@@ -6,7 +6,7 @@ steps. So the centre does not depend on the number of instances, blocks or tasks
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from raysm.workloads.similarity.arithmetic.sparse_rows import SAMPLED, sparse_pa
 from raysm.workloads.similarity.engines import unit_sum
 from raysm.workloads.similarity.engines.sparse import sparse_norms
 from raysm.workloads.similarity.reading.matrix import Matrix
-from raysm.workloads.similarity.tasks.context import Context, tile_rows
+from raysm.workloads.similarity.tasks.context import Operand, RowShape, tile_rows
 from raysm.workloads.similarity.tasks.parts import Part
 
 __all__ = ["by_elements", "compares_elements", "prepare_block", "prepare_blocks", "prepared"]
@@ -51,45 +51,46 @@ def by_elements(matrix: Matrix, rows: int) -> bool:
     return sparse_pays(matrix.read_sparse(0, some), rows)
 
 
-def prepare_blocks(context: Context, slots: int) -> list[RowBlock]:
+def prepare_blocks(shape: RowShape, slots: int) -> list[RowBlock]:
     """Cut the rows into blocks for ``slots`` tasks at a time, each of whole steps."""
-    if context.sparse:
-        return row_blocks(context.rows, min(BLOCK_ROWS, math.ceil(context.rows / slots)))
-    step = _step_rows(context.columns)
-    steps = max(1, min(BLOCK_ROWS // step, math.ceil(context.rows / (step * slots))))
-    return row_blocks(context.rows, steps * step)
+    if shape.sparse:
+        return row_blocks(shape.rows, min(BLOCK_ROWS, math.ceil(shape.rows / slots)))
+    step = _step_rows(shape.columns)
+    steps = max(1, min(BLOCK_ROWS // step, math.ceil(shape.rows / (step * slots))))
+    return row_blocks(shape.rows, steps * step)
 
 
 def _step_rows(columns: int) -> int:
     return tile_rows(2 * columns)
 
 
-def prepare_block(context: Context, block: RowBlock) -> dict[str, NDArray[Any]]:
-    """Return of a block's rows ``norms`` and ``exponents``, ``whole``, ``first_bad`` (-1: none) and ``sums``.
+def prepare_block(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
+    """Return of a block's rows ``norms`` and ``exponents``, ``integral``, ``first_bad`` (-1: none) and ``sums``.
 
     ``sums[steps, D]`` are of every ``stride``-th row of each step, divided by its norm.
     """
-    matrix = context.open()
-    if context.sparse:
-        return _prepare_sparse(matrix, block)
-    step, stride = _step_rows(context.columns), max(1, context.rows // CENTRE_ROWS)
+    resident = shape.open()
+    if shape.sparse:
+        return _prepare_sparse(shape, block)
+    step, stride = _step_rows(shape.columns), max(1, shape.rows // CENTRE_ROWS)
     found, sums = [], []
     for start in range(block.start, block.stop, step):
-        rows = matrix.read(start, min(start + step, block.stop))
+        rows = resident.read(start, min(start + step, block.stop))
         norms = prepare(rows)
         found.append(norms)
         some = slice(-start % stride, None, stride)
         tile = Tile(start=start, rows=scaled(rows[some], norms.exponents[some]), norms=norms.norms[some])
-        sums.append(unit_sum(tile) if norms.first_bad is None else np.zeros(context.columns))
+        sums.append(unit_sum(tile) if norms.first_bad is None else np.zeros(shape.columns))
     return _arrays(found, block.start, step) | {"sums": np.stack(sums)}
 
 
-def _prepare_sparse(matrix: Matrix, block: RowBlock) -> dict[str, NDArray[Any]]:
+def _prepare_sparse(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
     """Do the same by the rows' elements; about the origin, since a centre would make them dense."""
-    step = max(1, SPARSE_ELEMENTS * matrix.rows // max(1, matrix.elements))
+    resident, own = shape.open(), shape.source.open()
+    step = max(1, SPARSE_ELEMENTS * own.rows // max(1, own.elements))
     starts = range(block.start, block.stop, step)
-    found = [sparse_norms(matrix.read_sparse(start, min(start + step, block.stop))) for start in starts]
-    return _arrays(found, block.start, step) | {"sums": np.empty((0, matrix.columns))}
+    found = [sparse_norms(resident.read_sparse(start, min(start + step, block.stop))) for start in starts]
+    return _arrays(found, block.start, step) | {"sums": np.empty((0, shape.columns))}
 
 
 def _arrays(found: list[Norms], first: int, step: int) -> dict[str, NDArray[Any]]:
@@ -97,40 +98,45 @@ def _arrays(found: list[Norms], first: int, step: int) -> dict[str, NDArray[Any]
     return {
         "norms": np.concatenate([norms.norms for norms in found]),
         "exponents": np.concatenate([norms.exponents for norms in found]),
-        "whole": np.array(all(norms.whole for norms in found)),
+        "integral": np.array(all(norms.integral for norms in found)),
         "first_bad": np.array(first + bad[0] if bad else -1),
     }
 
 
-def prepared(context: Context, parts: Iterable[tuple[RowBlock, Part]], *, name: str = "the matrix") -> dict[str, Any]:
-    """Return the fields of ``Context`` that the parts of all blocks, in any order, make.
+def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: str = "the matrix") -> Operand:
+    """Return the rows, ready to be compared, from the parts of all blocks in any order.
 
     Raises:
         InvalidInput: A row holds NaN or infinity; the first such row is named.
     """
-    rows = context.rows
+    rows = shape.rows
     norms, exponents = np.empty(rows), np.empty(rows, dtype=np.int16)
     sums: dict[int, NDArray[np.float64]] = {}
-    whole, first_bad = True, rows
+    integral, first_bad = True, rows
     for block, part in parts:
         norms[block.start : block.stop] = part.arrays["norms"]
         exponents[block.start : block.stop] = part.arrays["exponents"]
         sums[block.start] = part.arrays["sums"]
-        whole = whole and bool(part.arrays["whole"])
+        integral = integral and bool(part.arrays["integral"])
         bad = int(part.arrays["first_bad"])
         first_bad = min(first_bad, bad if bad >= 0 else rows)
     if first_bad < rows:
         raise InvalidInput(
             f"row {first_bad} of {name} (counted from 0) holds NaN or infinity, the first such row; replace it"
         )
-    total = np.zeros(context.columns)
+    return shape.prepared(
+        norms,
+        # Nearly no matrix needs them: then nothing is multiplied, and nothing is shipped.
+        exponents if exponents.any() else np.empty(0, dtype=np.int16),
+        integral=integral,
+        centre=_centre(sums, rows, shape.columns),
+    )
+
+
+def _centre(sums: Mapping[int, NDArray[np.float64]], rows: int, columns: int) -> NDArray[np.float64]:
+    """Return the mean of the unit rows that were looked at; added in one order, whoever summed which."""
+    total = np.zeros(columns)
     for start in sorted(sums):
         for one in sums[start]:
             total += one
-    centre = total / len(range(0, rows, max(1, rows // CENTRE_ROWS)))
-    return {
-        "norms": norms,
-        "exponents": exponents if exponents.any() else np.empty(0, dtype=np.int16),
-        "whole": whole,
-        "centre": centre,
-    }
+    return total / len(range(0, rows, max(1, rows // CENTRE_ROWS)))

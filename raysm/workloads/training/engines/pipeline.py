@@ -9,6 +9,7 @@ in smaller ones that differ by one row at most.
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from raysm.workloads.training.engines.running_averages import normed_by_averages
 from raysm.workloads.training.loop.batch import inputs_and_target, on_device
 from raysm.workloads.training.loop.session import Session
 
-__all__ = ["Pipeline", "Stage", "runs", "stage_numbers"]
+__all__ = ["Pipeline", "PipelineRank", "Stage", "runs", "stage_numbers"]
 
 
 def stage_numbers(parallel: Parallel, place: int) -> range:
@@ -84,6 +85,20 @@ class Stage(nn.Module):
                 return self.part(*inputs)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PipelineRank:
+    """One rank of a pipeline, and those that it talks to."""
+
+    place: int
+    """Of this rank in the pipeline."""
+    group: dist.ProcessGroup
+    """The ranks of the pipeline, in its order."""
+    replicas: dist.ProcessGroup | None
+    """The ranks with the same stages, whose gradients are averaged; None if something else does it."""
+    counts: bool
+    """Whether this pipeline accounts for its slice's loss: one of those that share a slice does."""
+
+
 class Pipeline:
     """The engine of pipelines."""
 
@@ -92,31 +107,25 @@ class Pipeline:
         modules: Sequence[Stage],
         *,
         parallel: Parallel,
-        place: int,
-        group: dist.ProcessGroup,
-        replicas: dist.ProcessGroup | None,
+        rank: PipelineRank,
         loss: Loss,
         session: Session,
         precision: torch.dtype | None,
-        counts: bool,
     ) -> None:
         """Take what schedules are made of.
 
         Args:
             modules: This rank's stages, in their order.
             parallel: Degrees, schedule and micro-batches.
-            place: Of this rank in the pipeline.
-            group: The ranks of the pipeline, in its order.
-            replicas: The ranks with the same stages, whose gradients are averaged; None if something else does it.
+            rank: Where this one is, and whom it talks to.
             loss: Of an output and a target, the mean over the rows.
             session: For the rows of a full slice.
             precision: Type of the matrix products; None is the parameters' own.
-            counts: Whether this pipeline accounts for its slice's loss: one of those that share a slice does.
         """
-        self._loss, self._session, self._precision, self._counts = loss, session, precision, counts
-        self._modules, self._replicas, self._parallel, self._group = modules, replicas, parallel, group
+        self._loss, self._session, self._precision = loss, session, precision
+        self._modules, self._parallel, self._rank = modules, parallel, rank
         self._parameters = [parameter for module in modules for parameter in module.parameters()]
-        self._numbers = stage_numbers(parallel, place)
+        self._numbers = stage_numbers(parallel, rank.place)
         self._is_first, self._is_last = 0 in self._numbers, parallel.stages - 1 in self._numbers
         self._schedules: dict[tuple[int, int], Any] = {}
         self._full_rows: int | None = None
@@ -142,9 +151,9 @@ class Pipeline:
             for count, size in runs(rows, microbatch_rows, self._parallel):
                 losses += self._run(inputs, torch.arange(first, first + count * size), count)
                 first += count * size
-        if self._replicas is not None:
-            average(self._parameters, self._replicas)
-        if not (self._is_last and self._counts and factor):
+        if self._rank.replicas is not None:
+            average(self._parameters, self._rank.replicas)
+        if not (self._is_last and self._rank.counts and factor):
             return torch.zeros((), device=self._session.device)
         return torch.stack([loss.detach() for loss in losses]).sum() / factor
 
@@ -170,7 +179,9 @@ class Pipeline:
         stages: list[Any] = []
         for module, number in zip(self._modules, self._numbers, strict=True):
             module.expect_trial()
-            stages.append(PipelineStage(module, number, self._parallel.stages, self._session.device, group=self._group))
+            stages.append(
+                PipelineStage(module, number, self._parallel.stages, self._session.device, group=self._rank.group)
+            )
         # It would weigh all micro-batches alike; the loss weighs them by their rows.
         options: dict[str, Any] = {"loss_fn": self._loss_of_rows, "scale_grads": False}
         if self._parallel.schedule == "interleaved":

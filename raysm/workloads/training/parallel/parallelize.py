@@ -26,7 +26,7 @@ from raysm.errors import InvalidRequest
 from raysm.workloads.training.degrees.layout import Layout
 from raysm.workloads.training.degrees.parallel import Parallel
 from raysm.workloads.training.engines.full_model import FullModel, Loss
-from raysm.workloads.training.engines.pipeline import Pipeline, Stage, stage_numbers
+from raysm.workloads.training.engines.pipeline import Pipeline, PipelineRank, Stage, stage_numbers
 from raysm.workloads.training.engines.protocol import Engine
 from raysm.workloads.training.engines.running_averages import averages_kept
 from raysm.workloads.training.loop.batch import inputs_and_target, on_device
@@ -130,13 +130,15 @@ class Parallelizer:
         pipeline = Pipeline(
             outer,
             parallel=self.parallel,
-            place=place.pipeline,
-            group=mesh["pipeline"].get_group(),
-            replicas=mesh["data"].get_group() if self.layout.data > 1 and self.layout.shard == 1 else None,
+            rank=PipelineRank(
+                place=place.pipeline,
+                group=mesh["pipeline"].get_group(),
+                replicas=mesh["data"].get_group() if self.layout.data > 1 and self.layout.shard == 1 else None,
+                counts=place.tensor == 0,
+            ),
             loss=self.loss,
             session=self.session,
             precision=self.precision,
-            counts=place.tensor == 0,
         )
         return RankModel(nn.ModuleList(outer), _merged(inner, names), pipeline, mesh["pipeline"].get_group())
 

@@ -21,7 +21,7 @@ KINDS = kinds_of_rows(rows=60)
 
 def tile(rows):
     found = prepare(rows)
-    return Tile(start=0, rows=scaled(rows, found.exponents), norms=found.norms), found.whole
+    return Tile(start=0, rows=scaled(rows, found.exponents), norms=found.norms), found.integral
 
 
 def float32_errors(rows):
@@ -80,7 +80,7 @@ def test_whole_tiles_have_the_scores_of_the_definition(name):
     rows = KINDS[name]
     all_rows, whole = tile(rows)
     expected = score_rows(rows, range(len(rows)))
-    assert np.array_equal(exact_scores(all_rows, all_rows.part(7, 40), whole=whole), expected[:, 7:40])
+    assert np.array_equal(exact_scores(all_rows, all_rows.part(7, 40), integral=whole), expected[:, 7:40])
 
 
 @given(
@@ -93,7 +93,7 @@ def test_whole_tiles_have_the_scores_of_the_definition(name):
 @settings(max_examples=200, deadline=None)
 def test_whole_tiles_are_exact_for_adversarial_rows(rows):
     all_rows, whole = tile(rows)
-    assert np.array_equal(exact_scores(all_rows, all_rows, whole=whole), score_rows(rows, range(len(rows))))
+    assert np.array_equal(exact_scores(all_rows, all_rows, integral=whole), score_rows(rows, range(len(rows))))
 
 
 def test_integers_above_the_exact_range_are_still_scored_right():
@@ -101,4 +101,4 @@ def test_integers_above_the_exact_range_are_still_scored_right():
     rows = rng.integers(-(2**52), 2**52, (50, 9))
     all_rows, whole = tile(rows)
     assert whole
-    assert np.array_equal(exact_scores(all_rows, all_rows, whole=whole), score_rows(rows, range(50)))
+    assert np.array_equal(exact_scores(all_rows, all_rows, integral=whole), score_rows(rows, range(50)))

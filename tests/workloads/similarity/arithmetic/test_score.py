@@ -70,9 +70,9 @@ def test_the_largest_finite_rows_are_no_infinity():
 
 
 def test_integers_are_recognised_also_as_floats():
-    assert prepare(np.ones((2, 2), dtype=np.int8)).whole
-    assert prepare(np.array([[1.0, -3.0], [0.0, 2.0]])).whole
-    assert not prepare(np.array([[1.0, -3.0], [0.5, 2.0]])).whole
+    assert prepare(np.ones((2, 2), dtype=np.int8)).integral
+    assert prepare(np.array([[1.0, -3.0], [0.0, 2.0]])).integral
+    assert not prepare(np.array([[1.0, -3.0], [0.5, 2.0]])).integral
 
 
 @pytest.mark.parametrize("threshold", [0.9, 0.1, 1 / 3, -0.9, 1, -1, 0, 1e-50, -1e-50, 0.5, 2.0**-149, 0.1 + 2.0**-40])

@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 
 from raysm.workloads.blocks import RowBlock
-from raysm.workloads.similarity.arithmetic.keys import NOBODY, decode, encode
-from raysm.workloads.similarity.arithmetic.topk_accumulator import Standing, zero_row_keys
+from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
+from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator, zero_row_keys
 
 
 @pytest.fixture
 def standing(tmp_path):
-    standing = Standing(tmp_path, 100, 3)
+    standing = TopKAccumulator(tmp_path, 100, 3)
     yield standing
     standing.close()
 
@@ -19,8 +19,8 @@ def keys_of(*pairs):
 
 
 def test_nobody_is_known_at_the_beginning(standing):
-    assert (standing.read(0, 100) == NOBODY).all()
-    assert (standing.floors == -np.inf).all()
+    assert (standing.read(0, 100) == EMPTY_KEY).all()
+    assert (standing.lower_bounds == -np.inf).all()
 
 
 def test_the_best_of_all_parts_stay_each_row_for_itself(standing):
@@ -29,17 +29,17 @@ def test_the_best_of_all_parts_stay_each_row_for_itself(standing):
     scores, indices = decode(standing.read(10, 13))
     assert indices[0].tolist() == [4, 5, 1]
     assert scores[1:, 0].tolist() == [np.float32(0.3), np.float32(0.1)]
-    assert (standing.read(13, 100) == NOBODY).all()
+    assert (standing.read(13, 100) == EMPTY_KEY).all()
 
 
 def test_the_floor_of_a_row_is_its_worst_once_it_has_k(standing):
     standing.merge(RowBlock(0, 2), np.array([3, 2]), keys_of((0.9, 5), (0.5, 6), (0.25, 8), (0.1, 7), (0.05, 1)))
-    assert standing.floors[:3].tolist() == [0.25, -np.inf, -np.inf]
+    assert standing.lower_bounds[:3].tolist() == [0.25, -np.inf, -np.inf]
 
 
 def test_merging_equals_sorting_all(tmp_path):
     rng = np.random.default_rng(0)
-    standing = Standing(tmp_path, 50, 4)
+    standing = TopKAccumulator(tmp_path, 50, 4)
     everyone = [[] for _ in range(50)]
     for _ in range(30):
         start = int(rng.integers(0, 40))
@@ -48,7 +48,7 @@ def test_merging_equals_sorting_all(tmp_path):
         standing.merge(RowBlock(start, 50), counts, np.concatenate(keys))
         for row, some in enumerate(keys, start=start):
             everyone[row] += some.tolist()
-    expected = [(sorted(row) + [int(NOBODY)] * 4)[:4] for row in everyone]
+    expected = [(sorted(row) + [int(EMPTY_KEY)] * 4)[:4] for row in everyone]
     assert standing.read(0, 50).tolist() == expected
     standing.close()
 

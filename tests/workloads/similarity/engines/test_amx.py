@@ -37,7 +37,7 @@ def rows_of(kind, count, columns):
 def answers(engine, rows, cut, threshold):
     """Return everything that is found between, and within, the rows before ``cut`` and those from there on."""
     frame, k = centred(rows), 5
-    sides = [engine.side(tile, frame) for tile in tiles(rows, [0, cut, len(rows)])]
+    sides = [engine.prepare(tile, frame) for tile in tiles(rows, [0, cut, len(rows)])]
     best = [Best.empty(side.tile.norms, k) for side in sides]
     found = []
     for i, j in [(0, 0), (0, 1), (1, 1)]:

@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -5,6 +7,7 @@ from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.arithmetic.products import Tile
 from raysm.workloads.similarity.engines import Frame, choose, unit_sum
 from raysm.workloads.similarity.engines.build import AVX2, InstructionSet, Unavailable, compiled, cpu_flags
+from raysm.workloads.similarity.engines.choice import floats, integers
 from raysm.workloads.similarity.engines.compiled import CompiledEngine
 
 
@@ -13,9 +16,10 @@ def sample(rows):
     return Tile(start=0, rows=rows, norms=np.linalg.norm(rows.astype(np.float64), axis=1))
 
 
-def chosen(rows, forced=None, **options):
+def chosen(rows, forced=None, candidates=None):
     tile = sample(rows)
-    return choose(tile, Frame(centre=unit_sum(tile) / len(rows)), forced, **options)
+    families = candidates and [partial(integers, candidates=candidates), floats]
+    return choose(tile, Frame(centre=unit_sum(tile) / len(rows)), forced, families)
 
 
 def normal(rows=300, columns=64):
@@ -67,7 +71,7 @@ def test_instructions_that_the_kernel_refuses_are_left_for_the_next():
     refused = InstructionSet("refused", (), allowed=lambda: False)
     with pytest.raises(Unavailable, match="does not let this process use refused"):
         CompiledEngine(8, refused, 8, mixed=False)
-    assert chosen(normal(), "int", integers=((8, refused), (16, AVX2))).name == next_best()
+    assert chosen(normal(), "int", candidates=((8, refused), (16, AVX2))).name == next_best()
 
 
 def test_instructions_that_the_compiler_does_not_know_are_left_for_the_next():
@@ -76,13 +80,13 @@ def test_instructions_that_the_compiler_does_not_know_are_left_for_the_next():
     unknown = InstructionSet("unknown", ("lm",))
     with pytest.raises(Unavailable, match="cannot compile the kernels"):
         CompiledEngine(8, unknown, 8, mixed=False)
-    assert chosen(normal(), "int", integers=((8, unknown), (16, AVX2))).name == next_best()
+    assert chosen(normal(), "int", candidates=((8, unknown), (16, AVX2))).name == next_best()
 
 
 def test_instructions_that_do_not_pay_for_short_rows_are_left_for_the_next():
     long = InstructionSet("for long rows", AVX2.flags, least_columns=65)
-    assert chosen(normal(), "int", integers=((16, long), (16, AVX2))).name == next_best()
-    assert chosen(normal(columns=65), "int", integers=((16, long), (16, AVX2))).name == "int16 for long rows"
+    assert chosen(normal(), "int", candidates=((16, long), (16, AVX2))).name == next_best()
+    assert chosen(normal(columns=65), "int", candidates=((16, long), (16, AVX2))).name == "int16 for long rows"
 
 
 def test_what_cannot_be_compiled_says_so_and_leaves_nothing(tmp_path):

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysm.workloads.similarity.arithmetic.keys import NOBODY, decode, encode
+from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
 from raysm.workloads.similarity.arithmetic.score import prepare
 from raysm.workloads.similarity.engines import Best, Frame
 from raysm.workloads.similarity.engines.build import Unavailable
@@ -56,7 +56,7 @@ def test_pairs_and_scores_are_those_of_float64(kind):
     rows = KINDS[kind]
     engine, frame = engine_of(rows.shape[1]), centred(rows)
     parts = tiles(rows, [0, 70, 170])
-    sides = [engine.side(part, frame) for part in parts]
+    sides = [engine.prepare(part, frame) for part in parts]
     for threshold in (0.3, 0.9):
         found = []
         for i, j in [(0, 0), (0, 1), (1, 1)]:
@@ -80,12 +80,12 @@ def test_queries_find_their_neighbors_in_another_matrix():
     scores = score_rows(np.concatenate([queries, corpus]), range(37))[:, 37:]
     expected = encode(scores, np.broadcast_to(np.arange(203), scores.shape))
     expected.sort(axis=1)
-    left = engine.side(tiles(queries)[0], frame)
+    left = engine.prepare(tiles(queries)[0], frame)
     best = Best.empty(left.tile.norms, 9)
     for tile in tiles(corpus, [0, 64, 203]):
-        engine.topk(left, engine.side(tile, frame), best, None, same=False)
+        engine.topk(left, engine.prepare(tile, frame), best, None, same=False)
     assert np.array_equal(best.keys, expected[:, :9])
-    some = engine.pairs(left, engine.side(tiles(corpus)[0], frame), np.float32(0.4), same=False)
+    some = engine.pairs(left, engine.prepare(tiles(corpus)[0], frame), np.float32(0.4), same=False)
     i, j = np.nonzero(scores >= np.float32(0.4))
     assert np.array_equal(np.repeat(np.arange(37), np.diff(some.offsets)), i)
     assert np.array_equal(some.neighbors, j)
@@ -95,12 +95,12 @@ def test_queries_find_their_neighbors_in_another_matrix():
 def test_floors_drop_only_who_is_below_them():
     rows = KINDS["float32"]
     expected = expected_keys(rows, 8)
-    floors = decode(expected[:, -1])[0]
-    floors[::5] = np.inf
-    found = best_of(engine_of(rows.shape[1]), centred(rows), rows, 8, [0, 60, 170], floors)
-    served = floors < np.inf
+    lower_bounds = decode(expected[:, -1])[0]
+    lower_bounds[::5] = np.inf
+    found = best_of(engine_of(rows.shape[1]), centred(rows), rows, 8, [0, 60, 170], lower_bounds)
+    served = lower_bounds < np.inf
     assert np.array_equal(found[served], expected[served])
-    assert (found[~served] == NOBODY).all()
+    assert (found[~served] == EMPTY_KEY).all()
 
 
 @given(rows=adversarial(9), data=st.data())
@@ -109,7 +109,7 @@ def test_no_adversarial_row_breaks_the_bound(rows, data):
     rows = rows.astype(data.draw(st.sampled_from([np.float32, np.float64])))
     engine = engine_of(rows.shape[1])
     scores = score_rows(rows, range(len(rows)))
-    side = engine.side(tiles(rows)[0], data.draw(st.sampled_from([Frame.plain(rows.shape[1]), centred(rows)])))
+    side = engine.prepare(tiles(rows)[0], data.draw(st.sampled_from([Frame.plain(rows.shape[1]), centred(rows)])))
     # Each score is a threshold in turn: a bound that is too small by a hair loses the pair that it belongs to.
     for threshold in np.unique(scores):
         found = engine.pairs(side, side, threshold, same=True)
@@ -128,7 +128,7 @@ def test_the_product_says_the_most_that_a_score_can_be_and_hardly_more(noise):
     rng = np.random.default_rng(1)
     rows = (rng.standard_normal((120, 200)) * noise + (noise < 1)).astype(np.float32)
     engine, frame = engine_of(200, 1 << 24), centred(rows)
-    cut = engine.side(tiles(rows)[0], frame).prepared
+    cut = engine.prepare(tiles(rows)[0], frame).prepared
     panel = engine.panels.get(cut, 0)
     near = panel.cheap.double() @ panel.right().double().T / panel.scale**2
     unit = rows.astype(np.float64) / np.linalg.norm(rows.astype(np.float64), axis=1)[:, None]
@@ -160,14 +160,14 @@ def test_a_crowded_product_is_gone_through_by_strips():
     rows[::7] *= -1
     engine = CudaEngine("cpu", rows.shape[1], free_bytes=1 << 22, survivors=256)
     assert np.array_equal(best_of(engine, centred(rows), rows, 5, [0, 170]), expected_keys(rows, 5))
-    side = engine.side(tiles(rows)[0], Frame.plain(rows.shape[1]))
+    side = engine.prepare(tiles(rows)[0], Frame.plain(rows.shape[1]))
     assert len(engine.pairs(side, side, np.float32(-1), same=True).neighbors) == 170 * 169 // 2
 
 
 def test_panels_make_room_for_each_other_and_go_with_their_side():
     rows = KINDS["float32"]
     engine = engine_of(rows.shape[1])
-    side = engine.side(tiles(rows)[0], Frame.plain(rows.shape[1]))
+    side = engine.prepare(tiles(rows)[0], Frame.plain(rows.shape[1]))
     best = Best.empty(side.tile.norms, 3)
     engine.topk(side, side, best, best, same=True)
     count = len(side.prepared.parts)
@@ -211,7 +211,7 @@ class Recorded(InTurn):
 def test_the_next_product_is_queued_before_one_is_filtered_and_waits_for_its_buffer():
     rows, streams = KINDS["float32"], Recorded()
     engine = CudaEngine("cpu", rows.shape[1], free_bytes=1 << 17, streams=streams)
-    left, right = (engine.side(tile, centred(rows)) for tile in tiles(rows, [0, 32, 170]))
+    left, right = (engine.prepare(tile, centred(rows)) for tile in tiles(rows, [0, 32, 170]))
     engine.topk(left, right, Best.empty(left.tile.norms, 3), Best.empty(right.tile.norms, 3), same=True)
     order = [lane for lane, _ in streams.marks if lane != "copy"]
     count = len(left.prepared.parts) * len(right.prepared.parts)
@@ -242,8 +242,8 @@ def test_keys_on_a_device_are_the_hosts_and_in_their_order():
     assert np.array_equal(cuda_scores.to_host(found), keys)
     assert np.array_equal(cuda_scores.to_host(found.sort().values), np.sort(keys))
     assert np.array_equal(cuda_scores.decoded(found).numpy(), scores)
-    nobody = cuda_scores.from_host(np.array([NOBODY]), torch.device("cpu"))
-    assert nobody.item() == cuda_scores.NOBODY
+    nobody = cuda_scores.from_host(np.array([EMPTY_KEY]), torch.device("cpu"))
+    assert nobody.item() == cuda_scores.EMPTY_KEY
     assert cuda_scores.decoded(nobody).item() == -np.inf
 
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysm.workloads.similarity.arithmetic.keys import NOBODY, decode, encode
+from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
 from raysm.workloads.similarity.arithmetic.score import prepare
 from raysm.workloads.similarity.engines import Best, Frame
 from raysm.workloads.similarity.engines.build import AMX, AVX2, AVX512, VNNI, Unavailable
@@ -55,7 +55,7 @@ def test_pairs_and_scores_are_those_of_float64(name, kind):
     engine = engine_of(name, rows.shape[1])
     parts = tiles(rows, [0, 50, 170])
     for frame, threshold in zip(frames(rows), (0.3, 0.9), strict=True):
-        sides = [engine.side(part, frame) for part in parts]
+        sides = [engine.prepare(part, frame) for part in parts]
         found = []
         for i, j in [(0, 0), (0, 1), (1, 1)]:
             some = engine.pairs(sides[i], sides[j], np.float32(threshold), same=True)
@@ -81,12 +81,12 @@ def test_queries_find_their_neighbors_in_another_matrix(name):
     expected = encode(scores, np.broadcast_to(np.arange(203), scores.shape))
     expected.sort(axis=1)
     for frame in frames(corpus):
-        left = engine.side(tiles(queries)[0], frame)
+        left = engine.prepare(tiles(queries)[0], frame)
         best = Best.empty(left.tile.norms, 9)
         for tile in tiles(corpus, [0, 64, 203]):
-            engine.topk(left, engine.side(tile, frame), best, None, same=False)
+            engine.topk(left, engine.prepare(tile, frame), best, None, same=False)
         assert np.array_equal(best.keys, expected[:, :9])
-        some = engine.pairs(left, engine.side(tiles(corpus)[0], frame), np.float32(0.4), same=False)
+        some = engine.pairs(left, engine.prepare(tiles(corpus)[0], frame), np.float32(0.4), same=False)
         i, j = np.nonzero(scores >= np.float32(0.4))
         assert np.array_equal(np.repeat(np.arange(37), np.diff(some.offsets)), i)
         assert np.array_equal(some.neighbors, j)
@@ -98,7 +98,7 @@ def test_queries_find_their_neighbors_in_another_matrix(name):
 def test_rows_of_two_types_are_refused_and_not_read_as_one(name, types):
     engine, frame = engine_of(name, 64), Frame.plain(64)
     rows = np.random.default_rng(0).standard_normal((8, 64))
-    left, right = (engine.side(tiles(rows.astype(dtype))[0], frame) for dtype in types)
+    left, right = (engine.prepare(tiles(rows.astype(dtype))[0], frame) for dtype in types)
     with pytest.raises(AssertionError, match=f"{types[0]} and {types[1]}: rows that are compared are of one type"):
         engine.topk(left, right, Best.empty(left.tile.norms, 2), None, same=False)
     with pytest.raises(AssertionError, match="of one type"):
@@ -125,12 +125,12 @@ def test_floors_drop_only_who_is_below_them(name):
     rows = KINDS["float32"]
     engine = engine_of(name, rows.shape[1])
     expected = expected_keys(rows, 8)
-    floors = decode(expected[:, -1])[0]
-    floors[::5] = np.inf
-    found = best_of(engine, centred(rows), rows, 8, [0, 60, 170], floors)
-    served = floors < np.inf
+    lower_bounds = decode(expected[:, -1])[0]
+    lower_bounds[::5] = np.inf
+    found = best_of(engine, centred(rows), rows, 8, [0, 60, 170], lower_bounds)
+    served = lower_bounds < np.inf
     assert np.array_equal(found[served], expected[served])
-    assert (found[~served] == NOBODY).all()
+    assert (found[~served] == EMPTY_KEY).all()
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -141,7 +141,7 @@ def test_no_adversarial_row_breaks_the_bound(name, rows, data):
     engine = engine_of(name, rows.shape[1])
     scores = score_rows(rows, range(len(rows)))
     centre = data.draw(st.sampled_from(frames(rows)))
-    side = engine.side(tiles(rows)[0], centre)
+    side = engine.prepare(tiles(rows)[0], centre)
     # Each score is a threshold in turn: a bound that is too small by a hair loses the pair that it belongs to.
     for threshold in np.unique(scores):
         found = engine.pairs(side, side, threshold, same=True)
@@ -149,8 +149,8 @@ def test_no_adversarial_row_breaks_the_bound(name, rows, data):
     k = data.draw(st.integers(1, len(rows) - 1))
     expected = expected_keys(rows, k)
     some = side.tile.norms > 0
-    floors = decode(expected[:, -1])[0]
-    for known in (None, floors):
+    lower_bounds = decode(expected[:, -1])[0]
+    for known in (None, lower_bounds):
         best = Best.empty(side.tile.norms, k, known)
         engine.topk(side, side, best, best, same=True)
         assert np.array_equal(best.keys[some], expected[some])
@@ -162,7 +162,7 @@ def test_what_products_lose_stays_below_what_was_measured(name):
     rows = rng.standard_normal((60, 200)) * np.exp(rng.standard_normal(200))
     engine = engine_of(name, 200)
     for mixed in (engine, engine_of(f"{name} mixed", 200)):
-        lost = mixed.lost(mixed.side(tiles(rows)[0], centred(rows)))
+        lost = mixed.lost(mixed.prepare(tiles(rows)[0], centred(rows)))
         assert 0 < lost.max() < (1e-4 if name.startswith("32") else 0.05)
 
 
@@ -192,7 +192,7 @@ def test_only_few_pairs_are_scored_whatever_the_rows_are(name):
 
 def test_two_tiles_share_a_best_only_if_they_are_the_same():
     engine = engine_of("32 AVX2", 25)
-    left, right = (engine.side(tile, Frame.plain(25)) for tile in tiles(KINDS["float32"], [0, 85, 170]))
+    left, right = (engine.prepare(tile, Frame.plain(25)) for tile in tiles(KINDS["float32"], [0, 85, 170]))
     best = Best.empty(left.tile.norms, 3)
     with pytest.raises(ValueError, match="not the same rows"):
         engine.topk(left, right, best, best, same=True)

@@ -39,7 +39,7 @@ def tiles(rows, cuts):
 
 
 def best_of(engine, rows, k, cuts):
-    sides = [engine.side(tile, Frame.plain(rows.shape[1])) for tile in tiles(rows, cuts)]
+    sides = [engine.prepare(tile, Frame.plain(rows.shape[1])) for tile in tiles(rows, cuts)]
     best = [Best.empty(side.tile.norms, k) for side in sides]
     for i in range(len(sides)):
         for j in range(i, len(sides)):
@@ -73,7 +73,7 @@ def test_the_pairs_are_those_of_float64(threshold, compiled):
     engine = SparseEngine(compiled=compiled)
     for name in ("zero rows, 2%", "near ties, 30%", "duplicates, 100%", "int8, 30%", "extreme magnitudes, 2%"):
         rows = KINDS[name]
-        sides = [engine.side(tile, Frame.plain(rows.shape[1])) for tile in tiles(rows, [0, 40, 90])]
+        sides = [engine.prepare(tile, Frame.plain(rows.shape[1])) for tile in tiles(rows, [0, 40, 90])]
         found = []
         for left in sides:
             for right in sides:
@@ -97,7 +97,7 @@ def test_all_scores_are_those_of_float64(compiled):
 
 def test_rows_of_another_matrix_look_for_neighbors():
     engine, queries, rows = SparseEngine(), KINDS["float32, 2%"][:30], KINDS["float64, 2%"]
-    left, right = (engine.side(tiles(part, [0, len(part)])[0], Frame.plain(300)) for part in (queries, rows))
+    left, right = (engine.prepare(tiles(part, [0, len(part)])[0], Frame.plain(300)) for part in (queries, rows))
     best = Best.empty(left.tile.norms, 5)
     engine.topk(left, right, best, None, same=False)
     for i in np.flatnonzero(left.tile.norms):
@@ -117,7 +117,7 @@ def test_norms_are_those_of_the_dense_rows(columns, kept):
         found, expected = sparse_norms(csr(dense)), prepare(dense)
         assert np.array_equal(found.norms, expected.norms)
         assert np.array_equal(found.exponents, expected.exponents)
-        assert (found.whole, found.first_bad) == (expected.whole, expected.first_bad)
+        assert (found.integral, found.first_bad) == (expected.integral, expected.first_bad)
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float64])

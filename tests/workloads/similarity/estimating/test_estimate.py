@@ -7,13 +7,16 @@ import scipy.sparse
 
 from raysm.errors import RaysmError
 from raysm.request import Similarity
-from raysm.workloads.similarity.estimating.estimate import START_S, estimate, predict
+from raysm.workloads.similarity.estimating.estimate import START_S, estimate, predict, sizing_of
 from raysm.workloads.similarity.estimating.probe import Costs
-from raysm.workloads.similarity.sizing.sizes import merged_tiles
 from raysm.workloads.similarity.tasks.engine_cache import KEPT_BYTES
 from tests.support.similarity import saved
 
-COSTS = Costs(engine="a", prepare=0.1, side=0.0, side_bytes=1000, diagonal=0.5, tile=1.0, merge=0.0)
+COSTS = Costs(engine="a", prepare=0.1, operand=0.0, operand_bytes=1000, diagonal=0.5, tile=1.0, merge=0.0)
+
+
+def predicted(workload, matrix, slots, costs, measured_rows, gathering_s, instances=1):
+    return predict(workload, sizing_of(workload, matrix, slots, instances), costs, measured_rows, gathering_s)
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +25,7 @@ def matrix(tmp_path_factory):
 
 
 def test_half_the_square_is_computed_by_all_slots(matrix):
-    found = predict(Similarity(top_k=1, block_rows=1000), matrix, 4, COSTS, 1000, 0.25)
+    found = predicted(Similarity(top_k=1, block_rows=1000), matrix, 4, COSTS, 1000, 0.25)
     # 16 diagonal tiles of 0.5 s, 120 of 1 s, and 3 ms for each task; 32 rounds of 4 slots leave nobody idle.
     assert found.phases_s["similarity"] == pytest.approx((16 * 0.5 + 120 + 136 * 0.003) / 4)
     assert found.phases_s["prepare"] == pytest.approx(16 * 0.1 / 4)
@@ -30,39 +33,39 @@ def test_half_the_square_is_computed_by_all_slots(matrix):
 
 
 def test_tiles_of_another_size_cost_by_their_area(matrix):
-    small = predict(Similarity(top_k=1, block_rows=1000), matrix, 1, COSTS, 500, 0.0)
-    large = predict(Similarity(top_k=1, block_rows=1000), matrix, 1, COSTS, 1000, 0.0)
+    small = predicted(Similarity(top_k=1, block_rows=1000), matrix, 1, COSTS, 500, 0.0)
+    large = predicted(Similarity(top_k=1, block_rows=1000), matrix, 1, COSTS, 1000, 0.0)
     assert small.phases_s["similarity"] - 136 * 0.003 == pytest.approx(4 * (large.phases_s["similarity"] - 136 * 0.003))
 
 
-def test_sides_that_a_process_does_not_keep_are_made_again(matrix):
-    few = replace(COSTS, side=0.1, side_bytes=KEPT_BYTES // 16)
-    many = replace(few, side_bytes=KEPT_BYTES // 3)
-    kept, made = (predict(Similarity(top_k=1, block_rows=1000), matrix, 1, one, 1000, 0.0) for one in (few, many))
-    bare = predict(Similarity(top_k=1, block_rows=1000), matrix, 1, COSTS, 1000, 0.0)
+def test_operands_that_a_process_does_not_keep_are_made_again(matrix):
+    few = replace(COSTS, operand=0.1, operand_bytes=KEPT_BYTES // 16)
+    many = replace(few, operand_bytes=KEPT_BYTES // 3)
+    kept, made = (predicted(Similarity(top_k=1, block_rows=1000), matrix, 1, one, 1000, 0.0) for one in (few, many))
+    bare = predicted(Similarity(top_k=1, block_rows=1000), matrix, 1, COSTS, 1000, 0.0)
     assert kept.phases_s["similarity"] - bare.phases_s["similarity"] == pytest.approx(16 * 0.1)
-    # 120 tiles beside the diagonal have about one new side each; what the diagonal ends with is at hand.
+    # 120 tiles beside the diagonal have about one new operand each; what the diagonal ends with is at hand.
     assert 120 * 0.1 < made.phases_s["similarity"] - bare.phases_s["similarity"] < (16 + 120 + 16) * 0.1
 
 
 def test_where_many_cores_compute_the_merging_on_the_head_counts(matrix):
     slow = replace(COSTS, merge=0.5)
-    found = predict(Similarity(top_k=1, block_rows=1000), matrix, 1000, slow, 1000, 0.0)
+    found = predicted(Similarity(top_k=1, block_rows=1000), matrix, 1000, slow, 1000, 0.0)
     assert found.phases_s["similarity"] == pytest.approx(136 * 0.5)
 
 
 def test_where_the_instances_merge_the_head_merges_the_groups(matrix):
     slow, asked = replace(COSTS, merge=0.5), Similarity(top_k=1, block_rows=100)
-    alone, many = (predict(asked, matrix, 1000, slow, 1000, 0.0, instances) for instances in (1, 100))
+    alone, many = (predicted(asked, matrix, 1000, slow, 1000, 0.0, instances) for instances in (1, 100))
     assert alone.phases_s["similarity"] == pytest.approx(160 * 161 / 2 * 0.05)
-    joined = merged_tiles(asked, matrix, 100, 1000, 100)
+    joined = sizing_of(asked, matrix, 1000, 100).chosen_group_tiles(100)
     groups = math.ceil(160 / joined)
     assert many.phases_s["similarity"] == pytest.approx(groups * (groups + 1) / 2 * 0.05 * joined)
     assert many.phases_s["similarity"] < alone.phases_s["similarity"] / 5
 
 
 def test_of_the_full_matrix_the_whole_square_is_computed_while_it_is_written(matrix):
-    found = predict(Similarity(full=True), matrix, 4, COSTS, 1000, 80.0)
+    found = predicted(Similarity(full=True), matrix, 4, COSTS, 1000, 80.0)
     computing = (256 + 16_000**2 * 4 * 2e-9 + 31 * 0.003) / 4
     assert found.phases_s["similarity"] == pytest.approx(computing)
     assert found.phases_s["gathering"] == pytest.approx(80 - computing)

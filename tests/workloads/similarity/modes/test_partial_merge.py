@@ -17,11 +17,12 @@ from raysm.request import Similarity
 from raysm.workloads.blocks import RowBlock, TileBlock, map_blocks
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.keys import decode, encode
-from raysm.workloads.similarity.modes.partial_merge import Group, Groups
-from raysm.workloads.similarity.modes.topk import Deal, topk_tile
-from raysm.workloads.similarity.run import Folders, run
-from raysm.workloads.similarity.tasks.context import Place, Source
+from raysm.workloads.similarity.modes.partial_merge import TileGroup, TileGroups
+from raysm.workloads.similarity.modes.topk_tile import TileBounds, topk_tile
+from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.run import Choices, Folders, run
 from raysm.workloads.similarity.tasks.parts import Part
+from raysm.workloads.similarity.tasks.tile_task import FreeTile
 from tests.support.reference import neighbors
 from tests.support.similarity import context_of, kinds_of_rows, saved
 
@@ -37,7 +38,7 @@ class Stopped(Exception):
 
 def untold(tile):
     rows, columns = (np.full(block.rows, -np.inf, dtype=np.float32) for block in (tile.rows, tile.columns))
-    return Deal(tile, rows, columns if tile.rows != tile.columns else columns[:0])
+    return FreeTile(tile, True, TileBounds(rows, columns if tile.rows != tile.columns else columns[:0]))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -45,9 +46,9 @@ def untold(tile):
 def test_a_group_finds_what_one_task_of_all_its_rows_finds(name, tile, tmp_path):
     context = context_of(saved(KINDS[name], tmp_path))
     expected = topk_tile(context, 5, untold(tile))
-    group = Group(5, untold(tile))
+    group = TileGroup(5, untold(tile))
     for cut in tiling.cut(tile, 17):
-        group.take(cut, topk_tile(context, 5, group.deal(cut)))
+        group.take(cut, topk_tile(context, 5, group.task(cut)))
     found = group.arrays()
     assert found.keys() == expected.keys()
     assert all(np.array_equal(found[array], expected[array]) for array in expected)
@@ -55,8 +56,9 @@ def test_a_group_finds_what_one_task_of_all_its_rows_finds(name, tile, tmp_path)
 
 def test_a_tile_is_told_the_better_of_what_the_head_and_the_group_know():
     tile = TileBlock(RowBlock(10, 14), RowBlock(20, 24))
-    told = Deal(tile, np.array([0.5, 0.1, 0.5, -np.inf], dtype=np.float32), np.zeros(4, dtype=np.float32))
-    group = Group(1, told)
+    bounds = np.array([0.5, 0.1, 0.5, -np.inf], dtype=np.float32)
+    told = FreeTile(tile, True, TileBounds(bounds, np.zeros(4, dtype=np.float32)))
+    group = TileGroup(1, told)
     keys = encode(np.array([0.3, 0.3, 0.7], dtype=np.float32), np.array([20, 21, 10]))
     group.take(
         TileBlock(RowBlock(10, 12), RowBlock(20, 22)),
@@ -67,13 +69,15 @@ def test_a_tile_is_told_the_better_of_what_the_head_and_the_group_know():
             "column_keys": keys[2:],
         },
     )
-    dealt = group.deal(TileBlock(RowBlock(11, 13), RowBlock(20, 22)))
-    assert dealt.row_floors.tolist() == [np.float32(0.3), 0.5]
-    assert dealt.column_floors.tolist() == [0, np.float32(0.7)]
+    dealt = group.task(TileBlock(RowBlock(11, 13), RowBlock(20, 22)))
+    assert dealt.hint.row_bounds.tolist() == [np.float32(0.3), 0.5]
+    assert dealt.hint.column_bounds.tolist() == [0, np.float32(0.7)]
 
 
 def test_who_is_below_the_floor_that_the_head_told_does_not_travel():
-    group = Group(2, Deal(GROUP, np.full(4, 0.5, dtype=np.float32), np.full(4, 0.9, dtype=np.float32)))
+    group = TileGroup(
+        2, FreeTile(GROUP, True, TileBounds(np.full(4, 0.5, dtype=np.float32), np.full(4, 0.9, dtype=np.float32)))
+    )
     scores = np.array([0.8, 0.4], dtype=np.float32)
     arrays = {"counts": np.array([2, 0, 0, 0]), "keys": encode(scores, np.array([5, 4]))}
     group.take(
@@ -99,7 +103,7 @@ def test_merging_takes_the_memory_that_is_foreseen():
     deal = untold(tile)
     tracemalloc.start()
     try:
-        group = Group(k, deal)
+        group = TileGroup(k, deal)
         for cut in tiling.cut(tile, rows // 20):
             group.take(cut, part)
         begun, most = tracemalloc.get_traced_memory()
@@ -119,10 +123,9 @@ def source_of(folder):
 
 def merged(task, folder, record=None, in_flight=4):
     """Yield the parts of the groups of 16 rows, in tiles of 2 and groups of 8."""
-    blocks = list(tiling.triangle(16, 8))
-    groups = Groups(k=1, source=source_of(folder), tile_rows=2, blocks=blocks, at_once=2, in_flight=in_flight)
-    deals = map(untold, groups.blocks)
-    return map_blocks(groups.task(partial(task, folder)), deals, num_cpus=0, in_flight=2, record=record)
+    tasks = list(map(untold, tiling.triangle(16, 8)))
+    groups = TileGroups(k=1, source=source_of(folder), tile_rows=2, tasks=tasks, at_once=2, in_flight=in_flight)
+    return map_blocks(groups.function(partial(task, folder)), tasks, num_cpus=0, in_flight=2, record=record)
 
 
 def nothing_found(deal):
@@ -225,7 +228,7 @@ def go(folder: Path, merged_tiles=None, announce=lambda event: None, rows=ROWS, 
         source=saved(rows, folder),
         folders=Folders(result=folder / "result", records=folder / "records"),
         announce=announce,
-        merged_tiles=merged_tiles,
+        choices=Choices(merged_tiles=merged_tiles),
     )
 
 

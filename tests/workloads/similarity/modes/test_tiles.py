@@ -5,9 +5,8 @@ import pytest
 
 from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
 from raysm.workloads.similarity.arithmetic.tiling import triangle
-from raysm.workloads.similarity.modes import threshold as module
 from raysm.workloads.similarity.modes.full import full_tile
-from raysm.workloads.similarity.modes.threshold import pieces, threshold_tile
+from raysm.workloads.similarity.modes.threshold_tile import MOST_PAIRS, pieces, threshold_tile
 from tests.support.reference import pairs, score_rows, scores_between
 from tests.support.similarity import context_of, kinds_of_rows, saved, two_matrices
 
@@ -23,7 +22,7 @@ def pairs_of(context, threshold, tile):
 
 
 def found_pairs(context, threshold, side):
-    for tile in triangle(context.rows, side):
+    for tile in triangle(context.matrix.rows, side):
         yield from pairs_of(context, threshold, tile)
 
 
@@ -52,14 +51,14 @@ def test_a_tile_of_several_panels_has_its_pairs_in_order(tmp_path):
     assert [(i, j) for i, j, _ in found if i % 250 == 0] == expected
 
 
-def test_a_crowded_tile_is_given_up_and_its_pieces_hold_all_pairs(tmp_path):
+def test_an_overflowed_tile_is_given_up_and_its_pieces_hold_all_pairs(tmp_path):
     rows = np.ones((4200, 2), dtype=np.float32)
     context = context_of(saved(rows, tmp_path))
     tile = TileBlock(RowBlock(0, 4200), RowBlock(0, 4200))
-    assert list(threshold_tile(context, np.float32(0.5), tile)) == ["crowded"]
+    assert list(threshold_tile(context, np.float32(0.5), tile)) == ["overflowed"]
     found = [len(threshold_tile(context, np.float32(0.5), piece)["neighbors"]) for piece in pieces(tile)]
     assert sum(found) == 4200 * 4199 // 2
-    assert max(found) <= module.MOST_PAIRS
+    assert max(found) <= MOST_PAIRS
 
 
 def test_the_pairs_of_two_matrices_are_all_that_are_similar_enough(tmp_path):

@@ -9,9 +9,10 @@ import pytest
 
 from raysm.errors import InvalidInput
 from raysm.workloads.similarity.arithmetic.keys import encode
-from raysm.workloads.similarity.output import NEIGHBORS, PAIRS, write_ids, write_neighbors, write_pair_chunks
+from raysm.workloads.similarity.output import NEIGHBORS, PAIRS, write_ids, write_neighbors, write_pairs
+from raysm.workloads.similarity.reading.files import peek
 from raysm.workloads.similarity.reading.ids import gather
-from raysm.workloads.similarity.reading.matrix import open_matrix, peek
+from raysm.workloads.similarity.reading.matrix import open_matrix
 
 ROWS = 5
 NEIGHBORS_OF = np.array([[1, 4], [2, 0], [0, 3], [4, 1], [3, 2]])
@@ -71,7 +72,7 @@ def test_ids_of_any_type_stand_beside_rows_and_neighbors(tmp_path, kind):
     assert found.schema.names == ["row", "id", "neighbors", "neighbor_ids", "similarities"]
     assert found["id"].to_pylist() == expected
     assert found["neighbor_ids"].to_pylist() == [[expected[i] for i in pair] for pair in NEIGHBORS_OF]
-    write_pair_chunks(tmp_path, [(np.array([0, 3]), np.array([2, 4]), np.ones(2, dtype=np.float32))], ids)
+    write_pairs(tmp_path, [(np.array([0, 3]), np.array([2, 4]), np.ones(2, dtype=np.float32))], ids)
     found = pq.read_table(tmp_path / PAIRS)
     assert found.schema.names == ["row", "id", "neighbor", "neighbor_id", "similarity"]
     assert found["id"].to_pylist() == [expected[0], expected[3]]

@@ -9,7 +9,8 @@ import pytest
 import scipy.sparse
 
 from raysm.errors import InvalidInput
-from raysm.workloads.similarity.reading.matrix import matrix_files, open_matrix, peek
+from raysm.workloads.similarity.reading.files import matrix_files, peek
+from raysm.workloads.similarity.reading.matrix import open_matrix
 
 ROWS = np.random.default_rng(0).standard_normal((30, 4)).astype(np.float32)
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from raysm.workloads.blocks import RowBlock
-from raysm.workloads.similarity.engines.protocol import Side
+from raysm.workloads.similarity.engines.protocol import PreparedTile
+from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.tasks import engine_cache
-from raysm.workloads.similarity.tasks.context import Place, Source
-from raysm.workloads.similarity.tasks.engine_cache import Bench, bench_of, engine_name, most_rows
+from raysm.workloads.similarity.tasks.engine_cache import EngineCache, engine_cache_of, engine_name
 from tests.support.similarity import context_of, saved, two_matrices
 
 MEASURE = """
@@ -17,23 +17,26 @@ from dataclasses import replace
 from pathlib import Path
 import numpy as np
 from raysm.workloads.blocks import RowBlock
-from raysm.workloads.similarity.tasks.engine_cache import bench_of
-from raysm.workloads.similarity.tasks.context import Place, Source, peak_memory_bytes
+from raysm.workloads.similarity.tasks.engine_cache import engine_cache_of
+from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.tasks.parts import peak_memory_bytes
 from raysm.workloads.similarity.arithmetic.tiling import triangle
-from raysm.workloads.similarity.modes.topk import Deal, topk_tile
+from raysm.workloads.similarity.modes.topk_tile import TileBounds, topk_tile
+from raysm.workloads.similarity.tasks.tile_task import FreeTile
 from tests.support.similarity import context_of
 source = Source(channel="matrix", place=Place(Path(sys.argv[1]), Path("unused"), "algo-1"))
 context = replace(context_of(source), engine=sys.argv[2] or None)
 def run(tile):
-    floors = np.full(context.rows, -np.inf, dtype=np.float32)
+    lower_bounds = np.full(context.matrix.rows, -np.inf, dtype=np.float32)
     rows, columns = tile.rows, tile.columns
-    topk_tile(context, 10, Deal(tile, floors[rows.start : rows.stop], floors[columns.start : columns.stop]))
+    known = TileBounds(lower_bounds[rows.start : rows.stop], lower_bounds[columns.start : columns.stop])
+    topk_tile(context, 10, FreeTile(tile, True, known))
 for tile in triangle(40, 20):
     run(tile)
 before = peak_memory_bytes()
-for tile in triangle(context.rows, 8000):
+for tile in triangle(context.matrix.rows, 8000):
     run(tile)
-print(peak_memory_bytes() - before, bench_of(context).held_bytes)
+print(peak_memory_bytes() - before, engine_cache_of(context).held_bytes)
 """
 
 ROWS, COLUMNS = 24_000, 512
@@ -58,11 +61,11 @@ def test_a_task_takes_the_memory_that_the_model_says(engine, kind, normal, tmp_p
     assert taken <= 1.2 * model
 
 
-def test_sides_are_made_once(tmp_path):
-    made = Bench(context_of(saved(np.random.default_rng(0).standard_normal((300, 8)), tmp_path)))
+def test_operands_are_made_once(tmp_path):
+    made = EngineCache(context_of(saved(np.random.default_rng(0).standard_normal((300, 8)), tmp_path)))
     cuts = [RowBlock(0, 100), RowBlock(100, 200), RowBlock(200, 300)]
-    sides = [made.side(cut) for cut in cuts]
-    assert all(made.side(cut) is side for cut, side in zip(cuts, sides, strict=True))
+    sides = [made.operand(cut) for cut in cuts]
+    assert all(made.operand(cut) is side for cut, side in zip(cuts, sides, strict=True))
     assert made.held_bytes >= sum(side.nbytes for side in sides)
 
 
@@ -72,62 +75,72 @@ class Measuring:
     def __init__(self, made, nbytes):
         self.made, self.nbytes, self.held = made, nbytes, []
 
-    def side(self, tile, frame):
+    def prepare(self, tile, frame):
         self.held.append(self.made.held_bytes)
-        return Side(tile=tile, prepared=None, nbytes=self.nbytes)
+        return PreparedTile(tile=tile, prepared=None, nbytes=self.nbytes)
 
 
-def test_room_is_made_before_there_is_one_more_side(tmp_path):
-    made = Bench(context_of(saved(np.eye(60), tmp_path)))
+def test_room_is_made_before_there_is_one_more_operand(tmp_path):
+    made = EngineCache(context_of(saved(np.eye(60), tmp_path)))
     made.engine = Measuring(made, engine_cache.KEPT_BYTES // 4)
     cuts = [RowBlock(start, start + 10) for start in range(0, 60, 10)]
     for cut in cuts:
-        made.side(cut)
+        made.operand(cut)
     assert max(made.engine.held) + made.engine.nbytes <= engine_cache.KEPT_BYTES
     again = len(made.engine.held)
-    made.side(cuts[-1])
-    made.side(cuts[-2])
+    made.operand(cuts[-1])
+    made.operand(cuts[-2])
     assert len(made.engine.held) == again
 
 
 def test_room_is_made_for_the_copy_of_rows_that_cannot_be_mapped_as_well(tmp_path):
     for name in ("a", "b"):
         np.save(tmp_path / name, np.ones((30, 200_000)))
-    made = Bench(context_of(Source(channel="matrix", place=Place(tmp_path, tmp_path / "scratch", "algo-1"))))
+    made = EngineCache(context_of(Source(channel="matrix", place=Place(tmp_path, tmp_path / "scratch", "algo-1"))))
     made.engine = Measuring(made, engine_cache.KEPT_BYTES // 4)
     for start in (0, 10, 20):
-        made.side(RowBlock(start, start + 10))
+        made.operand(RowBlock(start, start + 10))
     # Rows of two files are put together: 16 MB.
-    copied = made.side(RowBlock(25, 35)).tile.rows.nbytes
+    copied = made.operand(RowBlock(25, 35)).tile.rows.nbytes
     assert made.engine.held[-1] + made.engine.nbytes + copied <= engine_cache.KEPT_BYTES
 
 
-def test_the_two_sides_of_a_tile_are_kept_however_large(tmp_path):
-    made = Bench(context_of(saved(np.eye(60), tmp_path)))
+def test_the_two_operands_of_a_tile_are_kept_however_large(tmp_path):
+    made = EngineCache(context_of(saved(np.eye(60), tmp_path)))
     made.engine = Measuring(made, 2 * engine_cache.KEPT_BYTES)
     left, right = RowBlock(0, 30), RowBlock(30, 60)
-    assert made.side(left) is not made.side(right)
-    assert made.side(left) is made.side(left)
+    assert made.operand(left) is not made.operand(right)
+    assert made.operand(left) is made.operand(left)
     assert len(made.engine.held) == 2
 
 
 def test_rows_of_two_matrices_are_not_taken_for_each_other(tmp_path):
-    made = Bench(two_matrices(np.eye(4), np.ones((4, 4)), tmp_path))
+    made = EngineCache(two_matrices(np.eye(4), np.ones((4, 4)), tmp_path))
     cut = RowBlock(0, 4)
-    assert made.side(cut).tile.rows.sum() == 16
-    assert made.side(cut, seekers=True).tile.rows.sum() == 4
+    assert made.operand(cut).tile.rows.sum() == 16
+    assert made.operand(cut, queries=True).tile.rows.sum() == 4
 
 
-def test_a_process_has_the_bench_of_its_last_context_alone(tmp_path):
+def test_a_process_has_the_engine_of_its_last_context_alone(tmp_path):
     first = context_of(saved(np.eye(4), tmp_path / "first"))
     second = context_of(saved(np.eye(5), tmp_path / "second"))
     assert engine_name(first) == ""
-    assert bench_of(first) is bench_of(first)
-    assert engine_name(first) == bench_of(first).engine.name
-    bench_of(second)
+    assert engine_cache_of(first) is engine_cache_of(first)
+    assert engine_name(first) == engine_cache_of(first).engine.name
+    engine_cache_of(second)
     assert engine_name(first) == ""
 
 
-def test_long_rows_make_small_sides():
-    assert most_rows(768, 4) * 768 * 12 <= engine_cache.SIDE_BYTES
-    assert most_rows(1 << 30, 8) == 1
+def test_operands_of_rows_that_left_are_let_go_of(tmp_path):
+    first, second = (saved(np.eye(4), tmp_path / name) for name in ("first", "second"))
+    context = context_of(first)
+    made = EngineCache(context)
+    resident = context.matrix.open()
+    made.operand(RowBlock(0, 2))
+    resident.load_remote(4, second.open())
+    made._operands[False, RowBlock(4, 8)] = made.operand(RowBlock(0, 4))
+    made.drop_what_left()
+    assert {cut for _, cut in made._operands} == {RowBlock(0, 2), RowBlock(0, 4), RowBlock(4, 8)}
+    resident.load_remote(0, None)
+    made.drop_what_left()
+    assert {cut for _, cut in made._operands} == {RowBlock(0, 2), RowBlock(0, 4)}

@@ -1,8 +1,8 @@
 """The engine of a GPU: float16 products, a filter, exact scores and the merging of keys, all on the device.
 
-One product of two *panels* (pieces of sides, see ``cuda_panels``) says of every pair the most that its score can be,
+One product of two *panels* (pieces of tiles, see ``panels``) says of every pair the most that its score can be,
 by the bound in ``bounds``; who reaches the limit of its row or of its column is scored by the definition, in float64
-(``cuda_scores``), and merged into the best of both. While one product is filtered, the next one is computed, on a
+(``scores``), and merged into the best of both. While one product is filtered, the next one is computed, on a
 stream of its own; rows travel on a third. A product with too many survivors is gone through by strips, limits rising
 in between: that takes time, and no more memory.
 
@@ -20,11 +20,9 @@ and at most 256 MiB while a panel is made. On the host: two pinned buffers of 32
 Everything is torch, so it runs on a CPU too, where its tests compare it with the other engines, index for index.
 """
 
-import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,14 +30,14 @@ import torch
 from numpy.typing import NDArray
 
 from raysm.workloads.similarity.arithmetic.products import Tile
-from raysm.workloads.similarity.arithmetic.score import pair_scores
 from raysm.workloads.similarity.engines import bounds
 from raysm.workloads.similarity.engines.build import Unavailable
 from raysm.workloads.similarity.engines.cuda import scores as scores_on_gpu
+from raysm.workloads.similarity.engines.cuda.best import LEAST, DeviceBest, PanelBest, panel_best
+from raysm.workloads.similarity.engines.cuda.checks import check_device, device_name, multiply
 from raysm.workloads.similarity.engines.cuda.panels import Cut, Panel, Panels, panel_bytes, rounded_down
-from raysm.workloads.similarity.engines.cuda.scores import decoded, encoded
 from raysm.workloads.similarity.engines.cuda.streams import Streams, streams_of
-from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, Side
+from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile
 
 __all__ = ["CudaEngine", "cuda_engine"]
 
@@ -51,107 +49,16 @@ LEAST_PANEL_ROWS = 32
 STRIP_ROWS = 64
 
 STRIP_COLUMNS = 256
-"""A crowded product is gone through by strips of so many columns, of each at least ``STRIP_ROWS`` rows at a time."""
+"""An overflowed product is gone through by strips of so many columns, each of at least ``STRIP_ROWS`` rows."""
 
 SURVIVORS = 1 << 20
-"""A product is crowded if more pairs than this pass the filter; so many are scored before limits are raised."""
+"""A product is overflowed if more pairs than this pass the filter; so many are scored before limits are raised."""
 
 CROWDED = 1 / 8
 """So it is if more than this fraction of it does."""
 
-LEAST = -65504.0
-"""Of float16. No product comes near it: ``bounds`` keeps them below 2**14."""
-
 LEAST_FREE = 1 << 30
 """A GPU with less memory free is not used."""
-
-LENGTHS = (1, 7, 8, 9, 127, 128, 129, 136, 300, 768, 1021)
-"""Of rows whose scores must be NumPy's before a GPU is used."""
-
-
-@dataclass(slots=True)
-class _Standing:
-    """The best of a tile's rows, on the device."""
-
-    keys: torch.Tensor
-    """keys[n, k], less 2**63."""
-    known: torch.Tensor
-    """known[n], float32: scores that each row's k-th best is known to reach."""
-    unseeded: list[bool]
-    """Of each panel: whether rows may have no limit yet."""
-    unserved: torch.Tensor
-    """unserved[n]: nobody is looked for."""
-
-    @classmethod
-    def of(cls, best: Best, cut: Cut, device: torch.device) -> "_Standing":
-        starts = np.cumsum([0, *map(len, cut.parts)]).tolist()
-        known = torch.from_numpy(np.array(best.floors)).to(device)
-        return cls(
-            keys=scores_on_gpu.from_host(best.keys, device),
-            known=known,
-            unseeded=[bool((best.floors[a:b] == -np.inf).any()) for a, b in pairwise(starts)],
-            unserved=known == torch.inf,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Server:
-    """A panel's part of a ``_Standing``."""
-
-    standing: _Standing
-    at: int
-    some: slice
-
-    def limits(self, panel: Panel, other: Panel, squared: float, first: int = 0) -> torch.Tensor:
-        """Return limits[n], float16, that the panel's products with the other one, from ``first`` on, have to reach.
-
-        Who has a score t has a quotient of t less half a step at least; half a step is below 2**-23 t + 2**-149.
-        """
-        keys = self.standing.keys[self.some]
-        kth = decoded(keys[:, -1])
-        wanted = torch.maximum(kth, self.standing.known[self.some]).to(torch.float64)
-        scaled = (wanted - wanted.abs() * 2.0**-23 - 2.0**-149 - squared) * (panel.scale * other.scale)
-        # No score is above 1, see ``bounds``: behind k who have it, nobody with a higher index enters.
-        behind = (keys[:, -1] & 0xFFFFFFFF) < other.start + first
-        closed = self.standing.unserved[self.some] | ((kth >= 1) & behind)
-        # The least finite number: the row itself, which stands at -inf in the product, is never let in.
-        limits = rounded_down(torch.where(wanted.isinf(), -torch.inf, scaled)).clamp_(min=LEAST)
-        return torch.where(closed, torch.inf, limits)
-
-    def seed(self, near: torch.Tensor, panel: Panel, other: Panel, squared: float) -> None:
-        """Learn from a product near[n, m] what the k-th best score of each row reaches at least."""
-        k = self.standing.keys.shape[1]
-        if not self.standing.unseeded[self.at] or near.shape[1] <= k:
-            return
-        unit = panel.scale * other.scale
-        kth = torch.topk(near, k, dim=1).values[:, -1].to(torch.float64)
-        cross = 3 * (panel.error * other.length.max() + panel.length * other.error.max())
-        kth = kth - kth.abs() * 2.0**-10 - 2.0**-24 - cross
-        least = kth / unit - panel.spare - other.spare.max() + squared
-        least = (least - least.abs() * 2.0**-22 - 2.0**-140).to(torch.float32)
-        known = self.standing.known[self.some]
-        torch.maximum(known, torch.where(least.isnan(), -torch.inf, least), out=known)
-        self.standing.unseeded[self.at] = False
-
-    def take(self, rows: torch.Tensor, scores: torch.Tensor, numbers: torch.Tensor) -> None:
-        """Merge scored pairs: rows of the panel, and the numbers of their neighbors."""
-        keys, known = self.standing.keys[self.some], self.standing.known[self.some]
-        new = encoded(scores, numbers)
-        better = (new < keys[rows, -1]) & (scores >= known[rows])
-        rows, new = rows[better], new[better]
-        if not len(rows):
-            return
-        k = keys.shape[1]
-        counts = torch.bincount(rows, minlength=len(keys))
-        some = counts.nonzero()[:, 0]
-        everyone = torch.cat([new, keys[some].flatten()])
-        whose = torch.cat([rows, some.repeat_interleave(k)])
-        # By row, then by key: two stable sorts. Each row's then lie together, its k best first.
-        order = torch.argsort(everyone, stable=True)
-        order = order[torch.argsort(whose[order], stable=True)]
-        each = counts[some] + k
-        starts = each.cumsum(0) - each
-        keys[some] = everyone[order[starts[:, None] + torch.arange(k, device=order.device)]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +68,7 @@ class _Product:
     above: Panel
     beside: Panel
     near: torch.Tensor
-    servers: tuple[_Server | None, _Server | None]
+    servers: tuple[PanelBest | None, PanelBest | None]
     buffer: int
     ready: Any
 
@@ -184,7 +91,7 @@ class CudaEngine:
             device: ``cuda``, or ``cpu`` for tests.
             columns: Of the matrix.
             free_bytes: Memory that it may use; None asks the device.
-            survivors: A product with more is crowded.
+            survivors: A product with more is overflowed.
             streams: Where work is queued; None makes the device's own.
 
         Raises:
@@ -204,7 +111,7 @@ class CudaEngine:
                 free_bytes = torch.cuda.mem_get_info()[0]
             if free_bytes < LEAST_FREE:
                 raise Unavailable(f"only {free_bytes >> 20} MiB of the GPU's memory are free")
-        self.name = f"float16 CUDA ({_device_name(self._device)})"
+        self.name = f"float16 CUDA ({device_name(self._device)})"
         self.scored = 0
         """Pairs that were scored so far."""
         self._survivors_at_once = survivors
@@ -218,39 +125,45 @@ class CudaEngine:
         self._panels = Panels(self._device, self._streams, self._room)
         self._buffers: list[torch.Tensor] = []
         self._free: list[Any] = [None, None]
-        _check(self._device, LENGTHS)
-        _check(self._device, (min(columns, 1 << 16),))
-        _check_products(self._device, min(columns, 1 << 16))
+        check_device(self._device, min(columns, 1 << 16))
 
-    def side(self, tile: Tile, frame: Frame) -> Side:
+    def prepare(self, tile: Tile, frame: Frame) -> PreparedTile[Tile]:
         """Cut the tile into panels; they are brought to the device when they are compared."""
         one = panel_bytes(1, tile.rows)
         # Four panels have room: the two of a product, and the two of the next one.
         rows = max(1, min(self._panel_rows, self._room // (4 * one)))
         cut = Cut(tile, frame, rows)
         self._panels.follow(cut)
-        return Side(tile=tile, prepared=cut, nbytes=0)
+        return PreparedTile(tile=tile, prepared=cut, nbytes=0)
 
     @property
     def panels(self) -> Panels:
         """What is on the device."""
         return self._panels
 
-    def topk(self, left: Side, right: Side, best_left: Best, best_right: Best | None, *, same: bool) -> None:
+    def topk(
+        self,
+        left: PreparedTile[Tile],
+        right: PreparedTile[Tile],
+        best_left: Best,
+        best_right: Best | None,
+        *,
+        same: bool,
+    ) -> None:
         """See ``Engine.topk``."""
         diagonal = best_right is best_left
         if diagonal and (left.tile.start, len(left)) != (right.tile.start, len(right)):
             raise ValueError("two tiles share one Best, but are not the same rows")
         above, beside = left.prepared, left.prepared if diagonal else right.prepared
         with self._streams.filtering():
-            mine = _Standing.of(best_left, above, self._device)
+            mine = DeviceBest.of(best_left, above, self._device)
             theirs = mine if diagonal else None
             if best_right is not None and not diagonal:
-                theirs = _Standing.of(best_right, beside, self._device)
+                theirs = DeviceBest.of(best_right, beside, self._device)
 
-        def servers(i: int, j: int) -> tuple[_Server, _Server | None]:
-            other = None if theirs is None or (diagonal and i == j) else _server(theirs, beside, j)
-            return _server(mine, above, i), other
+        def servers(i: int, j: int) -> tuple[PanelBest, PanelBest | None]:
+            other = None if theirs is None or (diagonal and i == j) else panel_best(theirs, beside, j)
+            return panel_best(mine, above, i), other
 
         squared = _squared(above.frame)
         for product in self._products(above, beside, _order(above, beside, diagonal), servers, same):
@@ -260,7 +173,7 @@ class CudaEngine:
             if best_right is not None and theirs is not None and not diagonal:
                 best_right.keys[...] = scores_on_gpu.to_host(theirs.keys)
 
-    def pairs(self, left: Side, right: Side, threshold: np.float32, *, same: bool) -> Pairs:
+    def pairs(self, left: PreparedTile[Tile], right: PreparedTile[Tile], threshold: np.float32, *, same: bool) -> Pairs:
         """See ``Engine.pairs``."""
         above, beside = left.prepared, right.prepared
         squared, least = _squared(above.frame), float(threshold)
@@ -297,7 +210,7 @@ class CudaEngine:
     def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
         """See ``Engine.scores``."""
         frame = Frame.plain(left.rows.shape[1])
-        above, beside = self.side(left, frame).prepared, self.side(right, frame).prepared
+        above, beside = self.prepare(left, frame).prepared, self.prepare(right, frame).prepared
         for i in range(len(above.parts)):
             for j in range(len(beside.parts)):
                 up, side = self._panels.get(above, i), self._panels.get(beside, j)
@@ -318,7 +231,7 @@ class CudaEngine:
         above: Cut,
         beside: Cut,
         steps: Iterator[tuple[int, int]],
-        servers: Callable[[int, int], tuple[_Server | None, _Server | None]],
+        servers: Callable[[int, int], tuple[PanelBest | None, PanelBest | None]],
         same: bool,
     ) -> Iterator[_Product]:
         """Yield the products of panels, the next one already queued when one is given."""
@@ -333,7 +246,7 @@ class CudaEngine:
             yield before
 
     def _multiply(
-        self, above: Panel, beside: Panel, servers: tuple[_Server | None, _Server | None], buffer: int, same: bool
+        self, above: Panel, beside: Panel, servers: tuple[PanelBest | None, PanelBest | None], buffer: int, same: bool
     ) -> _Product:
         size = len(above) * len(beside)
         with self._streams.multiplying():
@@ -345,7 +258,7 @@ class CudaEngine:
                 for tensor in self._buffers:
                     self._streams.shared(tensor)
             near = self._buffers[buffer][:size].view(len(above), len(beside))
-            _multiply(above.cheap, beside.right(), near)
+            multiply(above.cheap, beside.right(), near)
             shift = above.start - beside.start
             if same and -len(above) < shift < len(beside):
                 near.diagonal(shift).fill_(-torch.inf)
@@ -433,11 +346,6 @@ class _Filtering:
         self._stream.__exit__(*details)
 
 
-def _server(standing: _Standing, cut: Cut, at: int) -> _Server:
-    start = sum(map(len, cut.parts[:at]))
-    return _Server(standing, at, slice(start, start + len(cut.parts[at])))
-
-
 def _order(above: Cut, beside: Cut, diagonal: bool) -> Iterator[tuple[int, int]]:
     """Yield which panels meet: back and forth, so that the last ones of a line are still there for the next."""
     for i in range(len(above.parts)):
@@ -448,59 +356,6 @@ def _order(above: Cut, beside: Cut, diagonal: bool) -> Iterator[tuple[int, int]]
 
 def _squared(frame: Frame) -> float:
     return float(frame.centre @ frame.centre)
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "a CPU"
-
-
-def _multiply(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
-    """Write the products of all rows of two float16 matrices: summed in float32, rounded to float16 once."""
-    if left.device.type == "cuda":
-        torch.mm(left, right.T, out=out)
-    else:
-        out.copy_(left.to(torch.float32) @ right.T.to(torch.float32))
-
-
-@functools.cache
-def _check_products(device: torch.device, columns: int) -> None:
-    """Compare the device's products with the bound that ``bounds`` takes for granted: of sums that cancel.
-
-    Raises:
-        Unavailable: One is further off.
-    """
-    width = -(-columns // 8) * 8
-    half = torch.from_numpy(np.random.default_rng(1).standard_normal((2, 64, -(-width // 2)))).to(torch.float16)
-    left = torch.cat([half[0], half[0]], dim=1)[:, :width].contiguous()
-    # Both halves are about each other's negative: what is left is small, what was added is not.
-    right = torch.cat([half[1], -half[1] * (1 + 2.0**-10)], dim=1)[:, :width].contiguous()
-    near = torch.empty(64, 64, dtype=torch.float16, device=device)
-    _multiply(left.to(device), right.to(device), near)
-    first, second = left.to(torch.float64), right.to(torch.float64)
-    exact = first @ second.T
-    most = bounds.device_growth(width) * (first.abs() @ second.abs().T) + exact.abs() * 2.0**-10 + 2.0**-24
-    if not bool(((near.cpu().to(torch.float64) - exact).abs() <= most).all()):
-        raise Unavailable(f"the float16 products of {_device_name(device)} are further off than was measured of others")
-
-
-@functools.cache
-def _check(device: torch.device, lengths: tuple[int, ...]) -> None:
-    """Compare the device's scores with NumPy's: of products that cancel each other but for their rounding.
-
-    Raises:
-        Unavailable: One differs.
-    """
-    rng = np.random.default_rng(0)
-    for length in lengths:
-        half = rng.standard_normal((2, 8, length - length // 2))
-        left, right = np.concatenate([half, half * [[[1.0]], [[-1.0]]]], axis=2)[:, :, rng.permutation(length)]
-        norms = np.linspace(0.5, 2, 8)
-        given = (torch.from_numpy(array.copy()).to(device) for array in (left, right, norms, norms))
-        found = scores_on_gpu.pair_scores(*given).cpu().numpy()
-        if not np.array_equal(found, pair_scores(left, right, norms, norms)):
-            raise Unavailable(
-                f"{_device_name(device)} and NumPy {np.__version__} differ in scores of {length} elements"
-            )
 
 
 def cuda_engine(columns: int) -> CudaEngine:

@@ -93,7 +93,7 @@ class Panel:
 
 
 class Cut:
-    """A side, cut into panels of ``panel_rows`` rows; what ``Side.prepared`` is."""
+    """A side, cut into panels of ``panel_rows`` rows; what ``PreparedTile.prepared`` is."""
 
     _tokens = itertools.count()
 

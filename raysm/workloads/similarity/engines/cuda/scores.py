@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["NOBODY", "decoded", "encoded", "from_host", "pair_scores", "to_host"]
+__all__ = ["EMPTY_KEY", "decoded", "encoded", "from_host", "pair_scores", "to_host"]
 
-NOBODY = 2**63 - 1
+EMPTY_KEY = 2**63 - 1
 """The key that comes after every other, less 2**63."""
 
 LANES = 8
@@ -104,10 +104,10 @@ def encoded(scores: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
 
 
 def decoded(keys: torch.Tensor) -> torch.Tensor:
-    """Return the scores of keys, float32; -inf of ``NOBODY``."""
+    """Return the scores of keys, float32; -inf of ``EMPTY_KEY``."""
     falling = (keys >> 32) + 2**31
     bits = torch.where(falling >= 2**31, falling - 2**32, ~falling & 0x7FFFFFFF)
-    return torch.where(keys == NOBODY, -torch.inf, bits.to(torch.int32).view(torch.float32))
+    return torch.where(keys == EMPTY_KEY, -torch.inf, bits.to(torch.int32).view(torch.float32))
 
 
 def from_host(keys: NDArray[np.uint64], device: torch.device) -> torch.Tensor:

@@ -1,1 +1,1 @@
-"""The similarity of rows that are spread over the instances (ShardedByS3Key): no instance ever holds all of them."""
+"""Rows that are spread over the instances (ShardedByS3Key): no instance ever holds all of them."""

@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raysm.errors import InstanceLost, InvalidInput
+from raysm.workloads.similarity.arithmetic.row_order import Run
+from raysm.workloads.similarity.reading.files import natural
 from raysm.workloads.similarity.reading.ids import plain_bytes, word
-from raysm.workloads.similarity.reading.matrix import natural
-from raysm.workloads.similarity.tasks.context import Source
+from raysm.workloads.similarity.reading.source import Source
 
-__all__ = ["Report", "Run", "Shard", "ShardFile", "ShardIndex", "join", "report"]
+__all__ = ["Report", "Shard", "ShardFile", "ShardIndex", "join", "report"]
 
 NUMBERED = re.compile(r"(?<!\d)(\d+)-of-(\d+)(?!\d)")
 """``part-00003-of-00010.npy``: a name that says how many there are."""
@@ -60,18 +61,6 @@ class Report:
     """Size of its rows, as they are sent."""
     elements: int = 0
     """How many it stores."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Rows that are consecutive in the matrix and lie one after the other on their instance."""
-
-    start: int
-    """The first one's number in the matrix."""
-    offset: int
-    """How many rows of the instance (of a parcel: of the parcel) come before."""
-    rows: int
-    """How many."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,8 +137,7 @@ def report(source: Source) -> Report:
         InvalidInput: A file is no matrix; the message names it, and the instance.
     """
     place = source.here()
-    shown = [file for file in place.channel.rglob("*") if file.is_file()] if place.channel.exists() else []
-    if not any(not any(part[0] in "._" for part in file.relative_to(place.channel).parts) for file in shown):
+    if not source.has_files():
         return Report(host=place.host, files=())
     try:
         matrix = source.open()

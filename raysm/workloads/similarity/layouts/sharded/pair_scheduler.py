@@ -1,24 +1,28 @@
-"""Hands the meetings of a schedule out, so that rows travel while others are compared, and few are on their way.
+"""Hands the pairs of a schedule out, so that rows travel while others are compared, and few are on their way.
 
 Each instance has two unfinished tasks for each slot, so the next one's rows come while a slot computes. At most
-``WINDOW`` visitors are on their way to an instance or being met there; at most ``LEAVING`` parcels of an instance are
+``WINDOW`` chunks are on their way to an instance or being met there; at most ``LEAVING`` chunks of an instance are
 on their way elsewhere or being met. Each travels as an object of Ray's store of its own, made by a task on the instance
-that has the rows (so Ray makes it anew if it is lost), and dropped as soon as the visitor has met everybody. So
+that has the rows (so Ray makes it anew if it is lost), and dropped as soon as it was compared with all that it has to
+be. So
 
-    object store of an instance <= (WINDOW + LEAVING) * parcel + results on their way to the head.
+    object store of an instance <= (WINDOW + LEAVING) * chunk + results on their way to the head.
 """
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from raysm.workloads.blocks import LATER, TileBlock
-from raysm.workloads.placed import PlacedBlock
-from raysm.workloads.similarity.layouts.sharded.schedule import Parcel, Visit
-from raysm.workloads.similarity.reading.matrix import natural
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["LEAVING", "WINDOW", "Feed", "Meeting", "meetings"]
+from raysm.workloads.blocks import LATER, RowBlock, TileBlock
+from raysm.workloads.placed import PlacedBlock
+from raysm.workloads.similarity.layouts.sharded.schedule import RowChunk, Transfer
+from raysm.workloads.similarity.reading.files import natural
+
+__all__ = ["LEAVING", "WINDOW", "PairScheduler", "BlockPair", "block_pairs"]
 
 WINDOW = 2
 """Visitors of an instance at a time: one is met, the next one travels."""
@@ -28,38 +32,64 @@ LEAVING = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Meeting(PlacedBlock):
-    """Two parcels, or one and itself, of which the host has at least one: what one task compares."""
+class BlockPair(PlacedBlock):
+    """Two chunks, or one and itself, of which the host has at least one: what one task compares."""
 
     host: str
     """Where."""
-    left: Parcel
-    """The rows of the tile: of the two, the one that comes first in line."""
-    right: Parcel
+    left: RowChunk
+    """The rows of the tile: queries; of a self-join, the one of the two that comes first in place."""
+    right: RowChunk
     """Its columns."""
+    self_join: bool = True
+    """Both are rows of one matrix."""
     piece: TileBlock | None = None
-    """The part of the tile that is meant, in rows of the two parcels; None is all of it."""
+    """The part of the tile that is meant, in rows of the two chunks; None is all of it."""
     inputs: tuple[Any, ...] = ()
     """The rows of the one that is not the host's, as an object of Ray."""
-    told: Any = None
+    hint: Any = None
     """What the task is told that does not change its answer."""
 
     @property
-    def visitor(self) -> Parcel | None:
+    def remote(self) -> RowChunk | None:
         """The one that is not the host's."""
-        return next((parcel for parcel in (self.left, self.right) if parcel.host != self.host), None)
+        return next((chunk for chunk in (self.left, self.right) if chunk.host != self.host), None)
 
     @property
     def needs(self) -> tuple[str, ...]:
         """The other instance that has to be there."""
-        return () if self.visitor is None else (self.visitor.host,)
+        return () if self.remote is None else (self.remote.host,)
 
     @property
-    def area(self) -> int:
-        """Pairs of rows; of one parcel and itself each unordered one is counted once, and a row with itself by half."""
-        if self.piece is not None:
-            return self.piece.rows.rows * self.piece.columns.rows
-        return self.left.rows * self.right.rows // (2 if self.left is self.right else 1)
+    def tile(self) -> TileBlock:
+        """The places of the rows that are meant."""
+        rows, columns = self.left.range, self.right.range
+        if self.piece is None:
+            return TileBlock(rows, columns)
+        above, beside = self.piece.rows, self.piece.columns
+        return TileBlock(
+            RowBlock(rows.start + above.start, rows.start + above.stop),
+            RowBlock(columns.start + beside.start, columns.start + beside.stop),
+        )
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether the tile serves its columns too."""
+        return self.self_join and self.left != self.right
+
+    @property
+    def area(self) -> float:
+        """Pairs of rows; of one chunk and itself each unordered one is counted once, and a row with itself by half."""
+        entries = self.tile.rows.rows * self.tile.columns.rows
+        return entries / 2 if self.self_join and not self.mirrored else entries
+
+    def row_numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers of rows of the left chunk by their places."""
+        return self.left.numbers_of(places)
+
+    def column_numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers of rows of the right chunk by their places."""
+        return self.right.numbers_of(places)
 
     def __str__(self) -> str:
         """Return the name that messages and records know it by: it says which rows, not where they lie."""
@@ -67,52 +97,56 @@ class Meeting(PlacedBlock):
 
 
 @dataclass(slots=True)
-class _Guest:
-    """A visit that is being handed out."""
+class _Arrival:
+    """A transfer whose pairs are being handed out."""
 
-    visit: Visit
-    waiting: deque[Meeting]
+    transfer: Transfer
+    waiting: deque[BlockPair]
     inputs: tuple[Any, ...] | None = None
     unfinished: int = 0
 
 
 @dataclass(slots=True)
-class _Line:
+class HostQueue:
     """What one instance has to do."""
 
     limit: int
-    visits: deque[Visit]
-    guests: list[_Guest] = field(default_factory=list)
+    """Most unfinished pairs."""
+    transfers: deque[Transfer]
+    """What has not begun."""
+    arrivals: list[_Arrival] = field(default_factory=list)
+    """What has."""
     unfinished: int = 0
+    """Pairs that are handed out."""
 
 
-class Feed(Iterator[Any]):
-    """The meetings, as ``map_blocks`` asks for them; whoever consumes them says which are ``finished``."""
+class PairScheduler(Iterator[Any]):
+    """The pairs, as ``map_blocks`` asks for them; whoever consumes them says which are ``finished``."""
 
     def __init__(
         self,
-        visits: Mapping[str, Sequence[Visit]],
+        transfers: Mapping[str, Sequence[Transfer]],
         slots: Mapping[str, int],
-        send: Callable[[Parcel], Any],
+        send: Callable[[RowChunk], Any],
         *,
-        found: Callable[[Meeting], bool] = lambda meeting: False,
-        skip: Callable[[Meeting], bool] = lambda meeting: False,
-        tell: Callable[[Meeting], Any] = lambda meeting: None,
+        recorded: Callable[[BlockPair], bool] = lambda pair: False,
+        skip: Callable[[BlockPair], bool] = lambda pair: False,
+        hint: Callable[[BlockPair], Any] = lambda pair: None,
     ) -> None:
         """Begin with the whole schedule.
 
         Args:
-            visits: Of each instance, in order.
+            transfers: Of each instance, in order.
             slots: Tasks that each instance runs at once.
-            send: Begins to bring a parcel's rows under way; returns the object of Ray that they become.
-            found: Whether a meeting's result is recorded: it is handed out, but its rows need not travel.
-            skip: Whether a meeting need not be handed out.
-            tell: Called when a meeting is handed out; returns its ``told``.
+            send: Begins to bring a chunk's rows under way; returns the object of Ray that they become.
+            recorded: Whether a pair's part is recorded: it is handed out, but its rows need not travel.
+            skip: Whether a pair need not be handed out.
+            hint: Called when a pair is handed out; returns its ``hint``.
         """
-        self._lines = {host: _Line(2 * slots[host], deque(there)) for host, there in visits.items() if there}
-        self._order = deque(self._lines)
-        self._send, self._found, self._skip, self._tell = send, found, skip, tell
-        self._met: dict[str, _Guest] = {}
+        self._hosts = {host: HostQueue(2 * slots[host], deque(there)) for host, there in transfers.items() if there}
+        self._order = deque(self._hosts)
+        self._send, self._recorded, self._skip, self._hint = send, recorded, skip, hint
+        self._handed_out: dict[str, _Arrival] = {}
         self._away: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
         """Rows that each instance has sent."""
@@ -121,73 +155,78 @@ class Feed(Iterator[Any]):
 
     @property
     def in_flight(self) -> int:
-        """Most unfinished meetings at a time."""
-        return sum(line.limit for line in self._lines.values())
+        """Most unfinished pairs at a time."""
+        return sum(queue.limit for queue in self._hosts.values())
 
     def __next__(self) -> Any:
-        """Return a meeting, or ``LATER``."""
+        """Return a pair, or ``LATER``."""
         for _ in range(len(self._order)):
+            # One after the other, or the first instance would have all its tasks before the last has one.
             self._order.rotate(-1)
             host = self._order[0]
-            meeting = self._next_of(host, self._lines[host])
-            if meeting is not None:
-                return meeting
-        if any(line.guests for line in self._lines.values()):
+            pair = self._next_of(host, self._hosts[host])
+            if pair is not None:
+                return pair
+        if any(queue.arrivals for queue in self._hosts.values()):
             return LATER
         raise StopIteration
 
-    def finished(self, meeting: Meeting, again: Sequence[TileBlock] = ()) -> None:
-        """Say that a meeting has its result, or that it has to be held ``again`` in these pieces."""
-        line, guest = self._lines[meeting.host], self._met.pop(str(meeting))
-        line.unfinished -= 1
-        guest.unfinished -= 1
-        guest.waiting.extendleft(Meeting(meeting.host, meeting.left, meeting.right, piece) for piece in again)
-        if not guest.waiting and not guest.unfinished:
+    def finished(self, task: BlockPair, pieces: Sequence[TileBlock] = ()) -> Sequence[BlockPair]:
+        """Say that a pair has its part; return the tasks of the pieces that are to be computed instead."""
+        queue, arrival = self._hosts[task.host], self._handed_out.pop(str(task))
+        queue.unfinished -= 1
+        arrival.unfinished -= 1
+        again = [replace(task, piece=piece, inputs=(), hint=None) for piece in pieces]
+        arrival.waiting.extendleft(again)
+        if not arrival.waiting and not arrival.unfinished:
             # Its rows are dropped here, and where they came from.
-            line.guests.remove(guest)
-            self._away[guest.visit.parcel.host] -= bool(guest.inputs)
+            queue.arrivals.remove(arrival)
+            self._away[arrival.transfer.chunk.host] -= bool(arrival.inputs)
+        return again
 
-    def _next_of(self, host: str, line: _Line) -> Meeting | None:
-        if line.unfinished >= line.limit:
+    def _next_of(self, host: str, queue: HostQueue) -> BlockPair | None:
+        if queue.unfinished >= queue.limit:
             return None
-        guest = next((guest for guest in line.guests if guest.waiting), None)
-        while guest is None:
-            if not line.visits:
+        arrival = next((arrival for arrival in queue.arrivals if arrival.waiting), None)
+        while arrival is None:
+            if not queue.transfers:
                 return None
-            visit = line.visits.popleft()
-            waiting = deque(meeting for meeting in meetings(visit) if not self._skip(meeting))
+            transfer = queue.transfers.popleft()
+            waiting = deque(pair for pair in block_pairs(transfer) if not self._skip(pair))
             if waiting:
-                guest = _Guest(visit, waiting)
-                line.guests.append(guest)
-        meeting = guest.waiting[0]
-        if not self._found(meeting) and not self._bring(line, guest):
+                arrival = _Arrival(transfer, waiting)
+                queue.arrivals.append(arrival)
+        pair = arrival.waiting[0]
+        if not self._recorded(pair) and not self._bring(queue, arrival):
             return None
-        guest.waiting.popleft()
-        guest.unfinished += 1
-        line.unfinished += 1
-        self._met[str(meeting)] = guest
-        told = self._tell(meeting)
-        return Meeting(host, meeting.left, meeting.right, meeting.piece, guest.inputs or (), told)
+        arrival.waiting.popleft()
+        arrival.unfinished += 1
+        queue.unfinished += 1
+        self._handed_out[str(pair)] = arrival
+        return replace(pair, inputs=arrival.inputs or (), hint=self._hint(pair))
 
-    def _bring(self, line: _Line, guest: _Guest) -> bool:
-        """Bring a visitor's rows under way, unless they are, or too many others are."""
-        if guest.inputs is not None:
+    def _bring(self, queue: HostQueue, arrival: _Arrival) -> bool:
+        """Bring a remote chunk's rows under way, unless they are, or too many others are."""
+        if arrival.inputs is not None:
             return True
-        parcel = guest.visit.parcel
-        if guest.visit.at_home:
-            guest.inputs = ()
+        chunk = arrival.transfer.chunk
+        if arrival.transfer.at_home:
+            arrival.inputs = ()
             return True
-        if sum(bool(other.inputs) for other in line.guests) >= WINDOW or self._away[parcel.host] >= LEAVING:
+        if sum(bool(other.inputs) for other in queue.arrivals) >= WINDOW or self._away[chunk.host] >= LEAVING:
             return False
-        guest.inputs = (self._send(parcel),)
-        self._away[parcel.host] += 1
-        self.sent[parcel.host] += parcel.rows
-        self.received[guest.visit.host] += parcel.rows
+        arrival.inputs = (self._send(chunk),)
+        self._away[chunk.host] += 1
+        self.sent[chunk.host] += chunk.rows
+        self.received[arrival.transfer.host] += chunk.rows
         return True
 
 
-def meetings(visit: Visit) -> Iterator[Meeting]:
-    """Yield the meetings of a visit; the tasks expect rows and columns in the order in line."""
-    for own in visit.meets:
-        left, right = sorted((visit.parcel, own), key=lambda parcel: (natural(parcel.host), parcel.start))
-        yield Meeting(visit.host, left, right)
+def block_pairs(transfer: Transfer) -> Iterator[BlockPair]:
+    """Yield the pairs of a transfer: queries left, the matrix right, or of a self-join in the order of the places."""
+    for own in transfer.partners:
+        if transfer.brings == "either":
+            left, right = sorted((transfer.chunk, own), key=lambda chunk: (natural(chunk.host), chunk.start))
+        else:
+            left, right = (transfer.chunk, own) if transfer.brings == "queries" else (own, transfer.chunk)
+        yield BlockPair(transfer.host, left, right, self_join=transfer.brings == "either")

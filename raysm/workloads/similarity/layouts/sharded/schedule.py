@@ -1,11 +1,11 @@
 """Which rows travel where, and in what order: pure functions of the instances' shares.
 
-A share is cut into *parcels* of consecutive rows. Every unordered pair of parcels, and each with itself, is compared
-once, on an instance that owns at least one of the two; a foreign parcel that comes to an instance is a *visit*, and
-meets there all the own parcels that it has to at once. So it is sent to each instance at most once.
+A share is cut into *chunks* of consecutive rows. Every unordered pair of chunks, and each with itself, is compared
+once, on an instance that owns at least one of the two; a foreign chunk that comes to an instance is a *transfer*, and
+partners there all the own chunks that it has to at once. So it is sent to each instance at most once.
 
-**Half ring.** Of n instances, i is visited by the parcels of i + 1, i + 2, … i + (n - 1) // 2 around the circle. For
-even n, the instances i and i + n/2 share their work: half of the one's parcels visit the other, which sends all of its
+**Half ring.** Of n instances, i is visited by the chunks of i + 1, i + 2, … i + (n - 1) // 2 around the circle. For
+even n, the instances i and i + n/2 share their work: half of the one's chunks go to the other, which sends all of its
 own back to meet the other half. With equal shares of equal instances this is balanced, and of N rows of ``row_bytes``
 
 - n odd: each instance sends and receives (n - 1) / 2 * N / n rows, together N * (n - 1) / 2;
@@ -13,8 +13,8 @@ own back to meet the other half. With equal shares of equal instances this is ba
   N * (n - 2) / 2 + 3/4 * N.
 
 That is below ``N * row_bytes / 2`` for each instance, whatever n. Where shares or CPUs differ, the busiest instances
-give parcels' visits away to the least busy ones that they share work with, until they are within ``TOLERANCE`` of the
-mean or a parcel would be too much. ``traffic`` counts what any schedule sends, exactly.
+give chunks' transfers away to the least busy ones that they share work with, until they are within ``TOLERANCE`` of the
+mean or a chunk would be too much. ``traffic`` counts what any schedule sends, exactly.
 """
 
 import hashlib
@@ -22,26 +22,29 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysm.workloads.similarity.layouts.sharded.index import Run, Shard
+from raysm.workloads.blocks import RowBlock
+from raysm.workloads.similarity.arithmetic.row_order import Run
+from raysm.workloads.similarity.layouts.sharded.index import Shard
 
-__all__ = ["Parcel", "Share", "Traffic", "Visit", "cut", "deal", "traffic"]
+__all__ = ["RowChunk", "Share", "Traffic", "Transfer", "cut", "deal", "traffic"]
 
 TOLERANCE = 0.02
 """How far the busiest instance may be above the mean before another arrangement, which sends more, is looked for."""
 
 FEWEST = 4
-"""Parcels of a share, unless they would be too small: what is given away to balance the work is a parcel."""
+"""Parcels of a share, unless they would be too small: what is given away to balance the work is a chunk."""
 
 LEAST_ROWS = 256
-"""Smaller parcels are not chosen: what a task costs by itself would show."""
+"""Smaller chunks are not chosen: what a task costs by itself would show."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class RowChunk:
     """Consecutive rows of one instance: what is sent at once, and one side of a task."""
 
     host: str
@@ -51,7 +54,14 @@ class Parcel:
     stop: int
     """The one after the last."""
     runs: tuple[Run, ...]
-    """Where they are in the matrix, rising; offsets count from the parcel's first row."""
+    """Where they are in the matrix, rising; offsets count from the chunk's first row."""
+    origin: int = 0
+    """The place of the instance's own first row."""
+
+    @property
+    def range(self) -> RowBlock:
+        """The places of its rows."""
+        return RowBlock(self.origin + self.start, self.origin + self.stop)
 
     @property
     def rows(self) -> int:
@@ -66,6 +76,12 @@ class Parcel:
     def numbers(self) -> NDArray[np.int64]:
         """Return the rows' numbers[rows] in the matrix, rising."""
         return np.concatenate([np.arange(run.start, run.start + run.rows) for run in self.runs])
+
+    def numbers_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers of some of its rows by their places."""
+        if len(self.runs) == 1 and self.first == self.range.start:
+            return places
+        return self.numbers()[places - self.range.start]
 
     def __str__(self) -> str:
         """Name it by its rows in the matrix alone: wherever they lie, they are the same."""
@@ -84,30 +100,32 @@ class Share:
     """Its name."""
     slots: int
     """Tasks that it runs at once."""
-    parcels: tuple[Parcel, ...]
+    chunks: tuple[RowChunk, ...]
     """Its rows."""
 
     @property
     def rows(self) -> int:
         """How many there are."""
-        return sum(parcel.rows for parcel in self.parcels)
+        return sum(chunk.rows for chunk in self.chunks)
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """A parcel, and the parcels of one instance that it meets there."""
+class Transfer:
+    """A chunk, and the chunks of one instance that it partners there."""
 
     host: str
     """Where."""
-    parcel: Parcel
+    chunk: RowChunk
     """Who comes; one of the instance's own is at home already."""
-    meets: tuple[Parcel, ...]
+    partners: tuple[RowChunk, ...]
     """Whom; itself among them where it is compared with itself."""
+    brings: Literal["either", "queries", "matrix"] = "either"
+    """What the one that comes is: of a self-join both."""
 
     @property
     def at_home(self) -> bool:
         """Whether nothing has to be sent."""
-        return self.parcel.host == self.host
+        return self.chunk.host == self.host
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,68 +138,69 @@ class Traffic:
     """By each instance."""
 
 
-def cut(shard: Shard, *, slots: int, most_rows: int, exact: bool = False) -> tuple[Parcel, ...]:
-    """Cut an instance's rows into parcels of nearly equal size.
+def cut(shard: Shard, *, slots: int, max_tile_rows: int, exact: bool = False, origin: int = 0) -> tuple[RowChunk, ...]:
+    """Cut an instance's rows into chunks of nearly equal size.
 
     Args:
         shard: The rows.
-        slots: Tasks that the instance runs at once; there are as many parcels for each where that is possible.
-        most_rows: No parcel has more.
-        exact: ``most_rows`` is what is wanted, also where it is small.
+        slots: Tasks that the instance runs at once; there are as many chunks for each where that is possible.
+        max_tile_rows: No chunk has more.
+        exact: ``max_tile_rows`` is what is wanted, also where it is small.
+        origin: The place of the instance's first row.
     """
     rows = shard.rows
-    count = math.ceil(rows / most_rows)
+    count = math.ceil(rows / max_tile_rows)
     if not exact:
         wanted = slots * math.ceil(max(count, FEWEST) / slots)
         count = max(count, min(wanted, rows // LEAST_ROWS))
     edges = [rows * at // count for at in range(count + 1)] if count else [0]
     return tuple(
-        Parcel(shard.host, start, stop, shard.portion(start, stop))
+        RowChunk(shard.host, start, stop, shard.portion(start, stop), origin)
         for start, stop in zip(edges, edges[1:], strict=False)
         if start < stop
     )
 
 
-def deal(shares: Sequence[Share]) -> dict[str, list[Visit]]:
-    """Return the visits of each instance, in the order in which they are to be computed.
+def deal(shares: Sequence[Share]) -> dict[str, list[Transfer]]:
+    """Return the transfers of each instance, in the order in which they are to be computed.
 
-    First come the instance's own parcels, each with itself: that gives every row its first bound. Then they meet each
-    other, then the neighbours' parcels come, those of the next one on the circle first, so that at any moment each
+    First come the instance's own chunks, each with itself: that gives every row its first bound. Then they meet each
+    other, then the neighbours' chunks come, those of the next one on the circle first, so that at any moment each
     instance sends to one and receives from one.
 
     Raises:
         ValueError: An instance that has rows has no slot to compare them.
     """
-    if idle := [share.host for share in shares if share.parcels and share.slots < 1]:
+    if idle := [share.host for share in shares if share.chunks and share.slots < 1]:
         raise ValueError(f"{', '.join(idle)} has rows, but no CPU to compare them")
-    ring = [share for share in shares if share.parcels]
+    ring = [share for share in shares if share.chunks]
     agreed = _balanced(ring)
-    visits: dict[str, list[Visit]] = {share.host: _at_home(share) for share in shares}
+    transfers: dict[str, list[Transfer]] = {share.host: _at_home(share) for share in shares}
     count = len(ring)
     for at, share in enumerate(ring):
         for distance in range(1, count):
             other = (at + distance) % count
-            for parcel in _visitors(agreed, ring, at, other):
-                visits[share.host].append(Visit(share.host, parcel, _met(agreed, ring, at, other)))
-    return visits
+            for chunk in _visitors(agreed, ring, at, other):
+                transfers[share.host].append(Transfer(share.host, chunk, _met(agreed, ring, at, other)))
+    return transfers
 
 
-def traffic(visits: Mapping[str, Sequence[Visit]]) -> Traffic:
-    """Count the rows that are sent: those of every parcel, once for each instance that it visits."""
-    sent: dict[str, int] = dict.fromkeys(visits, 0)
-    received = dict.fromkeys(visits, 0)
-    for host, there in visits.items():
-        for visit in there:
-            if not visit.at_home:
-                sent[visit.parcel.host] += visit.parcel.rows
-                received[host] += visit.parcel.rows
+def traffic(transfers: Mapping[str, Sequence[Transfer]]) -> Traffic:
+    """Count the rows that are sent: those of every chunk, once for each instance that it transfers."""
+    sent: dict[str, int] = dict.fromkeys(transfers, 0)
+    received = dict.fromkeys(transfers, 0)
+    for host, there in transfers.items():
+        for transfer in there:
+            if not transfer.at_home:
+                sent[transfer.chunk.host] += transfer.chunk.rows
+                received[host] += transfer.chunk.rows
     return Traffic(sent=sent, received=received)
 
 
-def _at_home(share: Share) -> list[Visit]:
-    own = share.parcels
-    alone = [Visit(share.host, parcel, (parcel,)) for parcel in own]
-    return alone + [Visit(share.host, parcel, own[at + 1 :]) for at, parcel in enumerate(own) if at + 1 < len(own)]
+def _at_home(share: Share) -> list[Transfer]:
+    own = share.chunks
+    alone = [Transfer(share.host, chunk, (chunk,)) for chunk in own]
+    return alone + [Transfer(share.host, chunk, own[at + 1 :]) for at, chunk in enumerate(own) if at + 1 < len(own)]
 
 
 @dataclass(slots=True)
@@ -189,32 +208,34 @@ class _Agreement:
     """How two instances share the pairs of their rows."""
 
     divided: int
-    """The instance, by its place on the ring, whose parcels are divided: the one with more rows."""
+    """The instance, by its place on the ring, whose chunks are divided: the one with more rows."""
     whole: int
     """The other."""
     away: int
-    """So many of the divided one's first parcels visit the other; all of the other's visit it for the rest."""
+    """So many of the divided one's first chunks transfer the other; all of the other's transfer it for the rest."""
 
 
 def _pair(first: int, second: int) -> tuple[int, int]:
     return min(first, second), max(first, second)
 
 
-def _visitors(agreed: Mapping[tuple[int, int], _Agreement], ring: Sequence[Share], at: int, other: int) -> list[Parcel]:
-    """Return the parcels of ``other`` that visit ``at``."""
+def _visitors(
+    agreed: Mapping[tuple[int, int], _Agreement], ring: Sequence[Share], at: int, other: int
+) -> list[RowChunk]:
+    """Return the chunks of ``other`` that transfer ``at``."""
     agreement = agreed[_pair(at, other)]
-    parcels = ring[other].parcels
+    chunks = ring[other].chunks
     if agreement.divided == other:
-        return list(parcels[: agreement.away])
-    return list(parcels) if agreement.away < len(ring[at].parcels) else []
+        return list(chunks[: agreement.away])
+    return list(chunks) if agreement.away < len(ring[at].chunks) else []
 
 
 def _met(
     agreed: Mapping[tuple[int, int], _Agreement], ring: Sequence[Share], at: int, other: int
-) -> tuple[Parcel, ...]:
-    """Return the parcels of ``at`` that a visitor from ``other`` meets."""
+) -> tuple[RowChunk, ...]:
+    """Return the chunks of ``at`` that a visitor from ``other`` partners."""
     agreement = agreed[_pair(at, other)]
-    return ring[at].parcels[agreement.away :] if agreement.divided == at else ring[at].parcels
+    return ring[at].chunks[agreement.away :] if agreement.divided == at else ring[at].chunks
 
 
 def _balanced(ring: Sequence[Share]) -> dict[tuple[int, int], _Agreement]:
@@ -227,10 +248,10 @@ def _balanced(ring: Sequence[Share]) -> dict[tuple[int, int], _Agreement]:
             if _pair(at, other) in agreed:
                 continue
             divided, whole = (other, at) if ring[other].rows >= ring[at].rows else (at, other)
-            parcels = len(ring[divided].parcels)
-            # ``at`` computes: the other's parcels visit it, or none of its own are away.
-            away = parcels if divided == other else 0
-            agreed[_pair(at, other)] = _Agreement(divided, whole, parcels // 2 if 2 * distance == count else away)
+            chunks = len(ring[divided].chunks)
+            # ``at`` computes: the other's chunks transfer it, or none of its own are away.
+            away = chunks if divided == other else 0
+            agreed[_pair(at, other)] = _Agreement(divided, whole, chunks // 2 if 2 * distance == count else away)
     if count < 2:
         return agreed
     loads = _loads(ring, agreed)
@@ -250,7 +271,7 @@ def _loads(ring: Sequence[Share], agreed: Mapping[tuple[int, int], _Agreement]) 
     for at, share in enumerate(ring):
         work[at] = share.rows**2 / 2
     for agreement in agreed.values():
-        away = sum(parcel.rows for parcel in ring[agreement.divided].parcels[: agreement.away])
+        away = sum(chunk.rows for chunk in ring[agreement.divided].chunks[: agreement.away])
         work[agreement.whole] += away * ring[agreement.whole].rows
         work[agreement.divided] += (ring[agreement.divided].rows - away) * ring[agreement.whole].rows
     return [work[at] / ring[at].slots for at in range(len(ring))]
@@ -259,19 +280,19 @@ def _loads(ring: Sequence[Share], agreed: Mapping[tuple[int, int], _Agreement]) 
 def _relieve(
     ring: Sequence[Share], agreed: Mapping[tuple[int, int], _Agreement], loads: list[float], busiest: int
 ) -> bool:
-    """Move parcels' worth of work from the busiest instance to the least busy one that can take some of it."""
+    """Move chunks' worth of work from the busiest instance to the least busy one that can take some of it."""
     for other in sorted(range(len(ring)), key=lambda at: (loads[at], -((at - busiest) % len(ring)))):
         if other == busiest or loads[other] >= loads[busiest]:
             continue
         agreement = agreed[_pair(busiest, other)]
-        parcels = ring[agreement.divided].parcels
+        chunks = ring[agreement.divided].chunks
         step = 1 if agreement.divided == busiest else -1
-        room = len(parcels) - agreement.away if step == 1 else agreement.away
+        room = len(chunks) - agreement.away if step == 1 else agreement.away
         moved = 0
         best = loads[busiest], loads[other]
         for _ in range(room):
-            parcel = parcels[agreement.away + moved if step == 1 else agreement.away + moved - 1]
-            work = parcel.rows * ring[agreement.whole].rows
+            chunk = chunks[agreement.away + moved if step == 1 else agreement.away + moved - 1]
+            work = chunk.rows * ring[agreement.whole].rows
             now = best[0] - work / ring[busiest].slots, best[1] + work / ring[other].slots
             if max(now) >= max(best):
                 break

@@ -4,7 +4,7 @@ import pytest
 
 from raysm.errors import InstanceLost, InvalidInput
 from raysm.workloads.similarity.layouts.sharded.index import Report, Run, ShardFile, join, report
-from raysm.workloads.similarity.tasks.context import Place, Source
+from raysm.workloads.similarity.reading.source import Place, Source
 
 
 def a_file(name, rows, columns=4, dtype="float32", ids=None):

@@ -12,11 +12,11 @@ from tests.support.shards import shares
 def loads(given):
     """Pairs of rows that each instance compares, for each slot."""
     work = Counter()
-    for host, visits in deal(given).items():
-        for visit in visits:
-            for own in visit.meets:
-                work[host] += visit.parcel.rows * own.rows / (2 if own is visit.parcel else 1)
-    return [work[share.host] / share.slots for share in given if share.parcels]
+    for host, transfers in deal(given).items():
+        for transfer in transfers:
+            for own in transfer.partners:
+                work[host] += transfer.chunk.rows * own.rows / (2 if own is transfer.chunk else 1)
+    return [work[share.host] / share.slots for share in given if share.chunks]
 
 
 def random_shares():
@@ -32,20 +32,20 @@ SHARES = [*random_shares(), ([9000] * 3, None), ([9000] * 4, None), ([0, 500, 0]
 def test_every_two_parcels_meet_once_where_one_of_them_lies(rows, slots):
     given = shares(rows, slots)
     met = Counter()
-    for host, visits in deal(given).items():
-        for visit in visits:
-            for own in visit.meets:
+    for host, transfers in deal(given).items():
+        for transfer in transfers:
+            for own in transfer.partners:
                 assert own.host == host
-                met[frozenset([visit.parcel, own])] += 1
-    parcels = [parcel for share in given for parcel in share.parcels]
-    everyone = [frozenset(two) for two in itertools.combinations_with_replacement(parcels, 2)]
+                met[frozenset([transfer.chunk, own])] += 1
+    chunks = [chunk for share in given for chunk in share.chunks]
+    everyone = [frozenset(two) for two in itertools.combinations_with_replacement(chunks, 2)]
     assert met == Counter(everyone)
 
 
 @pytest.mark.parametrize(("rows", "slots"), SHARES)
 def test_no_parcel_visits_an_instance_twice(rows, slots):
-    for visits in deal(shares(rows, slots)).values():
-        coming = [visit.parcel for visit in visits if not visit.at_home]
+    for transfers in deal(shares(rows, slots)).values():
+        coming = [transfer.chunk for transfer in transfers if not transfer.at_home]
         assert len(coming) == len(set(coming))
 
 
@@ -80,28 +80,28 @@ def test_the_busiest_instance_is_hardly_busier_than_the_mean(rows, slots, most):
 
 
 def test_own_rows_meet_themselves_before_anybody_comes():
-    for visits in deal(shares([3000, 5000, 4000])).values():
-        kinds = [(not visit.at_home, visit.meets != (visit.parcel,)) for visit in visits]
+    for transfers in deal(shares([3000, 5000, 4000])).values():
+        kinds = [(not transfer.at_home, transfer.partners != (transfer.chunk,)) for transfer in transfers]
         assert kinds == sorted(kinds)
 
 
 def test_a_share_is_cut_evenly_for_its_slots():
     shard = Shard(host="algo-1", runs=(Run(0, 0, 10_000),), bytes=0)
-    sizes = [parcel.rows for parcel in cut(shard, slots=3, most_rows=2000)]
+    sizes = [chunk.rows for chunk in cut(shard, slots=3, max_tile_rows=2000)]
     assert (sum(sizes), len(sizes), max(sizes) - min(sizes) <= 1) == (10_000, 6, True)
-    assert [parcel.rows for parcel in cut(shard, slots=3, most_rows=4000, exact=True)] == [3333, 3333, 3334]
-    assert [parcel.rows for parcel in cut(Shard(host="a", runs=(Run(0, 0, 300),), bytes=0), slots=8, most_rows=9)][
+    assert [chunk.rows for chunk in cut(shard, slots=3, max_tile_rows=4000, exact=True)] == [3333, 3333, 3334]
+    assert [chunk.rows for chunk in cut(Shard(host="a", runs=(Run(0, 0, 300),), bytes=0), slots=8, max_tile_rows=9)][
         0
     ] <= 9
 
 
 def test_a_parcel_is_named_by_its_rows_alone():
     one, other = (Shard(host=host, runs=(Run(5, 0, 4), Run(20, 4, 6)), bytes=0) for host in ("algo-1", "algo-2"))
-    (first,), (second,) = (cut(shard, slots=1, most_rows=10, exact=True) for shard in (one, other))
+    (first,), (second,) = (cut(shard, slots=1, max_tile_rows=10, exact=True) for shard in (one, other))
     assert str(first) == str(second)
     assert first.numbers().tolist() == [5, 6, 7, 8, 20, 21, 22, 23, 24, 25]
 
 
 def test_rows_without_a_cpu_are_refused():
     with pytest.raises(ValueError, match="algo-1 has rows, but no CPU"):
-        deal([Share(host="algo-1", slots=0, parcels=shares([300])[0].parcels)])
+        deal([Share(host="algo-1", slots=0, chunks=shares([300])[0].chunks)])

@@ -4,10 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysm.workloads.blocks import RowBlock, TileBlock
-from raysm.workloads.similarity.arithmetic.keys import NOBODY, decode, encode
+from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
 from raysm.workloads.similarity.arithmetic.tiling import rectangle, triangle
-from raysm.workloads.similarity.arithmetic.topk_accumulator import Standing, zero_row_keys
-from raysm.workloads.similarity.modes.topk import Deal, topk_tile
+from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator, zero_row_keys
+from raysm.workloads.similarity.modes.topk_tile import TileBounds, topk_tile
+from raysm.workloads.similarity.tasks.tile_task import FreeTile
 from tests.support.reference import neighbors, score_rows
 from tests.support.similarity import context_of, kinds_of_rows, saved, two_matrices
 
@@ -15,24 +16,25 @@ KINDS = kinds_of_rows()
 NOTHING = np.full(1 << 16, -np.inf, dtype=np.float32)
 
 
-def deal_of(tile, floors=NOTHING, side_rows=None):
-    columns = floors[tile.columns.start : tile.columns.stop]
-    return Deal(tile, floors[tile.rows.start : tile.rows.stop], columns, side_rows)
+def task_of(tile, self_join=True, lower_bounds=NOTHING, max_tile_rows=None):
+    columns = lower_bounds[tile.columns.start : tile.columns.stop]
+    return FreeTile(tile, self_join, TileBounds(lower_bounds[tile.rows.start : tile.rows.stop], columns, max_tile_rows))
 
 
-def merged(context, k, tiles, folder, told=True, side_rows=None):
-    """Return (indices, scores) of all rows, by all tiles, each told the floors that are known by then."""
-    seekers = context.seekers
-    standing = Standing(folder, seekers.rows, k)
+def merged(context, k, tiles, folder, told=True, max_tile_rows=None):
+    """Return (indices, scores) of all rows, by all tiles, each told the lower bounds that are known by then."""
+    queries = context.queries
+    accumulator = TopKAccumulator(folder, queries.rows, k)
     for tile in tiles:
-        part = topk_tile(context, k, deal_of(tile, standing.floors if told and context.same else NOTHING, side_rows))
-        standing.merge(tile.rows, part["counts"], part["keys"])
+        known = accumulator.lower_bounds if told and context.self_join else NOTHING
+        part = topk_tile(context, k, task_of(tile, context.self_join, known, max_tile_rows))
+        accumulator.merge(tile.rows, part["counts"], part["keys"])
         if "column_keys" in part:
-            standing.merge(tile.columns, part["column_counts"], part["column_keys"])
-    keys = standing.read(0, seekers.rows)
-    standing.close()
-    zero = np.flatnonzero(seekers.norms == 0)
-    keys[zero] = zero_row_keys(zero, k, same=context.same)
+            accumulator.merge(tile.columns, part["column_counts"], part["column_keys"])
+    keys = accumulator.read(0, queries.rows)
+    accumulator.close()
+    zero = np.flatnonzero(queries.norms == 0)
+    keys[zero] = zero_row_keys(zero, k, same=context.self_join)
     scores, indices = decode(keys)
     return indices, scores
 
@@ -50,7 +52,7 @@ def test_keys_rise_as_scores_fall_and_then_as_indices_rise(scores, start):
     back = decode(keys)
     assert np.array_equal(back[0], values)
     assert np.array_equal(back[1], indices)
-    assert (keys < NOBODY).all()
+    assert (keys < EMPTY_KEY).all()
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -66,21 +68,21 @@ def test_neighbors_are_those_of_float64(name, k, tmp_path):
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("side_rows", [1, 7, 40])
-def test_a_task_that_does_several_tiles_finds_the_same(name, side_rows, tmp_path):
+@pytest.mark.parametrize("max_tile_rows", [1, 7, 40])
+def test_a_task_that_does_several_tiles_finds_the_same(name, max_tile_rows, tmp_path):
     rows = KINDS[name]
     context = context_of(saved(rows, tmp_path))
     expected = neighbors(rows, 5)
     for block_rows in (33, 1000):
-        found = merged(context, 5, triangle(len(rows), block_rows), tmp_path, side_rows=side_rows)
+        found = merged(context, 5, triangle(len(rows), block_rows), tmp_path, max_tile_rows=max_tile_rows)
         assert np.array_equal(found[0], expected[0])
         assert np.array_equal(found[1], expected[1])
 
 
 def test_queries_of_several_tiles_find_the_same(tmp_path):
     context = two_matrices(KINDS["near ties"], KINDS["near ties"][::-1].copy(), tmp_path)
-    tiles = list(rectangle(context.seekers.rows, context.rows, 50, 70))
-    whole, cut = (merged(context, 3, tiles, tmp_path, side_rows=side_rows) for side_rows in (None, 9))
+    tiles = list(rectangle(context.queries.rows, context.matrix.rows, 50, 70))
+    whole, cut = (merged(context, 3, tiles, tmp_path, max_tile_rows=max_tile_rows) for max_tile_rows in (None, 9))
     assert np.array_equal(whole[0], cut[0])
     assert np.array_equal(whole[1], cut[1])
 
@@ -137,9 +139,9 @@ def test_a_tile_hands_back_only_who_reaches_the_floors(tmp_path):
     rows = np.random.default_rng(0).standard_normal((3000, 32)).astype(np.float32)
     context = context_of(saved(rows, tmp_path))
     known = neighbors(rows, 10, range(500))[1][:, -1]
-    floors = np.concatenate([known, NOTHING])
+    lower_bounds = np.concatenate([known, NOTHING])
     for columns in (RowBlock(0, 500), RowBlock(500, 3000)):
-        part = topk_tile(context, 10, deal_of(TileBlock(RowBlock(0, 500), columns), floors))
+        part = topk_tile(context, 10, task_of(TileBlock(RowBlock(0, 500), columns), lower_bounds=lower_bounds))
         scores, _ = decode(part["keys"])
         assert (scores >= np.repeat(known, part["counts"])).all()
     assert len(scores) < 500 * 10

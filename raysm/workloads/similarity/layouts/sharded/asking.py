@@ -14,12 +14,12 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.layouts.sharded.index import ShardIndex
-from raysm.workloads.similarity.layouts.sharded.resident_rows import portion
-from raysm.workloads.similarity.layouts.sharded.schedule import Parcel
+from raysm.workloads.similarity.layouts.sharded.pair_task import portion
+from raysm.workloads.similarity.layouts.sharded.schedule import RowChunk
 from raysm.workloads.similarity.reading.digests import file_digests, joined
-from raysm.workloads.similarity.tasks.context import Source
+from raysm.workloads.similarity.reading.source import Source
 
-__all__ = ["SpreadMatrix", "answers", "ask_all", "asked", "digest_of", "nodes_by_host", "sender"]
+__all__ = ["SpreadMatrix", "answers", "ask_all", "asked", "digest_of", "nodes_by_host", "chunk_of"]
 
 AHEAD = 2
 """Pieces of the id column that are asked for before they are needed."""
@@ -67,9 +67,9 @@ def asked(host: str, function: Callable[..., Any], *arguments: Any) -> Any:
     return task.options(name=f"{function.__name__} on {host}", label_selector={LABEL_HOST: host}).remote(*arguments)
 
 
-def sender(source: Source, dtype: np.dtype[Any]) -> Callable[[Parcel], Any]:
-    """Return what begins to bring a parcel's rows under way; each time they are an object of their own."""
-    return lambda parcel: asked(parcel.host, portion, source, parcel, dtype)
+def chunk_of(source: Source, chunk: RowChunk, dtype: np.dtype[Any]) -> Any:
+    """Begin to bring a chunk's rows under way; each time they become an object of Ray of their own."""
+    return asked(chunk.host, portion, source, chunk, dtype)
 
 
 def digest_of(index: ShardIndex, waiting: list[Any]) -> str:
@@ -80,8 +80,7 @@ def digest_of(index: ShardIndex, waiting: list[Any]) -> str:
 
 def digests(source: Source) -> list[tuple[str, str]]:
     """Return (name, SHA-256) of the files of this instance; none where it has none."""
-    folder = source.here().channel
-    return file_digests(folder) if folder.exists() and any(folder.iterdir()) else []
+    return file_digests(source.here().channel) if source.has_files() else []
 
 
 class SpreadMatrix:
@@ -90,7 +89,7 @@ class SpreadMatrix:
     Attributes:
         rows: Number of rows, N.
         columns: Number of columns, D.
-        dtype: The files' common type.
+        dtype: The type that the rows are read as.
         sparse: Whether all of it is CSR.
         elements: How many are stored.
         names: The files, in order.
@@ -98,9 +97,10 @@ class SpreadMatrix:
         id_bytes: Size of all ids.
     """
 
-    def __init__(self, index: ShardIndex, source: Source) -> None:
-        """Describe what the instances reported."""
-        self.rows, self.columns, self.dtype, self.sparse = index.rows, index.columns, index.dtype, index.sparse
+    def __init__(self, index: ShardIndex, source: Source, dtype: np.dtype[Any] | None = None) -> None:
+        """Describe what the instances reported, read as ``dtype``; None is the files' own type."""
+        self.rows, self.columns, self.sparse = index.rows, index.columns, index.sparse
+        self.dtype = index.dtype if dtype is None else dtype
         self.elements = index.elements
         self.names = list(index.names)
         self.ids, self.id_bytes = index.ids, index.id_bytes

@@ -1,0 +1,49 @@
+"""Two orders of the same rows: their numbers in the matrix, and where they lie, one instance's after the other's.
+
+Tasks know rows by their *places*: of a matrix that lies whole everywhere these are the numbers, of a sharded one the
+rows of the first instance come first, then those of the second (shard-major). So what an instance has is one range, and
+within it the numbers rise. Results know rows by their numbers. What flows in is where rows lie, what flows out is the
+way from one order to the other.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+__all__ = ["RowOrder", "Run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Rows that are consecutive in both orders."""
+
+    start: int
+    """The first one's number in the matrix."""
+    offset: int
+    """Its place: how many rows of whatever they are part of (all, an instance's, a chunk's) come before."""
+    rows: int
+    """How many."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrder:
+    """All rows of one matrix."""
+
+    runs: tuple[Run, ...]
+    """By their numbers, rising; together they are every row."""
+
+    @classmethod
+    def identity(cls, rows: int) -> "RowOrder":
+        """Return the order of rows that lie as they are numbered."""
+        return cls((Run(0, 0, rows),))
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> "RowOrder":
+        """Return the order that these runs, in any order, make."""
+        return cls(tuple(sorted(runs, key=lambda run: run.start)))
+
+    def between(self, start: int, stop: int) -> Iterator[Run]:
+        """Yield the parts of the runs that hold the rows numbered start to stop."""
+        for run in self.runs:
+            low, high = max(start, run.start), min(stop, run.start + run.rows)
+            if low < high:
+                yield Run(low, run.offset + low - run.start, high - low)

@@ -1,0 +1,53 @@
+"""Compares all pairs, whatever the mode and wherever the rows lie: tasks go out, parts come in, with their progress."""
+
+import math
+
+from raysm.workloads.announce import Pace
+from raysm.workloads.blocks import map_blocks
+from raysm.workloads.similarity.layouts.layout import Dispatch
+from raysm.workloads.similarity.modes import Collector, Mode
+from raysm.workloads.similarity.runs import Report, Run
+from raysm.workloads.similarity.tasks.tile_task import TileTask
+
+__all__ = ["compare"]
+
+
+def compare(run: Run, mode: Mode, dispatch: Dispatch, collector: Collector, report: Report) -> None:
+    """Have every task done that no earlier run did, and its part taken in; announce the progress, in rows.
+
+    Raises:
+        NoRoom: The head's disk became full.
+        BlockFailed: A task failed on every attempt.
+        InstanceLost: An instance went away for good whose rows are nowhere else.
+    """
+    queue, rows = dispatch.queue(collector), run.queries.rows
+    pace = Pace("similarity", rows, "rows", report.announce)
+    # A task counts by its pairs; pieces of one that is given up count together as much as it did.
+    whole = sum(task.area for task in dispatch.tasks)
+    reached = sum(task.area for task in dispatch.tasks if collector.done(task))
+    pieces: dict[str, float] = {}
+    report.blocks += len(dispatch.tasks)
+    report.blocks_found += sum(_found(collector, task) for task in dispatch.tasks)
+    parts = map_blocks(
+        dispatch.function(mode, run.context), queue, record=collector.recorded, **dispatch.options(queue)
+    )
+    with report.phase("similarity"):
+        for task, part in parts:
+            report.add(part)
+            again = queue.finished(task, collector.take(task, part))
+            # The next part comes while this name would still hold the last.
+            del part
+            area = pieces.pop(str(task), task.area)
+            if again:
+                total = sum(piece.area for piece in again)
+                pieces |= {str(piece): area * piece.area / total for piece in again}
+                continue
+            reached += area
+            pace.reach(min(rows, math.floor(rows * reached / whole)))
+        pace.reach(rows)
+    report.sent_bytes.update(dispatch.sent_bytes(queue))
+
+
+def _found(collector: Collector, task: TileTask) -> bool:
+    """Return whether an earlier run did a task."""
+    return collector.done(task) or (collector.recorded is not None and task in collector.recorded)

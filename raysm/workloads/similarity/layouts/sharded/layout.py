@@ -1,0 +1,119 @@
+"""The matrix, the queries, or both are spread over the instances: tasks run where rows are, and chunks travel."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from raysm.workloads.record import BlockRecord
+from raysm.workloads.similarity.arithmetic.row_order import Run as Consecutive
+from raysm.workloads.similarity.layouts.layout import Dispatch, Layout, LoadedRows, Queue
+from raysm.workloads.similarity.layouts.sharded import asking
+from raysm.workloads.similarity.layouts.sharded.index import Shard
+from raysm.workloads.similarity.layouts.sharded.pair_scheduler import BlockPair, PairScheduler, block_pairs
+from raysm.workloads.similarity.layouts.sharded.pair_task import compare_pair
+from raysm.workloads.similarity.layouts.sharded.query_schedule import QueryOperand, deal_queries
+from raysm.workloads.similarity.layouts.sharded.schedule import RowChunk, Share, Transfer, cut, deal
+from raysm.workloads.similarity.layouts.sharded.sharded_rows import ShardedRows
+from raysm.workloads.similarity.modes import Collector, Mode
+from raysm.workloads.similarity.runs import Run
+from raysm.workloads.similarity.sizing.sizing import Sizing
+from raysm.workloads.similarity.tasks.context import Context
+from raysm.workloads.similarity.tasks.parts import Part
+
+__all__ = ["Sharded"]
+
+
+@dataclass(frozen=True)
+class Sharded(Layout):
+    """Instances have shares of the matrix, of the queries, or of both."""
+
+    suffix: ClassVar[str] = " of shards"
+    without_gpus: ClassVar[str] = "the rows of a sharded matrix are compared by CPUs, where they lie"
+
+    def cut(self, run: Run, mode: Mode, sizing: Sizing, record: BlockRecord[Any]) -> Dispatch:
+        """Cut every share into chunks, and say which of them meet where."""
+        return _Dispatch(self, sizing, run.context)
+
+    @property
+    def spread(self) -> list[ShardedRows]:
+        """The rows that are spread over the instances."""
+        return [rows for rows in self.operands if isinstance(rows, ShardedRows)]
+
+    def transfers(self, sizing: Sizing) -> Mapping[str, list[Transfer]]:
+        """Return what comes to each instance, and what it is compared with there."""
+        if self.other_queries is None:
+            (rows,) = self.spread
+            return deal(rows.shares(sizing.max_tile_rows(), sizing.block_rows))
+        queries, matrix = (
+            self._operand(brings, rows, sizing)
+            for brings, rows in (("queries", self.other_queries), ("matrix", self.rows))
+        )
+        return deal_queries(queries, matrix)
+
+    def _operand(self, brings: Any, rows: LoadedRows, sizing: Sizing) -> QueryOperand:
+        if isinstance(rows, ShardedRows):
+            shares = rows.shares(sizing.max_tile_rows(), sizing.block_rows)
+            return QueryOperand(brings=brings, shares=shares, everywhere=False, row_bytes=rows.row_bytes)
+        (there,) = self.spread
+        whole = [_whole(rows.described.rows, host, slots, sizing) for host, slots in there.slots.items()]
+        return QueryOperand(brings=brings, shares=whole, everywhere=True)
+
+
+def _whole(rows: int, host: str, slots: int, sizing: Sizing) -> Share:
+    """Return all rows as one instance has them, in the chunks in which every instance has them."""
+    shard = Shard(host=host, runs=(Consecutive(0, 0, rows),), bytes=0)
+    most, asked = sizing.max_tile_rows(), sizing.block_rows
+    # Of one slot, whatever the instance has: a result must not depend on where its rows lie.
+    chunks = cut(shard, slots=1, max_tile_rows=min(most, asked or most), exact=asked is not None)
+    return Share(host=host, slots=slots, chunks=chunks)
+
+
+class _Dispatch(Dispatch):
+    """Pairs of chunks, each for the instance that has at least one of them."""
+
+    def __init__(self, layout: Sharded, sizing: Sizing, context: Context) -> None:
+        self._layout = layout
+        self._transfers = layout.transfers(sizing)
+        self.tasks: list[BlockPair] = [
+            pair for there in self._transfers.values() for transfer in there for pair in block_pairs(transfer)
+        ]
+        self.row_order = layout.operands[-1].order
+        # Only one of the two ever travels: of what every instance has, nothing does.
+        moving = {transfer.brings for there in self._transfers.values() for transfer in there if not transfer.at_home}
+        self._moving: LoadedRows = (layout.other_queries or layout.rows) if "queries" in moving else layout.rows
+        self._dtype: np.dtype[Any] = context.matrix.dtype
+
+    def queue(self, collector: Collector) -> Queue:
+        """Begin to dispatch, so that rows travel while others are compared."""
+        record, source = collector.recorded, self._moving.source
+        slots: Counter[str] = Counter()
+        for rows in self._layout.spread:
+            slots |= Counter(rows.slots)
+
+        def send(chunk: RowChunk) -> Any:
+            return asking.chunk_of(source, chunk, self._dtype)
+
+        return PairScheduler(
+            self._transfers,
+            slots,
+            send,
+            recorded=(lambda pair: False) if record is None else record.__contains__,
+            skip=collector.done,
+            hint=collector.hint,
+        )
+
+    def function(self, mode: Mode, context: Context) -> Callable[..., Part]:
+        """Return what is called for each pair, with the rows that came."""
+        return partial(compare_pair, mode.compare, context)
+
+    def options(self, queue: Any) -> Mapping[str, Any]:
+        """Return how many pairs are unfinished at a time."""
+        return {"in_flight": max(1, queue.in_flight)}
+
+    def sent_bytes(self, queue: Any) -> Mapping[str, int]:
+        """Return how many bytes of rows each instance sent."""
+        return self._moving.sent_bytes(queue.sent) if isinstance(self._moving, ShardedRows) else {}

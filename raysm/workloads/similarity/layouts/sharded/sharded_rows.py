@@ -1,0 +1,206 @@
+"""The rows of a channel whose files are spread over the instances: asked for, described, prepared, and cut into chunks.
+
+**Memory of an instance**, beside the mapped files of its own share, about 1/n of the matrix: what the tasks of a
+replicated matrix take (``sizing.footprint``), and its part of the object store, which ``pair_scheduler`` bounds. A
+chunk is at most ``CHUNK_BYTES``, and small enough for those that are there at once to take half of the smallest object
+store.
+
+**Bytes.** ``schedule`` counts the rows that each instance sends; a row is ``columns * itemsize`` bytes, or what its
+elements take where it is sparse. What each really sent is among the run's measures. Beside it travel the norms of all
+rows, 8 bytes each, once to every instance, and the results to the head.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysm.bootstrap import environment
+from raysm.errors import InvalidInput, InvalidRequest
+from raysm.workloads.blocks import RowBlock, map_blocks
+from raysm.workloads.placed import PlacedBlock
+from raysm.workloads.similarity.arithmetic.row_order import RowOrder, Run
+from raysm.workloads.similarity.layouts.sharded import asking
+from raysm.workloads.similarity.layouts.sharded.asking import SpreadMatrix
+from raysm.workloads.similarity.layouts.sharded.index import ShardIndex, join, report
+from raysm.workloads.similarity.layouts.sharded.pair_scheduler import LEAVING, WINDOW
+from raysm.workloads.similarity.layouts.sharded.schedule import Share, cut
+from raysm.workloads.similarity.reading import digests
+from raysm.workloads.similarity.reading.matrix import Described
+from raysm.workloads.similarity.reading.source import Source
+from raysm.workloads.similarity.tasks import preparing
+from raysm.workloads.similarity.tasks.context import RowShape, Shares
+from raysm.workloads.similarity.tasks.parts import Part, prepared_part
+
+__all__ = ["CHUNK_BYTES", "ShardedRows"]
+
+CHUNK_BYTES = 32 << 20
+"""Largest chunk: some tenths of a second of computing with each other."""
+
+BLOCKS_A_SLOT = 2
+"""Tasks that prepare rows, for each slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostRows(PlacedBlock):
+    """Rows by their places, and the instance that has them."""
+
+    host: str
+    """Its name."""
+    rows: RowBlock
+    """Their places."""
+
+    def __str__(self) -> str:
+        """Return the block's name in messages."""
+        return f"{self.rows} by their places, on {self.host}"
+
+
+class ShardedRows:
+    """The rows of a channel, each on one instance.
+
+    Attributes:
+        source: The channel.
+        index: Where the rows are.
+        described: What the head knows of them.
+        slots: Tasks that each instance runs at once.
+    """
+
+    def __init__(self, source: Source) -> None:
+        """Ask every instance for its files; each maps them, or converts them once.
+
+        Raises:
+            InvalidInput: The files make no matrix; the message says which, and where.
+            InvalidRequest: A head that only coordinates has files.
+            InstanceLost: An instance is not there.
+        """
+        self.source = source
+        hosts = [host.name for host in environment.read().hosts]
+        self.index: ShardIndex = join(asking.answers(asking.ask_all(report, source)), hosts, source.channel)
+        self.described = SpreadMatrix(self.index, source)
+        nodes = asking.nodes_by_host()
+        self.slots = {shard.host: int(nodes[shard.host]["Resources"].get("CPU", 0)) for shard in self.index.shards}
+        for shard in self.index.shards:
+            if shard.rows and not self.slots[shard.host]:
+                raise InvalidRequest(
+                    f"{shard.rows} rows of the channel {source.channel!r} lie on {shard.host}, which only coordinates; "
+                    "let the head compute, or make the channel FullyReplicated"
+                )
+        stores = [nodes[shard.host]["Resources"].get("object_store_memory", 0) for shard in self.index.shards]
+        self.chunk_bytes = min(CHUNK_BYTES, int(min(stores)) // (2 * (WINDOW + LEAVING)))
+        ends = np.cumsum([0, *(shard.rows for shard in self.index.shards)]).tolist()
+        self._starts = {shard.host: start for shard, start in zip(self.index.shards, ends, strict=False)}
+
+    @property
+    def order(self) -> RowOrder:
+        """Their numbers and places: those of the first instance come first, then those of the second."""
+        return RowOrder.of(
+            [
+                Run(run.start, self._starts[shard.host] + run.offset, run.rows)
+                for shard in self.index.shards
+                for run in shard.runs
+            ]
+        )
+
+    def as_type(self, dtype: np.dtype[Any]) -> Described:
+        """Return what is known of the rows, read as ``dtype``."""
+        return SpreadMatrix(self.index, self.source, dtype)
+
+    def compares_elements(self) -> bool:
+        """Return whether rows are compared by their elements: what the instance with the most rows says."""
+        largest = max(self.index.shards, key=lambda shard: shard.rows)
+        asked = asking.asked(largest.host, _sparse_pays, self.source, self.index.rows)
+        return bool(asking.answers([asked])[0])
+
+    def shape(self, dtype: np.dtype[Any], *, sparse: bool) -> RowShape:
+        """Return what tasks are told before anything is prepared."""
+        return RowShape(
+            source=self.source,
+            rows=self.index.rows,
+            columns=self.index.columns,
+            dtype=dtype,
+            placement=Shares(
+                {shard.host: self._range(shard.host, 0, shard.rows) for shard in self.index.shards},
+            ),
+            sparse=sparse,
+        )
+
+    def _range(self, host: str, start: int, stop: int) -> RowBlock:
+        return RowBlock(self._starts[host] + start, self._starts[host] + stop)
+
+    def digest(self) -> "Future[str]":
+        """Return what will be the digest of the files: that of the same ones in one folder."""
+        waiting = asking.ask_all(asking.digests, self.source)
+        return digests.in_thread(lambda: asking.digest_of(self.index, waiting))
+
+    def prepared_parts(self, shape: RowShape, name: str) -> Iterator[tuple[RowBlock, Part]]:
+        """Prepare all rows where they lie.
+
+        Raises:
+            InvalidInput: A row holds NaN or infinity; the first such row is named, and its file.
+        """
+        first_bad = self.index.rows
+        shards = {shard.host: shard for shard in self.index.shards}
+        for block, part in map_blocks(partial(prepared_part, _prepare, shape), self._host_rows()):
+            bad = int(part.arrays["first_bad"])
+            if bad >= 0:
+                number = self.index.number(shards[block.host], bad - self._starts[block.host])
+                first_bad = min(first_bad, number)
+            yield block.rows, part
+        if first_bad < self.index.rows:
+            raise InvalidInput(
+                f"row {first_bad} of {name} (counted from 0) holds NaN or infinity, the first such row "
+                f"({self.index.file_of(first_bad)}); replace it"
+            )
+
+    def _host_rows(self) -> list[HostRows]:
+        blocks = []
+        for shard in self.index.shards:
+            size = max(1, math.ceil(shard.rows / (BLOCKS_A_SLOT * max(1, self.slots[shard.host]))))
+            blocks += [
+                HostRows(shard.host, self._range(shard.host, at, min(at + size, shard.rows)))
+                for at in range(0, shard.rows, size)
+            ]
+        return blocks
+
+    @property
+    def row_bytes(self) -> float:
+        """Bytes of a row that travels, on average."""
+        return sum(shard.bytes for shard in self.index.shards) / self.index.rows
+
+    def shares(self, max_tile_rows: int, asked: int | None) -> list[Share]:
+        """Cut every instance's rows into chunks.
+
+        Args:
+            max_tile_rows: No chunk has more rows.
+            asked: How many are asked for; None: some for each slot, so that work can be balanced.
+        """
+        shares = []
+        for shard in self.index.shards:
+            row_bytes = max(1, shard.bytes // max(1, shard.rows))
+            most = min(max_tile_rows, max(1, self.chunk_bytes // row_bytes))
+            chunks = cut(
+                shard,
+                slots=max(1, self.slots[shard.host]),
+                max_tile_rows=min(most, asked or most),
+                exact=asked is not None,
+                origin=self._starts[shard.host],
+            )
+            shares.append(Share(host=shard.host, slots=self.slots[shard.host], chunks=chunks))
+        return shares
+
+    def sent_bytes(self, sent_rows: Mapping[str, int]) -> dict[str, int]:
+        """Return the bytes of so many rows of each instance."""
+        return {shard.host: sent_rows[shard.host] * shard.bytes // max(1, shard.rows) for shard in self.index.shards}
+
+
+def _sparse_pays(source: Source, rows: int) -> bool:
+    return preparing.by_elements(source.open(), rows)
+
+
+def _prepare(shape: RowShape, block: HostRows) -> dict[str, NDArray[Any]]:
+    return preparing.prepare_block(shape, block.rows)

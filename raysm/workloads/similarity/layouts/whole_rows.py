@@ -1,0 +1,109 @@
+"""Rows that every instance has all of (FullyReplicated): loaded everywhere at once, prepared by whoever is free."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raysm.errors import InvalidInput, InvalidRequest
+from raysm.workloads.blocks import RowBlock, map_blocks, task_slots
+from raysm.workloads.similarity.arithmetic.row_order import RowOrder
+from raysm.workloads.similarity.engines import compile_ahead
+from raysm.workloads.similarity.reading import digests
+from raysm.workloads.similarity.reading.matrix import Described, Matrix
+from raysm.workloads.similarity.reading.source import Source
+from raysm.workloads.similarity.tasks import preparing
+from raysm.workloads.similarity.tasks.context import RowShape, Whole
+from raysm.workloads.similarity.tasks.parts import Part, prepared_part
+
+__all__ = ["WholeRows", "load_everywhere"]
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRows:
+    """The rows of a channel, as every instance has them."""
+
+    source: Source
+    """The channel."""
+    described: Matrix
+    """The rows, mapped here."""
+
+    @property
+    def order(self) -> RowOrder:
+        """Their places are their numbers."""
+        return RowOrder.identity(self.described.rows)
+
+    def as_type(self, dtype: np.dtype[Any]) -> Described:
+        """Return the rows, read as ``dtype``."""
+        return self.described.as_type(dtype)
+
+    def compares_elements(self) -> bool:
+        """Return whether rows like these are compared by the columns that they share."""
+        return preparing.compares_elements(self.described)
+
+    def shape(self, dtype: np.dtype[Any], *, sparse: bool) -> RowShape:
+        """Return what tasks are told before anything is prepared."""
+        rows, columns = self.described.rows, self.described.columns
+        return RowShape(
+            source=self.source,
+            rows=rows,
+            columns=columns,
+            dtype=dtype,
+            placement=Whole(rows, columns),
+            sparse=sparse,
+        )
+
+    def digest(self) -> "Future[str]":
+        """Return what will be the digest of the files, which may have been begun while the cluster formed."""
+        return digests.digest(self.source.here().channel)
+
+    def prepared_parts(self, shape: RowShape, name: str) -> Iterator[tuple[RowBlock, Part]]:
+        """Prepare blocks of rows on whichever instance is free."""
+        blocks = preparing.prepare_blocks(shape, task_slots())
+        yield from map_blocks(partial(prepared_part, preparing.prepare_block, shape), blocks)
+
+
+def load_everywhere(sources: Sequence[Source]) -> list[WholeRows]:
+    """Map the matrices here, while every other instance does the same.
+
+    Raises:
+        InvalidInput: An instance cannot use its files; the message says which, where, and why.
+    """
+    if not sources:
+        return []
+    here = ray.get_runtime_context().get_node_id()
+    loader = ray.remote(max_retries=2)(_load_there)
+    others = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] != here and node["Resources"].get("CPU")]
+    loading = [
+        loader.options(
+            num_cpus=1, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        ).remote(list(sources))
+        for node in others
+    ]
+    opened = [WholeRows(source, source.open()) for source in sources]
+    for reference in loading:
+        try:
+            ray.get(reference)
+        except RayTaskError as error:
+            if isinstance(error.cause, InvalidRequest):
+                raise error.cause from None
+            raise
+        except RayError:
+            # The instance went away; whoever works there next converts what it needs.
+            continue
+    return opened
+
+
+def _load_there(sources: Sequence[Source]) -> None:
+    compile_ahead()
+    for source in sources:
+        try:
+            source.open()
+        except InvalidInput as error:
+            raise InvalidInput(f"on {source.here().host}: {error}") from error

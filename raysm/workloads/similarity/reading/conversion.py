@@ -1,0 +1,119 @@
+"""Files that cannot be mapped as they are, brought into a scratch folder of the instance as arrays that can, streamed.
+
+Tables and compressed archives become ``.npy``, CSR matrices their three arrays. What flows in is a file, what flows out
+is a folder, which is there once for all processes of the instance.
+"""
+
+import errno
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from raysm.errors import InvalidInput, NoRoom
+from raysm.workloads.similarity.reading import archives, tables
+from raysm.workloads.similarity.reading.files import refuse_ids, suffix
+from raysm.workloads.similarity.reading.npy import RowWriter, map_array, write_array
+
+__all__ = ["DATA", "IDS", "ID_ROWS", "INDICES", "INDPTR", "ROWS", "SHAPE", "converted"]
+
+CHUNK_BYTES = 16 << 20
+
+ID_ROWS = 1 << 17
+"""Ids of one batch, and of one row group of the files that keep them."""
+
+ROWS, IDS, DATA, INDICES, INDPTR, SHAPE = (
+    "rows.npy",
+    "ids.parquet",
+    "data.npy",
+    "indices.npy",
+    "indptr.npy",
+    "shape.npy",
+)
+"""The files of a converted one: its rows, or the three arrays of CSR with their shape; and the ids where it has any."""
+
+
+def converted(file: Path, scratch: Path, id_column: str | None) -> Path:
+    """Return the folder with the file's arrays, made now unless it is there.
+
+    Several tasks of an instance may do so at the same time: each writes beside, the first renames.
+    """
+    stat = file.resolve().stat()
+    identity = json.dumps([str(file), stat.st_size, stat.st_mtime_ns, id_column])
+    folder = scratch / hashlib.sha256(identity.encode()).hexdigest()[:32]
+    if folder.exists():
+        return folder
+    scratch.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=scratch))
+    try:
+        _convert(file, beside, id_column)
+        beside.rename(folder)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise NoRoom(f"the disk of {scratch} became full while {file.name} was converted to rows") from error
+        if not folder.exists():
+            raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return folder
+
+
+def _convert(file: Path, folder: Path, id_column: str | None) -> None:
+    kind = suffix(file)
+    if kind == ".npy":
+        _straighten(map_array(file), folder / ROWS)
+        return
+    if kind == ".npz":
+        refuse_ids(file, id_column)
+        archives.extract(file, folder)
+        for name in (ROWS, DATA, INDICES, INDPTR):
+            if (folder / name).exists():
+                _straighten_in_place(folder / name, 2 if name == ROWS else 1)
+        return
+    reading = tables.read_parquet if kind == ".parquet" else tables.read_csv
+    _write_table(file, reading(file, id_column), folder)
+
+
+def _straighten_in_place(path: Path, dimensions: int) -> None:
+    array = map_array(path, dimensions)
+    if array.flags.c_contiguous and array.dtype.isnative:
+        return
+    straight = path.with_suffix(".straight")
+    _straighten(array, straight)
+    straight.replace(path)
+
+
+def _straighten(array: NDArray[Any], target: Path) -> None:
+    """Write a Fortran-ordered or byte-swapped array in C order."""
+    write_array(target, array, max(1, CHUNK_BYTES * len(array) // max(1, array.nbytes)))
+
+
+def _write_table(file: Path, batches: Iterator[tables.Batch], folder: Path) -> None:
+    first = next(batches, None)
+    if first is None:
+        raise InvalidInput(f"{file.name} has no rows; there is nothing to compute")
+    ids = None if first.ids is None else _id_writer(folder / IDS, first.ids.type)
+    try:
+        with RowWriter(folder / ROWS, first.rows.shape[1], first.rows.dtype) as writer:
+            batch: tables.Batch | None = first
+            while batch is not None:
+                writer.write(batch.rows)
+                if ids is not None:
+                    # By batches, which Arrow joins to row groups; by tables each would be one, of a few thousand rows.
+                    ids.write_batch(pa.record_batch([batch.ids], schema=ids.schema), ID_ROWS)
+                batch = next(batches, None)
+    finally:
+        if ids is not None:
+            ids.close()
+
+
+def _id_writer(path: Path, kind: pa.DataType) -> pq.ParquetWriter:
+    # Without a dictionary its size is that of the values.
+    return pq.ParquetWriter(path, pa.schema([("id", kind)]), use_dictionary=False)

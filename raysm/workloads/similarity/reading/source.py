@@ -1,0 +1,60 @@
+"""Where a task finds the rows of a channel on its own instance, and maps them."""
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+from raysm.bootstrap import environment
+from raysm.workloads.similarity.reading.matrix import Matrix, open_matrix
+
+__all__ = ["Place", "Source"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one instance has the matrix, and room of its own."""
+
+    channel: Path
+    """The file, or folder of files."""
+    scratch: Path
+    """Folder for what has to be converted."""
+    host: str
+    """The instance's name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """The matrix, as every task finds it on its own instance."""
+
+    channel: str
+    """Name of the channel."""
+    id_column: str | None = None
+    """Column that names the rows."""
+    sharded: bool = False
+    """Each instance has its share of the files alone."""
+    place: Place | None = None
+    """Where it lies; None asks the instance's own environment, which is what jobs do."""
+
+    def here(self) -> Place:
+        """Return where this instance has it."""
+        if self.place is not None:
+            return self.place
+        instance = environment.read()
+        paths = instance.paths
+        return Place(paths.channel(self.channel), paths.scratch / self.channel, instance.current_host)
+
+    def open(self, place: Place | None = None) -> Matrix:
+        """Map the matrix of this instance, at ``place`` where that is known already; a process maps it once."""
+        return _open(place or self.here(), self.id_column)
+
+    def has_files(self) -> bool:
+        """Return whether this instance has any: of a sharded channel, some may have got none."""
+        folder = self.here().channel
+        names = [file.relative_to(folder).parts for file in folder.rglob("*") if file.is_file()]
+        return folder.is_file() or any(not any(part[0] in "._" for part in parts) for parts in names)
+
+
+# Two: the matrix, and the queries that look into it.
+@functools.lru_cache(maxsize=2)
+def _open(place: Place, id_column: str | None) -> Matrix:
+    return open_matrix(place.channel, place.scratch, id_column)

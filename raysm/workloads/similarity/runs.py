@@ -1,0 +1,119 @@
+"""One run of the workload on the head: what it is, and what was seen of it."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import raysm
+from raysm.contract.events import State
+from raysm.request.codec import to_json
+from raysm.request.similarity import Similarity
+from raysm.workloads.announce import Announce, Pace
+from raysm.workloads.record import BlockRecord
+from raysm.workloads.similarity.reading.ids import Ids, gather
+from raysm.workloads.similarity.reading.matrix import Described
+from raysm.workloads.similarity.tasks.context import Context
+from raysm.workloads.similarity.tasks.parts import Part, decode_part, encode_part
+
+__all__ = ["Folders", "Report", "Run"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Folders:
+    """Where the head writes."""
+
+    result: Path
+    """The result and its manifest."""
+    records: Path
+    """Finished blocks; kept from one run of the job to the next where checkpoints are."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Report:
+    """What was seen of a run so far; parts are added to it."""
+
+    announce: Announce
+    """Where events go."""
+    phases_s: dict[str, float] = field(default_factory=dict)
+    """Seconds of each phase."""
+    peaks: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """Largest memory of a task, by instance."""
+    engines: set[str] = field(default_factory=set)
+    """What was computed with."""
+    notes: list[str] = field(default_factory=list)
+    """What the manifest is to say of how it was computed."""
+    sent_bytes: dict[str, int] = field(default_factory=dict)
+    """Rows of a sharded matrix that each instance sent to others."""
+    task_seconds: float = 0.0
+    """Seconds of all tasks together."""
+    blocks: int = 0
+    """Tasks, those of an earlier run among them."""
+    blocks_found: int = 0
+    """Tasks of an earlier run."""
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Measure a phase; what is entered twice counts twice."""
+        begin = time.perf_counter()
+        yield
+        self.phases_s[name] = round(self.phases_s.get(name, 0.0) + time.perf_counter() - begin, 4)
+
+    def add(self, part: Part) -> None:
+        """Note who computed a part, and what it took."""
+        for host, peak in part.peaks.items():
+            self.peaks[host] = max(self.peaks[host], peak)
+        self.task_seconds += part.seconds
+        self.engines.update(part.engines)
+
+    @contextmanager
+    def gathering(self, rows: int) -> Iterator[Pace]:
+        """Announce and measure the last phase."""
+        self.announce(State(name="gathering"))
+        with self.phase("gathering"):
+            yield Pace("gather", rows, "rows", self.announce)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """What is asked for, and where: all that is known once the rows are prepared."""
+
+    workload: Similarity
+    """What is asked for."""
+    folders: Folders
+    """Where the head writes."""
+    scratch: Path
+    """Where the head keeps what is merged."""
+    matrix: Described
+    """The rows among which neighbors are looked for."""
+    queries: Described
+    """The rows that look for them; the same value where the matrix's own do."""
+    digests: Mapping[str, str]
+    """SHA-256 of each channel's files."""
+    context: Context
+    """What tasks are told."""
+
+    def record(self, kind: str) -> BlockRecord[Part]:
+        """Return the record of parts of that kind."""
+        return BlockRecord(self.folders.records, self._depends_on(kind), encode=encode_part, decode=decode_part)
+
+    def record_of_digests(self, kind: str) -> BlockRecord[str]:
+        """Return the record of the digests of tiles that are in their file already."""
+        return BlockRecord(
+            self.folders.records,
+            self._depends_on(kind),
+            encode=lambda digest: [digest.encode()],
+            decode=lambda data: bytes(data).decode(),
+        )
+
+    def _depends_on(self, kind: str) -> dict[str, Any]:
+        # Of the block size, what was asked for: where nothing was, the record itself keeps the size that was chosen.
+        depends_on = {"format": 6, "kind": kind, "workload": to_json(self.workload), "inputs": self.digests}
+        return depends_on | {"rows": self.queries.rows, "columns": self.matrix.columns, "raysm": raysm.__version__}
+
+    def ids(self) -> Ids | None:
+        """Return what rows and neighbors are called, where a column names them; asked when all is computed."""
+        return gather(self.queries, self.matrix)

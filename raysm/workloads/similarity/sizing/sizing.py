@@ -1,0 +1,204 @@
+"""How large the blocks are, which a restarted job must not decide anew.
+
+The result does not depend on the blocks, but a finished block is of use only to a run that cuts the rows alike. The
+size follows the cluster's CPUs where the request gives none, so the first run's choice is kept beside its blocks.
+
+What flows in is one value, ``Sizing``: what the mode hands back (``PartLimits``), what computes (``Footprint``), the
+matrices and the cluster. What flows out are numbers of rows.
+"""
+
+import math
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from raysm.contract.store import put
+from raysm.workloads.record import BlockRecord
+from raysm.workloads.similarity.arithmetic import tiling
+from raysm.workloads.similarity.reading.matrix import Described
+from raysm.workloads.similarity.sizing.footprint import PART_BYTES, Footprint
+
+__all__ = ["PartLimits", "Sizing"]
+
+PRODUCT_S = 5.5e-12
+"""What one element of a pair costs a slot, about."""
+
+PART_S = 2e-3
+"""What a part costs whoever takes it in, however small.
+
+Measured on two cores with AMX, with tasks that return parts at once: 0.5 to 0.7 ms of the thread that asks Ray, with 32
+parts unfinished, and 1.1 to 1.3 ms with 1024; and 0.6 ms for the record."""
+
+MERGING_S = 2.0
+"""What it takes to begin to merge on the instances: the processes that do it are started, and import NumPy.
+
+Measured on two cores, which the tasks had at the same time: 1.2 s."""
+
+MOST_MERGED = 32
+"""Most tiles on a side of a group that is merged on an instance: a lost instance takes what was merged there along."""
+
+HEAD_SHARE = 0.5
+"""Of the tasks' time, what the head may take for their parts."""
+
+BLOCK_ROWS, MERGED_TILES = "block-rows", "merged-tiles"
+"""Names of the files, in the record's folder, with the sizes that were chosen."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartLimits:
+    """What a mode's parts allow, and what they cost."""
+
+    rows: int | None = None
+    """Most rows, and as many columns, that a part is of; None: whatever an operand may have."""
+    joined_row_s: float | None = None
+    """Seconds that a row of a part costs whoever merges it; None: parts of several tiles cannot be joined to one."""
+    open_ended: bool = False
+    """Nobody knows before how much a tile's part holds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sizing:
+    """All that sizes follow from."""
+
+    limits: PartLimits
+    """The mode's."""
+    footprint: Footprint
+    """What computes."""
+    queries: Described
+    """The rows that look for neighbors."""
+    matrix: Described
+    """The rows among which they look."""
+    slots: int
+    """Tasks that the cluster runs at once."""
+    instances: int = 1
+    """Instances that compute."""
+    block_rows: int | None = None
+    """Rows of a block that are asked for; None chooses."""
+    merged_tiles: int | None = None
+    """Tiles on a side of a group that are asked for; None chooses."""
+
+    def max_tile_rows(self) -> int:
+        """Return the most rows, and columns, that are made ready at once."""
+        most = min(self.footprint.max_rows(rows) for rows in (self.queries, self.matrix))
+        if self.limits.open_ended and self.footprint.open_ended_rows is not None:
+            most = min(most, self.footprint.open_ended_rows)
+        # A task hands back what it found of its rows and of its columns.
+        return most if self.limits.rows is None else min(most, self.limits.rows)
+
+    def triangle_rows(self, record: BlockRecord[Any]) -> int:
+        """Return how many rows, and columns, one block of the triangle of a self-join has."""
+        chosen = self.chosen_triangle_rows()
+        if self.block_rows:
+            return chosen
+        # A run on fewer cores goes on with the blocks of one on many.
+        most = max(self.max_tile_rows(), self.limits.rows or 0 if self.limits.joined_row_s is not None else 0)
+        return _kept(record, (chosen,), most)[0]
+
+    def chosen_triangle_rows(self) -> int:
+        """Return the same for a run that has no earlier one."""
+        most, rows = self.max_tile_rows(), self.matrix.rows
+        if self.block_rows:
+            return min(self.block_rows, most)
+        blocks = tiling.blocks_for(self.slots, rows, self.footprint.least_rows, self._joined_rows(most))
+        return math.ceil(rows / blocks)
+
+    def _joined_rows(self, most: int) -> int:
+        """Return the most rows of a block with which the head takes in all slots' parts in HEAD_SHARE of the time.
+
+        A task then does several tiles of ``most`` rows, and hands back one part: parts are merged first where they are
+        made. It takes rows**2 * columns * PRODUCT_S; the head PART_S, and ``joined_row_s`` for each row and column.
+        With 64 instances of 8 cores, 10**7 rows of 768 columns are 940,000 tiles of 7281 rows: 410 s of the tasks, and
+        6700 s of the head. In blocks of 110,000 rows, eight for each slot, it merges 4200 parts, in 330 s. Few rows are
+        cut for all slots to be busy, and no less: ``group_tiles``.
+        """
+        row_s = self.limits.joined_row_s
+        if row_s is None or not self.footprint.foreseeable:
+            return most
+        product_s = HEAD_SHARE * self.matrix.columns * PRODUCT_S / self.slots
+        enough = (row_s + math.sqrt(row_s**2 + product_s * PART_S)) / product_s
+        return max(most, min(math.ceil(enough), self.limits.rows or most))
+
+    def group_tiles(self, record: BlockRecord[Any], tile_rows: int) -> int:
+        """Return of how many tiles, on a side, the parts are merged on an instance; an earlier run's choice holds."""
+        if self.limits.joined_row_s is None or not self.footprint.foreseeable:
+            return 1
+        chosen = self.merged_tiles or self.chosen_group_tiles(tile_rows)
+        return _kept(record, (chosen,), MOST_MERGED, MERGED_TILES)[0]
+
+    def chosen_group_tiles(self, tile_rows: int) -> int:
+        """Return the same for a run that has no earlier one; 1: the head takes in each tile's part.
+
+        That one is taken with which the seconds are fewest, by the costs above, and of equals the smallest:
+
+            tiles on the head          max(tasks, head)
+            groups on the instances    MERGING_S + max(tasks, merging, head) + the head's of the groups that end last
+
+        The tasks take half of rows**2 * columns * PRODUCT_S / slots; whoever merges, PART_S for each part, and
+        ``joined_row_s`` for each of its rows and columns. With 64 instances of 8 cores, 10**6 rows of 768 columns are
+        9180 tiles: 4 s of the tasks, and 66 s of the head. In groups of 27 x 27 tiles they are 15 parts, 2 s of the
+        head, and all takes 9 s. With 8 such instances the tasks take 33 s and the head 24 s, beside them: nothing is
+        merged before. Nor on one instance, whose cores are those of the head.
+        """
+        row_s = self.limits.joined_row_s
+        if row_s is None or not self.footprint.foreseeable or self.instances < 2:
+            return 1
+        blocks = math.ceil(self.matrix.rows / tile_rows)
+        tasks_s = self.matrix.rows**2 / 2 * self.matrix.columns * PRODUCT_S / self.slots
+        part_s = PART_S + 2 * tile_rows * row_s
+
+        def seconds(on_a_side: int) -> float:
+            beside = math.ceil(blocks / on_a_side)
+            groups = beside * (beside + 1) // 2
+            head_s = groups * (PART_S + 2 * on_a_side * tile_rows * row_s)
+            if on_a_side == 1:
+                return max(tasks_s, head_s)
+            at_once = min(groups, self.mergers)
+            merging_s = blocks * (blocks + 1) / 2 * part_s / at_once
+            return MERGING_S + max(tasks_s, merging_s, head_s) + head_s * at_once / groups
+
+        # So many smaller groups would not keep all slots busy: each has two tiles for each of its slots, and two to
+        # come.
+        least = max(2, math.ceil(math.sqrt(4 * self.slots / self.mergers)))
+        most = min(MOST_MERGED, blocks, (self.limits.rows or 0) // tile_rows)
+        choices: list[int] = [1, *range(least, most + 1)]
+        return min(choices, key=seconds)
+
+    @property
+    def mergers(self) -> int:
+        """How many groups are merged at once: one on an instance, of large ones one for each eight slots."""
+        return max(self.instances, self.slots // 8)
+
+    def rectangle_rows(self, record: BlockRecord[Any]) -> tuple[int, int]:
+        """Return how many rows of the queries, and how many columns of the matrix, one tile has.
+
+        Queries are cut first, which leaves nothing to merge; where they are few, the columns keep all slots busy.
+        """
+        most, least = self.max_tile_rows(), self.footprint.least_rows
+        if self.block_rows:
+            return min(self.block_rows, most), min(self.block_rows, most)
+        tiles = tiling.TILES_A_SLOT * self.slots
+        rows = min(most, max(math.ceil(self.queries.rows / tiles), least))
+        beside = math.ceil(tiles / math.ceil(self.queries.rows / rows))
+        columns = min(most, max(math.ceil(self.matrix.rows / beside), least))
+        chosen = _kept(record, (rows, columns), most)
+        return chosen[0], chosen[1]
+
+    def strip_rows(self, record: BlockRecord[Any], row_bytes: int) -> int:
+        """Return how many rows one strip has, all of whose columns are one task's and take ``row_bytes`` a row."""
+        most = min(self.max_tile_rows(), max(1, PART_BYTES // row_bytes))
+        if self.block_rows:
+            return min(self.block_rows, most)
+        wanted = math.ceil(self.queries.rows / (tiling.TILES_A_SLOT * self.slots))
+        return _kept(record, (min(most, max(wanted, self.footprint.least_rows)),), most)[0]
+
+
+def _kept(record: BlockRecord[Any], chosen: tuple[int, ...], most: int, name: str = BLOCK_ROWS) -> tuple[int, ...]:
+    """Return the sizes that an earlier run of the job chose, or keep ``chosen`` for the next."""
+    path = record.folder / name
+    # A torn file is of a run that ended while it wrote it: nothing was recorded under its sizes yet.
+    with suppress(OSError, ValueError):
+        sizes = tuple(int(text) for text in path.read_text(encoding="ascii").split())
+        if len(sizes) == len(chosen) and all(1 <= size <= most for size in sizes):
+            return sizes
+    put(path, " ".join(map(str, chosen)) + "\n")
+    return chosen
