@@ -46,7 +46,7 @@ def _shared(commands):
     for title, names, action in takers.values():
         if len(names) >= SHARED_BY:
             by_default = "Options of " + _listed([name.removeprefix("raysm ") for name in names])
-            heading = by_default if title == "options" else f"Options that say {title}"
+            heading = by_default if title == "options" else title[0].upper() + title[1:]
             shared.setdefault(heading, (names, []))[1].append(action)
     return shared
 
