@@ -56,6 +56,7 @@ async def resolve(host: str, lookup: Callable[[str], str] = socket.gethostbyname
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants the answer any more
             loop.call_soon_threadsafe(settle, address, cause)
 
+    # asyncio's own getaddrinfo runs in the executor, whose threads the interpreter waits for at its end.
     threading.Thread(target=look_up, daemon=True, name=f"resolve-{host}").start()
     return await answer
 

@@ -94,6 +94,7 @@ class Children:
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
+            # A group of its own: what it starts can be ended with it, and Ctrl-C reaches the bootstrap alone.
             start_new_session=True,
         )
         ended: asyncio.Future[int] = self._loop.create_future()

@@ -4,6 +4,10 @@ What flows in are connections and messages, what flows out are ``Report`` values
 which things happened. Ray itself notices a dead head after a minute; this channel does at once where the connection
 closes, and where nothing is heard any more, after the silence that the request allows. One ticker serves all
 connections, so that one process carries 1,000 of them.
+
+Why it is ours: it runs before any package is there, in whatever image, so that gRPC is out; multiprocessing.connection
+blocks a thread for each of the 1,000 workers and reads pickles; TLS by a shared key comes with Python
+3.13. What is left is 190 lines of ``wire`` on asyncio's streams.
 """
 
 import asyncio
@@ -15,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from raysm.bootstrap.identity import Identity
 from raysm.bootstrap.lifecycle import Joined, Left, Lost, Mismatch
 from raysm.bootstrap.wire import (
     HANDSHAKE_TIMEOUT_S,
@@ -29,7 +34,6 @@ from raysm.bootstrap.wire import (
 __all__ = [
     "BEAT_S",
     "HeadControl",
-    "Identity",
     "Message",
     "MessageReceived",
     "Refused",
@@ -53,31 +57,6 @@ SPARE_FILES = 512
 """Open files that a head needs beside one for each worker."""
 
 Message = Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Identity:
-    """What has to be the same in every instance."""
-
-    payload: str
-    """Digest of the payload."""
-    python: str
-    """Version of Python, ``3.11.7``: Ray refuses even another patch level."""
-    ray: str
-    """Version of Ray."""
-    raysm: str
-    """Version of raysm."""
-
-    def difference(self, other: Mapping[str, Any]) -> str | None:
-        """Return what ``other``, a worker's identity as it was sent, has otherwise than this one, the head's."""
-        for name, mine in asdict(self).items():
-            theirs = other.get(name)
-            if theirs == mine:
-                continue
-            if name == "payload":
-                return "its payload is not the head's: the digests differ, so it was told another request or source"
-            return f"it has {name} {theirs}, the head has {name} {mine}: use one image for all instances"
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +166,13 @@ class HeadControl:
         self._expected = frozenset(hosts)
         self._beat_s, self._silence_s, self._clock = beat_s, silence_s, clock
         self._peers: dict[str, _Peer] = {}
+        # Also those who are gone: a worker's second life would not have its first one's Ray node, nor its files.
         self._seen: set[str] = set()
         self._strangers = 0
         self._server: asyncio.Server | None = None
         self._pulse: asyncio.Task[None] | None = None
         self._serving: set[asyncio.Task[None]] = set()
+        # Counted, not reported: a port scan must not end a job.
         self.refused = 0
         """Connections that knew no token."""
 
@@ -267,6 +248,7 @@ class HeadControl:
             self._serving.discard(task)
 
     async def _host(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Each may hold a socket for ten seconds: who opens many must not keep the workers out.
         if self._strangers >= len(self._expected) + SPARE_STRANGERS:
             writer.transport.abort()
             return
@@ -299,6 +281,7 @@ class HeadControl:
         if reason:
             line.send({"kind": "refused", "reason": reason})
             return None
+        # Before it is a peer: the first line that it reads must not be a heartbeat.
         line.send({"kind": "welcome"})
         self._seen.add(host)
         peer = self._peers[host] = _Peer(host, line, self._clock())
@@ -352,6 +335,7 @@ class WorkerControl:
     async def leave(self) -> None:
         """Say goodbye and close."""
         self._peer.line.send({"kind": "bye"})
+        # A head that is frozen takes nothing, and must not hold up a worker that has two seconds to end.
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             await asyncio.wait_for(self._peer.line.drain(), 1)
         self._peer.line.close()

@@ -26,6 +26,7 @@ async def announce_dashboard(host: str, address: str, port: int, limit_s: float 
     until = time.monotonic() + limit_s
     while not await port_answers("127.0.0.1", port):
         if time.monotonic() > until:
+            # Not worth a job: it shows what happens, and nothing waits for it.
             remark(f"the dashboard has not come up within {limit_s:g} s; the job goes on without it")
             return
         await asyncio.sleep(PROBE_S)

@@ -89,6 +89,7 @@ def exit_status_of_driver(
     """
     if status == 0:
         return ExitStatus(0)
+    # As shells have it: SageMaker shows it beside the reason, and 137 is what people look for.
     exit_code = status if status > 0 else 128 - status
     if failure is not None:
         return ExitStatus(exit_code, failure.reason())
@@ -108,5 +109,6 @@ def _with_tail(text: str, tail: str) -> str:
     room = MAX_REASON - len(text) - 1
     tail = tail.strip()
     if len(tail) > room:
+        # Of a traceback or a log the end says what went wrong.
         tail = "…" + tail[len(tail) - room + 1 :]
     return f"{text}\n{tail}".strip()

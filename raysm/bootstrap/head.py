@@ -98,6 +98,7 @@ class Head:
                 if isinstance(decision, End):
                     return self._conclude(decision.cause)
                 self._carry_out(decision)
+            # After every event, as a state and not as a decision: nobody can forget to end the process that asks.
             self._watch_nodes(membership.watches_nodes)
             event = await self._inbox.take(membership.wakes_at_s) or Tick(self._control.silent)
             membership, decisions = membership.take(event, time.monotonic())
@@ -193,6 +194,7 @@ class Head:
 
     async def _listen(self) -> None:
         named = self._instance.environment.addresses.get(self._instance.name)
+        # Nobody from elsewhere has to come in: then the port is open to nobody from elsewhere.
         local = is_loopback(named) if named else len(self._rules.hosts) == 1
         port = self._instance.ports.control
         try:
@@ -211,6 +213,7 @@ class Head:
 
     def _begin_work(self, address: str) -> None:
         assert self._ray is not None
+        # Ray's own output is kept from the log, and these lines with it; a formed cluster is when they are all there.
         for warning in self._ray.read_warnings():
             remark(warning)
         gcs = f"{address}:{self._instance.ports.gcs}"

@@ -21,6 +21,7 @@ class Inbox:
 
     def put(self, event: Happening) -> None:
         """Add what has happened; from the event loop's thread only."""
+        # Never full: what cannot be put would be lost, and each event is a few hundred bytes.
         self._events.put_nowait(event)
 
     async def take(self, until_s: float | None) -> Happening | None:

@@ -13,8 +13,8 @@ import raysm
 from raysm.bootstrap import environment as environments
 from raysm.bootstrap import resources, variables
 from raysm.bootstrap.commands import Commands
-from raysm.bootstrap.control import Identity
 from raysm.bootstrap.environment import Environment
+from raysm.bootstrap.identity import Identity
 from raysm.bootstrap.private_files import private_token
 from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_arguments
 from raysm.bootstrap.ray_start import DASHBOARD_FIRST, WORKERS

@@ -30,6 +30,7 @@ def tell_end(exit_code: int, reason: str) -> Message:
 def read_from_head(message: Message) -> Happening | None:
     """Return what a message of the head means to a worker; None for an unknown one."""
     match message:
+        # By its form, not by its kind alone: a port that is no number would fail the worker with a traceback.
         case {"kind": "ray", "port": int(port)}:
             return Invited(port)
         case {"kind": "done"}:

@@ -66,6 +66,7 @@ class Internal:
         gap = self.gap()
         if gap is None:
             return self._resolve()
+        # Said where it is looked for, with what was to be done: far from here it would be an AttributeError of Ray's.
         if self.is_needed:
             raise MissingDependency(f"Ray {_version()} has {gap}, which raysm needs to {self.purpose}; use another Ray")
         remark(f"warning: Ray {_version()} has {gap}; left out: {self.purpose}")
@@ -76,6 +77,7 @@ class Internal:
         original = self.find()
         if original is None:
             return
+        # In its owner, module or class: Ray's own calls look it up there each time.
         owner, _, name = self.path.rpartition(".")
         parent = Internal(module=self.module, name=owner.removeprefix(self.module).strip("."), purpose=self.purpose)
         setattr(parent._resolve(), name, adapt(original))

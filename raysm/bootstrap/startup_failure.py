@@ -18,6 +18,7 @@ def report_startup_failure(error: Exception, environ: Mapping[str, str]) -> Exit
     if not isinstance(error, RaysmError):
         traceback.print_exception(error)
     remark(status.reason or "")
+    # The folder itself may be what cannot be used; the exit code and the log still say it.
     with contextlib.suppress(OSError, ValueError):
         status.write(base_paths(environ).failure)
     return status

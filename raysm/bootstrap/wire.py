@@ -9,6 +9,9 @@
 
 The token never crosses the wire, the head never answers a challenge of a stranger, a recorded line is worth nothing
 later (fresh nonces, numbered lines), and a line that was changed on its way ends the connection.
+
+It authenticates and does not encrypt: nothing secret is said, and TLS would need certificates for names that exist only
+while the job does. Who needs encryption has SageMaker's own, between containers.
 """
 
 import asyncio
@@ -64,7 +67,9 @@ class Line:
         """Queue a message; a closed connection swallows it, and the reader's side finds out."""
         text = json.dumps(message).encode()
         mac = _mac(self._key, self._out, b"%d" % self._sent, text)
+        # Numbered, so that a line that is left out, doubled or moved does not verify.
         self._sent += 1
+        # asyncio warns of writes to a closed transport, in the job's log.
         if not self._writer.is_closing():
             self._writer.write(mac + b" " + text + b"\n")
 
@@ -73,6 +78,7 @@ class Line:
         line = await _read_line(self._reader, MAX_LINE)
         mac, _, text = line.partition(b" ")
         expected = _mac(self._key, self._in, b"%d" % self._received, text)
+        # In constant time: how far a guess is right must not show.
         if not hmac.compare_digest(mac, expected):
             raise ProtocolError("a message was changed on its way, or was sent by somebody else")
         self._received += 1
@@ -118,6 +124,7 @@ async def _greet_worker(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
     if not (isinstance(host, str) and isinstance(theirs, str) and isinstance(proof, str)):
         raise ProtocolError("a peer's greeting lacks its host, nonce or proof")
     parts = (nonce.encode(), _bytes(theirs), _bytes(host))
+    # The worker proves itself first: a stranger learns nothing that it could try tokens on.
     if not hmac.compare_digest(_bytes(proof), _mac(token, b"worker", *parts)):
         _write(writer, {"refused": "token"})
         raise TokenRefused(f"a peer that calls itself {host[:80]!r} does not know this job's token")

@@ -81,6 +81,7 @@ class Worker:
         """
         self._spawn(self._join)
         while True:
+            # An attribute, other than the head's: ``end`` asks it whether there is a head to say goodbye to.
             event = await self._inbox.take(self._member.wakes_at_s) or Tick()
             self._member, decisions = self._member.take(event, time.monotonic())
             for decision in decisions:
