@@ -26,9 +26,9 @@ from raysm.client.pace import Pace
 from raysm.client.plan import Plan
 from raysm.client.service import Service
 from raysm.client.storage import file_path
-from raysm.client.tags import WORKLOAD
 from raysm.contract import payload
 from raysm.contract.job_api import JobApi
+from raysm.contract.names import WORKLOAD_TAG
 from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure
 from raysm.contract.store import put
 from raysm.errors import JobNotFound
@@ -90,7 +90,7 @@ class FakeSageMaker(Service):
         """Take the job, and end it."""
         self.submitted.append(plan)
         tags = {tag["Key"]: tag["Value"] for tag in plan.request.get("Tags", ())}
-        kind = tags.get(WORKLOAD, "")
+        kind = tags.get(WORKLOAD_TAG, "")
         outputs = file_path(plan.outputs)
         given = self._answers[kind].popleft() if self._answers[kind] else None
         if given is None:

@@ -19,7 +19,7 @@ from raysm.client.listing import jobs as list_jobs
 from raysm.client.removal import check, descriptions, remove
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
-from raysm.client.tags import WORKLOAD
+from raysm.contract.names import PROJECT_TAG, WORKLOAD_TAG
 from raysm.errors import InvalidRequest, JobNotFound
 from raysm.request import Target
 
@@ -142,7 +142,7 @@ def _result(arguments: Arguments, job: Job, console: Console) -> None:
     if not job.done():
         await_end(job, Console(stderr=True), 0.0 if arguments.no_wait else arguments.timeout)
     result = brought(job, arguments.output, Console(stderr=True) if arguments.json else console)
-    print_result(console, result, workload=job.tags.get(WORKLOAD, ""), as_json=arguments.json)
+    print_result(console, result, workload=job.tags.get(WORKLOAD_TAG, ""), as_json=arguments.json)
 
 
 def _stop(arguments: Arguments, job: Job, console: Console) -> None:
@@ -154,7 +154,7 @@ def _stop(arguments: Arguments, job: Job, console: Console) -> None:
 
 
 def _token(arguments: Arguments, job: Job, console: Console) -> None:
-    project = job.tags.get("raysm:project", "default")
+    project = job.tags.get(PROJECT_TAG, "default")
     content = Storage(job.service).read(f"{job.service.places.payload(project, job.name)}/token")
     if content is None:
         raise JobNotFound(f"the payload of {job.name} is not there any more, nor is its token")

@@ -85,7 +85,7 @@ def _submit(arguments: Arguments, console: Console) -> None:
     from raysm.cli.report import brought, print_result
     from raysm.cli.submitting import as_request, check_output, crowding, follow, prepared
     from raysm.client.result_folder import check_folder
-    from raysm.client.tags import WORKLOAD
+    from raysm.contract.names import WORKLOAD_TAG
 
     started_s = time.monotonic()
     if arguments.output is not None:
@@ -132,7 +132,7 @@ def _submit(arguments: Arguments, console: Console) -> None:
     print_result(
         console,
         result,
-        workload=job.tags.get(WORKLOAD, ""),
+        workload=job.tags.get(WORKLOAD_TAG, ""),
         as_json=arguments.json,
         elapsed_s=None if done is not None else time.monotonic() - started_s,
         forming_s=display.forming_s,

@@ -27,9 +27,9 @@ from raysm.client.result import Result, fetch, raised, value
 from raysm.client.result_folder import manifest_of
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
-from raysm.client.tags import PYTHON
 from raysm.contract.events import Event, Progress, parse
 from raysm.contract.job_api import APIS, JobApi
+from raysm.contract.names import PYTHON_TAG
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
 from raysm.request import Input, Target
@@ -186,8 +186,8 @@ class Job:
         error = self.exception(timeout)
         if error is not None:
             raise error
-        if PYTHON in self.tags:
-            return value(self.outputs, self._storage, job=self.name, python=self.tags[PYTHON])
+        if PYTHON_TAG in self.tags:
+            return value(self.outputs, self._storage, job=self.name, python=self.tags[PYTHON_TAG])
         cache = self.service.home / "results" / self.name
         folder = fetch(self.outputs, self._storage, job=self.name, to=None if to is None else Path(to), cache=cache)
         manifest = None if folder is None else manifest_of(folder)
@@ -213,7 +213,9 @@ class Job:
                 job=self.name,
                 reason=found.secondary,
             )
-        error = raised(self.outputs, self._storage, job=self.name, python=self.tags.get(PYTHON), reason=found.reason)
+        error = raised(
+            self.outputs, self._storage, job=self.name, python=self.tags.get(PYTHON_TAG), reason=found.reason
+        )
         remedy = self._source.remedy_for(str(error)) if self._source is not None else None
         return error if remedy is None else _with_remedy(error, remedy)
 

@@ -17,7 +17,7 @@ from raysm.client.job import Job
 from raysm.client.listing import Listed, jobs
 from raysm.client.service import Service
 from raysm.client.storage import Storage, file_path
-from raysm.client.tags import FIRST, PROJECT, TASK
+from raysm.contract.names import FIRST_TAG, PROJECT_TAG, TASK_TAG
 from raysm.errors import InvalidRequest, JobNotFound
 
 __all__ = ["Usage", "check", "chosen", "descriptions", "removable", "remove", "usage"]
@@ -124,7 +124,7 @@ def remove(job: Job, every: Iterable[Description]) -> None:
     state = job.describe().answer.get("CheckpointConfig", {}).get("S3Uri", "")
     if _is_ours(service, state) and state not in kept:
         shutil.rmtree(file_path(state), ignore_errors=True)
-    project, task = job.tags.get(PROJECT), job.tags.get(TASK)
+    project, task = job.tags.get(PROJECT_TAG), job.tags.get(TASK_TAG)
     if project and task:
         _remove_payload(job, project, kept)
         file_path(f"{service.places.records(project, task)}/{job.name}.json").unlink(missing_ok=True)
@@ -136,7 +136,7 @@ def remove(job: Job, every: Iterable[Description]) -> None:
 
 def _remove_payload(job: Job, project: str, kept: set[str]) -> None:
     """Remove what travelled to the job, unless another one of its chain travels with the same."""
-    prefix = job.service.places.payload(project, job.tags.get(FIRST, job.name))
+    prefix = job.service.places.payload(project, job.tags.get(FIRST_TAG, job.name))
     if f"{prefix}/" not in kept:
         Storage(job.service).remove(prefix)
 

@@ -11,7 +11,7 @@ from typing import Any
 from raysm.client.description import Description
 from raysm.client.plan import Plan
 from raysm.client.records import MAX_NAME
-from raysm.client.tags import FIRST, MAX_RESTARTS, RESTART
+from raysm.contract.names import FIRST_TAG, MAX_RESTARTS_TAG, RESTART_TAG
 from raysm.request import AWS, JobRequest, Local
 from raysm.request.options import keys_taken_over
 
@@ -31,10 +31,10 @@ def next_name(description: Description, tags: Mapping[str, str]) -> str | None:
     """Return the name of the job that goes on with this one; None where none does."""
     if not description.exceeded_runtime or "CheckpointConfig" not in description.answer:
         return None
-    restart = _number(tags, RESTART) + 1
-    if restart > _number(tags, MAX_RESTARTS):
+    restart = _number(tags, RESTART_TAG) + 1
+    if restart > _number(tags, MAX_RESTARTS_TAG):
         return None
-    return _name_of(tags.get(FIRST, description.name), restart)
+    return _name_of(tags.get(FIRST_TAG, description.name), restart)
 
 
 def is_follow_up(name: str) -> bool:
@@ -44,10 +44,10 @@ def is_follow_up(name: str) -> bool:
 
 def names_until(name: str, tags: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of the jobs from the first one to this one, of which these are the tags."""
-    number = _number(tags, RESTART)
-    if FIRST not in tags or number < 1:
+    number = _number(tags, RESTART_TAG)
+    if FIRST_TAG not in tags or number < 1:
         return (name,)
-    first = tags[FIRST]
+    first = tags[FIRST_TAG]
     return (first, *(_name_of(first, restart) for restart in range(1, number)), name)
 
 
@@ -57,7 +57,7 @@ def follow_up(description: Description, tags: Mapping[str, str]) -> Plan:
     assert name is not None
     call: dict[str, Any] = {key: description.answer[key] for key in sorted(TAKEN_OVER) if key in description.answer}
     call["ResourceConfig"] = {key: item for key, item in call["ResourceConfig"].items() if key not in READ_ONLY}
-    own = {RESTART: str(_number(tags, RESTART) + 1), FIRST: tags.get(FIRST, description.name)}
+    own = {RESTART_TAG: str(_number(tags, RESTART_TAG) + 1), FIRST_TAG: tags.get(FIRST_TAG, description.name)}
     kept = {key: item for key, item in tags.items() if not key.startswith("aws:")}
     all_tags = [{"Key": key, "Value": item} for key, item in {**kept, **own}.items()]
     return Plan(api=description.api, request={description.api.name_key: name, **call, "Tags": all_tags})

@@ -8,6 +8,7 @@ __all__ = [
     "BASE_DIR",
     "CPUS",
     "FAILURE_RECORD",
+    "FIRST_TAG",
     "INSTANCE_KIND_TAG",
     "INSTANCE_TYPE_TAG",
     "LABEL_GROUP",
@@ -15,13 +16,19 @@ __all__ = [
     "LABEL_INSTANCE_TYPE",
     "LABEL_RANK",
     "LOCAL_BUCKET",
+    "MAX_RESTARTS_TAG",
     "MEASURE",
     "MEMORY_BYTES",
     "OBJECT_STORE_BYTES",
     "PAYLOAD",
     "PORTS",
+    "PROJECT_TAG",
+    "PYTHON_TAG",
     "RAY_TEMP_DIR",
+    "RESTART_TAG",
     "STATE",
+    "TASK_TAG",
+    "WORKLOAD_TAG",
 ]
 
 BASE_DIR = "SAGEMAKER_BASE_DIR"
@@ -62,6 +69,27 @@ INSTANCE_TYPE_TAG = "raysm:instance-type"
 
 LOCAL_BUCKET = "raysm-local"
 """The bucket of the embedded SageMaker: payloads go there, and are kept for follow-up jobs."""
+
+PROJECT_TAG = "raysm:project"
+"""Tag: the project of the job's task."""
+
+TASK_TAG = "raysm:task"
+"""Tag: the name of the task, whose runs the jobs are."""
+
+WORKLOAD_TAG = "raysm:workload"
+"""Tag: the kind of the workload, which says what the result is."""
+
+PYTHON_TAG = "raysm:python"
+"""Tag: the version of the Python whose pickles come back, a value or an exception; where the result is a value."""
+
+MAX_RESTARTS_TAG = "raysm:max-restarts"
+"""Tag: how often a job that ran too long goes on in a follow-up job."""
+
+RESTART_TAG = "raysm:restart"
+"""Tag: the number of the follow-up job, from 1."""
+
+FIRST_TAG = "raysm:first"
+"""Tag: the name of the job that a follow-up job goes on with."""
 
 STATE = "RAYSM_STATE"
 """Told to user code: the folder of this instance among the checkpoints, which survives the job's restarts and re-runs

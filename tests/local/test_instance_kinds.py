@@ -9,9 +9,9 @@ from raysm.errors import InvalidRequest
 from raysm.local.instances import best_kind, missing_for, open_site
 from raysm.local.instances.process import ProcessSite
 from raysm.local.job_spec import JobSpec, number_hosts
+from raysm.local.local_job import LocalJob
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.definitions import kind_of
-from raysm.local.training_job import TrainingJob
 from raysm.request import JobRequest, Local, Script
 from raysm.request.instance_kinds import INSTANCE_KINDS, InstanceKind
 from tests.support.jobs import Log
@@ -56,7 +56,7 @@ def planned(target):
 def test_its_instances_run_a_job(tmp_path):
     spec = JobSpec(name="a-job", groups=number_hosts(("all", "local", 2)), command=("sh", "-c", "echo hello"))
     log = Log()
-    with TrainingJob(spec, root=tmp_path, kind="audited", on_line=log) as job:
+    with LocalJob(spec, root=tmp_path, kind="audited", on_line=log) as job:
         job.start()
         assert job.wait(60).status == "Completed"
     assert sorted(AuditedSite.started) == ["algo-1", "algo-2"]

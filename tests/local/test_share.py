@@ -2,7 +2,15 @@
 
 import pytest
 
-from raysm.local.instances.share import SMALLEST_OBJECT_STORE, Machine, measure, memory_left, split
+from raysm.local.instances.share import (
+    DEFAULT_SHM_BYTES,
+    SMALLEST_OBJECT_STORE,
+    Machine,
+    Share,
+    measure,
+    memory_left,
+    split,
+)
 
 GIB = 2**30
 
@@ -70,3 +78,8 @@ def test_this_machine_has_a_cpu_and_memory():
     assert found.cpus
     assert found.memory_bytes > 0
     assert found.shm_bytes > 0
+
+
+def test_shared_memory_is_half_of_an_instances_memory_and_an_engines_default_where_there_is_no_limit():
+    assert Share(memory_bytes=10_000).shm_bytes == 5_000
+    assert Share().shm_bytes == DEFAULT_SHM_BYTES

@@ -11,8 +11,9 @@ from raysm.client.description import read
 from raysm.client.plan import plan
 from raysm.client.records import digest_of
 from raysm.client.restart import follow_up
-from raysm.client.tags import MAX_RESTARTS, tags_of
+from raysm.client.tags import tags_of
 from raysm.contract.job_api import TRAINING
+from raysm.contract.names import MAX_RESTARTS_TAG
 from raysm.errors import InvalidRequest
 from raysm.request import (
     AWS,
@@ -215,7 +216,7 @@ def test_a_follow_up_is_the_same_call_under_the_next_name():
         "CreationTime": datetime.datetime.now(datetime.UTC),
     }
     following = follow_up(read(TRAINING, answer), tags).request
-    assert tags[MAX_RESTARTS] == "2"
+    assert tags[MAX_RESTARTS_TAG] == "2"
     assert {key for key in changed(sent, following) if key not in ("TrainingJobName", "Tags")} == set()
     assert {"Key": "team", "Value": "a"} in following["Tags"]
 

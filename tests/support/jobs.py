@@ -10,7 +10,7 @@ from pathlib import Path
 from raysm.contract import events, payload
 from raysm.local.channels import local_path
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
-from raysm.local.training_job import TrainingJob
+from raysm.local.local_job import LocalJob
 from raysm.request import Cluster, JobRequest, Script, TorchScript
 
 FORMING_S = 60.0
@@ -103,13 +103,13 @@ SPEC_FIELDS = {field.name for field in dataclasses.fields(JobSpec)}
 def started(request: JobRequest, root: Path, kind: str = "namespace", function: bytes | None = None, **options):
     """Yield a started job and its log; nothing of it outlives the block.
 
-    Options that are fields of a JobSpec replace those; the others are the TrainingJob's.
+    Options that are fields of a JobSpec replace those; the others are the LocalJob's.
     """
     log = Log()
     root.mkdir(parents=True, exist_ok=True)
     fields = {name: options.pop(name) for name in SPEC_FIELDS & options.keys()}
     spec = dataclasses.replace(spec_of(request, root, function), **fields)
-    with TrainingJob(spec, root=root, kind=kind, on_line=log, **options) as job:
+    with LocalJob(spec, root=root, kind=kind, on_line=log, **options) as job:
         job.start()
         yield job, log
 

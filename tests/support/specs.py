@@ -1,6 +1,6 @@
 """Runs whole jobs that a JobSpec describes, to their end."""
 
-from raysm.local.training_job import TrainingJob
+from raysm.local.local_job import LocalJob
 from tests.support.jobs import Log
 
 
@@ -8,6 +8,6 @@ def run_spec(spec, root, kind="namespace", timeout_s=120.0):
     """Return the job's outcome, its log and the folder of its result."""
     log = Log()
     root.mkdir(parents=True)
-    with TrainingJob(spec, root=root, kind=kind, on_line=log) as job:
+    with LocalJob(spec, root=root, kind=kind, on_line=log) as job:
         job.start()
         return job.wait(timeout_s=timeout_s), log, job.model_dir

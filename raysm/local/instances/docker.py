@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from raysm.contract.paths import DEFAULT_BASE
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances.base import Instance, InstanceSpec, Site
@@ -24,12 +25,9 @@ from raysm.local.instances.process import share_variables
 
 __all__ = ["DockerSite", "create_arguments", "missing_for_docker", "owner_is_dead", "owner_label", "sweep"]
 
-BASE = Path("/opt/ml")
 KEEPER = Path(__file__).with_name("docker_keeper.py")
 LABEL = "io.raysm.owner"
 """Whose a container or network is: machine, process and the time of its start."""
-DEFAULT_SHM = 64 * 2**20
-"""What Docker gives where nobody asks for more."""
 ANSWER_S = 60.0
 DOCKER = ("docker",)
 
@@ -89,7 +87,7 @@ class DockerSite(Site):
 
     def base_inside(self, base: Path) -> Path:
         """Return ``/opt/ml``."""
-        return BASE
+        return DEFAULT_BASE
 
     def start(self, specs: Sequence[InstanceSpec]) -> list[Instance]:
         """Start all instances.
@@ -152,7 +150,7 @@ def create_arguments(spec: InstanceSpec, image: str, *, name: str, network: str,
         # The main process itself is PID 1, as on SageMaker.
         "init": "false",
         "log-driver": "json-file",
-        "shm-size": share.memory_bytes // 2 if share.memory_bytes else DEFAULT_SHM,
+        "shm-size": share.shm_bytes,
         "memory": share.memory_bytes,
         "cpuset-cpus": ",".join(map(str, share.affinity)) if share.affinity else None,
         "gpus": f'"device={",".join(share.gpus)}"' if share.gpus else None,
@@ -160,8 +158,10 @@ def create_arguments(spec: InstanceSpec, image: str, *, name: str, network: str,
         "entrypoint": spec.command[0],
     }
     flags = [f"--{option}={value}" for option, value in options.items() if value is not None]
-    mounts = [_mount(spec.base, BASE)]
-    mounts += [_mount(link.source, BASE / link.target.relative_to(spec.base), readonly=True) for link in spec.links]
+    mounts = [_mount(spec.base, DEFAULT_BASE)]
+    mounts += [
+        _mount(link.source, DEFAULT_BASE / link.target.relative_to(spec.base), readonly=True) for link in spec.links
+    ]
     return ["create", *flags, *mounts, image, *spec.command[1:]]
 
 

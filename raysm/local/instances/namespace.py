@@ -7,6 +7,7 @@ is no wall against code that means harm: that code is root on this machine.
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from raysm.contract.paths import DEFAULT_BASE
 from raysm.errors import InvalidRequest
 from raysm.local.instances import mounts
 from raysm.local.instances.base import Instance, InstanceSpec, Site
@@ -15,10 +16,6 @@ from raysm.local.instances.network import INTERFACE, MAX_INSTANCES, Network, mis
 from raysm.local.instances.process import share_variables
 
 __all__ = ["NamespaceSite"]
-
-BASE = Path("/opt/ml")
-DEFAULT_SHM = 64 * 2**20
-"""What a container engine gives where nobody asks for more."""
 
 
 class NamespaceSite(Site):
@@ -47,7 +44,7 @@ class NamespaceSite(Site):
 
     def base_inside(self, base: Path) -> Path:
         """Return ``/opt/ml``."""
-        return BASE
+        return DEFAULT_BASE
 
     def start(self, specs: Sequence[InstanceSpec]) -> list[Instance]:
         """Start all instances, after having seen that they reach each other.
@@ -77,7 +74,6 @@ class NamespaceSite(Site):
         names.write_text(f"127.0.0.1 localhost\n{hosts}")
         # Nobody answers on the loopback's port 53: looking up a foreign name fails at once instead of after 10 s.
         resolver.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
-        memory = spec.share.memory_bytes
         plan = mounts.plan(
             base=spec.base,
             private=spec.private,
@@ -85,7 +81,7 @@ class NamespaceSite(Site):
             keep=[*self._keep, home],
             hosts=names,
             resolver=resolver,
-            shm_bytes=memory // 2 if memory else DEFAULT_SHM,
+            shm_bytes=spec.share.shm_bytes,
         )
         instance = KeptInstance(self._keepers[number], spec.host, self._network.address(number))
         # Ray's object store is left to the bootstrap, which sizes it to /dev/shm as it does on SageMaker.

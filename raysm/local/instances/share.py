@@ -47,6 +47,10 @@ class Machine:
     """Identifiers of the GPUs, as ``CUDA_VISIBLE_DEVICES`` takes them."""
 
 
+DEFAULT_SHM_BYTES = 64 * 2**20
+"""What a container engine gives where nobody asks for more."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
     """What one instance gets; None is no limit."""
@@ -61,6 +65,11 @@ class Share:
     """Ray's object store, within the memory."""
     gpus: tuple[str, ...] | None = None
     """Its GPUs; None where the machine has none."""
+
+    @property
+    def shm_bytes(self) -> int:
+        """Size of ``/dev/shm``, where the instance has its own: half its memory, as Linux gives a host."""
+        return self.memory_bytes // 2 if self.memory_bytes else DEFAULT_SHM_BYTES
 
 
 def measure() -> Machine:

@@ -1,5 +1,6 @@
 """The way of a request: ours by its target or path, all else moto's; strangers are turned away first."""
 
+import io
 import json
 import re
 import threading
@@ -8,6 +9,9 @@ import traceback
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from werkzeug.wrappers import Request, Response
+
+from raysm.local.job_spec import REGION as DEFAULT_REGION
 from raysm.local.server import iam
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.console import PREFIX, Console
@@ -22,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["App"]
 
 SAGEMAKER = "SageMaker."
-REASONS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 409: "Conflict", 500: "Internal Error"}
 HOSTS = re.compile(r"(127\.\d+\.\d+\.\d+|\[::1\]|([\w.-]+\.)?localhost)(:\d+)?")
 """What a client that means this server calls it; a page that rebinds its own name to 127.0.0.1 has another."""
 REGION = re.compile(r"Credential=[^/]*/\d+/([a-z0-9-]+)/")
@@ -60,57 +63,52 @@ class App:
                 self.last_request_s = time.monotonic()
 
     def _answer(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        # Not told to moto's own Request, which reads the environment anew.
+        request = Request(environ, populate_request=False)
         try:
-            self._admit(environ)
-            allowed = self._permissions(environ)
-            if allowed is not None:
-                start_response("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(allowed)))])
-                return [allowed]
-            answer = self._ours(environ)
+            self._admit(request)
+            response = self._permissions(request)
+            if response is None:
+                response = self._ours(request)
         except ApiError as error:
-            told = {"__type": error.code, "message": error.message, "Message": error.message}
-            return _send(start_response, error.status, told)
+            content = {"__type": error.code, "message": error.message, "Message": error.message}
+            response = _response(content, error.status)
         except Exception as error:
             traceback.print_exc()
             message = f"the embedded SageMaker failed: {type(error).__name__}: {error}"
-            return _send(start_response, 500, {"__type": "InternalFailure", "message": message})
-        if answer is None:
-            return self._moto.application(environ, start_response)
-        return _send(start_response, 200, answer)
+            response = _response({"__type": "InternalFailure", "message": message}, 500)
+        return (self._moto.application if response is None else response)(environ, start_response)
 
-    def _admit(self, environ: "WSGIEnvironment") -> None:
+    def _admit(self, request: Request) -> None:
         """Turn away other users of this machine, and pages in a browser: they could run programs as this user."""
-        host = environ.get("HTTP_HOST", "")
-        if "HTTP_ORIGIN" in environ or not HOSTS.fullmatch(host):
+        if "Origin" in request.headers or not HOSTS.fullmatch(request.headers.get("Host", "")):
             raise ApiError("AccessDeniedException", "the embedded SageMaker answers no browser, and to 127.0.0.1", 403)
-        if not is_ours(environ):
+        if not is_ours(request.environ):
             raise ApiError("AccessDeniedException", "the embedded SageMaker answers its own user alone", 403)
 
-    def _permissions(self, environ: "WSGIEnvironment") -> bytes | None:
-        if not iam.IAM.search(environ.get("HTTP_AUTHORIZATION", "")):
+    def _permissions(self, request: Request) -> Response | None:
+        if not iam.IAM.search(request.headers.get("Authorization", "")):
             return None
-        form = _body(environ)
-        environ["wsgi.input"] = _Body(form)
-        return iam.answer(form, self._moto)
+        allowed = iam.answer(_body(request), self._moto)
+        return None if allowed is None else Response(allowed, content_type="text/xml")
 
-    def _ours(self, environ: "WSGIEnvironment") -> Mapping[str, Any] | None:
-        path = environ.get("PATH_INFO", "")
-        if path.startswith(PREFIX):
-            return self._console.answer(environ["REQUEST_METHOD"], path)
-        target = environ.get("HTTP_X_AMZ_TARGET", "")
-        prefix, _, operation = target.partition(".")
-        if f"{prefix}." not in (SAGEMAKER, TARGET):
+    def _ours(self, request: Request) -> Response | None:
+        """Answer what is ours to answer; None leaves it to moto, which can read the body anew."""
+        if request.path.startswith(PREFIX):
+            return _response(self._console.answer(request.method, request.path))
+        service, dot, operation = request.headers.get("X-Amz-Target", "").partition(".")
+        if service + dot not in (SAGEMAKER, TARGET):
             return None
-        request, body = _read(environ)
-        if prefix + "." == SAGEMAKER and self._operations.has(operation, request):
-            return self._operations.answer(operation, request, _region(environ))
-        if prefix + "." == TARGET:
-            answer = self._logs.answer(operation, request)
-            if answer is not None:
-                return answer
-            self._make_groups(_region(environ))
-        environ["wsgi.input"] = _Body(body)
-        return None
+        parameters, region = _parameters(request), _region(request)
+        if service + dot == SAGEMAKER:
+            if not self._operations.has(operation, parameters):
+                return None
+            return _response(self._operations.answer(operation, parameters, region))
+        answer = self._logs.answer(operation, parameters)
+        if answer is None:
+            self._make_groups(region)
+            return None
+        return _response(answer)
 
     def _make_groups(self, region: str) -> None:
         """Have moto list our groups among its own."""
@@ -122,51 +120,32 @@ class App:
             self._moto.client("logs", region).create_log_group(logGroupName=group)
 
 
-class _Body:
-    """A body that was read already."""
-
-    def __init__(self, content: bytes) -> None:
-        self._rest = content
-
-    def read(self, size: int = -1) -> bytes:
-        """Return the next bytes."""
-        size = len(self._rest) if size is None or size < 0 else size
-        part, self._rest = self._rest[:size], self._rest[size:]
-        return part
-
-    def readline(self, size: int = -1) -> bytes:
-        """Return the next line."""
-        line, newline, _ = self._rest.partition(b"\n")
-        return self.read(len(line) + len(newline))
-
-
-def _body(environ: "WSGIEnvironment") -> bytes:
-    length = int(environ.get("CONTENT_LENGTH") or 0)
-    if length > LONGEST_REQUEST:
+def _body(request: Request) -> bytes:
+    """Return the body, and leave it to be read again by whoever answers."""
+    if (request.content_length or 0) > LONGEST_REQUEST:
         raise ApiError("RequestEntityTooLargeException", f"a request has at most {LONGEST_REQUEST} bytes", 400)
-    return bytes(environ["wsgi.input"].read(length))
+    body = request.get_data()
+    request.environ["wsgi.input"] = io.BytesIO(body)
+    return body
 
 
-def _read(environ: "WSGIEnvironment") -> tuple[Mapping[str, Any], bytes]:
-    body = _body(environ)
+def _parameters(request: Request) -> Mapping[str, Any]:
     try:
-        request = json.loads(body or b"{}")
+        parameters = json.loads(_body(request) or b"{}")
     except ValueError as error:
         raise ApiError("SerializationException", f"the request is not JSON: {error}") from None
-    if not isinstance(request, dict):
+    if not isinstance(parameters, dict):
         raise ApiError("SerializationException", "the request is not a JSON object")
-    return request, body
+    return parameters
 
 
-def _region(environ: "WSGIEnvironment") -> str:
-    found = REGION.search(environ.get("HTTP_AUTHORIZATION", ""))
-    return found[1] if found else "us-east-1"
+def _region(request: Request) -> str:
+    named = REGION.search(request.headers.get("Authorization", ""))
+    return named[1] if named else DEFAULT_REGION
 
 
-def _send(start_response: "StartResponse", status: int, answer: Mapping[str, Any]) -> list[bytes]:
-    body = json.dumps(answer).encode()
-    headers = [("Content-Type", "application/x-amz-json-1.1"), ("Content-Length", str(len(body)))]
+def _response(content: Mapping[str, Any], status: int = 200) -> Response:
+    response = Response(json.dumps(content), status=status, content_type="application/x-amz-json-1.1")
     if status >= 400:
-        headers.append(("x-amzn-ErrorType", str(answer.get("__type"))))
-    start_response(f"{status} {REASONS.get(status, 'Error')}", headers)
-    return [body]
+        response.headers["x-amzn-ErrorType"] = str(content.get("__type"))
+    return response

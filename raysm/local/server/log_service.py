@@ -14,7 +14,7 @@ from typing import Any
 from raysm.contract.job_api import APIS
 from raysm.local.server import log_files
 from raysm.local.server.api_error import ApiError
-from raysm.local.server.moto_services import ACCOUNT
+from raysm.local.server.moto_internals import ACCOUNT, log_filter
 from raysm.local.server.records import JobRecord, Records
 
 __all__ = ["GROUPS", "LogService", "TARGET"]
@@ -122,8 +122,6 @@ class LogService:
         }
 
     def _filter(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        from moto.logs.models import EventMessageFilter
-
         group = request["logGroupName"]
         names = request.get("logStreamNames")
         if names and request.get("logStreamNamePrefix"):
@@ -134,7 +132,7 @@ class LogService:
             streams = list(self._streams(group, request.get("logStreamNamePrefix") or ""))
         limit = int(request.get("limit") or PAGE_EVENTS)
         places: dict[str, int] = _decoded(request.get("nextToken"), {})
-        matches = EventMessageFilter(request.get("filterPattern") or "").matches
+        matches = log_filter(request.get("filterPattern") or "")
         merged = heapq.merge(*[_numbered(number, stream, places) for number, stream in enumerate(streams)])
         events: list[dict[str, Any]] = []
         size = 0

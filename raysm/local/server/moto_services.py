@@ -12,17 +12,14 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from moto.core import DEFAULT_ACCOUNT_ID
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.test import run_wsgi_app
+
+from raysm.local.server.moto_internals import ACCOUNT, make_application, read_stored
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-__all__ = ["ACCOUNT", "MotoRequestHandler", "MotoServices"]
-
-ACCOUNT: str = DEFAULT_ACCOUNT_ID
-"""The account in which everything is."""
+__all__ = ["ACCOUNT", "MotoServices"]
 
 LARGE = 64 << 20
 """Bytes above which an object is not held in memory while it is read."""
@@ -47,7 +44,7 @@ class MotoServices:
 
     def __init__(self) -> None:
         """Make the application; each service is imported when it is first used."""
-        self.application: WSGIApplication = DomainDispatcherApplication(create_backend_app)
+        self.application: WSGIApplication = make_application()
         self._lock = threading.Lock()
         self._clients: dict[tuple[str, str], Any] = {}
 
@@ -74,23 +71,11 @@ class MotoServices:
         return client
 
     def open_object(self, bucket: str, key: str, size: int) -> Iterator[bytes]:
-        """Yield the content of an object in parts.
-
-        A large one is read from moto's own spool: its answers to GET, and to each range of it, hold the whole object
-        in memory.
-        """
+        """Yield the content of an object in parts; of a large one, no more is held in memory than a part."""
         if size <= LARGE:
             yield self.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
             return
-        from moto.s3.models import s3_backends
-
-        stored = s3_backends[ACCOUNT]["aws"].get_object(bucket, key)
-        spool = stored._value_buffer
-        for start in range(0, size, CHUNK):
-            with stored.lock:
-                spool.seek(start)
-                chunk = spool.read(CHUNK)
-            yield chunk
+        yield from read_stored(bucket, key, size, CHUNK)
 
 
 def _send(application: "WSGIApplication", request: Any, **_: Any) -> Any:

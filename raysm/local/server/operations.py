@@ -17,7 +17,7 @@ from raysm.local.instances import missing_for
 from raysm.local.server.answers import describe, summarize
 from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.definitions import kind_of
-from raysm.local.server.moto_services import ACCOUNT
+from raysm.local.server.moto_internals import ACCOUNT
 from raysm.local.server.records import JobRecord, Transition
 from raysm.local.server.run import JobRun, Services
 from raysm.local.server.served_apis import served

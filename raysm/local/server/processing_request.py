@@ -1,21 +1,21 @@
 """CreateProcessingJob: what is not to be had here, and what a request means for the instances of this machine."""
 
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from raysm.contract.job_api import PROCESSING as API
 from raysm.contract.unwritten_rules import DEFAULT_RUNTIME_S
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
 from raysm.local.server.api_error import validation
-from raysm.local.server.definitions import Definition, Output, Source, command_of, local_part, seconds
-from raysm.local.server.moto_services import ACCOUNT
+from raysm.local.server.definitions import BASE, Definition, Output, Source, command_of, local_part, seconds
+from raysm.local.server.moto_internals import ACCOUNT
 from raysm.local.server.objects import Objects
 from raysm.local.server.records import JobRecord
 
 __all__ = ["check", "define", "image", "specify"]
 
-PROCESSING = PurePosixPath("/opt/ml/processing")
+PROCESSING = BASE / "processing"
 
 
 def check(request: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias
 from raysm.contract.result import MAX_REASON
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.job_spec import JobSpec
+from raysm.local.local_job import LocalJob, Outcome
 from raysm.local.server import outputs
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.capacity import Capacity, Ticket
@@ -31,7 +32,6 @@ from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects, is_file
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.served_apis import served
-from raysm.local.training_job import Outcome, TrainingJob
 
 __all__ = ["JobRun", "Services"]
 
@@ -40,10 +40,10 @@ TICK_S = 0.1
 METRICS_S = 2.0
 """How often metrics are passed on."""
 
-Wish: TypeAlias = Literal["stop", "interrupt", "runtime", "wait", "pending", "shutdown"]
+EndReason: TypeAlias = Literal["stop", "interrupt", "runtime", "wait", "pending", "shutdown"]
 """Why a job is to end before its instances do."""
 
-ENDS: Mapping[Wish, tuple[str, str]] = {
+ENDS: Mapping[EndReason, tuple[str, str]] = {
     "stop": ("Stopped", "{} job stopped"),
     "runtime": ("MaxRuntimeExceeded", "{} job runtime exceeded MaxRuntimeInSeconds provided"),
     "wait": ("MaxWaitTimeExceeded", "{} job wait time exceeded MaxWaitTimeInSeconds provided"),
@@ -71,7 +71,7 @@ class Services:
 
 
 class _Ended(Exception):
-    """The job is not to go on; its wish says why."""
+    """The job is not to go on; its end reason says why."""
 
 
 class JobRun:
@@ -88,9 +88,9 @@ class JobRun:
         self._definition = served(record.api).define(record)
         self._folder = services.records.folder(record.api, record.name)
         self._scanner = MetricScanner(services.moto, record, self._definition.metrics)
-        self._wish: Wish | None = None
+        self._end_reason: EndReason | None = None
         self._changed = threading.Event()
-        """Set when there is a wish, or the instances have ended."""
+        """Set when there is a reason to end, or the instances have ended."""
         self._training_s = 0.0
         self._finished = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"job {record.name}", daemon=True)
@@ -138,29 +138,29 @@ class JobRun:
             )
         with self._records.held():
             record = self._records.get(self._api, self._name)
-            if record.secondary != "Training" or self._wish is not None:
+            if record.secondary != "Training" or self._end_reason is not None:
                 raise ApiError(
                     "ValidationException",
                     f"the job {self._name} cannot be interrupted now: it is in status {record.secondary}, not Training",
                     409,
                 )
-            self._want("interrupt")
+            self._ask_to_end("interrupt")
 
     def shut_down(self) -> None:
         """End it at once, since the server ends; it is Failed."""
         with self._records.held():
-            self._want("shutdown")
+            self._ask_to_end("shutdown")
         self._thread.join()
 
-    def _want(self, wish: Wish) -> None:
-        self._wish = wish
+    def _ask_to_end(self, reason: EndReason) -> None:
+        self._end_reason = reason
         self._changed.set()
 
-    def _end_early(self, wish: Wish) -> None:
+    def _end_early(self, reason: EndReason) -> None:
         with self._records.held():
-            if self._wish in ("stop", "shutdown"):
+            if self._end_reason in ("stop", "shutdown"):
                 return
-            self._want(wish)
+            self._ask_to_end(reason)
             if self._records.get(self._api, self._name).status == "InProgress":
                 message = f"Stopping the {self._api.kind} job"
                 self._records.advance(self._api, self._name, "Stopping", message, status="Stopping")
@@ -225,13 +225,13 @@ class JobRun:
                 self._records.explain(self._api, self._name, message)
 
     def _finish_early(self, **changes: Any) -> None:
-        wish = self._wish
-        if wish == "shutdown":
+        reason = self._end_reason
+        if reason == "shutdown":
             self._fail(SHUT_DOWN)
-        elif wish == "pending":
+        elif reason == "pending":
             self._fail(NO_CAPACITY)
         else:
-            secondary, message = ENDS.get(wish or "stop", ENDS["stop"])
+            secondary, message = ENDS.get(reason or "stop", ENDS["stop"])
             self._finish("Stopped", secondary, message.format(self._api.title), **changes)
 
     def _look_at_clock(self, *, waiting: bool = False, running_s: float = 0.0) -> None:
@@ -242,15 +242,15 @@ class JobRun:
         """
         limits = self._definition
         waited_s = time.time() - self._created_s
-        if self._wish is None:
+        if self._end_reason is None:
             if limits.max_wait_s is not None and waited_s > limits.max_wait_s:
                 self._end_early("wait")
             elif self._training_s + running_s > limits.max_runtime_s:
                 self._end_early("runtime")
             elif waiting and limits.max_pending_s is not None and waited_s > limits.max_pending_s:
                 with self._records.held():
-                    self._wish = self._wish or "pending"
-        if waiting and self._wish is not None:
+                    self._end_reason = self._end_reason or "pending"
+        if waiting and self._end_reason is not None:
             raise _Ended
 
     def _attempts(self) -> None:
@@ -259,7 +259,7 @@ class JobRun:
         while self._attempt(number):
             number += 1
             with self._records.held():  # a stop that comes meanwhile is not to be lost
-                self._wish = None if self._wish == "interrupt" else self._wish
+                self._end_reason = None if self._end_reason == "interrupt" else self._end_reason
             self._enter("Starting", f"Starting the {self._api.kind} job again after an interruption")
 
     def _attempt(self, number: int) -> bool:
@@ -278,7 +278,7 @@ class JobRun:
         image = served(self._api).image(self._records.get(self._api, self._name).request)
         with (
             contextlib.closing(logs),
-            TrainingJob(
+            LocalJob(
                 spec,
                 root=root,
                 kind=self._instance_kind,
@@ -294,7 +294,7 @@ class JobRun:
             outcome = self._watch(job)
             self._training_s += max(0.0, outcome.ended_s - outcome.started_s)
             self._records.update(self._api, self._name, training_s=self._training_s)
-            if self._wish == "interrupt" and outcome.status == "Stopped":
+            if self._end_reason == "interrupt" and outcome.status == "Stopped":
                 self._enter("Interrupted", f"{self._api.title} job interrupted: its spot capacity was taken away")
                 interrupted = True
             else:
@@ -328,8 +328,8 @@ class JobRun:
         record = self._records.get(self._api, self._name)
         return served(self._api).specify(record, self._services.objects, sources)
 
-    def _watch(self, job: TrainingJob) -> Outcome:
-        """Wait for the instances, and have them end where that is wished."""
+    def _watch(self, job: LocalJob) -> Outcome:
+        """Wait for the instances, and have them end where there is a reason to."""
         began = sent = time.monotonic()
         stopping = False
         while True:
@@ -341,10 +341,10 @@ class JobRun:
                 return outcome
             now = time.monotonic()
             self._look_at_clock(running_s=now - began)
-            if self._wish == "shutdown":
+            if self._end_reason == "shutdown":
                 job.close()
                 raise _Ended
-            if self._wish is not None and not stopping:
+            if self._end_reason is not None and not stopping:
                 stopping = True
                 job.stop()
             if now - sent >= METRICS_S:
@@ -355,13 +355,13 @@ class JobRun:
         """Return the seconds until there is something to do though nothing happens."""
         limits = self._definition
         left_s = [METRICS_S]
-        if self._wish is None:  # else no limit counts any more
+        if self._end_reason is None:  # else no limit counts any more
             left_s.append(limits.max_runtime_s - self._training_s - running_s)
             if limits.max_wait_s is not None:
                 left_s.append(limits.max_wait_s - (time.time() - self._created_s))
         return max(0.001, min(left_s))
 
-    def _conclude(self, job: TrainingJob, outcome: Outcome) -> None:
+    def _conclude(self, job: LocalJob, outcome: Outcome) -> None:
         self._enter("Uploading", f"Uploading generated {self._api.kind} model")
         failed = outcome.status == "Failed"
         self._upload(job, failed)
@@ -376,7 +376,7 @@ class JobRun:
         else:
             self._finish("Completed", "Completed", f"{self._api.title} job completed", **changes)
 
-    def _upload(self, job: TrainingJob, failed: bool) -> None:
+    def _upload(self, job: LocalJob, failed: bool) -> None:
         order = [job.head, *(host for host in job.instances if host != job.head)]
         bases = [job.paths(host).base for host in order]
         for output in self._definition.outputs:
@@ -388,7 +388,7 @@ class JobRun:
                 if not failed:
                     raise InvalidRequest(f"Artifact upload failed: {error}") from error
 
-    def _exit_message(self, job: TrainingJob) -> str | None:
+    def _exit_message(self, job: LocalJob) -> str | None:
         if not self._api.has_exit_message:
             return None
         for host in job.instances:

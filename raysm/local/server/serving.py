@@ -23,12 +23,13 @@ from raysm.contract.priority import let_others_first
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.local.job_spec import REGION
-from raysm.local.server import kept_objects
+from raysm.local.server import s3_snapshot
 from raysm.local.server.app import App
 from raysm.local.server.capacity import Capacity
 from raysm.local.server.console import Console
 from raysm.local.server.log_service import LogService
-from raysm.local.server.moto_services import ACCOUNT, MotoRequestHandler, MotoServices
+from raysm.local.server.moto_internals import ACCOUNT, request_handler
+from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
 from raysm.local.server.operations import Operations
 from raysm.local.server.records import Records
@@ -71,7 +72,7 @@ class Options:
     """Seconds from SIGTERM to SIGKILL."""
 
 
-class _Handler(MotoRequestHandler):  # type: ignore[misc]
+class _Handler(request_handler()):  # type: ignore[misc]
     """Says nothing of each request, and keeps connections open."""
 
     protocol_version = "HTTP/1.1"
@@ -130,7 +131,7 @@ def serve(options: Options) -> None:
         started_s = time.time()
         records = Records(options.home)
         _recover(records)
-        kept_objects.restore(options.home)
+        s3_snapshot.restore(options.home)
         moto = MotoServices()
         capacity = Capacity(options.cores)
         services = Services(
@@ -156,7 +157,7 @@ def serve(options: Options) -> None:
             server.shutdown()
             server.server_close()
             if is_there:
-                kept_objects.save(options.home, records.all())
+                s3_snapshot.save(options.home, records.all())
 
 
 def _listen(

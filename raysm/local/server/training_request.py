@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from raysm.contract.paths import Paths
 from raysm.contract.unwritten_rules import DEFAULT_RUNTIME_S
 from raysm.local.instances.network import MAX_INSTANCES
 from raysm.local.job_spec import Channel, Checkpoints, Group, JobSpec, number_hosts
 from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.definitions import Definition, Output, Source, command_of, local_part, seconds
-from raysm.local.server.moto_services import ACCOUNT
+from raysm.local.server.moto_internals import ACCOUNT
 from raysm.local.server.objects import Objects, join
 from raysm.local.server.records import JobRecord
 
@@ -165,5 +166,5 @@ def _channel(given: Mapping[str, Any], source: Path, owned: bool) -> Channel:
 
 
 def _checkpoint_place(request: Mapping[str, Any]) -> PurePosixPath:
-    path = request["CheckpointConfig"].get("LocalPath") or "/opt/ml/checkpoints"
+    path = str(request["CheckpointConfig"].get("LocalPath") or Paths().checkpoints)
     return local_part("CheckpointConfig: LocalPath", path.rstrip("/"))

@@ -18,7 +18,7 @@ from raysm.errors import InvalidInput, InvalidRequest, RaysmError
 from raysm.local.channels import SMALL_BYTES
 from raysm.local.checkpoints import FolderStore
 from raysm.local.job_spec import Channel, Checkpoints, JobSpec, number_hosts
-from raysm.local.training_job import TrainingJob
+from raysm.local.local_job import LocalJob
 from tests.support.leftovers import assert_nothing_left
 
 BOTH = ["process", pytest.param("namespace", marks=pytest.mark.namespace)]
@@ -75,7 +75,7 @@ class Lines(list):
 def test_a_job_whose_instances_all_exit_0_is_completed(kind, root):
     lines = Lines()
     command = running("print('on', host); (base / 'model' / 'result').write_text(host)")
-    with TrainingJob(spec_for(command, 2), root=root, kind=kind, on_line=lines) as job:
+    with LocalJob(spec_for(command, 2), root=root, kind=kind, on_line=lines) as job:
         job.start()
         outcome = job.wait(SOON_S)
         assert outcome.status == "Completed"
@@ -133,7 +133,7 @@ def test_a_script_cannot_harm_the_users_own_input(kind, distribution, size, root
     folder, content = given(size)
     before, lines = content(), Lines()
     spec = spec_for(running(HARM), channels=(Channel(name="c", source=folder, distribution=distribution),))
-    with TrainingJob(spec, root=root, kind=kind, on_line=lines) as job:
+    with LocalJob(spec, root=root, kind=kind, on_line=lines) as job:
         job.start()
         assert job.wait(SOON_S).status == "Completed", lines
     assert content() == before
@@ -150,7 +150,7 @@ def test_an_input_above_the_jobs_own_folders_leaves_these_writable(root, tmp_pat
     lines = Lines()
     source = tmp_path if above else tmp_path / "large"
     spec = spec_for(command, channels=(Channel(name="c", source=source),))
-    with TrainingJob(spec, root=root, kind="process", on_line=lines) as job:
+    with LocalJob(spec, root=root, kind="process", on_line=lines) as job:
         job.start()
         assert job.wait(SOON_S).status == "Completed", lines
         assert not (job.paths("algo-1").channel("c") / "job").exists()
@@ -159,11 +159,11 @@ def test_an_input_above_the_jobs_own_folders_leaves_these_writable(root, tmp_pat
 WITHOUT_MOUNTS = """
 import pathlib, sys
 from raysm.local.job_spec import Channel
-from raysm.local.training_job import TrainingJob
-from tests.local.test_training_job import HARM, running, spec_for
+from raysm.local.local_job import LocalJob
+from tests.local.test_local_job import HARM, running, spec_for
 folder, root = map(pathlib.Path, sys.argv[1:])
 spec = spec_for(running(HARM), channels=(Channel(name="c", source=folder),))
-with TrainingJob(spec, root=root, on_line=lambda host, line: print(host, line)) as job:
+with LocalJob(spec, root=root, on_line=lambda host, line: print(host, line)) as job:
     job.start()
     job.wait(20)
 """
@@ -214,7 +214,7 @@ def test_every_instance_has_its_channels(kind, root, tmp_path):
         """
     )
     lines = Lines()
-    with TrainingJob(spec_for(command, 2, channels=channels), root=root, kind=kind, on_line=lines) as job:
+    with LocalJob(spec_for(command, 2, channels=channels), root=root, kind=kind, on_line=lines) as job:
         job.start()
         assert job.wait(SOON_S).status == "Completed", lines
     common = [*(f"all/part-{i}" for i in range(3)), "one/part-1", *(f"own/part-{i}" for i in range(3))]
@@ -229,7 +229,7 @@ def test_opt_ml_in_a_command_and_in_variables_is_the_instances_own(kind, root):
     command = ("sh", "-c", "echo $0 $PLACE; ls -d /opt/ml/model; echo done > /opt/ml/model/x", "/opt/mlx")
     lines = Lines()
     spec = spec_for(command, environment={"PLACE": "/opt/ml/model"})
-    with TrainingJob(spec, root=root, kind=kind, on_line=lines) as job:
+    with LocalJob(spec, root=root, kind=kind, on_line=lines) as job:
         job.start()
         assert job.wait(SOON_S).status == "Completed", lines
         assert (job.model_dir / "x").read_text() == "done\n"
@@ -240,7 +240,7 @@ def test_opt_ml_in_a_command_and_in_variables_is_the_instances_own(kind, root):
 @pytest.mark.parametrize("kind", BOTH)
 def test_the_heads_failure_file_is_the_reason(kind, root):
     command = running("fail('ValueError: of ' + host); sys.exit(4)")
-    with TrainingJob(spec_for(command, 2), root=root, kind=kind) as job:
+    with LocalJob(spec_for(command, 2), root=root, kind=kind) as job:
         job.start()
         outcome = job.wait(SOON_S)
     assert outcome.status == "Failed"
@@ -250,7 +250,7 @@ def test_the_heads_failure_file_is_the_reason(kind, root):
 
 def test_when_the_head_says_nothing_the_failing_instances_words_are_the_reason(root):
     command = running("host == 'algo-2' and (fail('no room'), sys.exit(1))")
-    with TrainingJob(spec_for(command, 2), root=root) as job:
+    with LocalJob(spec_for(command, 2), root=root) as job:
         job.start()
         assert job.wait(SOON_S).failure_reason == "algo-2: no room"
 
@@ -259,7 +259,7 @@ def test_when_the_head_says_nothing_the_failing_instances_words_are_the_reason(r
     ("end", "reason"), [("sys.exit(9)", "exit code 9"), ("os.kill(os.getpid(), 9)", "killed by SIGKILL")]
 )
 def test_without_any_words_the_exit_is_the_reason(root, end, reason):
-    with TrainingJob(spec_for(running(end)), root=root) as job:
+    with LocalJob(spec_for(running(end)), root=root) as job:
         job.start()
         outcome = job.wait(SOON_S)
     assert outcome.status == "Failed"
@@ -267,7 +267,7 @@ def test_without_any_words_the_exit_is_the_reason(root, end, reason):
 
 
 def test_the_reason_has_at_most_1024_characters(root):
-    with TrainingJob(spec_for(running("fail('ü' * 5000); sys.exit(1)")), root=root) as job:
+    with LocalJob(spec_for(running("fail('ü' * 5000); sys.exit(1)")), root=root) as job:
         job.start()
         assert job.wait(SOON_S).failure_reason == "ü" * 1024
 
@@ -275,7 +275,7 @@ def test_the_reason_has_at_most_1024_characters(root):
 @pytest.mark.parametrize("kind", BOTH)
 def test_a_stopped_job_hears_sigterm_on_all_instances_and_is_stopped(kind, root):
     lines = Lines()
-    with TrainingJob(spec_for(running("until_sigterm(3)"), 2), root=root, kind=kind, on_line=lines) as job:
+    with LocalJob(spec_for(running("until_sigterm(3)"), 2), root=root, kind=kind, on_line=lines) as job:
         job.start()
         lines.wait_for(("algo-1", "ready"), ("algo-2", "ready"))
         job.stop()
@@ -288,7 +288,7 @@ def test_a_stopped_job_hears_sigterm_on_all_instances_and_is_stopped(kind, root)
 def test_who_does_not_hear_sigterm_is_killed_after_the_grace(root):
     lines = Lines()
     command = running("signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready'); time.sleep(1000)")
-    with TrainingJob(spec_for(command), root=root, on_line=lines, stop_grace_s=0.5) as job:
+    with LocalJob(spec_for(command), root=root, on_line=lines, stop_grace_s=0.5) as job:
         job.start()
         lines.wait_for(("algo-1", "ready"))
         began = time.monotonic()
@@ -302,7 +302,7 @@ def test_who_does_not_hear_sigterm_is_killed_after_the_grace(root):
 def test_when_one_instance_fails_the_others_are_stopped_after_a_moment(root):
     lines = Lines()
     command = running("host == 'algo-2' and sys.exit(5); until_sigterm()")
-    with TrainingJob(spec_for(command, 2), root=root, on_line=lines, settle_s=0.3) as job:
+    with LocalJob(spec_for(command, 2), root=root, on_line=lines, settle_s=0.3) as job:
         job.start()
         outcome = job.wait(SOON_S)
     assert outcome.status == "Failed"
@@ -323,7 +323,7 @@ def test_when_one_instance_fails_one_that_is_frozen_is_killed_after_a_moment(kin
         until_sigterm()
         """
     )
-    with TrainingJob(spec_for(command, 2), root=root, kind=kind, on_line=lines, settle_s=0.2, kill_s=0.2) as job:
+    with LocalJob(spec_for(command, 2), root=root, kind=kind, on_line=lines, settle_s=0.2, kill_s=0.2) as job:
         job.start()
         lines.wait_for(("algo-2", "ready"))
         job.kill("algo-2", signal.SIGSTOP)
@@ -336,7 +336,7 @@ def test_when_one_instance_fails_one_that_is_frozen_is_killed_after_a_moment(kin
 
 def test_an_instance_that_ends_on_a_sigterm_which_the_service_did_not_send_is_told_so(root):
     lines = Lines()
-    with TrainingJob(spec_for(running("until_sigterm(143)")), root=root, on_line=lines) as job:
+    with LocalJob(spec_for(running("until_sigterm(143)")), root=root, on_line=lines) as job:
         job.start()
         lines.wait_for(("algo-1", "ready"))
         job.kill("algo-1", signal.SIGTERM)
@@ -351,7 +351,7 @@ def test_a_loss_that_the_request_allows_neither_ends_nor_fails_the_job(root):
     lines = Lines()
     command = running("host == 'algo-2' and sys.exit(5); (base / 'go').exists() or until_sigterm()")
     spec = spec_for(command, 2, losses_allowed=True)
-    with TrainingJob(spec, root=root, on_line=lines, settle_s=0.0) as job:
+    with LocalJob(spec, root=root, on_line=lines, settle_s=0.0) as job:
         job.start()
         lines.wait_for(("algo-1", "ready"))
         job.instances["algo-2"].wait(SOON_S)
@@ -366,7 +366,7 @@ def test_a_loss_that_the_request_allows_neither_ends_nor_fails_the_job(root):
 @pytest.mark.parametrize("kind", BOTH)
 def test_leaving_the_block_ends_a_running_job_at_once(kind, root):
     lines = Lines()
-    with TrainingJob(spec_for(running("until_sigterm()"), 2), root=root, kind=kind, on_line=lines) as job:
+    with LocalJob(spec_for(running("until_sigterm()"), 2), root=root, kind=kind, on_line=lines) as job:
         job.start()
         lines.wait_for(("algo-1", "ready"), ("algo-2", "ready"))
     assert {instance.exited.result(0) for instance in job.instances.values()} == {128 + signal.SIGKILL}
@@ -375,7 +375,7 @@ def test_leaving_the_block_ends_a_running_job_at_once(kind, root):
 def test_an_instance_that_is_absent_is_announced_and_not_started(root):
     lines = Lines()
     command = running("print(json.loads((base / 'input/config/resourceconfig.json').read_text())['hosts'])")
-    with TrainingJob(spec_for(command, 2), root=root, on_line=lines, absent=["algo-2"]) as job:
+    with LocalJob(spec_for(command, 2), root=root, on_line=lines, absent=["algo-2"]) as job:
         job.start()
         assert job.wait(SOON_S).exit_codes == {"algo-1": 0}
     assert lines == [("algo-1", "['algo-1', 'algo-2']")]
@@ -383,18 +383,18 @@ def test_an_instance_that_is_absent_is_announced_and_not_started(root):
 
 def test_an_absent_host_that_is_no_host_is_refused(root):
     with pytest.raises(InvalidRequest, match="absent='algo-2' is none of the hosts algo-1"):
-        TrainingJob(spec_for(("true",)), root=root, absent=["algo-2"])
+        LocalJob(spec_for(("true",)), root=root, absent=["algo-2"])
 
 
 def test_a_missing_input_is_said_before_anything_is_made(root, tmp_path):
-    job = TrainingJob(spec_for((), channels=(Channel(name="a", source=tmp_path / "nothing"),)), root=root)
+    job = LocalJob(spec_for((), channels=(Channel(name="a", source=tmp_path / "nothing"),)), root=root)
     with pytest.raises(InvalidInput, match="is not there"):
         job.start()
     assert list(root.iterdir()) == []
 
 
 def test_a_job_starts_once(root):
-    with TrainingJob(spec_for(running("")), root=root) as job:
+    with LocalJob(spec_for(running("")), root=root) as job:
         job.start()
         with pytest.raises(RaysmError, match="was started before"):
             job.start()
@@ -404,7 +404,7 @@ def test_an_error_in_on_line_reaches_the_caller(root):
     def refuse(host, line):
         raise KeyError(line)
 
-    with TrainingJob(spec_for(running("print('x')")), root=root, on_line=refuse) as job:
+    with LocalJob(spec_for(running("print('x')")), root=root, on_line=refuse) as job:
         job.start()
         with pytest.raises(KeyError, match="x"):
             job.wait(SOON_S)
@@ -422,7 +422,7 @@ def test_checkpoints_survive_a_killed_job_and_come_back_into_the_next(root, tmp_
         below = root / str(number)
         below.mkdir()
         kept = Checkpoints(store=FolderStore(tmp_path / "kept"), uri="s3://b/kept")
-        with TrainingJob(spec_for(running(code), 2, checkpoints=kept), root=below, on_line=lines) as job:
+        with LocalJob(spec_for(running(code), 2, checkpoints=kept), root=below, on_line=lines) as job:
             job.start()
             lines.wait_for(*[(host, text) for host in ("algo-1", "algo-2") for text in ("ready", found)])
             for host in job.hosts:
@@ -442,7 +442,7 @@ def test_a_checkpoint_that_cannot_be_kept_is_told_and_does_not_fail_the_job(root
     """
     lines = Lines()
     kept = Checkpoints(store=Full(tmp_path / "kept"), uri="s3://b/kept")
-    with TrainingJob(spec_for(running(code), checkpoints=kept), root=root, on_line=lines) as job:
+    with LocalJob(spec_for(running(code), checkpoints=kept), root=root, on_line=lines) as job:
         job.start()
         assert job.wait(SOON_S).status == "Completed"
         assert (job.model_dir / "weights").read_text() == "2"
@@ -459,7 +459,7 @@ def test_a_processing_job_has_its_layout(root):
     )
     lines = Lines()
     spec = spec_for(command, api=PROCESSING, outputs={"chart": PurePosixPath("processing/chart")})
-    with TrainingJob(spec, root=root, on_line=lines) as job:
+    with LocalJob(spec, root=root, on_line=lines) as job:
         job.start()
         assert job.wait(SOON_S).failure_reason == "why"
     assert lines == [("algo-1", "True True")]
@@ -467,7 +467,7 @@ def test_a_processing_job_has_its_layout(root):
 
 def test_the_head_of_a_heterogeneous_job_is_started_first_and_its_model_is_the_result(root):
     groups = number_hosts(("work", "a", 2), ("head", "b", 1))
-    with TrainingJob(spec_for(running(""), groups=groups, head="algo-3"), root=root) as job:
+    with LocalJob(spec_for(running(""), groups=groups, head="algo-3"), root=root) as job:
         job.start()
         assert list(job.instances) == ["algo-3", "algo-1", "algo-2"]
         assert job.model_dir == root / "algo-3" / "ml" / "model"

@@ -36,7 +36,7 @@ from raysm.local.job_spec import Channel, JobSpec
 from raysm.local.logs import LogPump
 from raysm.local.originals import Originals
 
-__all__ = ["Outcome", "TrainingJob"]
+__all__ = ["Outcome", "LocalJob"]
 
 CHECKPOINT_SYNC_S = 2.0
 """How often checkpoints are taken over while the job runs."""
@@ -68,7 +68,7 @@ class Outcome:
     """When each was gone, by host."""
 
 
-class TrainingJob:
+class LocalJob:
     """One job on this machine; a context manager, at whose end nothing of it runs any more.
 
     Attributes:
@@ -166,7 +166,7 @@ class TrainingJob:
             RaysmError: An instance could not be started; none is left.
         """
         if self._site is not None:
-            raise RaysmError(f"the job {self.spec.name} was started before; make another TrainingJob")
+            raise RaysmError(f"the job {self.spec.name} was started before; make another LocalJob")
         found = channels.resolve(self.spec)
         self._site = open_site(self._kind, self._image)
         try:
@@ -288,7 +288,7 @@ class TrainingJob:
         if self._logs is not None:
             self._logs.close()
 
-    def __enter__(self) -> "TrainingJob":
+    def __enter__(self) -> "LocalJob":
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -9,45 +9,30 @@ import contextlib
 import logging
 import pickle
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-import moto
-
+from raysm.contract.names import LOCAL_BUCKET, MAX_RESTARTS_TAG, RESTART_TAG
 from raysm.contract.store import replacing
-from raysm.local.server.moto_services import ACCOUNT
+from raysm.local.server.moto_internals import VERSION, add_bucket, buckets, only_with
 from raysm.local.server.records import JobRecord
 
 __all__ = ["restore", "save"]
 
-OWN = "raysm-local"
-"""The bucket of raysm's payloads."""
-MAX_RESTARTS = "raysm:max-restarts"
-"""Tag: how often a job that ran too long goes on."""
-RESTART = "raysm:restart"
-"""Tag: the number of a follow-up job, from 1."""
-PARTITION = "aws"
 UNREADABLE = "unreadable"
 """Folder of the buckets that could not be read."""
 LOG = logging.getLogger(__name__)
 
 
-def _backends() -> Any:
-    from moto.s3.models import s3_backends
-
-    return s3_backends
-
-
 def _folder(home: Path) -> Path:
     # Written by one version of moto, read by the same: what its classes are is nobody's promise.
-    return home / "s3" / str(moto.__version__)
+    return home / "s3" / VERSION
 
 
 def _restarts_left(record: JobRecord) -> int:
     # Whoever sends a request may write anything into its tags.
     with contextlib.suppress(ValueError):
-        return int(record.tags.get(MAX_RESTARTS, "0")) - int(record.tags.get(RESTART, "0"))
+        return int(record.tags.get(MAX_RESTARTS_TAG, "0")) - int(record.tags.get(RESTART_TAG, "0"))
     return 0
 
 
@@ -58,22 +43,9 @@ def _wanted(records: Iterable[JobRecord]) -> tuple[str, ...]:
         if record.secondary == "MaxRuntimeExceeded" and _restarts_left(record) > 0:
             for channel in record.request.get("InputDataConfig") or []:
                 uri = str((channel["DataSource"].get("S3DataSource") or {}).get("S3Uri"))
-                if uri.startswith(f"s3://{OWN}/"):
-                    found.add(uri.removeprefix(f"s3://{OWN}/"))
+                if uri.startswith(f"s3://{LOCAL_BUCKET}/"):
+                    found.add(uri.removeprefix(f"s3://{LOCAL_BUCKET}/"))
     return tuple(found)
-
-
-@contextlib.contextmanager
-def _with_only(bucket: Any, wanted: tuple[str, ...]) -> Iterator[None]:
-    keys = bucket.keys
-    bucket.keys = type(keys)()
-    for name in keys:
-        if name.startswith(wanted):
-            bucket.keys.setlist(name, keys.getlist(name))
-    try:
-        yield
-    finally:
-        bucket.keys = keys
 
 
 def save(home: Path, records: Iterable[JobRecord]) -> None:
@@ -84,22 +56,22 @@ def save(home: Path, records: Iterable[JobRecord]) -> None:
         records: All jobs: some are yet to go on with what they were given.
     """
     wanted = _wanted(records)
-    buckets = _backends()[ACCOUNT][PARTITION].buckets
+    present = buckets()
     folder = _folder(home)
     if folder.is_dir():
         for path in folder.iterdir():
-            if path.name not in buckets:
+            if path.name not in present:
                 path.unlink()
-    for name, bucket in buckets.items():
-        kept = _with_only(bucket, wanted) if name == OWN else contextlib.nullcontext()
-        with kept, replacing(folder / name, mode=0o600) as beside:
+    for name, bucket in present.items():
+        part = only_with(bucket, wanted) if name == LOCAL_BUCKET else contextlib.nullcontext()
+        with part, replacing(folder / name, mode=0o600) as beside:
             with beside.open("wb") as file:
                 pickle.dump(bucket, file, protocol=5)
 
 
 def restore(home: Path) -> None:
     """Read what the server before this one wrote; a file that cannot be read is put aside, and told in the log."""
-    backends, folder = _backends(), _folder(home)
+    folder = _folder(home)
     for other in folder.parent.iterdir() if folder.parent.is_dir() else ():
         if other.name not in (folder.name, UNREADABLE) and other.is_dir() and any(other.iterdir()):
             LOG.warning(
@@ -119,8 +91,7 @@ def restore(home: Path) -> None:
                 aside,
             )
             continue
-        backends[ACCOUNT][PARTITION].buckets[path.name] = bucket
-        backends.bucket_accounts[path.name] = (PARTITION, ACCOUNT)
+        add_bucket(path.name, bucket)
 
 
 def _put_aside(path: Path) -> Path:

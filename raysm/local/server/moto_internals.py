@@ -1,0 +1,223 @@
+"""Every name of moto's that its documents do not promise, each with its guard, and the few things done by them.
+
+``python -m raysm.local.server.moto_internals`` prints them as a checklist for the installed moto, and exits with 1
+when something is missing: the first thing to run with a new moto. A name that is missing, or has another form, is an
+error that names it and moto's version; nothing is left out without a word.
+"""
+
+import contextlib
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import moto
+
+from raysm.errors import MissingDependency
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+__all__ = [
+    "ACCOUNT",
+    "INTERNALS",
+    "VERSION",
+    "Internal",
+    "add_bucket",
+    "buckets",
+    "log_filter",
+    "make_application",
+    "only_with",
+    "read_stored",
+    "request_handler",
+]
+
+VERSION = str(moto.__version__)
+
+PARTITION = "aws"
+"""Of AWS's own regions; moto keeps those of China and of governments apart."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Internal:
+    """One name of moto's code."""
+
+    module: str
+    """Where it is."""
+    name: str
+    """Its name there."""
+    purpose: str
+    """What the embedded SageMaker does with it."""
+    fits: Callable[[Any], bool] = callable
+    """Whether what is there still has the form that is expected."""
+
+    def find(self) -> Any:
+        """Return it.
+
+        Raises:
+            MissingDependency: The installed moto lacks it, or has it in another form.
+        """
+        gap = self.gap()
+        if gap is not None:
+            raise MissingDependency(
+                f"moto {VERSION} has {gap}, which the embedded SageMaker needs to {self.purpose}; install one that "
+                "raysm[local] names: python3 -m pip install 'raysm[local]'"
+            )
+        return getattr(importlib.import_module(self.module), self.name)
+
+    def gap(self) -> str | None:
+        """Return what the installed moto lacks of it, for people; None if nothing."""
+        path = f"{self.module}.{self.name}"
+        try:
+            value = getattr(importlib.import_module(self.module), self.name)
+        except (ImportError, AttributeError):
+            return f"no {path}"
+        try:
+            fits = self.fits(value)
+        except Exception as error:  # of another moto it may raise anything
+            return f"another {path} ({type(error).__name__}: {error})"
+        return None if fits else f"another {path}"
+
+
+def _is_account(value: Any) -> bool:
+    return isinstance(value, str) and value.isdigit() and len(value) == 12
+
+
+def _has_buckets(value: Any) -> bool:
+    return isinstance(value[ACCOUNT][PARTITION].buckets, dict) and isinstance(value.bucket_accounts, dict)
+
+
+def _keeps_versions(value: Any) -> bool:
+    return all(hasattr(value, name) for name in ("getlist", "setlist", "__iter__"))
+
+
+def _has_spool(value: Any) -> bool:
+    key = value(name="a", value=b"x", account_id=ACCOUNT, region_name="us-east-1")
+    try:
+        return hasattr(key, "lock") and all(hasattr(key._value_buffer, name) for name in ("seek", "read"))
+    finally:
+        key.dispose()
+
+
+def _matches(value: Any) -> bool:
+    return bool(value("x").matches("x y")) and not value("x").matches("z")
+
+
+ACCOUNT_ID = Internal(
+    module="moto.core", name="DEFAULT_ACCOUNT_ID", purpose="name the account of every ARN", fits=_is_account
+)
+APPLICATION = Internal(
+    module="moto.moto_server.werkzeug_app", name="DomainDispatcherApplication", purpose="serve S3, STS and the others"
+)
+BACKEND_APP = Internal(
+    module="moto.moto_server.werkzeug_app", name="create_backend_app", purpose="serve S3, STS and the others"
+)
+HANDLER = Internal(
+    module="moto.moto_server.werkzeug_app", name="MotoRequestHandler", purpose="answer paths with encoded slashes"
+)
+S3_BACKENDS = Internal(
+    module="moto.s3.models", name="s3_backends", purpose="keep what lies in S3 until the next start", fits=_has_buckets
+)
+S3_KEYS = Internal(
+    module="moto.s3.utils",
+    name="_VersionedKeyStore",
+    purpose="leave out of what is kept the payloads of jobs that have ended",
+    fits=_keeps_versions,
+)
+S3_OBJECT = Internal(module="moto.s3.models", name="FakeKey", purpose="read a large object in parts", fits=_has_spool)
+LOG_FILTER = Internal(
+    module="moto.logs.models", name="EventMessageFilter", purpose="answer FilterLogEvents", fits=_matches
+)
+
+ACCOUNT: str = ACCOUNT_ID.find()
+"""The account in which everything is."""
+
+INTERNALS = (ACCOUNT_ID, APPLICATION, BACKEND_APP, HANDLER, S3_BACKENDS, S3_KEYS, S3_OBJECT, LOG_FILTER)
+"""All of them: a test each says that the installed moto has it."""
+
+
+def make_application() -> "WSGIApplication":
+    """Return one WSGI application for all of moto's services; each is imported when it is first used."""
+    application: WSGIApplication = APPLICATION.find()(BACKEND_APP.find())
+    return application
+
+
+def request_handler() -> Any:
+    """Return the class of werkzeug's request handlers that moto's paths need."""
+    return HANDLER.find()
+
+
+def buckets() -> dict[str, Any]:
+    """Return the buckets of S3 by name, as moto holds them: they can be pickled."""
+    found: dict[str, Any] = _s3_backends()[ACCOUNT][PARTITION].buckets
+    return found
+
+
+def add_bucket(name: str, bucket: Any) -> None:
+    """Let S3 have a bucket that was pickled by this version of moto."""
+    buckets()[name] = bucket
+    _s3_backends().bucket_accounts[name] = (PARTITION, ACCOUNT)
+
+
+@contextlib.contextmanager
+def only_with(bucket: Any, prefixes: tuple[str, ...]) -> Iterator[None]:
+    """Let a bucket hold, in the block, no more than the objects whose keys begin so."""
+    keys = bucket.keys
+    bucket.keys = _key_store()()
+    for name in keys:
+        if name.startswith(prefixes):
+            bucket.keys.setlist(name, keys.getlist(name))
+    try:
+        yield
+    finally:
+        bucket.keys = keys
+
+
+def read_stored(bucket: str, key: str, size: int, chunk: int) -> Iterator[bytes]:
+    """Yield the content of an object from moto's own spool, in parts.
+
+    moto's answers to GET, and to each range of it, hold the whole object in memory.
+    """
+    _check_spool()
+    stored = _s3_backends()[ACCOUNT][PARTITION].get_object(bucket, key)
+    for start in range(0, size, chunk):
+        with stored.lock:
+            stored._value_buffer.seek(start)
+            part = stored._value_buffer.read(chunk)
+        yield part
+
+
+def log_filter(pattern: str) -> Callable[[str], bool]:
+    """Return what says whether a line matches a filter pattern of CloudWatch Logs."""
+    matches: Callable[[str], bool] = LOG_FILTER.find()(pattern).matches
+    return matches
+
+
+@functools.cache
+def _s3_backends() -> Any:
+    return S3_BACKENDS.find()
+
+
+@functools.cache
+def _key_store() -> Any:
+    return S3_KEYS.find()
+
+
+@functools.cache
+def _check_spool() -> None:
+    S3_OBJECT.find()
+
+
+def main() -> int:
+    """Print what the installed moto has and lacks; return how many are lacking, at most 1."""
+    gaps = {internal: internal.gap() for internal in INTERNALS}
+    for internal, gap in gaps.items():
+        sys.stdout.write(f"{'ok' if gap is None else 'GAP':<4} {gap or f'{internal.module}.{internal.name}'}\n")
+    sys.stdout.write(f"moto {VERSION}\n")
+    return 1 if any(gaps.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
