@@ -139,14 +139,14 @@ class JobRequest:
     def _check_groups(self) -> None:
         """Channels name groups of the cluster: all of them, or none."""
         known = [group.name for group in self.cluster.groups]
-        for channel, given in self.inputs.items():
-            for name in given.groups:
+        for channel, source in self.inputs.items():
+            for name in source.groups:
                 if name not in known:
                     raise InvalidRequest(
                         f"the channel {channel!r} names the instance group {name!r}; the groups are "
                         f"{', '.join(known) or 'none: give Cluster(groups=…)'}"
                     )
-        without = [channel for channel, given in self.inputs.items() if not given.groups]
+        without = [channel for channel, source in self.inputs.items() if not source.groups]
         if without and len(without) < len(self.inputs):
             raise InvalidRequest(
                 f"the channel {without[0]!r} names no instance groups while others do; SageMaker takes all or none"

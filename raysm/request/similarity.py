@@ -62,8 +62,8 @@ class Similarity(Workload):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
                 raise InvalidRequest(f"Similarity: {name} must be a number, got {value!r}")
-        given = [self.top_k is not None, self.threshold is not None, self.full]
-        if sum(given) != 1:
+        modes = [self.top_k is not None, self.threshold is not None, self.full]
+        if sum(modes) != 1:
             raise InvalidRequest("Similarity: give exactly one of top_k, threshold and full")
         if self.top_k is not None and self.top_k < 1:
             raise InvalidRequest(f"Similarity: top_k must be at least 1, got {self.top_k}")

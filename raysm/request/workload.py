@@ -227,11 +227,11 @@ def check_kind(kind: type[Workload]) -> None:
 def _imported(path: str, where: str) -> type[Workload]:
     module, _, name = path.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        kind = getattr(importlib.import_module(module), name)
     except Exception as error:  # it is the user's own module, which may raise anything
         raise InvalidRequest(
             f"{where}: the kind of workload {path!r} cannot be imported here: {type(error).__name__}: {error}"
         ) from error
-    if not (isinstance(found, type) and issubclass(found, Workload) and dataclasses.is_dataclass(found)):
+    if not (isinstance(kind, type) and issubclass(kind, Workload) and dataclasses.is_dataclass(kind)):
         raise InvalidRequest(f"{where}: {path!r} is no kind of workload: no dataclass that derives from Workload")
-    return found
+    return kind

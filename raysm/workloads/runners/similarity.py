@@ -61,7 +61,7 @@ class SimilarityRunner(Runner[Similarity]):
     def _spread(self) -> set[str]:
         """Return the channels of which each instance has but a share."""
         inputs = self.request.inputs
-        return {name for name, given in inputs.items() if given.distribution != "FullyReplicated"}
+        return {name for name, channel in inputs.items() if channel.distribution != "FullyReplicated"}
 
     def _sources(self) -> tuple[Source, Source | None]:
         # One instance has all that there is, however it was shared out.
