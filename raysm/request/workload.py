@@ -171,10 +171,10 @@ class Workload:
         Raises:
             InvalidRequest: There is no such kind, or it cannot be imported here.
         """
-        if isinstance(kind, str) and kind in KINDS:
-            return _imported(KINDS[kind], where)
-        if isinstance(kind, str) and IMPORT_PATH.fullmatch(kind):
-            return _imported(kind, where)
+        # As it is written: somebody else's JSON may hold a number or a list there, whose text is no kind's name.
+        name = str(kind)
+        if name in KINDS or IMPORT_PATH.fullmatch(name):
+            return _imported(KINDS.get(name, name), where)
         shown = repr(kind) if len(repr(kind)) <= 80 else repr(kind)[:77] + "..."
         raise InvalidRequest(
             f"{where}: expected one of {', '.join(map(repr, KINDS))}, or module:Class of a kind of your own, "
