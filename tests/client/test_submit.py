@@ -13,8 +13,9 @@ import pytest
 from botocore.stub import Stubber
 
 from raysm.client.data_parallel import DataParallel
-from raysm.client.function import Function, python_version, remote
+from raysm.client.function import Function, python_version
 from raysm.client.job import attach
+from raysm.client.remote import remote
 from raysm.client.service import Service
 from raysm.client.storage import Storage
 from raysm.client.submit import prepare, submit
@@ -190,10 +191,7 @@ def test_this_machine_needs_no_cluster(local, script):
 
 
 def test_a_refused_call_leaves_no_token_behind(remote, script):
-    def refuse(**call):
-        raise refusal("ResourceLimitExceeded", "0 instances")
-
-    remote.sagemaker.create_training_job = refuse
+    remote.fail("create_training_job", refusal("ResourceLimitExceeded", "0 instances"))
     with pytest.raises(ServiceError, match="Service Quotas"):
         submit(Script(str(script)), cluster=M5, on=remote.service)
     assert not [key for key in keys(remote) if key.endswith("/token")]
@@ -202,58 +200,29 @@ def test_a_refused_call_leaves_no_token_behind(remote, script):
 @pytest.mark.parametrize("kind", ["training", "processing"])
 @pytest.mark.parametrize("code", ["ResourceInUse", "InternalFailure"])
 def test_a_job_that_was_created_although_the_call_failed_is_sent(remote, script, code, kind):
-    name = f"create_{kind}_job"
-    create = getattr(remote.sagemaker, name)
-
-    def lose_the_answer(**call):
-        create(**call)
-        raise refusal(code, "who knows")
-
-    setattr(remote.sagemaker, name, lose_the_answer)
+    remote.fail(f"create_{kind}_job", refusal(code, "who knows"), done=True)
     job = submit(Script(str(script)), cluster=M5, on=remote.service, kind=kind)
     assert not job.done()
     assert [key for key in keys(remote) if key.endswith("/token")]
 
 
 def test_an_upload_that_is_interrupted_leaves_no_token_behind(remote, script):
-    put_object = remote.s3.put_object
-
-    class S3:
-        def __getattr__(self, name):
-            return getattr(remote.s3, name)
-
-        def put_object(self, **call):
-            put_object(**call)
-            if call["Key"].endswith("/token"):
-                raise KeyboardInterrupt
-
-    service = Service(remote.service.target, clients={**remote.clients, "s3": S3()}.__getitem__)
+    remote.fail("put_object", KeyboardInterrupt(), when=lambda call: call["Key"].endswith("/token"), done=True)
     with pytest.raises(KeyboardInterrupt):
-        submit(Script(str(script)), cluster=M5, on=service)
+        submit(Script(str(script)), cluster=M5, on=remote.service)
     assert not [key for key in keys(remote) if "/payload" in key]
 
 
 def test_a_payload_that_cannot_be_removed_does_not_hide_the_reason(remote, script):
-    def refuse(**call):
-        raise refusal("AccessDenied", "not you", "DeleteObject")
-
-    def no_room(**call):
-        raise refusal("ResourceLimitExceeded", "0 instances")
-
-    remote.sagemaker.create_training_job, remote.s3.delete_object = no_room, refuse
+    remote.fail("create_training_job", refusal("ResourceLimitExceeded", "0 instances"))
+    remote.fail("delete_object", refusal("AccessDenied", "not you", "DeleteObject"))
     with pytest.raises(ServiceError, match="Service Quotas"):
         submit(Script(str(script)), cluster=M5, on=remote.service)
 
 
 def test_a_job_that_cannot_be_remembered_is_returned_nevertheless(remote, script, caplog):
-    put_object = remote.s3.put_object
-
-    def refuse_records(**call):
-        if remote.sagemaker.sent:
-            raise refusal("AccessDenied", "no records", "PutObject")
-        return put_object(**call)
-
-    remote.s3.put_object = refuse_records
+    no_records = refusal("AccessDenied", "no records", "PutObject")
+    remote.fail("put_object", no_records, when=lambda call: bool(remote.sagemaker.sent))
     job = submit(Script(str(script)), cluster=M5, on=remote.service)
     assert job.name in remote.sagemaker.jobs
     assert "is sent, but not remembered" in caplog.text
@@ -450,31 +419,11 @@ def test_a_function_travels_with_its_arguments_and_its_python(remote, tmp_path):
 
 
 def test_the_value_of_a_function_comes_back(remote):
-    job = remote_double(remote).submit(21)
+    job = submit(Function(double, 21), cluster=M5, on=remote.service)
     remote.sagemaker.end(job.name, "Completed")
     Storage(remote.service).write(f"{job.outputs}/model/{VALUE}", cloudpickle.dumps(42))
     assert job.result(1) == 42
     assert attach(job.name, remote.service).result() == 42
-
-
-def remote_double(fake, **options):
-    return remote(cluster=M5, on=fake.service, **options)(double)
-
-
-def test_a_decorated_function_is_still_a_function(remote):
-    fn = remote_double(remote)
-    assert fn(2) == 4
-    assert fn.__name__ == "double"
-
-
-def test_the_options_of_a_decorated_function_can_be_laid_over(remote):
-    job = remote_double(remote, name="a").options(name="b").submit(1)
-    assert job.name.startswith("b-")
-
-
-def test_an_option_that_submit_does_not_take_is_refused_where_it_is_written():
-    with pytest.raises(InvalidRequest, match=r"no option 'envrionment'; did you mean environment\?"):
-        remote(cluster=M5, envrionment={})
 
 
 def test_arguments_that_the_function_does_not_take_are_refused_at_once():
