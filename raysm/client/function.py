@@ -13,8 +13,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
-from raysm.client.options import SubmitKeywords, check_names, documents_options
+from raysm.client.options import SubmitKeywords, SubmitOptions, check_names, default_of
 from raysm.client.own_modules import late_source, own_modules
+from raysm.contract.keywords import documents_options
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import PickledFunction
@@ -101,7 +102,7 @@ class RemoteFunction(Generic[P, R]):
         """Call it here, in this process."""
         return self._fn(*args, **kwargs)
 
-    @documents_options(SubmitKeywords)
+    @documents_options(SubmitKeywords, SubmitOptions, default_of=default_of)
     def options(self, **options: Unpack[SubmitKeywords]) -> "RemoteFunction[P, R]":
         """Return the same with other options of ``raysm.submit`` laid over its own.
 
@@ -136,7 +137,7 @@ def remote(fn: Callable[P, R], /) -> RemoteFunction[P, R]: ...
 def remote(**options: Unpack[SubmitKeywords]) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]: ...
 
 
-@documents_options(SubmitKeywords)
+@documents_options(SubmitKeywords, SubmitOptions, default_of=default_of)
 def remote(fn: Callable[..., Any] | None = None, /, **options: Unpack[SubmitKeywords]) -> Any:
     """Decorate a function so that ``fn.submit(…)`` runs it as a job; with options or, as ``@raysm.remote``, without.
 
