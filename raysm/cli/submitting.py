@@ -4,7 +4,7 @@ import contextlib
 import re
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -18,9 +18,8 @@ from raysm.client.result_folder import check_folder
 from raysm.client.settings import Settings
 from raysm.client.submit import Prepared, prepare
 from raysm.errors import InvalidRequest
-from raysm.request import Cluster, Input
+from raysm.request import Cluster
 from raysm.request.codec import to_json
-from raysm.request.similarity import MATRIX, QUERIES
 
 __all__ = ["as_request", "check_output", "cluster", "crowding", "follow", "prepared"]
 
@@ -54,7 +53,6 @@ def prepared(settings: Settings) -> Prepared:
     options.pop("if_done", None)
     if options.get("wheels") or options.get("requirements"):
         options["requirements"] = _requirements(options.get("requirements", ()), options.get("wheels", ()))
-    _check_sharding(options.get("inputs", {}))
     return prepare(workload, on=where, **options)
 
 
@@ -85,11 +83,6 @@ def as_request(ready: Prepared, settings: Settings) -> dict[str, Any]:
     where = {name: item for name, item in to_json(ready.service.target).items() if name != "kind"}
     own = {name: options.get(name, default_of(name)) for name in ("wheels", "if_done", "resume")}
     return absolute({"on": kind, kind: where} | to_json(own) | to_json(request), Path.cwd())
-
-
-def _check_sharding(inputs: Mapping[str, Input]) -> None:
-    if MATRIX in inputs and QUERIES in inputs and inputs[MATRIX].distribution == "ShardedByS3Key":
-        raise InvalidRequest("--sharded spreads a matrix that is compared with itself; leave --queries away")
 
 
 def _requirements(named: Sequence[str], wheels: Sequence[str]) -> list[str]:

@@ -33,11 +33,20 @@ def test_a_similarity_is_asked_for_as_the_readme_says(request_of):
     assert asked.inputs["matrix"].uri.startswith("file:///")
 
 
-def test_a_matrix_may_be_spread_over_the_instances_if_it_is_compared_with_itself(request_of):
+def test_a_matrix_may_be_spread_over_the_instances(request_of):
     asked = request_of("similarity", "m.npy", "--top-k", "2", "--instances", "2", "--sharded")
     assert asked.inputs["matrix"].distribution == "ShardedByS3Key"
-    with pytest.raises(InvalidRequest, match="leave --queries away"):
-        request_of("similarity", "m.npy", "--top-k", "2", "--sharded", "--queries", "m.npy")
+
+
+@pytest.mark.parametrize("kept", [["--top-k", "2"], ["--threshold", "0.5"], ["--full"]], ids=lambda kept: kept[0])
+def test_queries_may_look_into_a_matrix_that_is_spread_and_may_be_spread_themselves(request_of, kept):
+    argv = ("similarity", "m.npy", *kept, "--queries", "m.npy", "--sharded", "--instances", "2")
+    assert {name: channel.distribution for name, channel in request_of(*argv).inputs.items()} == {
+        "matrix": "ShardedByS3Key",
+        "queries": "FullyReplicated",
+    }
+    both = request_of(*argv, "--set", "inputs.queries.distribution=ShardedByS3Key")
+    assert both.inputs["queries"].distribution == "ShardedByS3Key"
 
 
 def test_queries_are_a_channel_of_their_own(request_of):

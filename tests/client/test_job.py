@@ -102,16 +102,8 @@ def test_a_wait_that_takes_too_long_is_a_timeout_of_both_kinds(job):
 
 
 def test_a_wait_outlives_a_service_that_is_away_for_a_while(remote, job):
-    describe, asked = remote.sagemaker.describe_training_job, []
-
-    def away(**call):
-        asked.append(1)
-        if len(asked) < 4:
-            raise refusal("InternalFailure", "away")
-        remote.sagemaker.end(job.name, "Completed")
-        return describe(**call)
-
-    remote.sagemaker.describe_training_job = away
+    remote.fail("describe_training_job", refusal("InternalFailure", "away"), times=3)
+    remote.sagemaker.end(job.name, "Completed")
     assert job.wait(5) is Status.COMPLETED
 
 
@@ -121,11 +113,7 @@ def test_a_service_that_refuses_or_stays_away_ends_the_wait(remote, script):
     )
     job = submit(Script(str(script)), cluster=M5, on=service)
     for code in ("AccessDeniedException", "ServiceUnavailable"):
-
-        def away(code=code, **_):
-            raise refusal(code, "no")
-
-        remote.sagemaker.describe_training_job = away
+        remote.fail("describe_training_job", refusal(code, "no"))
         with pytest.raises(ServiceError, match=code):
             job.wait(5)
 
@@ -150,12 +138,11 @@ def test_what_has_ended_cannot_be_cancelled(remote, job):
     assert remote.sagemaker.stopped == []
 
 
-def test_a_job_that_ends_while_it_is_cancelled_is_no_error(remote, job):
-    def stop_training_job(**_):
-        remote.sagemaker.end(job.name, "Completed")
-        raise refusal("ValidationException", "The request was rejected because the job is in status Completed")
-
-    remote.sagemaker.stop_training_job = stop_training_job
+def test_a_job_that_ends_while_it_is_cancelled_is_no_error(remote, script):
+    remote.sagemaker.script.append([{}, COMPLETED])
+    job = submit(Script(str(script)), cluster=M5, on=remote.service)
+    ended = "The request was rejected because the job is in status Completed"
+    remote.fail("stop_training_job", refusal("ValidationException", ended))
     assert job.cancel() is False
 
 
@@ -190,16 +177,11 @@ def test_the_callbacks_of_a_job_that_was_deleted_are_called(remote, job):
 
 
 def test_a_callback_outlives_a_service_that_is_away_for_a_while(remote, job):
-    called, describe, asked = concurrent.futures.Future(), remote.sagemaker.describe_training_job, threading.Event()
-
-    def away(**_):
-        asked.set()
-        raise refusal("InternalFailure", "away")
-
+    called = concurrent.futures.Future()
     job.add_done_callback(called.set_result)
-    remote.sagemaker.describe_training_job = away
-    assert asked.wait(5)
-    remote.sagemaker.describe_training_job = describe
+    away = remote.fail("describe_training_job", refusal("InternalFailure", "away"))
+    assert away.happened.wait(5)
+    away.end()
     remote.sagemaker.end(job.name, "Completed")
     assert called.result(5) is job
 
@@ -529,23 +511,17 @@ def test_a_follow_up_that_is_there_is_not_created_again(remote, script):
     remote.sagemaker.script.append([COMPLETED])
     other = attach(job.name, remote.service)
     job.wait(5)
-
-    def refuse(**call):
-        raise refusal("AccessDenied", "only watching")
-
-    remote.sagemaker.create_training_job = refuse
+    calls = remote.clients["sagemaker"].calls
+    calls.clear()
     assert other.wait(5) is Status.COMPLETED
+    assert ("create_training_job", "") not in calls
 
 
 def test_a_job_that_is_cancelled_between_two_runs_has_no_further_one(remote, script):
     job = long_job(remote, script)
     assert not job.done()
-
-    def refuse(**call):
-        raise refusal("ValidationException", "it has ended")
-
-    remote.sagemaker.stop_training_job = refuse
     assert job.cancel()
+    assert remote.sagemaker.stopped == []  # the run that is known has ended: to stop it would be refused
     assert job.wait(5) is Status.STOPPED
     assert job.cancelled()
     assert len(remote.sagemaker.sent) == 1
@@ -775,25 +751,12 @@ def test_of_many_instances_the_first_and_the_last_are_named(remote, script):
 
 
 def test_following_outlives_a_log_service_that_is_away_for_a_while(remote, job):
-    pages = []
-
-    class Logs:
-        def __getattr__(self, name):
-            return getattr(remote.logs, name)
-
-        def get_log_events(self, **call):
-            pages.append(call)
-            if len(pages) == 4:
-                raise refusal("ServiceUnavailable", "away")
-            return remote.logs.get_log_events(**call)
-
+    remote.fail("get_log_events", refusal("ServiceUnavailable", "away"), after=3, times=1)
     for host, times in (("algo-1", (0, 2, 4)), ("algo-2", (1, 3, 5))):
         remote.write_log(job.name, host, [(NOW_MS + time_ms, f"{time_ms}") for time_ms in times])
-    service = Service(remote.service.target, clients={**remote.clients, "logs": Logs()}.__getitem__, pace=QUICK)
     remote.sagemaker.end(job.name, "Completed")
-    lines = attach(job.name, service).lines(follow=True)
+    lines = attach(job.name, remote.service).lines(follow=True)
     assert sorted(line.text for line in lines) == ["0", "1", "2", "3", "4", "5"]
-    assert len(pages) > 4
 
 
 def test_the_log_of_a_processing_job_lies_in_its_own_group(remote, script):
@@ -950,9 +913,6 @@ def test_the_html_is_escaped_and_leads_to_the_console(remote, job):
 
 
 def test_a_repr_never_raises(remote, job):
-    def away(**_):
-        raise refusal("InternalFailure", "away")
-
-    remote.sagemaker.describe_training_job = away
+    remote.fail("describe_training_job", refusal("InternalFailure", "away"))
     assert "Unknown" in repr(job)
     assert job.name in job._repr_html_()

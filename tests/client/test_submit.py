@@ -190,10 +190,7 @@ def test_this_machine_needs_no_cluster(local, script):
 
 
 def test_a_refused_call_leaves_no_token_behind(remote, script):
-    def refuse(**call):
-        raise refusal("ResourceLimitExceeded", "0 instances")
-
-    remote.sagemaker.create_training_job = refuse
+    remote.fail("create_training_job", refusal("ResourceLimitExceeded", "0 instances"))
     with pytest.raises(ServiceError, match="Service Quotas"):
         submit(Script(str(script)), cluster=M5, on=remote.service)
     assert not [key for key in keys(remote) if key.endswith("/token")]
@@ -202,58 +199,29 @@ def test_a_refused_call_leaves_no_token_behind(remote, script):
 @pytest.mark.parametrize("kind", ["training", "processing"])
 @pytest.mark.parametrize("code", ["ResourceInUse", "InternalFailure"])
 def test_a_job_that_was_created_although_the_call_failed_is_sent(remote, script, code, kind):
-    name = f"create_{kind}_job"
-    create = getattr(remote.sagemaker, name)
-
-    def lose_the_answer(**call):
-        create(**call)
-        raise refusal(code, "who knows")
-
-    setattr(remote.sagemaker, name, lose_the_answer)
+    remote.fail(f"create_{kind}_job", refusal(code, "who knows"), done=True)
     job = submit(Script(str(script)), cluster=M5, on=remote.service, kind=kind)
     assert not job.done()
     assert [key for key in keys(remote) if key.endswith("/token")]
 
 
 def test_an_upload_that_is_interrupted_leaves_no_token_behind(remote, script):
-    put_object = remote.s3.put_object
-
-    class S3:
-        def __getattr__(self, name):
-            return getattr(remote.s3, name)
-
-        def put_object(self, **call):
-            put_object(**call)
-            if call["Key"].endswith("/token"):
-                raise KeyboardInterrupt
-
-    service = Service(remote.service.target, clients={**remote.clients, "s3": S3()}.__getitem__)
+    remote.fail("put_object", KeyboardInterrupt(), when=lambda call: call["Key"].endswith("/token"), done=True)
     with pytest.raises(KeyboardInterrupt):
-        submit(Script(str(script)), cluster=M5, on=service)
+        submit(Script(str(script)), cluster=M5, on=remote.service)
     assert not [key for key in keys(remote) if "/payload" in key]
 
 
 def test_a_payload_that_cannot_be_removed_does_not_hide_the_reason(remote, script):
-    def refuse(**call):
-        raise refusal("AccessDenied", "not you", "DeleteObject")
-
-    def no_room(**call):
-        raise refusal("ResourceLimitExceeded", "0 instances")
-
-    remote.sagemaker.create_training_job, remote.s3.delete_object = no_room, refuse
+    remote.fail("create_training_job", refusal("ResourceLimitExceeded", "0 instances"))
+    remote.fail("delete_object", refusal("AccessDenied", "not you", "DeleteObject"))
     with pytest.raises(ServiceError, match="Service Quotas"):
         submit(Script(str(script)), cluster=M5, on=remote.service)
 
 
 def test_a_job_that_cannot_be_remembered_is_returned_nevertheless(remote, script, caplog):
-    put_object = remote.s3.put_object
-
-    def refuse_records(**call):
-        if remote.sagemaker.sent:
-            raise refusal("AccessDenied", "no records", "PutObject")
-        return put_object(**call)
-
-    remote.s3.put_object = refuse_records
+    no_records = refusal("AccessDenied", "no records", "PutObject")
+    remote.fail("put_object", no_records, when=lambda call: bool(remote.sagemaker.sent))
     job = submit(Script(str(script)), cluster=M5, on=remote.service)
     assert job.name in remote.sagemaker.jobs
     assert "is sent, but not remembered" in caplog.text

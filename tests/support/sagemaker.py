@@ -1,8 +1,15 @@
-"""A service for tests of the client: S3, Logs and STS by moto in this process, SageMaker by an obedient fake."""
+"""A service for tests of the client: S3, Logs and STS by moto in this process, SageMaker by an obedient stand-in.
+
+``raysm.testing.FakeSageMaker`` is for users, whose jobs end at once. Here a test says what each call of boto3 brings:
+how a job changes from poll to poll, and which call fails, when and how often.
+"""
 
 import contextlib
 import datetime
 import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import boto3
 from botocore.exceptions import ClientError
@@ -31,8 +38,8 @@ def places_of(target, bucket="b"):
     return places_in(bucket, connection_to(target).data_root)
 
 
-class FakeSageMaker:
-    """Keeps what it was sent; a job is as the test says, and ends when the test says so.
+class ScriptedSageMaker:
+    """boto3's client of SageMaker: keeps what it was sent; a job is as the test says, and ends when the test says so.
 
     ``script`` holds, for the jobs in the order of their creation, the changes that the polls of Describe bring.
     """
@@ -124,36 +131,82 @@ def now():
     return datetime.datetime.now(datetime.UTC)
 
 
-class Recording:
-    """A boto3 client that remembers the names of what was called, with the keys of objects."""
+@dataclass
+class Failure:
+    """What a test wants to go wrong."""
 
-    def __init__(self, client):
+    operation: str
+    error: BaseException
+    times: int | None
+    """How often; None is until it is over."""
+    after: int
+    """How many calls succeed before."""
+    when: Callable[[dict], bool]
+    """Which calls it is about, by their keywords."""
+    done: bool
+    """Whether the service does what it is asked for before it fails: an answer that is lost on its way."""
+    happened: threading.Event = field(default_factory=threading.Event)
+
+    def strikes(self, name, call):
+        """Whether this call is to fail; counts it."""
+        if name != self.operation or not self.when(call) or self.times == 0:
+            return False
+        if self.after:
+            self.after -= 1
+            return False
+        self.times = None if self.times is None else self.times - 1
+        self.happened.set()
+        return True
+
+    def end(self):
+        """Let the calls succeed from now on."""
+        self.times = 0
+
+
+class ScriptedClient:
+    """A boto3 client that remembers its calls, with the keys of objects, and fails where the script says so."""
+
+    def __init__(self, client, failures):
         self._client = client
+        self._failures = failures
         self.calls = []
 
     def __getattr__(self, name):
-        found = getattr(self._client, name)
-        if not callable(found):
-            return found
+        attribute = getattr(self._client, name)
+        if not callable(attribute):
+            return attribute
 
         def call(*args, **kwargs):
             self.calls.append((name, kwargs.get("Key", "")))
-            return found(*args, **kwargs)
+            failure = next((failure for failure in self._failures if failure.strikes(name, kwargs)), None)
+            if failure is None:
+                return attribute(*args, **kwargs)
+            if failure.done:
+                attribute(*args, **kwargs)
+            raise failure.error
 
         return call
 
 
-class Fake:
-    """A service whose SageMaker is the fake; ``s3`` and ``logs`` are moto's."""
+class ScriptedClients:
+    """A service of the client half on a scripted set of boto3 clients: SageMaker is ours, the others are moto's."""
 
     def __init__(self, target, **options):
-        self.sagemaker = FakeSageMaker()
+        self.sagemaker = ScriptedSageMaker()
+        self.failures = []
         region = REGION if isinstance(target, AWS) else "us-east-1"
-        made = {name: SESSION.client(name, region_name=region) for name in ("s3", "logs", "sts", "cloudwatch")}
-        self.s3 = Recording(made.pop("s3"))
-        self.logs = made["logs"]
-        self.clients = {"sagemaker": self.sagemaker, "s3": self.s3, **made}
+        behind = {name: SESSION.client(name, region_name=region) for name in ("s3", "logs", "sts", "cloudwatch")}
+        behind["sagemaker"] = self.sagemaker
+        self.clients = {name: ScriptedClient(client, self.failures) for name, client in behind.items()}
+        self.s3, self.logs = self.clients["s3"], self.clients["logs"]
         self.service = Service(target, clients=self.clients.__getitem__, pace=QUICK, **options)
+
+    def fail(self, operation, error, *, times=None, after=0, when=lambda call: True, done=False):
+        """Let calls of an operation raise ``error``; see ``Failure``. The last that was said comes first."""
+        assert any(hasattr(client, operation) for client in self.clients.values()), f"no client has {operation}"
+        failure = Failure(operation, error, times=times, after=after, when=when, done=done)
+        self.failures.insert(0, failure)
+        return failure
 
     def write_log(self, job, host, events, group="/aws/sagemaker/TrainingJobs"):
         """Write ``(time_ms, text)`` into the stream of one instance."""
@@ -172,10 +225,16 @@ class Fake:
 @contextlib.contextmanager
 def fake_aws(**fields):
     with mock_aws():
-        yield Fake(aws(**fields))
+        yield from _checked(ScriptedClients(aws(**fields)))
 
 
 @contextlib.contextmanager
 def fake_local(home):
     with mock_aws():
-        yield Fake(Local(home=str(home)))
+        yield from _checked(ScriptedClients(Local(home=str(home))))
+
+
+def _checked(clients):
+    """Yield it; a failure that never happened would be a test that shows nothing."""
+    yield clients
+    assert all(failure.happened.is_set() for failure in clients.failures)
