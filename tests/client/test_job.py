@@ -11,6 +11,7 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
+from raysm.client.chain import Chain
 from raysm.client.description import SecondaryStatus, Status, read
 from raysm.client.function import Function
 from raysm.client.job import Job, attach
@@ -677,7 +678,7 @@ def test_the_handle_stays_the_same_when_it_goes_over_to_a_follow_up(remote, scri
 
 def test_jobs_differ_in_their_hashes(remote, script):
     names = [f"job-{number}" for number in range(100)]
-    assert len({hash(Job(name, service=remote.service, api=TRAINING)) for name in names}) > 90
+    assert len({hash(Job(Chain(name, service=remote.service, api=TRAINING))) for name in names}) > 90
 
 
 class CountedLogs:
