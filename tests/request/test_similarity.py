@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.request import Cluster, JobRequest
+from raysm.request import Cluster, Input, JobRequest
 from raysm.request.options import decisive
 from raysm.request.similarity import Similarity
 
@@ -38,7 +38,9 @@ def test_a_number_of_another_type_is_refused_with_its_value(name, value):
 
 
 def test_the_size_of_a_task_does_not_make_another_result_of_the_same_request():
-    asked = JobRequest(name="a-job", workload=Similarity(top_k=3), cluster=Cluster())
+    asked = JobRequest(
+        name="a-job", workload=Similarity(top_k=3), cluster=Cluster(), inputs={"matrix": Input("s3://b/k")}
+    )
     cut, other = (
         dataclasses.replace(asked, workload=it) for it in (Similarity(top_k=3, block_rows=7), Similarity(top_k=4))
     )
