@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from raysm import testing as testing
     from raysm import training as training
     from raysm.client.data_parallel import DataParallel
-    from raysm.client.function import Function, remote
+    from raysm.client.function import Function
     from raysm.client.job import Job, attach
     from raysm.client.project import load_options
+    from raysm.client.remote import remote
     from raysm.client.result import Result
     from raysm.client.submit import submit
     from raysm.errors import JobFailed, JobStopped, RaysmError
@@ -76,10 +77,11 @@ _MODULES = ("client", "sdk", "testing", "training")
 
 _HOMES = {
     "raysm.client.data_parallel": ("DataParallel",),
-    "raysm.client.function": ("Function", "remote"),
+    "raysm.client.function": ("Function",),
     "raysm.client.job": ("Job", "attach"),
     "raysm.client.project": ("load_options",),
     "raysm.client.result": ("Result",),
+    "raysm.client.remote": ("remote",),
     "raysm.client.submit": ("submit",),
     "raysm.errors": ("JobFailed", "JobStopped", "RaysmError"),
     "raysm.workloads.blocks": ("PlacedBlock", "RowBlock", "file_blocks", "map_blocks", "row_blocks"),

@@ -26,6 +26,7 @@ Foreign errors are translated into these once, at the boundary, with ``from``.
 
 import concurrent.futures
 import shlex
+from typing import ClassVar
 
 __all__ = [
     "BlockFailed",
@@ -64,9 +65,14 @@ def option(name: str, value: str | None = None) -> str:
 class RaysmError(Exception):
     """The root of all errors of raysm."""
 
+    exit_status: ClassVar[int] = 1
+    """With what a process exits that this ends; 2 where what it was given cannot be, so that nothing was begun."""
+
 
 class InvalidRequest(RaysmError, ValueError):
     """What was asked for cannot be; nothing was started."""
+
+    exit_status: ClassVar[int] = 2
 
 
 class InvalidInput(InvalidRequest):
@@ -76,6 +82,8 @@ class InvalidInput(InvalidRequest):
 class InvalidConfig(RaysmError, ValueError):
     """A configuration file in the instance cannot be used."""
 
+    exit_status: ClassVar[int] = 2
+
 
 class InvalidPayload(InvalidConfig):
     """The payload is missing, torn, or does not match its digests."""
@@ -83,6 +91,8 @@ class InvalidPayload(InvalidConfig):
 
 class MissingDependency(RaysmError):
     """A package that this half of raysm needs is not installed."""
+
+    exit_status: ClassVar[int] = 2
 
 
 class NoRoom(RaysmError):

@@ -11,12 +11,14 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from raysm.bootstrap.hosts import Host, ResourceConfig, read_resource_config, shown
+from raysm.bootstrap.config_value import ConfigValue, shown
+from raysm.bootstrap.hosts import Host, ResourceConfig, read_resource_config
 from raysm.contract import names
 from raysm.contract.paths import DEFAULT_BASE, Paths
 from raysm.contract.store import read_json
 from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.request import Cluster, Ports
+from raysm.request.codec import from_json
 from raysm.request.job import PAYLOAD_CHANNEL
 
 __all__ = [
@@ -139,7 +141,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
         inputs: Mapping[str, Any] = {}
     else:
         job_name = environ.get("TRAINING_JOB_NAME", "")
-        hyperparameters = _texts(_optional_object(paths.hyperparameters), str(paths.hyperparameters))
+        hyperparameters = _texts(_optional_object(paths.hyperparameters))
         inputs = _input_data_config(paths)
         channels = inputs.keys() if inputs else _folders(paths.channel(""))
     return Environment(
@@ -188,24 +190,19 @@ def _host_fields(resources: ResourceConfig) -> dict[str, Any]:
     }
 
 
-def _optional_object(path: Path) -> Mapping[str, Any]:
+def _optional_object(path: Path) -> ConfigValue:
     """Read a JSON object from a file that may be absent."""
-    if not path.exists():
-        return {}
-    data = read_json(path)
-    if not isinstance(data, dict):
-        raise InvalidConfig(f"{path}: expected a JSON object, got {shown(data)}")
-    return data
+    return ConfigValue(read_json(path) if path.exists() else {}, str(path))
 
 
-def _texts(data: Mapping[str, Any], where: str) -> Mapping[str, str]:
-    for key, value in data.items():
-        if not isinstance(value, str):
-            raise InvalidConfig(f"{where}: {shown(key)} must be a text, as the service passes it, got {shown(value)}")
-        for text in (key, value):
-            if not _passable(text):
-                raise InvalidConfig(f"{where}: {shown(key)} holds NUL or a lone surrogate: no process can be given it")
-    return data
+def _texts(config: ConfigValue) -> Mapping[str, str]:
+    texts = {key: item.expect(str, "a text, as the service passes it") for key, item in config.members().items()}
+    for key, text in texts.items():
+        if not (_passable(key) and _passable(text)):
+            raise InvalidConfig(
+                f"{config.file}: {shown(key)} holds NUL or a lone surrogate: no process can be given it"
+            )
+    return texts
 
 
 def _passable(text: str) -> bool:
@@ -218,32 +215,29 @@ def _passable(text: str) -> bool:
 
 def _input_data_config(paths: Paths) -> Mapping[str, Any]:
     path = paths.input_data_config
-    data = _optional_object(path)
-    for name, channel in data.items():
+    channels = _optional_object(path).members()
+    for name in channels:
+        # Each becomes a folder, and a variable's value: a name of another form would lie elsewhere.
         if not name or not name.isprintable() or "/" in name or name in (".", ".."):
             raise InvalidConfig(f"{path}: {shown(name)} is no channel's name")
-        if not isinstance(channel, dict):
-            raise InvalidConfig(f"{path}: the channel {name!r} must be an object, got {shown(channel)}")
-    return data
+    return {name: channel.expect(dict, "the object of a channel") for name, channel in channels.items()}
 
 
 def _read_processing(paths: Paths) -> tuple[str, Iterable[str]]:
     """Return the job's name and its inputs' names."""
-    path = paths.processing_config
-    data = _optional_object(path)
-    name = data.get("ProcessingJobName") or ""
-    if not isinstance(name, str) or not _passable(name):
-        raise InvalidConfig(f"{path}: ProcessingJobName must be a text, got {shown(name)}")
-    inputs = data.get("ProcessingInputs") or []
-    if not isinstance(inputs, list) or not all(
-        isinstance(item, dict) and isinstance(item.get("InputName", ""), str) for item in inputs
-    ):
-        raise InvalidConfig(f"{path}: ProcessingInputs must be a list of objects with InputName, got {shown(inputs)}")
-    channels = [item["InputName"] for item in inputs if item.get("InputName")]
-    for channel in channels:
+    config = _optional_object(paths.processing_config)
+    own_name = config.member("ProcessingJobName")
+    name = own_name.expect(str, "a text") if own_name.value else ""
+    if not _passable(name):
+        raise own_name.refusal("a text without NUL or lone surrogates")
+    inputs = config.member("ProcessingInputs")
+    listed = inputs.items("a list of objects with InputName") if inputs.value else []
+    channels = [item.member("InputName", "an object with InputName") for item in listed]
+    names = [channel.expect(str, "an input's name") for channel in channels if channel.value]
+    for channel in names:
         if not channel.isprintable() or "/" in channel:
-            raise InvalidConfig(f"{path}: {shown(channel)} is no input's name")
-    return name, channels or _folders(paths.channel(""))
+            raise InvalidConfig(f"{config.file}: {shown(channel)} is no input's name")
+    return name, names or _folders(paths.channel(""))
 
 
 def _folders(folder: Path) -> list[str]:
@@ -283,7 +277,7 @@ def _port_overrides(environ: Mapping[str, str]) -> Mapping[str, int]:
     return ports
 
 
-def _variable_object(environ: Mapping[str, str], name: str, kind: type) -> dict[str, Any]:
+def _variable_object(environ: Mapping[str, str], name: str, kind: Any) -> dict[str, Any]:
     text = environ.get(name)
     if not text:
         return {}
@@ -291,9 +285,11 @@ def _variable_object(environ: Mapping[str, str], name: str, kind: type) -> dict[
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"{name} is not JSON: {error}") from error
-    if not isinstance(data, dict) or not all(type(value) is kind for value in data.values()):
-        raise InvalidConfig(f"{name} must be a JSON object of {kind.__name__} values, got {shown(data)}")
-    return data
+    values: Any = Mapping[str, kind]
+    try:
+        return dict(from_json(values, data))
+    except InvalidRequest as error:
+        raise InvalidConfig(f"{name} must be a JSON object of {kind.__name__} values, got {shown(data)}") from error
 
 
 def _count(environ: Mapping[str, str], name: str, least: int) -> int | None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -9,10 +10,9 @@ from types import FrameType
 from raysm.bootstrap.children import signal_name
 from raysm.contract.result import MAX_REASON, Failure
 from raysm.contract.store import put
-from raysm.errors import InvalidConfig, InvalidRequest, MissingDependency, RaysmError
+from raysm.errors import RaysmError
 
 __all__ = [
-    "BAD_CONFIG",
     "STOPPED",
     "ExitStatus",
     "exit_by_signal",
@@ -20,9 +20,6 @@ __all__ = [
     "exit_status_of_error",
     "one_line",
 ]
-
-BAD_CONFIG = 2
-"""Exit code of an instance that could not begin: bad configuration, payload, or image."""
 
 STOPPED = 128 + signal.SIGTERM
 """Exit code after a stop that user code did not survive in time."""
@@ -66,11 +63,13 @@ def one_line(error: BaseException) -> str:
 
 
 def exit_status_of_error(error: BaseException) -> ExitStatus:
-    """Return the exit status for an error of the bootstrap's own: one clear line, never a traceback."""
-    if isinstance(error, (InvalidConfig, InvalidRequest, MissingDependency)):
-        return ExitStatus(BAD_CONFIG, one_line(error))
+    """Return the exit status for an error of the bootstrap's own: one clear line, never a traceback.
+
+    The traceback of an error that raysm does not raise itself goes to stderr, which is the instance's log.
+    """
     if isinstance(error, RaysmError):
-        return ExitStatus(1, one_line(error))
+        return ExitStatus(error.exit_status, one_line(error))
+    traceback.print_exception(error)
     text = f"{type(error).__name__}: {one_line(error)} (an error inside raysm's bootstrap; its log has the traceback)"
     return ExitStatus(1, text[:MAX_REASON])
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
+from raysm.bootstrap.config_value import ConfigValue
 from raysm.bootstrap.environment import Environment
 from raysm.contract import payload
 from raysm.contract.paths import SDK_CODE, SDK_DRIVERS
 from raysm.contract.payload import Payload
 from raysm.contract.store import read_json
-from raysm.errors import InvalidConfig
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Script
 from raysm.request.codec import from_json
 
@@ -27,6 +27,7 @@ __all__ = ["Options", "arguments", "is_driver_folder", "make_payload"]
 
 DISTRIBUTED = "distributed.json"
 SOURCE_CODE = "sourcecode.json"
+PYTHON_FILE = "the SourceCode's script, which must be a Python file: raysm.sdk.Ray runs it on the head"
 OWN_CHANNELS = (SDK_CODE, SDK_DRIVERS)
 
 
@@ -89,14 +90,10 @@ def arguments(hyperparameters: Mapping[str, str]) -> list[str]:
 
 
 def _entry_script(path: Path) -> str:
-    data = read_json(path)
-    script = data.get("entry_script") if isinstance(data, dict) else None
-    if not isinstance(script, str) or PurePosixPath(script).suffix != ".py":
-        raise InvalidConfig(
-            f"{path}: the SourceCode's entry_script must be a Python file, which raysm.sdk.Ray runs on the head, "
-            f"got {script!r}"
-        )
-    return script
+    script = ConfigValue(read_json(path), str(path)).member("entry_script")
+    if PurePosixPath(name := script.expect(str, PYTHON_FILE)).suffix != ".py":
+        raise script.refusal(PYTHON_FILE)
+    return name
 
 
 def _cluster(environment: Environment, options: Options) -> Cluster:

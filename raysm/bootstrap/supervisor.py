@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import traceback
 from collections.abc import Mapping
 
 from raysm.bootstrap.children import Children
@@ -22,7 +21,6 @@ from raysm.bootstrap.memory import PeakMemory
 from raysm.bootstrap.startup_failure import report_startup_failure
 from raysm.bootstrap.worker import Worker
 from raysm.contract.events import Metric, State
-from raysm.errors import RaysmError
 
 __all__ = ["begin", "main", "supervise"]
 
@@ -71,8 +69,6 @@ async def supervise(instance: Instance) -> ExitStatus:
         status = await role.run()
     except Exception as error:  # the last line of defence: every error becomes a reason
         status = exit_status_of_error(error)
-        if not isinstance(error, RaysmError):
-            traceback.print_exc()
     sampling.cancel()
     # Before anything is ended: the service may kill this instance the moment another one has failed. Whatever goes
     # wrong with it, the others must still be told, and the exit code kept.

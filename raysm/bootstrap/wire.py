@@ -120,9 +120,11 @@ async def _greet_worker(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
     nonce = secrets.token_hex(16)
     _write(writer, {"raysm": VERSION, "nonce": nonce})
     answer = _object(await _read_line(reader, MAX_GREETING))
-    host, theirs, proof = (answer.get(key) for key in ("host", "nonce", "proof"))
-    if not (isinstance(host, str) and isinstance(theirs, str) and isinstance(proof, str)):
-        raise ProtocolError("a peer's greeting lacks its host, nonce or proof")
+    match answer:
+        case {"host": str(host), "nonce": str(theirs), "proof": str(proof)}:
+            pass
+        case _:
+            raise ProtocolError("a peer's greeting lacks its host, nonce or proof")
     parts = (nonce.encode(), _bytes(theirs), _bytes(host))
     # The worker proves itself first: a stranger learns nothing that it could try tokens on.
     if not hmac.compare_digest(_bytes(proof), _mac(token, b"worker", *parts)):
@@ -146,16 +148,19 @@ async def greet_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
 
 async def _greet_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes, host: str) -> Line:
     hello = _object(await _read_line(reader, MAX_GREETING))
-    if hello.get("raysm") != VERSION or not isinstance(hello.get("nonce"), str):
-        raise ProtocolError("what listens there is no raysm head")
+    match hello:
+        case {"raysm": version, "nonce": str(theirs)} if version == VERSION:
+            pass
+        case _:
+            raise ProtocolError("what listens there is no raysm head")
     mine = secrets.token_hex(16)
-    parts = (_bytes(hello["nonce"]), mine.encode(), host.encode())
+    parts = (_bytes(theirs), mine.encode(), host.encode())
     _write(writer, {"host": host, "nonce": mine, "proof": _mac(token, b"worker", *parts).decode()})
     answer = _object(await _read_line(reader, MAX_GREETING))
     if "refused" in answer:
         raise TokenRefused("the head refuses this instance's token: their payloads are not of the same job")
-    proof = answer.get("proof")
-    if not isinstance(proof, str) or not hmac.compare_digest(_bytes(proof), _mac(token, b"head", *parts)):
+    # What is no text is as wrong as a wrong text: it is no HMAC in hex.
+    if not hmac.compare_digest(_bytes(str(answer.get("proof"))), _mac(token, b"head", *parts)):
         raise TokenRefused("what calls itself the head does not know this job's token")
     return Line(reader, writer, _mac(token, b"key", *parts), b"worker")
 

@@ -4,17 +4,17 @@ Nothing of a job lives in the handle: another process, on another day, has all o
 """
 
 import contextlib
-import logging
+import functools
 import math
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from raysm.client import card, restart
+from raysm.client.callbacks import Callbacks
 from raysm.client.chain import Chain, Patience
 from raysm.client.description import Description, SecondaryStatus, Status, outputs_of, read
 from raysm.client.follow import EventLog, JobStream
@@ -28,7 +28,7 @@ from raysm.client.result_folder import manifest_of
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
 from raysm.contract.events import Event, Progress, parse
-from raysm.contract.job_api import APIS, JobApi
+from raysm.contract.job_api import APIS
 from raysm.contract.names import PYTHON_TAG
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
@@ -38,8 +38,6 @@ __all__ = ["Job", "attach"]
 
 OUTPUTS = {"model": "model", "result": "model", "data": "data"}
 """What a job leaves, by the name under which the next one asks for it."""
-
-_log = logging.getLogger("raysm")
 
 
 class Job:
@@ -53,30 +51,19 @@ class Job:
         chain: The job and its follow-ups, for whoever reads its log by a cursor of his own.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        service: Service,
-        api: JobApi,
-        description: Description | None = None,
-        tags: Mapping[str, str] | None = None,
-        source: Source | None = None,
-    ) -> None:
-        """Hold the job ``name``, which the service knows; ``description`` and ``tags`` save asking for them.
+    def __init__(self, chain: Chain, *, source: Source | None = None) -> None:
+        """Hold the job that is the last of ``chain``, which the service knows.
 
         Who sent it here knows its ``source`` too: of a module that was left behind, the exception then says so.
         """
-        self.service = service
-        self.api = api
-        self.chain = Chain(name, service=service, api=api, description=description, tags=tags)
-        self._storage = Storage(service)
+        self.service = chain.service
+        self.api = chain.api
+        self.chain = chain
+        self._storage = Storage(chain.service)
         self._source = source
-        self._event_log = EventLog(JobStream(self.chain))
-        self._found_by_service = FoundByService(service)
-        self._lock = threading.RLock()
-        self._callbacks: list[Callable[[Job], object]] = []
-        self._watcher: threading.Thread | None = None
+        self._event_log = EventLog(JobStream(chain))
+        self._found_by_service = FoundByService(chain.service)
+        self._callbacks = Callbacks(chain.name, wait=self.wait, pause_s=chain.service.pace.most_s)
 
     # What it is
 
@@ -224,36 +211,11 @@ class Job:
 
         What ``fn`` raises is logged and goes no further.
         """
-        if not self.chain.ended(send=False):
-            with self._lock:
-                self._callbacks.append(fn)
-                if self._watcher is None:
-                    self._watcher = threading.Thread(target=self._watch, name=f"raysm watches {self.name}", daemon=True)
-                    self._watcher.start()
-            return
-        self._call(fn)
-
-    def _watch(self) -> None:
-        while True:
-            try:
-                self.wait()
-                break
-            except JobNotFound as error:  # it was deleted: nothing more will ever be heard of it
-                _log.warning("the job %s is gone: %s", self.name, error)
-                break
-            except ServiceError as error:  # credentials that have expired are renewed
-                _log.warning("the job %s cannot be watched just now: %s", self.name, error)
-                time.sleep(self.service.pace.most_s)
-        with self._lock:
-            callbacks, self._callbacks, self._watcher = self._callbacks, [], None
-        for fn in callbacks:
-            self._call(fn)
-
-    def _call(self, fn: "Callable[[Job], object]") -> None:
-        try:
-            fn(self)
-        except Exception:
-            _log.exception("a callback of the job %s raised", self.name)
+        callback = functools.partial(fn, self)
+        if self.chain.ended(send=False):
+            self._callbacks.call(callback)
+        else:
+            self._callbacks.add(callback)
 
     # Ending it
 
@@ -421,5 +383,5 @@ def attach(name: str, on: Target | Service | None = None) -> Job:
             continue
         # The tags of a follow-up name the first job, whose lines and metrics come before its own.
         tags = service.tags(found.arn) if restart.is_follow_up(name) else None
-        return Job(name, service=service, api=api, description=found, tags=tags)
+        return Job(Chain(name, service=service, api=api, description=found, tags=tags))
     raise JobNotFound(f"there is no job {name!r} {service.target.describe()}; raysm jobs lists those that there are")

@@ -5,9 +5,8 @@ what flows out is a ``Package``, in which nothing of that difference is left.
 """
 
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from raysm.client.function import RemoteFunction
 from raysm.client.own_modules import source_of_kind
 from raysm.contract.source import Source, source_of
 from raysm.errors import InvalidRequest
@@ -48,13 +47,26 @@ class Wrapped(Protocol):
         """Return what a job is named after where the user gives no name."""
 
 
+@runtime_checkable
+class SubmitsItself(Protocol):
+    """What is not submitted by others: a function decorated with ``raysm.remote``."""
+
+    # Known by its methods, not its class: that one calls submit, which calls this module.
+
+    def submit(self, *args: Any, **kwargs: Any) -> object:
+        """Submit it."""
+
+    def options(self, **options: Any) -> object:
+        """Return the same with other options."""
+
+
 def package_of(workload: object) -> Package:
     """Pickle and find what travels with a workload.
 
     Raises:
         InvalidRequest: It is no workload, or something of it cannot travel.
     """
-    if isinstance(workload, RemoteFunction):
+    if isinstance(workload, SubmitsItself):
         raise InvalidRequest("a function decorated with raysm.remote is submitted by its own submit(…)")
     # The class itself, Function instead of Function(fn), has these methods too.
     if isinstance(workload, Wrapped) and not isinstance(workload, type):

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from raysm.client.chain import Chain
 from raysm.client.description import Description
 from raysm.client.job import Job
 from raysm.client.listing import Listed, jobs
@@ -72,7 +73,7 @@ def removable(service: Service, *, older_than: timedelta | None, keep: int) -> l
     """Return the jobs of this machine that ``chosen`` chooses."""
     listed = jobs(service, limit=EVERY)
     going = chosen(listed, older_than=older_than, keep=keep, now=datetime.now(UTC))
-    return [Job(job.name, service=service, api=job.api) for job in going]
+    return [Job(Chain(job.name, service=service, api=job.api)) for job in going]
 
 
 def descriptions(service: Service) -> list[Description]:
@@ -80,7 +81,7 @@ def descriptions(service: Service) -> list[Description]:
     found = []
     for listed in jobs(service, limit=EVERY):
         with contextlib.suppress(JobNotFound):
-            found.append(Job(listed.name, service=service, api=listed.api).describe())
+            found.append(Chain(listed.name, service=service, api=listed.api).describe())
     return found
 
 

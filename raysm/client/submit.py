@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from raysm.client import records, uploads
+from raysm.client.chain import Chain
 from raysm.client.description import Status
 from raysm.client.first_look import check_inputs
 from raysm.client.job import Job, attach
@@ -127,7 +128,8 @@ class Prepared:
         except (ServiceError, OSError) as error:  # the job runs: whoever sent it must get it
             _log.warning("the job %s is sent, but not remembered for if_done and resume: %s", request.name, error)
         sent_tags = {tag["Key"]: tag["Value"] for tag in self.plan.request["Tags"]}
-        return Job(request.name, service=self.service, api=self.plan.api, tags=sent_tags, source=self.source)
+        chain = Chain(request.name, service=self.service, api=self.plan.api, tags=sent_tags)
+        return Job(chain, source=self.source)
 
     def _create(self) -> None:
         try:

@@ -20,8 +20,6 @@ SUFFIXES = (*importlib.machinery.EXTENSION_SUFFIXES, *importlib.machinery.SOURCE
 CODE_SUFFIXES = (".py", ".pyi", ".so", ".pyd")
 """Of files that are code whatever their size."""
 
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-
 CALLS = ("import_module", "__import__")
 """Functions that import the module that their first argument names."""
 
@@ -48,15 +46,15 @@ def read_tree(path: Path) -> ast.Module:
 def top_level_names(tree: ast.AST) -> Iterator[str]:
     """Yield the first part of every module that is imported absolutely, wherever the import stands."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            yield node.module.partition(".")[0]
-        elif isinstance(node, ast.Call) and node.args:
-            called, named = node.func, node.args[0]
-            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-            if name in CALLS and isinstance(named, ast.Constant) and isinstance(named.value, str):
-                yield named.value.partition(".")[0]
+        match node:
+            case ast.Import(names=aliases):
+                yield from (alias.name.partition(".")[0] for alias in aliases)
+            case ast.ImportFrom(module=str(module), level=0):
+                yield module.partition(".")[0]
+            case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called), args=[ast.Constant(str(module)), *_]):
+                # The name of a module that is made up at run time cannot be read here.
+                if called in CALLS:
+                    yield module.partition(".")[0]
 
 
 def imported_modules(files: Iterable[Path]) -> set[str]:
@@ -66,8 +64,14 @@ def imported_modules(files: Iterable[Path]) -> set[str]:
 
 def late_modules(files: Iterable[Path]) -> set[str]:
     """Return those of them that are imported inside functions: not before these are called."""
-    nodes = (node for tree in _trees(files) for node in ast.walk(tree))
-    return {name for node in nodes if isinstance(node, FUNCTIONS) for name in top_level_names(node)} - {""}
+    return {name for tree in _trees(files) for node in _functions(tree) for name in top_level_names(node)} - {""}
+
+
+def _functions(tree: ast.AST) -> Iterator[ast.AST]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                yield node
 
 
 def _trees(files: Iterable[Path]) -> Iterator[ast.Module]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from raysm.contract.imports import find_module, imported_modules, is_code, read_tree
 from raysm.contract.result import MARK, Manifest
 from raysm.errors import InvalidConfig, InvalidRequest, option
-from raysm.request.script import ScriptWorkload
+from raysm.request.workload import EntryScript
 
 __all__ = ["Source", "source_of", "source_of_modules"]
 
@@ -84,7 +84,7 @@ class Source:
         )
 
 
-def source_of(workload: ScriptWorkload) -> Source:
+def source_of(workload: EntryScript) -> Source:
     """Find what travels with a script.
 
     Raises:
@@ -117,7 +117,7 @@ def source_of_modules(names: Iterable[str], folder: Path) -> Source:
     return _with_neighbours(None, names, folder)
 
 
-def _check_there(workload: ScriptWorkload) -> None:
+def _check_there(workload: EntryScript) -> None:
     script = Path(workload.script)
     if workload.source_dir is None:
         if not script.is_file():

@@ -1,6 +1,5 @@
 """The cluster that is asked for: how many instances of which type, which one is the head, what happens to a loss."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -93,8 +92,8 @@ class Cluster:
 
     def __post_init__(self) -> None:
         """Check the fields against each other."""
-        if isinstance(self.groups, Sequence) and not isinstance(self.groups, tuple):
-            object.__setattr__(self, "groups", tuple(self.groups))
+        # Users write a list, which can be changed and has no hash: as a tuple the request stays what was checked.
+        object.__setattr__(self, "groups", tuple(self.groups))
         if self.count < 1:
             raise InvalidRequest(f"Cluster: count must be at least 1, got {self.count}")
         if self.groups and (self.count != 1 or self.instance_type != LOCAL_TYPE):

@@ -18,6 +18,16 @@ __all__ = ["from_json", "to_json"]
 
 T = TypeVar("T")
 
+NAMES: Mapping[type, str] = {
+    str: "text",
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
+"""What the classes of JSON values are called in messages."""
+
 TAG = "kind"
 """The key that names the class where a field admits several; the class states its value as ``kind``."""
 
@@ -27,13 +37,15 @@ CHOOSE = "named"
 
 def to_json(value: Any) -> Any:
     """Turn a dataclass into values that ``json.dumps`` takes: fields to keys, tuples to lists."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    # Of its class, because is_dataclass says yes to a class too, which is no value that could travel.
+    if dataclasses.is_dataclass(type(value)):
         tag = {TAG: getattr(value, TAG)} if hasattr(value, TAG) else {}
         return tag | {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {key: to_json(item) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [to_json(item) for item in value]
+    match value:
+        case Mapping():
+            return {key: to_json(item) for key, item in value.items()}
+        case tuple() | list():
+            return [to_json(item) for item in value]
     return value
 
 
@@ -65,18 +77,15 @@ def _read(kind: Any, data: Any, where: str) -> Any:
             raise _mismatch(where, f"one of {', '.join(map(repr, typing.get_args(kind)))}", data)
         return data
     if origin is tuple:
-        if not isinstance(data, list):
-            raise _mismatch(where, "a list", data)
-        return tuple(_read(typing.get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(data))
+        items = enumerate(_typed(list, data, where))
+        return tuple(_read(typing.get_args(kind)[0], item, f"{where}[{i}]") for i, item in items)
     if origin is Mapping:
-        if not isinstance(data, dict):
-            raise _mismatch(where, "an object", data)
-        return {key: _read(typing.get_args(kind)[1], item, f"{where}.{key}") for key, item in data.items()}
+        members = _typed(dict, data, where).items()
+        return {key: _read(typing.get_args(kind)[1], item, f"{where}.{key}") for key, item in members}
     if dataclasses.is_dataclass(kind):
         return _read_dataclass(kind, data, where)
     if hasattr(kind, CHOOSE):
-        tag = data.get(TAG) if isinstance(data, dict) else None
-        return _read_dataclass(getattr(kind, CHOOSE)(tag, f"{where}.{TAG}"), data, where)
+        return _read_dataclass(getattr(kind, CHOOSE)(_tag_of(data), f"{where}.{TAG}"), data, where)
     return _read_scalar(kind, data, where)
 
 
@@ -89,15 +98,20 @@ def _read_union(choices: tuple[Any, ...], data: Any, where: str) -> Any:
     if not all(hasattr(choice, TAG) for choice in choices):
         raise _cannot_travel(where, " | ".join(map(str, choices)))
     tags = {choice.kind: choice for choice in choices}
-    tag = data.get(TAG) if isinstance(data, dict) else None
-    if not isinstance(tag, str) or tag not in tags:
+    tag = _tag_of(data)
+    # In a list: what somebody else wrote may be a value that no dictionary looks up.
+    if tag not in list(tags):
         raise _mismatch(f"{where}.{TAG}", f"one of {', '.join(map(repr, tags))}", tag)
     return _read(tags[tag], data, where)
 
 
+def _tag_of(data: Any) -> Any:
+    # What is no object has no tag: the message that follows lists those that there are.
+    return data.get(TAG) if isinstance(data, dict) else None
+
+
 def _read_dataclass(kind: Any, data: Any, where: str) -> Any:
-    if not isinstance(data, dict):
-        raise _mismatch(where, "an object", data)
+    data = _typed(dict, data, where)
     hints = typing.get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     unknown = sorted(set(data) - set(fields) - ({TAG} if hasattr(kind, TAG) else set()))
@@ -115,7 +129,7 @@ def _read_dataclass(kind: Any, data: Any, where: str) -> Any:
 
 
 def _read_scalar(kind: Any, data: Any, where: str) -> Any:
-    # bool is an int to Python, and JSON's 3 is a legal float: neither of them is what isinstance alone would say.
+    # JSON's 3 is a legal float.
     if kind is float and type(data) in (int, float):
         try:
             number = float(data)
@@ -124,12 +138,16 @@ def _read_scalar(kind: Any, data: Any, where: str) -> Any:
         if math.isfinite(number):
             return number
         raise _mismatch(where, "a finite number", data)
-    if type(data) is kind:
-        return data
-    names = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
-    if kind not in names:
+    if kind not in NAMES and type(data) is not kind:
         raise _cannot_travel(where, kind)
-    raise _mismatch(where, names[kind], data)
+    return _typed(kind, data, where)
+
+
+def _typed(kind: type[T], data: Any, where: str) -> T:
+    """Return ``data`` if it is of the very class that ``json.loads`` makes: a bool is an int to ``isinstance``."""
+    if type(data) is not kind:
+        raise _mismatch(where, NAMES[kind], data)
+    return data
 
 
 def _mismatch(where: str, expected: str, data: Any) -> InvalidRequest:

@@ -12,14 +12,11 @@ import dataclasses
 import importlib
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from raysm.errors import InvalidRequest
 
-if TYPE_CHECKING:
-    from raysm.request.script import ScriptWorkload
-
-__all__ = ["KINDS", "Workload", "Wrapper", "built_in_kind", "check_kind", "require_workload"]
+__all__ = ["KINDS", "EntryScript", "Workload", "Wrapper", "built_in_kind", "check_kind", "require_workload"]
 
 KINDS: Mapping[str, str] = {
     "script": "raysm.request.script:Script",
@@ -48,6 +45,26 @@ class Wrapper(NamedTuple):
     def name(self) -> str:
         """``Function``."""
         return self.call.partition("(")[0].rpartition(".")[2]
+
+
+class EntryScript(Protocol):
+    """What a workload that is a script of the user's says of it: ``ScriptWorkload`` holds what the fields mean."""
+
+    # Properties: a frozen dataclass's fields can only be read.
+    @property
+    def script(self) -> str:
+        """The script's path; relative to ``source_dir`` where that is given."""
+
+    @property
+    def args(self) -> tuple[str, ...]:
+        """Its arguments."""
+
+    @property
+    def source_dir(self) -> str | None:
+        """A folder that travels whole."""
+
+    def moved_to(self, script: str) -> "Workload":
+        """Return the same for a source that lies in a payload, where the script has the path ``script``."""
 
 
 class Workload:
@@ -118,7 +135,7 @@ class Workload:
         cls.kind = NAMES.get(path, path)
 
     @property
-    def entry_script(self) -> "ScriptWorkload | None":
+    def entry_script(self) -> "EntryScript | None":
         """The workload itself, where it is a script of the user's: its source travels, and it is told to ``SM_*``."""
         return None
 
@@ -154,10 +171,10 @@ class Workload:
         Raises:
             InvalidRequest: There is no such kind, or it cannot be imported here.
         """
-        if isinstance(kind, str) and kind in KINDS:
-            return _imported(KINDS[kind], where)
-        if isinstance(kind, str) and IMPORT_PATH.fullmatch(kind):
-            return _imported(kind, where)
+        # As it is written: somebody else's JSON may hold a number or a list there, whose text is no kind's name.
+        name = str(kind)
+        if name in KINDS or IMPORT_PATH.fullmatch(name):
+            return _imported(KINDS.get(name, name), where)
         shown = repr(kind) if len(repr(kind)) <= 80 else repr(kind)[:77] + "..."
         raise InvalidRequest(
             f"{where}: expected one of {', '.join(map(repr, KINDS))}, or module:Class of a kind of your own, "

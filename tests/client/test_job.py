@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from raysm.client.chain import Chain
 from raysm.client.description import Status, read
 from raysm.client.job import Job, attach
 from raysm.client.listing import jobs
@@ -204,7 +205,7 @@ def test_the_handle_stays_the_same_when_it_goes_over_to_a_follow_up(remote, scri
 
 def test_jobs_differ_in_their_hashes(remote, script):
     names = [f"job-{number}" for number in range(100)]
-    assert len({hash(Job(name, service=remote.service, api=TRAINING)) for name in names}) > 90
+    assert len({hash(Job(Chain(name, service=remote.service, api=TRAINING))) for name in names}) > 90
 
 
 EVENTS = [

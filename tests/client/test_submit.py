@@ -13,8 +13,9 @@ import pytest
 from botocore.stub import Stubber
 
 from raysm.client.data_parallel import DataParallel
-from raysm.client.function import Function, python_version, remote
+from raysm.client.function import Function, python_version
 from raysm.client.job import attach
+from raysm.client.remote import remote
 from raysm.client.service import Service
 from raysm.client.storage import Storage
 from raysm.client.submit import prepare, submit
@@ -418,31 +419,11 @@ def test_a_function_travels_with_its_arguments_and_its_python(remote, tmp_path):
 
 
 def test_the_value_of_a_function_comes_back(remote):
-    job = remote_double(remote).submit(21)
+    job = submit(Function(double, 21), cluster=M5, on=remote.service)
     remote.sagemaker.end(job.name, "Completed")
     Storage(remote.service).write(f"{job.outputs}/model/{VALUE}", cloudpickle.dumps(42))
     assert job.result(1) == 42
     assert attach(job.name, remote.service).result() == 42
-
-
-def remote_double(fake, **options):
-    return remote(cluster=M5, on=fake.service, **options)(double)
-
-
-def test_a_decorated_function_is_still_a_function(remote):
-    fn = remote_double(remote)
-    assert fn(2) == 4
-    assert fn.__name__ == "double"
-
-
-def test_the_options_of_a_decorated_function_can_be_laid_over(remote):
-    job = remote_double(remote, name="a").options(name="b").submit(1)
-    assert job.name.startswith("b-")
-
-
-def test_an_option_that_submit_does_not_take_is_refused_where_it_is_written():
-    with pytest.raises(InvalidRequest, match=r"no option 'envrionment'; did you mean environment\?"):
-        remote(cluster=M5, envrionment={})
 
 
 def test_arguments_that_the_function_does_not_take_are_refused_at_once():

@@ -149,8 +149,7 @@ def _prepared(
         digests=digests,
         context=context,
     )
-    on_gpus = engine is not None and engine.lower() == CUDA
-    return prepared, GPU if on_gpus else SPARSE if sparse else DENSE
+    return prepared, GPU if CUDA.is_meant_by(engine) else SPARSE if sparse else DENSE
 
 
 def _sizing(run: Run, mode: Mode, footprint: Footprint, choices: Choices) -> Sizing:
