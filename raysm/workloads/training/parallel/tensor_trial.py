@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from raysm.errors import InvalidRequest
 
-__all__ = ["HEADS", "Objection", "Pair", "Trials", "share_of_heads"]
+__all__ = ["HEADS", "Objection", "Pair", "Trials", "integers", "share_of_heads"]
 
 HEADS = ("num_heads", "n_heads", "heads", "n_head", "num_kv_heads", "n_kv_heads", "num_key_value_heads")
 """Attributes that count an attention's heads: each worker has its share of them."""
@@ -210,10 +210,16 @@ class Trials:
         return parts
 
 
+def integers(module: nn.Module, names: tuple[str, ...]) -> dict[str, int]:
+    """Return those of the named attributes of a module that are integers: others may have a tensor of that name."""
+    values = {name: getattr(module, name, None) for name in names}
+    return {name: value for name, value in values.items() if isinstance(value, int)}
+
+
 @contextmanager
 def share_of_heads(module: nn.Module, degree: int) -> Iterator[None]:
     """Let an attention count a worker's share of its heads only."""
-    counts = {name: getattr(module, name) for name in HEADS if isinstance(getattr(module, name, None), int)}
+    counts = integers(module, HEADS)
     try:
         for name, count in counts.items():
             setattr(module, name, count // degree)
