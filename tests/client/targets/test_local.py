@@ -2,12 +2,13 @@ import time
 
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
-from raysm.client.targets import Bucket, connection_to
+from raysm.client.targets import Bucket
+from raysm.client.targets.local import LocalConnection
 from raysm.request import Local
 
 
 def connection(tmp_path):
-    return connection_to(Local(home=str(tmp_path)))
+    return LocalConnection(Local(home=str(tmp_path)))
 
 
 def test_nothing_is_asked_to_know_where_things_lie(tmp_path):

@@ -28,7 +28,7 @@ def node(host, gpus=0):
 
 @pytest.fixture
 def report():
-    return Report(announce=lambda event: None)
+    return Report(emit_event=lambda event: None)
 
 
 def choose(report, forced, nodes, ask=None, against=""):
