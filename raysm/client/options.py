@@ -5,14 +5,13 @@ JobRequest takes them.
 """
 
 import dataclasses
-import difflib
-import inspect
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from raysm.client.service import Service
+from raysm.contract import keywords
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, JobRequest, Limits, MetricDefinition, Ports, Security, Target
 
@@ -22,14 +21,11 @@ __all__ = [
     "SubmitOptions",
     "check_names",
     "default_of",
-    "documents_options",
     "of_request",
     "request_fields",
 ]
 
 IfDone: TypeAlias = Literal["run", "skip"]
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class SubmitOptions(TypedDict, total=False):
@@ -100,12 +96,7 @@ def check_names(options: Mapping[str, Any]) -> None:
     Raises:
         InvalidRequest: The name, and the nearest one that there is.
     """
-    names = list(typing.get_type_hints(SubmitKeywords))
-    for name in options:
-        if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(names)}"
-            raise InvalidRequest(f"raysm.submit takes no option {name!r}{hint}")
+    keywords.check_names("raysm.submit", list(typing.get_type_hints(SubmitKeywords)), options)
 
 
 def of_request(request: JobRequest, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,48 +136,3 @@ def default_of(name: str) -> Any:
         if field.name == name and field.default is not dataclasses.MISSING:
             return field.default
     return {"if_done": "run", "resume": False, "wheels": ()}.get(name)
-
-
-def documents_options(keywords: type) -> Callable[[F], F]:
-    """Return a decorator that lets ``help`` show each keyword of ``**options`` by its name, with its text.
-
-    The text stands at the TypedDict once; without this, a reader of ``help(raysm.submit)`` would see ``**options``.
-
-    Args:
-        keywords: The TypedDict of the function's ``**options``.
-    """
-
-    def decorate(function: F) -> F:
-        function.__doc__ = _with_texts(function.__doc__, keywords)
-        function.__signature__ = _with_names(inspect.signature(function), keywords)  # type: ignore[attr-defined]
-        return function
-
-    return decorate
-
-
-def _with_texts(doc: str | None, keywords: type) -> str | None:
-    """Return a docstring whose line of ``options`` is replaced by one for each of them."""
-    if doc is None:  # python -OO
-        return None
-    lines = []
-    for line in inspect.cleandoc(doc).splitlines():
-        lines += _texts(keywords) if line.startswith("    options: ") else [line]
-    return "\n".join(lines)
-
-
-def _texts(keywords: type) -> list[str]:
-    # A TypedDict does not tell which one it extends before Python 3.12.
-    kinds = (SubmitKeywords, SubmitOptions) if keywords is SubmitKeywords else (keywords,)
-    texts = [inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2] for kind in kinds]
-    return [line for text in texts for line in text.splitlines()]
-
-
-def _with_names(signature: inspect.Signature, keywords: type) -> inspect.Signature:
-    named = [item for item in signature.parameters.values() if item.kind is not inspect.Parameter.VAR_KEYWORD]
-    taken = {item.name for item in named}
-    options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default_of(name), annotation=hint)
-        for name, hint in typing.get_type_hints(keywords).items()
-        if name not in taken
-    ]
-    return signature.replace(parameters=[*named, *options])

@@ -10,8 +10,9 @@ from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from raysm.client.function import Function, name_of
 from raysm.client.job import Job
-from raysm.client.options import SubmitKeywords, check_names, documents_options
+from raysm.client.options import SubmitKeywords, SubmitOptions, check_names, default_of
 from raysm.client.submit import submit
+from raysm.contract.keywords import documents_options
 from raysm.errors import InvalidRequest
 
 __all__ = ["RemoteFunction", "remote"]
@@ -33,7 +34,7 @@ class RemoteFunction(Generic[P, R]):
         """Call it here, in this process."""
         return self._fn(*args, **kwargs)
 
-    @documents_options(SubmitKeywords)
+    @documents_options(SubmitKeywords, SubmitOptions, default_of=default_of)
     def options(self, **options: Unpack[SubmitKeywords]) -> "RemoteFunction[P, R]":
         """Return the same with other options of ``raysm.submit`` laid over its own.
 
@@ -66,7 +67,7 @@ def remote(fn: Callable[P, R], /) -> RemoteFunction[P, R]: ...
 def remote(**options: Unpack[SubmitKeywords]) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]: ...
 
 
-@documents_options(SubmitKeywords)
+@documents_options(SubmitKeywords, SubmitOptions, default_of=default_of)
 def remote(fn: Callable[..., Any] | None = None, /, **options: Unpack[SubmitKeywords]) -> Any:
     """Decorate a function so that ``fn.submit(…)`` runs it as a job; with options or, as ``@raysm.remote``, without.
 

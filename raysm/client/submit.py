@@ -19,7 +19,7 @@ from raysm.client.chain import Chain
 from raysm.client.description import Status
 from raysm.client.first_look import check_inputs
 from raysm.client.job import Job, attach
-from raysm.client.options import IfDone, SubmitOptions, check_names, documents_options, of_request, request_fields
+from raysm.client.options import IfDone, SubmitOptions, check_names, default_of, of_request, request_fields
 from raysm.client.package import Wrapped, package_of
 from raysm.client.plan import Plan, plan
 from raysm.client.service import Service, connect
@@ -28,6 +28,7 @@ from raysm.client.storage import Storage
 from raysm.client.tags import tags_of
 from raysm.contract import payload
 from raysm.contract.job_api import TRAINING, api_of
+from raysm.contract.keywords import documents_options
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
 from raysm.request import Cluster, Input, JobRequest, Target, Workload
@@ -165,7 +166,7 @@ def _payload_uri(call: Mapping[str, Any]) -> str | None:
     return None
 
 
-@documents_options(SubmitOptions)
+@documents_options(SubmitOptions, default_of=default_of)
 def submit(
     workload: "Workload | Wrapped | JobRequest",
     *,
@@ -197,7 +198,7 @@ def submit(
     return done or prepared.send()
 
 
-@documents_options(SubmitOptions)
+@documents_options(SubmitOptions, default_of=default_of)
 def prepare(
     workload: "Workload | Wrapped | JobRequest",
     *,

@@ -9,11 +9,12 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack, cast
 
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError, TaskUnschedulableError
 
+from raysm.contract.keywords import check_names, documents_options
 from raysm.errors import BlockFailed, InstanceLost, InvalidRequest
 from raysm.workloads.files import FileBlock, file_blocks
 from raysm.workloads.placed import PlacedBlock
@@ -25,6 +26,7 @@ from raysm.workloads.tasks import Tasks, Workers
 __all__ = [
     "LATER",
     "FileBlock",
+    "MapOptions",
     "PlacedBlock",
     "RowBlock",
     "TileBlock",
@@ -100,17 +102,36 @@ class _Record(Protocol):
     def load(self, block: object) -> Any: ...
 
 
+class MapOptions(TypedDict, total=False):
+    """How ``map_blocks`` has its tasks run.
+
+    Attributes:
+        num_cpus: CPUs of one task; NumPy uses as many threads where ``OMP_NUM_THREADS`` is not set.
+        num_gpus: GPUs of one task.
+        retries: How often a block is tried again after an error, a crash, a lost instance or too little memory.
+        in_flight: Most unfinished blocks at a time; None is two for each task that the cluster can run at once.
+        lasting: One process for each task that the cluster can run at once does all of its blocks, and keeps a GPU's
+            memory meanwhile; a block's ``host`` is not asked then.
+    """
+
+    num_cpus: float
+    num_gpus: float
+    retries: int
+    in_flight: int | None
+    lasting: bool
+
+
+DEFAULTS: MapOptions = {"num_cpus": 1.0, "num_gpus": 0, "retries": 3, "in_flight": None, "lasting": False}
+
+
+@documents_options(MapOptions, default_of=DEFAULTS.get)
 def map_blocks(
     function: Callable[[B], V],
     blocks: Iterable[B],
     *,
-    num_cpus: float = 1.0,
-    num_gpus: float = 0,
-    retries: int = 3,
     record: BlockRecord[V] | None = None,
     on_progress: Callable[[int, int | None], None] | None = None,
-    in_flight: int | None = None,
-    lasting: bool = False,
+    **options: Unpack[MapOptions],
 ) -> Iterator[tuple[B, V]]:
     """Call ``function(block)`` for every block, as Ray tasks spread over all instances, and yield what they return.
 
@@ -123,39 +144,48 @@ def map_blocks(
             Ray that it became, of which a task that itself maps blocks need not make one more.
         blocks: Values that pickle; ``str(block)`` names each in messages and in the record. An iterator may give
             ``LATER`` while any of its blocks is unfinished.
-        num_cpus: CPUs of one task; NumPy uses as many threads where ``OMP_NUM_THREADS`` is not set.
-        num_gpus: GPUs of one task.
-        retries: How often a block is tried again after an error, a crash, a lost instance or too little memory.
         record: Where finished blocks are kept; those that it holds are not computed but read.
         on_progress: Called with the number of finished blocks and of all (None if ``blocks`` has no length).
-        in_flight: Most unfinished blocks at a time; None is two for each task that the cluster can run at once.
-        lasting: One process for each task that the cluster can run at once does all of its blocks, and keeps a GPU's
-            memory meanwhile; a block's ``host`` is not asked then.
+        options: As ``MapOptions`` says.
 
     Yields:
         (block, value), in the order in which they are finished.
 
     Raises:
         BlockFailed: A block failed ``1 + retries`` times; the others are cancelled.
-        InvalidRequest: No instance has the CPUs and GPUs of one task; or the function said so of its input, which is
-            not tried again.
+        InvalidRequest: There is no such option; no instance has the CPUs and GPUs of one task; or the function said
+            so of its input, which is not tried again.
         InstanceLost: The instance that a block is bound to, or every one that could run it, went away and did not
             come back.
     """
+    # Here, not in the generator: a misspelt option is refused at the call, as Python itself would.
+    check_names("map_blocks", DEFAULTS, options)
+    return _mapped(function, blocks, cast("_Record | None", record), on_progress, DEFAULTS | options)
+
+
+def _mapped(
+    function: Callable[[B], V],
+    blocks: Iterable[B],
+    record: "_Record | None",
+    on_progress: Callable[[int, int | None], None] | None,
+    options: MapOptions,
+) -> Iterator[tuple[B, V]]:
+    num_cpus, num_gpus, retries = options["num_cpus"], options["num_gpus"], options["retries"]
     if retries < 0:
         raise InvalidRequest(f"map_blocks: retries must be at least 0, got {retries}")
-    limit = 2 * task_slots(num_cpus, num_gpus) if in_flight is None else in_flight
+    limit = options["in_flight"]
+    if limit is None:
+        limit = 2 * task_slots(num_cpus, num_gpus)
     if limit < 1:
         raise InvalidRequest(f"map_blocks: in_flight must be at least 1, got {limit}")
     total = len(blocks) if isinstance(blocks, Sized) else None
     shipped = function if isinstance(function, ray.ObjectRef) else ray.put(function)
     workers: Workers
-    if lasting:
+    if options["lasting"]:
         workers = Processes(task_slots(num_cpus, num_gpus), num_cpus, num_gpus)
     else:
         workers = Tasks(num_cpus, num_gpus)
-    known = cast("_Record | None", record)
-    run = _Run(workers, shipped, Presence(num_cpus, num_gpus), limit=limit, attempts=1 + retries, record=known)
+    run = _Run(workers, shipped, Presence(num_cpus, num_gpus), limit=limit, attempts=1 + retries, record=record)
     done = 0
     for block, value in run.finish(iter(blocks)):
         done += 1

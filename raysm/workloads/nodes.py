@@ -34,6 +34,8 @@ class Node:
     """CPUs that it offers; 0 on a head that only coordinates."""
     gpus: int
     """GPUs that it offers."""
+    object_store_bytes: int = 0
+    """What its part of Ray's object store may hold."""
 
 
 def cluster_nodes(rows: Iterable[Mapping[str, Any]] | None = None) -> list[Node]:
@@ -52,6 +54,7 @@ def cluster_nodes(rows: Iterable[Mapping[str, Any]] | None = None) -> list[Node]
             # Ray leaves out a resource of which there is none.
             cpus=int(row["Resources"].get("CPU", 0)),
             gpus=int(row["Resources"].get("GPU", 0)),
+            object_store_bytes=int(row["Resources"].get("object_store_memory", 0)),
         )
         for row in (ray.nodes() if rows is None else rows)
         if row["Alive"]

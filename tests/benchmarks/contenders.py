@@ -279,7 +279,7 @@ def raysm_run(folder, engine):
                 job="benchmark",
                 source=Source(channel="matrix", place=Place(path, work / "scratch", "algo-1")),
                 folders=Folders(result=work / "result", records=work / "records"),
-                announce=lambda event: None,
+                emit_event=lambda event: None,
                 choices=Choices(engine=engine),
             )
             whole_s = time.perf_counter() - begin

@@ -1,5 +1,8 @@
 import pytest
 
+from raysm.client.submit import submit
+from raysm.request import Script
+from tests.support.client_jobs import M5
 from tests.support.sagemaker import fake_aws, fake_local
 
 
@@ -22,3 +25,8 @@ def script(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("print('hello')\n")
     return path
+
+
+@pytest.fixture
+def job(remote, script):
+    return submit(Script(str(script)), cluster=M5, on=remote.service)

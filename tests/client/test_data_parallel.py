@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-import raysm
+from raysm.client.data_parallel import DataParallel
 from raysm.errors import InvalidRequest
 from raysm.request import TrainLoop
 
@@ -14,7 +14,7 @@ def loop(config):
 
 
 def test_a_loop_travels_with_its_config():
-    workload = raysm.DataParallel(loop, config={"lr": 0.1}, precision="bf16", workers=4, max_restarts=2)
+    workload = DataParallel(loop, config={"lr": 0.1}, precision="bf16", workers=4, max_restarts=2)
     function, args, named = pickle.loads(workload.pickled())
     assert function(*args, **named) == 0.1
     asked = workload.workload()
@@ -24,7 +24,7 @@ def test_a_loop_travels_with_its_config():
 
 
 def test_a_loop_without_a_config_may_take_nothing():
-    function, args, _ = pickle.loads(raysm.DataParallel(lambda: "done").pickled())
+    function, args, _ = pickle.loads(DataParallel(lambda: "done").pickled())
     assert function(*args) == "done"
 
 
@@ -42,4 +42,4 @@ def test_a_loop_without_a_config_may_take_nothing():
 )
 def test_what_cannot_be_is_refused(arguments, fields, message):
     with pytest.raises(InvalidRequest, match=message):
-        raysm.DataParallel(*arguments, **fields)
+        DataParallel(*arguments, **fields)

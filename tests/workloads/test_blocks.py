@@ -1,3 +1,4 @@
+import inspect
 import os
 import time
 from dataclasses import dataclass
@@ -162,6 +163,24 @@ def test_memory_does_not_grow_with_the_number_of_blocks(ray_here):
         peak = max(peak, process.memory_full_info().uss)
     assert len(blocks) * size > store
     assert peak - start < 8 * size
+
+
+def test_an_option_that_there_is_not_is_refused_at_the_call():
+    with pytest.raises(InvalidRequest, match=r"map_blocks takes no option 'num_cpu'; did you mean num_cpus\?"):
+        map_blocks(refuse, [], num_cpu=1)
+
+
+def test_help_shows_every_option_by_its_name_with_its_default_and_its_text():
+    shown = inspect.signature(map_blocks).parameters
+    defaults = {"num_cpus": 1.0, "num_gpus": 0, "retries": 3, "in_flight": None, "lasting": False}
+    assert {name: shown[name].default for name in defaults} == defaults
+    assert all(f"    {name}: " in map_blocks.__doc__ for name in shown)
+
+
+@pytest.mark.parametrize("options", [{"retries": -1}, {"in_flight": 0}])
+def test_an_option_out_of_range_is_refused_before_anything_runs(options):
+    with pytest.raises(InvalidRequest, match=f"map_blocks: {next(iter(options))} must be at least"):
+        next(map_blocks(refuse, row_blocks(1, 1), **options))
 
 
 def test_a_task_that_no_instance_can_hold_is_refused_at_once(ray_here):

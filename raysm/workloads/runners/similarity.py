@@ -48,7 +48,7 @@ class SimilarityRunner(Runner[Similarity]):
                 job=self.request.name,
                 source=source,
                 folders=folders,
-                announce=emit_event,
+                emit_event=emit_event,
                 queries=queries,
             )
         except BaseException:

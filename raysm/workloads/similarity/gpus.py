@@ -3,16 +3,14 @@
 A GPU compares as many pairs a second as some hundred cores, so cores beside it would only make the end ragged.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import ray
 from ray.exceptions import RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysm.bootstrap.log import remark
-from raysm.contract.names import LABEL_HOST
 from raysm.errors import InvalidRequest
+from raysm.workloads.nodes import Node, ask_every_node, cluster_nodes
 from raysm.workloads.similarity.engines import CUDA
 from raysm.workloads.similarity.layouts import Layout
 from raysm.workloads.similarity.modes import Mode
@@ -29,8 +27,8 @@ def choose_engine(
     against: str,
     columns: int,
     report: Report,
-    nodes: Sequence[Mapping[str, Any]] | None = None,
-    ask: Callable[[Sequence[Mapping[str, Any]], int], list[str]] | None = None,
+    nodes: Sequence[Node] | None = None,
+    ask: Callable[[Sequence[Node], int], list[str]] | None = None,
 ) -> str | None:
     """Return what ``Context.engine`` is to be; what is to be said of the choice is logged, and added to the report.
 
@@ -39,31 +37,31 @@ def choose_engine(
         against: Why GPUs do not compute what is asked for, or "".
         columns: Of the rows.
         report: Where notes go.
-        nodes: Ray's; None asks it.
+        nodes: The instances that are there; None asks Ray.
         ask: Returns why the GPU of each node cannot be used for that many columns, or ""; None asks each.
 
     Raises:
         InvalidRequest: GPUs are asked for, and cannot be used.
     """
-    wanted = forced is not None and forced.lower() == CUDA
+    wanted = CUDA.is_meant_by(forced)
     if forced is not None and not wanted:
         return forced
-    alive = [node for node in (ray.nodes() if nodes is None else nodes) if node["Alive"]]
-    able = [node for node in alive if node["Resources"].get("GPU", 0) >= 1]
+    alive = cluster_nodes() if nodes is None else nodes
+    able = [node for node in alive if node.gpus]
     if not able:
         if wanted:
-            raise InvalidRequest(f"the engine {CUDA!r} is asked for, and no instance has a GPU")
+            raise InvalidRequest(f"the engine {CUDA.name!r} is asked for, and no instance has a GPU")
         return None
     reason = against or _why_not(able, columns, ask or _ask)
     if reason:
         if wanted:
-            raise InvalidRequest(f"the engine {CUDA!r} is asked for, and cannot be used: {reason}")
+            raise InvalidRequest(f"the engine {CUDA.name!r} is asked for, and cannot be used: {reason}")
         say(report, f"warning: the GPUs are not used, the CPUs compute instead: {reason}")
         return None
-    idle = sorted(_host(node) for node in alive if node not in able and node["Resources"].get("CPU", 0) >= 1)
+    idle = sorted(_host(node) for node in alive if node.cpus and not node.gpus)
     if idle:
         say(report, f"the GPUs alone compute, not the instances that have none: {', '.join(idle)}")
-    return CUDA
+    return CUDA.name
 
 
 def reason_against(mode: Mode, layout: Layout, *, sparse: bool) -> str:
@@ -72,19 +70,14 @@ def reason_against(mode: Mode, layout: Layout, *, sparse: bool) -> str:
     return mode.without_gpus or by_elements or layout.without_gpus
 
 
-def _why_not(able: Sequence[Mapping[str, Any]], columns: int, ask: Callable[..., list[str]]) -> str:
+def _why_not(able: Sequence[Node], columns: int, ask: Callable[..., list[str]]) -> str:
     answers = ask(able, columns)
     return "; ".join(f"on {_host(node)}, {answer}" for node, answer in zip(able, answers, strict=True) if answer)
 
 
-def _ask(nodes: Sequence[Mapping[str, Any]], columns: int) -> list[str]:
-    task = ray.remote(num_cpus=0, num_gpus=1, max_retries=1)(why_not_here)
-    asked = [
-        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(columns)
-        for node in nodes
-    ]
+def _ask(nodes: Sequence[Node], columns: int) -> list[str]:
     answers = []
-    for reference in asked:
+    for reference in ask_every_node(why_not_here, columns, nodes=nodes, num_gpus=1, max_retries=1).values():
         try:
             answers.append(ray.get(reference, timeout=ASK_S))
         except RayError as error:
@@ -94,17 +87,7 @@ def _ask(nodes: Sequence[Mapping[str, Any]], columns: int) -> list[str]:
 
 def why_not_here(columns: int) -> str:
     """Return why this process's GPU cannot compare rows of that many columns, or ""."""
-    from raysm.workloads.similarity.engines.build import Unavailable
-
-    try:
-        from raysm.workloads.similarity.engines.cuda.engine import cuda_engine
-
-        cuda_engine(columns)
-    except ImportError as error:
-        return f"{error.name or 'torch'} is missing"
-    except Unavailable as error:
-        return str(error)
-    return ""
+    return CUDA.why_not_here(columns)
 
 
 def say(report: Report, text: str) -> None:
@@ -113,5 +96,5 @@ def say(report: Report, text: str) -> None:
     report.notes.append(text)
 
 
-def _host(node: Mapping[str, Any]) -> str:
-    return str(node["Labels"].get(LABEL_HOST, "an instance"))
+def _host(node: Node) -> str:
+    return node.host or "an instance"

@@ -33,8 +33,8 @@ from raysm.contract.result import Manifest, ResultFile
 from raysm.errors import InvalidInput
 from raysm.request.codec import to_json
 from raysm.request.similarity import Similarity
-from raysm.workloads.announce import Announce
 from raysm.workloads.blocks import instances, task_slots
+from raysm.workloads.progress import EmitEvent
 from raysm.workloads.similarity import gpus
 from raysm.workloads.similarity.engines import CUDA
 from raysm.workloads.similarity.layouts import Layout, compare, load
@@ -70,7 +70,7 @@ def run(
     job: str,
     source: Source,
     folders: Folders,
-    announce: Announce,
+    emit_event: EmitEvent,
     queries: Source | None = None,
     choices: Choices = Choices(),
 ) -> Manifest:
@@ -81,7 +81,7 @@ def run(
         job: The job's name, for the manifest.
         source: The matrix, as every task finds it.
         folders: Where the head writes.
-        announce: Where events go.
+        emit_event: Where events go.
         queries: Rows that look for neighbors in the matrix; None: its own rows do.
         choices: What the machines would decide.
 
@@ -94,9 +94,9 @@ def run(
         BlockFailed: A block failed on every attempt.
         InstanceLost: An instance went away for good whose rows are nowhere else.
     """
-    announce(State(name="running"))
+    emit_event(State(name="running"))
     _allow_files()
-    report, mode = Report(announce=announce), mode_of(workload)
+    report, mode = Report(emit_event=emit_event), mode_of(workload)
     with report.phase("load"):
         layout = load(source, queries)
     _check(mode, layout, folders, source)
@@ -105,7 +105,7 @@ def run(
     files = _computed(prepared, mode, layout, _sizing(prepared, mode, footprint, choices), report)
     for name, values in (("peak_memory_bytes", report.peaks), ("sent_bytes", report.sent_bytes)):
         for host, value in sorted(values.items()):
-            announce(Metric(name=name, value=float(value), host=host))
+            emit_event(Metric(name=name, value=float(value), host=host))
     manifest = _manifest(prepared, layout, report, job, files)
     manifest.write(folders.result)
     return manifest
@@ -149,8 +149,7 @@ def _prepared(
         digests=digests,
         context=context,
     )
-    on_gpus = engine is not None and engine.lower() == CUDA
-    return prepared, GPU if on_gpus else SPARSE if sparse else DENSE
+    return prepared, GPU if CUDA.is_meant_by(engine) else SPARSE if sparse else DENSE
 
 
 def _sizing(run: Run, mode: Mode, footprint: Footprint, choices: Choices) -> Sizing:

@@ -12,7 +12,7 @@ import raysm
 from raysm.contract.events import State
 from raysm.request.codec import to_json
 from raysm.request.similarity import Similarity
-from raysm.workloads.announce import Announce, Pace
+from raysm.workloads.progress import EmitEvent, ProgressThrottle
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.reading.ids import Ids, gather
 from raysm.workloads.similarity.reading.matrix import Described
@@ -36,7 +36,7 @@ class Folders:
 class Report:
     """What was seen of a run so far; parts are added to it."""
 
-    announce: Announce
+    emit_event: EmitEvent
     """Where events go."""
     phases_s: dict[str, float] = field(default_factory=dict)
     """Seconds of each phase."""
@@ -70,11 +70,11 @@ class Report:
         self.engines.update(part.engines)
 
     @contextmanager
-    def gathering(self, rows: int) -> Iterator[Pace]:
+    def gathering(self, rows: int) -> Iterator[ProgressThrottle]:
         """Announce and measure the last phase."""
-        self.announce(State(name="gathering"))
+        self.emit_event(State(name="gathering"))
         with self.phase("gathering"):
-            yield Pace("gather", rows, "rows", self.announce)
+            yield ProgressThrottle("gather", rows, "rows", self.emit_event)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,12 +4,13 @@ What flows in are the user's objects, the same on every rank; what flows out are
 and the session's ``Prepared``, with which ``step`` works.
 """
 
-from typing import Any, get_args
+from typing import Any, TypedDict, Unpack, get_args
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from raysm.contract.keywords import check_names, documents_options
 from raysm.errors import InvalidRequest
 from raysm.request.training import Precision
 from raysm.workloads.training.checkpoint.checkpoints import Checkpoints, attach
@@ -18,7 +19,7 @@ from raysm.workloads.training.engines.full_model import Loss
 from raysm.workloads.training.loop import learning_rate
 from raysm.workloads.training.loop.batch_norms import BatchNormCheck
 from raysm.workloads.training.loop.random_state import seed_all
-from raysm.workloads.training.loop.session import current
+from raysm.workloads.training.loop.session import Session, current
 from raysm.workloads.training.measure.measuring import measure
 from raysm.workloads.training.parallel.model_blocks import Blocks
 from raysm.workloads.training.parallel.optimizer_state import is_stepped, renew
@@ -27,34 +28,13 @@ from raysm.workloads.training.parallel.prepared import Prepared
 from raysm.workloads.training.parallel.rebinding import names_of_groups, rebind
 from raysm.workloads.training.parallel.tensor_plan import Plan
 
-__all__ = ["prepare", "step"]
+__all__ = ["PrepareOptions", "prepare", "step"]
 
 
-def prepare(
-    model: nn.Module,
-    optimizer: Optimizer,
-    parallel: Parallel | None = None,
-    *,
-    loss: Loss,
-    scheduler: Any = None,
-    blocks: Blocks = None,
-    example: Any = None,
-    plan: Plan | None = None,
-    precision: Precision | None = None,
-    max_norm: float | None = None,
-    checkpoints: Checkpoints | None = None,
-    seed: int = 0,
-) -> tuple[nn.Module, Optimizer]:
-    """Make model and optimizer train together over all workers.
+class PrepareOptions(TypedDict, total=False):
+    """How ``training.prepare`` has a model trained, beside how it is cut.
 
-    The weights of rank 0 become those of all; where there is a whole checkpoint, its weights do. Call it once, before
-    the first step.
-
-    Args:
-        model: On the CPU or on this worker's device; the same architecture on every rank.
-        optimizer: Over the model's parameters; it has not been stepped.
-        parallel: How to cut the training over the workers; None replicates the model on each (DDP).
-        loss: (output, target) -> mean over the rows.
+    Attributes:
         scheduler: Of the optimizer's rate, stepped after every step.
         blocks: Name of the Sequential or ModuleList whose children are the units in which the model is cut into
             stages, sharded, and computed again; or the names of the modules at which the second, third … stage begins.
@@ -71,19 +51,91 @@ def prepare(
             else no checkpoints.
         seed: Of the random numbers drawn from here on (dropout); ranks with different data or layers draw different
             ones.
+    """
+
+    scheduler: Any
+    blocks: Blocks
+    example: Any
+    plan: Plan | None
+    precision: Precision | None
+    max_norm: float | None
+    checkpoints: Checkpoints | None
+    seed: int
+
+
+DEFAULTS: PrepareOptions = {
+    "scheduler": None,
+    "blocks": None,
+    "example": None,
+    "plan": None,
+    "precision": None,
+    "max_norm": None,
+    "checkpoints": None,
+    "seed": 0,
+}
+
+
+@documents_options(PrepareOptions, default_of=DEFAULTS.get)
+def prepare(
+    model: nn.Module,
+    optimizer: Optimizer,
+    parallel: Parallel | None = None,
+    *,
+    loss: Loss,
+    **options: Unpack[PrepareOptions],
+) -> tuple[nn.Module, Optimizer]:
+    """Make model and optimizer train together over all workers.
+
+    The weights of rank 0 become those of all; where there is a whole checkpoint, its weights do. Call it once, before
+    the first step.
+
+    Args:
+        model: On the CPU or on this worker's device; the same architecture on every rank.
+        optimizer: Over the model's parameters; it has not been stepped.
+        parallel: How to cut the training over the workers; None replicates the model on each (DDP).
+        loss: (output, target) -> mean over the rows.
+        options: As ``PrepareOptions`` says.
 
     Returns:
         The model as it is wrapped, and the optimizer.
 
     Raises:
-        InvalidRequest: The parts do not fit together; nothing has been changed.
+        InvalidRequest: There is no such option, or the parts do not fit together; nothing has been changed.
     """
+    check_names("training.prepare", DEFAULTS, options)
+    chosen: PrepareOptions = DEFAULTS | options
     session = current()
     if session.prepared is not None:
         raise InvalidRequest("training.prepare was called already; one process trains one model")
-    precision = precision or session.precision
-    _check(optimizer, precision, max_norm)
-    parallel = parallel or Parallel()
+    precision = chosen["precision"] or session.precision
+    _check(optimizer, precision, chosen["max_norm"])
+    prepared = _cut(session, model, optimizer, parallel or Parallel(), loss, precision, chosen)
+    session.prepared = prepared
+    layout = prepared.layout
+    if layout.pipeline == 1:  # else each micro-batch is a batch to the norms, and torch refuses the first one
+        session.observers.append(BatchNormCheck(session, prepared.parts))
+    measure(session, precision)
+    workers = "1 worker" if session.world_size == 1 else f"{session.world_size} workers"
+    session.say(f"training on {workers}\n{layout.map(session.hosts)}")
+    # Ranks of one tensor group compute the same values, dropout's among them.
+    place = layout.coordinates(session.rank).pipeline
+    seed_all(chosen["seed"] + layout.data_rank(session.rank) * layout.pipeline + place)
+    # Before the checkpoints: what they keep, and compare, is the plain rate.
+    learning_rate.attach(session, optimizer)
+    attach(session, prepared, chosen["checkpoints"])
+    return prepared.model, optimizer
+
+
+def _cut(
+    session: Session,
+    model: nn.Module,
+    optimizer: Optimizer,
+    parallel: Parallel,
+    loss: Loss,
+    precision: Precision,
+    options: PrepareOptions,
+) -> Prepared:
+    """Cut the model over the ranks, and have the optimizer step this rank's part of it."""
     layout = parallel.layout(session.world_size)
     layout.check_hosts(session.hosts, parallel.workers_per_instance)
     # Before anything is cut: afterwards no rank knows all names, or which group a parameter was in.
@@ -93,16 +145,16 @@ def prepare(
         parallel=parallel,
         layout=layout,
         loss=loss,
-        blocks=blocks,
-        example=example,
+        blocks=options["blocks"],
+        example=options["example"],
         precision=torch.bfloat16 if precision == "bf16" else None,
-        plan=plan,
+        plan=options["plan"],
     )
     cut = split.apply(model, groups)
     if not split.is_plain:
         rebind(optimizer, groups, cut.parts, mixed=layout.tensor > 1)
     renew(optimizer)
-    session.prepared = Prepared(
+    return Prepared(
         session=session,
         parallel=parallel,
         layout=layout,
@@ -110,22 +162,11 @@ def prepare(
         parts=cut.parts,
         names=names,
         optimizer=optimizer,
-        scheduler=scheduler,
+        scheduler=options["scheduler"],
         engine=cut.engine,
-        max_norm=max_norm,
+        max_norm=options["max_norm"],
         stages=cut.stages,
     )
-    if layout.pipeline == 1:  # else each micro-batch is a batch to the norms, and torch refuses the first one
-        session.observers.append(BatchNormCheck(session, cut.parts))
-    measure(session, precision)
-    workers = "1 worker" if session.world_size == 1 else f"{session.world_size} workers"
-    session.say(f"training on {workers}\n{layout.map(session.hosts)}")
-    # Ranks of one tensor group compute the same values, dropout's among them.
-    seed_all(seed + layout.data_rank(session.rank) * layout.pipeline + layout.coordinates(session.rank).pipeline)
-    # Before the checkpoints: what they keep, and compare, is the plain rate.
-    learning_rate.attach(session, optimizer)
-    attach(session, session.prepared, checkpoints)
-    return cut.wrapped, optimizer
 
 
 def _check(optimizer: Optimizer, precision: str, max_norm: float | None) -> None:

@@ -2,6 +2,7 @@ import pytest
 from botocore.stub import Stubber
 
 from raysm.client.targets import Bucket, connection_to
+from raysm.client.targets.aws import AWSConnection
 from raysm.errors import ServiceError
 from tests.support.sagemaker import REGION, SESSION, aws
 
@@ -13,6 +14,10 @@ class NoRegion:
 
 def never():
     raise AssertionError("nobody was to be asked")
+
+
+def test_an_aws_target_is_connected_to_as_such():
+    assert type(connection_to(aws())) is AWSConnection
 
 
 def test_the_region_is_the_targets_without_asking():

@@ -3,7 +3,8 @@ import time
 import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
-from raysm.client.targets import Bucket, connection_to
+from raysm.client.targets import Bucket
+from raysm.client.targets.local import LocalConnection
 from raysm.contract.home import ServerRecord
 from raysm.errors import ServiceError
 from raysm.request import Local
@@ -12,7 +13,7 @@ GONE = EndpointConnectionError(endpoint_url="http://127.0.0.1:1")
 
 
 def connection(tmp_path):
-    return connection_to(Local(home=str(tmp_path)))
+    return LocalConnection(Local(home=str(tmp_path)))
 
 
 def test_nothing_is_asked_to_know_where_things_lie(tmp_path):

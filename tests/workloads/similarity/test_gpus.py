@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from raysm.contract.names import LABEL_HOST
 from raysm.errors import InvalidRequest
 from raysm.workloads.blocks import RowBlock, TileBlock
+from raysm.workloads.nodes import Node
 from raysm.workloads.similarity import gpus
 from raysm.workloads.similarity.arithmetic.keys import encode
 from raysm.workloads.similarity.arithmetic.tiling import triangle
@@ -22,13 +22,13 @@ from tests.support.reference import neighbors, pairs
 from tests.support.similarity import context_of, kinds_of_rows, saved
 
 
-def node(host, gpus=0, alive=True):
-    return {"Alive": alive, "NodeID": host, "Resources": {"CPU": 4.0, "GPU": gpus}, "Labels": {LABEL_HOST: host}}
+def node(host, gpus=0):
+    return Node(host=host, node_id=host, address="", rank=0, instance_type="", cpus=4, gpus=gpus)
 
 
 @pytest.fixture
 def report():
-    return Report(announce=lambda event: None)
+    return Report(emit_event=lambda event: None)
 
 
 def choose(report, forced, nodes, ask=None, against=""):
@@ -36,11 +36,11 @@ def choose(report, forced, nodes, ask=None, against=""):
 
 
 def answering(**answers):
-    return lambda nodes, columns: [answers.get(node["NodeID"].replace("-", "_"), "") for node in nodes]
+    return lambda nodes, columns: [answers.get(node.host.replace("-", "_"), "") for node in nodes]
 
 
 def test_without_gpus_a_probe_chooses_and_nothing_is_said(report):
-    assert choose(report, None, [node("algo-1"), node("algo-2", 4, alive=False)]) is None
+    assert choose(report, None, [node("algo-1"), node("algo-2")]) is None
     assert report.notes == []
 
 

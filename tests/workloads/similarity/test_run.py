@@ -24,17 +24,19 @@ class Stopped(Exception):
     """Stands for the end of an instance in the middle of the work."""
 
 
-def go(source, folder, announce=lambda event: None, queries=None, **workload):
+def go(source, folder, emit_event=lambda event: None, queries=None, **workload):
     folders = Folders(result=folder / "result", records=folder / "records")
-    return run(Similarity(**workload), job="job", source=source, folders=folders, announce=announce, queries=queries)
+    return run(
+        Similarity(**workload), job="job", source=source, folders=folders, emit_event=emit_event, queries=queries
+    )
 
 
 def stop_at(done):
-    def announce(event):
+    def emit_event(event):
         if isinstance(event, Progress) and event.phase == "similarity" and event.done >= done:
             raise Stopped
 
-    return announce
+    return emit_event
 
 
 def test_top_k_leaves_a_table_and_a_manifest(ray_here, tmp_path):
@@ -211,11 +213,11 @@ def test_a_restarted_job_goes_on_where_it_stopped(ray_here, tmp_path, workload):
     recorded = {file: time for file, time in recorded.items() if file.is_file()}
     kept = []
 
-    def announce(event):
+    def emit_event(event):
         if isinstance(event, State) and event.name == "gathering":
             kept.append({file: file.stat().st_mtime_ns for file in recorded})
 
-    assert go(source, tmp_path, announce, block_rows=60, **workload).files[0].sha256 == expected
+    assert go(source, tmp_path, emit_event, block_rows=60, **workload).files[0].sha256 == expected
     assert len(recorded) >= 5
     assert kept == [recorded]
 

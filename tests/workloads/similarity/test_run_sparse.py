@@ -26,7 +26,12 @@ def saved(folder, **matrices):
 def go(source, folder, queries=None, **workload):
     folders = Folders(result=folder / "result", records=folder / "records")
     return run(
-        Similarity(**workload), job="job", source=source, folders=folders, announce=lambda event: None, queries=queries
+        Similarity(**workload),
+        job="job",
+        source=source,
+        folders=folders,
+        emit_event=lambda event: None,
+        queries=queries,
     )
 
 

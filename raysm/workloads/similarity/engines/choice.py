@@ -14,16 +14,14 @@ import numpy as np
 from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.arithmetic.products import Tile
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseTile
+from raysm.workloads.similarity.engines.accelerator import CUDA
 from raysm.workloads.similarity.engines.build import AMX, AVX2, AVX512, VNNI, InstructionSet, Unavailable, load
 from raysm.workloads.similarity.engines.compiled import CompiledEngine, kind_name
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Engine, Frame
 from raysm.workloads.similarity.engines.sparse import sparse_engine
 
-__all__ = ["CUDA", "FAMILIES", "Rows", "choose", "compile_ahead", "floats", "integers"]
-
-CUDA = "cuda"
-"""Asks for the engine of GPUs: torch is imported for no other."""
+__all__ = ["FAMILIES", "Rows", "choose", "compile_ahead", "floats", "integers"]
 
 INTEGERS = ((8, AMX), (8, VNNI), (16, AVX512), (16, AVX2))
 """Low precision, the fastest first."""
@@ -102,8 +100,8 @@ def choose(
     """
     if isinstance(sample, SparseTile):
         return sparse_engine(forced)
-    if forced is not None and forced.lower() == CUDA:
-        return _cuda(sample.rows.shape[1])
+    if CUDA.is_meant_by(forced):
+        return CUDA.engine(sample.rows.shape[1])
     rows = Rows(sample=sample.part(0, PROBE_ROWS), frame=frame, name=forced)
     offered = [family(rows) for family in (FAMILIES if families is None else families)]
     found = [engine for engine in offered if engine is not None]
@@ -140,17 +138,6 @@ def _first(
         except Unavailable as error:
             rows.reasons.append(str(error))
     return None
-
-
-def _cuda(columns: int) -> Engine[Tile]:
-    try:
-        from raysm.workloads.similarity.engines.cuda.engine import cuda_engine
-
-        return cuda_engine(columns)
-    except ImportError as error:
-        raise InvalidRequest(f"the engine {CUDA!r} needs {error.name or 'torch'}, which is missing here") from error
-    except Unavailable as error:
-        raise InvalidRequest(f"the engine {CUDA!r} cannot be had here: {error}") from error
 
 
 def _integers(element: int, instructions: InstructionSet, rows: Rows) -> Engine[Tile]:

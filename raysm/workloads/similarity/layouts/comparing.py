@@ -2,8 +2,8 @@
 
 import math
 
-from raysm.workloads.announce import Pace
 from raysm.workloads.blocks import map_blocks
+from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.similarity.layouts.layout import Dispatch
 from raysm.workloads.similarity.modes import Collector, Mode
 from raysm.workloads.similarity.runs import Report, Run
@@ -21,7 +21,7 @@ def compare(run: Run, mode: Mode, dispatch: Dispatch, collector: Collector, repo
         InstanceLost: An instance went away for good whose rows are nowhere else.
     """
     queue, rows = dispatch.queue(collector), run.queries.rows
-    pace = Pace("similarity", rows, "rows", report.announce)
+    throttle = ProgressThrottle("similarity", rows, "rows", report.emit_event)
     # A task counts by its pairs; pieces of one that is given up count together as much as it did.
     whole = sum(task.area for task in dispatch.tasks)
     reached = sum(task.area for task in dispatch.tasks if collector.done(task))
@@ -43,8 +43,8 @@ def compare(run: Run, mode: Mode, dispatch: Dispatch, collector: Collector, repo
                 pieces |= {str(piece): area * piece.area / total for piece in again}
                 continue
             reached += area
-            pace.reach(min(rows, math.floor(rows * reached / whole)))
-        pace.reach(rows)
+            throttle.reach(min(rows, math.floor(rows * reached / whole)))
+        throttle.reach(rows)
     report.sent_bytes.update(dispatch.sent_bytes(queue))
 
 

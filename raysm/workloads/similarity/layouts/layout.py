@@ -16,6 +16,7 @@ import numpy as np
 from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder
+from raysm.workloads.similarity.layouts.sharded.schedule import Share
 from raysm.workloads.similarity.modes import Collector, Mode
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.reading.source import Source
@@ -47,6 +48,21 @@ class LoadedRows(Protocol):
         """Their numbers and places."""
         ...
 
+    @property
+    def everywhere(self) -> bool:
+        """Whether every instance has all of them, so that none ever travels."""
+        ...
+
+    @property
+    def slots(self) -> Mapping[str, int]:
+        """Tasks that each instance runs at once, of those that were asked for a share; none where all have all."""
+        ...
+
+    @property
+    def row_bytes(self) -> float:
+        """Bytes of a row that travels, on average."""
+        ...
+
     def as_type(self, dtype: np.dtype[Any]) -> Described:
         """Return what is known of the rows, read as ``dtype``."""
         ...
@@ -65,6 +81,20 @@ class LoadedRows(Protocol):
 
     def prepared_parts(self, shape: RowShape, name: str) -> Iterator[tuple[RowBlock, Part]]:
         """Yield what preparing each block of the rows made, by its places; ``name`` is for messages."""
+        ...
+
+    def shares(self, slots: Mapping[str, int], max_tile_rows: int, asked: int | None) -> list[Share]:
+        """Return the rows in chunks, by the instance that has them.
+
+        Args:
+            slots: Tasks that each instance runs at once.
+            max_tile_rows: No chunk has more rows.
+            asked: How many are asked for; None: as many as keep the work balanced.
+        """
+        ...
+
+    def sent_bytes(self, sent_rows: Mapping[str, int]) -> dict[str, int]:
+        """Return the bytes of so many rows of each instance, as they travelled."""
         ...
 
 

@@ -1,20 +1,22 @@
 """Rows that every instance has all of (FullyReplicated): loaded everywhere at once, prepared by whoever is free."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import ray
 from ray.exceptions import RayError, RayTaskError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.workloads.blocks import RowBlock, map_blocks, task_slots
-from raysm.workloads.similarity.arithmetic.row_order import RowOrder
+from raysm.workloads.nodes import ask_every_node, cluster_nodes
+from raysm.workloads.similarity.arithmetic.row_order import RowOrder, Run
 from raysm.workloads.similarity.engines import compile_ahead
+from raysm.workloads.similarity.layouts.sharded.index import Shard
+from raysm.workloads.similarity.layouts.sharded.schedule import Share, cut
 from raysm.workloads.similarity.reading import digests
 from raysm.workloads.similarity.reading.matrix import Described, Matrix
 from raysm.workloads.similarity.reading.source import Source
@@ -33,6 +35,10 @@ class WholeRows:
     """The channel."""
     described: Matrix
     """The rows, mapped here."""
+
+    everywhere: ClassVar[bool] = True
+    slots: ClassVar[Mapping[str, int]] = {}
+    row_bytes: ClassVar[float] = 0.0
 
     @property
     def order(self) -> RowOrder:
@@ -68,6 +74,28 @@ class WholeRows:
         blocks = preparing.prepare_blocks(shape, task_slots())
         yield from map_blocks(partial(prepared_part, preparing.prepare_block, shape), blocks)
 
+    def shares(self, slots: Mapping[str, int], max_tile_rows: int, asked: int | None) -> list[Share]:
+        """Return all rows for each of those instances, in the chunks in which every instance has them."""
+        runs = (Run(0, 0, self.described.rows),)
+        return [
+            Share(
+                host=host,
+                slots=count,
+                # Of one slot, whatever the instance has: a result must not depend on where its rows lie.
+                chunks=cut(
+                    Shard(host=host, runs=runs, bytes=0),
+                    slots=1,
+                    max_tile_rows=min(max_tile_rows, asked or max_tile_rows),
+                    exact=asked is not None,
+                ),
+            )
+            for host, count in slots.items()
+        ]
+
+    def sent_bytes(self, sent_rows: Mapping[str, int]) -> dict[str, int]:
+        """Return nothing: no instance sends what every other has."""
+        return {}
+
 
 def load_everywhere(sources: Sequence[Source]) -> list[WholeRows]:
     """Map the matrices here, while every other instance does the same.
@@ -78,16 +106,10 @@ def load_everywhere(sources: Sequence[Source]) -> list[WholeRows]:
     if not sources:
         return []
     here = ray.get_runtime_context().get_node_id()
-    loader = ray.remote(max_retries=2)(_load_there)
-    others = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] != here and node["Resources"].get("CPU")]
-    loading = [
-        loader.options(
-            num_cpus=1, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        ).remote(list(sources))
-        for node in others
-    ]
+    others = [node for node in cluster_nodes() if node.node_id != here and node.cpus]
+    loading = ask_every_node(_load_there, list(sources), nodes=others, num_cpus=1)
     opened = [WholeRows(source, source.open()) for source in sources]
-    for reference in loading:
+    for reference in loading.values():
         try:
             ray.get(reference)
         except RayTaskError as error:

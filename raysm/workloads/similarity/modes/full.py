@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from raysm.contract.result import ResultFile
 from raysm.request.similarity import Similarity
-from raysm.workloads.announce import Pace
 from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
 from raysm.workloads.gather import ArrayFile, PrefixDigest, check_room, free_bytes, move
+from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.record import BlockRecord, occupied_bytes
 from raysm.workloads.similarity import output
 from raysm.workloads.similarity.arithmetic.row_order import Run as Consecutive
@@ -182,10 +182,10 @@ class _Strips(_Written):
         self._stream.put(start, part.arrays["scores"].data.cast("B"), partial(self._record.save, str(task)))
         return ()
 
-    def gather(self, pace: Pace) -> tuple[ResultFile, ...]:
+    def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...]:
         """Wait for the disk, and move the file."""
         files = self._moved(self._stream.finish())
-        pace.reach(self._rows)
+        throttle.reach(self._rows)
         return files
 
     def close(self) -> None:
@@ -226,13 +226,13 @@ class _Tiles(_Written):
             self._digest.reach(self._array.position(self._to_come[0][0], 0))
         return ()
 
-    def gather(self, pace: Pace) -> tuple[ResultFile, ...]:
+    def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...]:
         """Digest the rest, and move the file."""
         self._digest.reach(self._array.position(self._rows, 0))
         sha256 = self._digest.finish()
         self._array.close()
         files = self._moved(sha256)
-        pace.reach(self._rows)
+        throttle.reach(self._rows)
         return files
 
     def close(self) -> None:

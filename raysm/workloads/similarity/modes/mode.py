@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from raysm.contract.result import ResultFile
 from raysm.request.similarity import Similarity
-from raysm.workloads.announce import Pace
 from raysm.workloads.blocks import TileBlock
 from raysm.workloads.gather import free_bytes
+from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder
@@ -62,7 +62,7 @@ class Collector(ABC):
         """
 
     @abstractmethod
-    def gather(self, pace: Pace) -> tuple[ResultFile, ...]:
+    def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...]:
         """Write the result; return its files."""
 
     def hint(self, task: TileTask) -> Any:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from raysm.contract.result import ResultFile
 from raysm.request.similarity import Similarity
-from raysm.workloads.announce import Pace
 from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.gather import check_room, free_bytes
+from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity import output
 from raysm.workloads.similarity.arithmetic.score import least_score
@@ -123,13 +123,13 @@ class _Collector(Collector):
             self._with_pairs.append(str(task))
         return ()
 
-    def gather(self, pace: Pace) -> tuple[ResultFile, ...]:
+    def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...]:
         """Write ``pairs.parquet``."""
         run, ids = self._run, self._run.ids()
         assert self.recorded is not None
         # A pair takes 8 bytes in a part.
         check_room([(run.folders.result, int(self.recorded.size_bytes() / 8 * output.pair_bytes(ids)))])
-        chunks = merged_pairs(self.recorded, self._with_pairs, run.queries.rows, pace.add)
+        chunks = merged_pairs(self.recorded, self._with_pairs, run.queries.rows, throttle.add)
         return (output.write_pairs(run.folders.result, chunks, ids),)
 
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from raysm.contract.result import ResultFile
 from raysm.errors import InvalidInput
 from raysm.request.similarity import Similarity
-from raysm.workloads.announce import Pace
 from raysm.workloads.blocks import TileBlock
 from raysm.workloads.gather import check_room, free_bytes
+from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.record import BlockRecord, occupied_bytes
 from raysm.workloads.similarity import output
 from raysm.workloads.similarity.arithmetic.keys import encode
@@ -182,10 +182,12 @@ class _Collector(Collector):
         _merge(self._accumulator, task.tile, part.arrays)
         return ()
 
-    def gather(self, pace: Pace) -> tuple[ResultFile, ...]:
+    def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...]:
         """Write ``neighbors.parquet``."""
         run = self._run
-        return (output.write_neighbors(run.folders.result, self._keys, self._k, run.queries.rows, pace.add, run.ids()),)
+        return (
+            output.write_neighbors(run.folders.result, self._keys, self._k, run.queries.rows, throttle.add, run.ids()),
+        )
 
     def _keys(self, start: int, stop: int) -> NDArray[np.uint64]:
         """Return keys[stop - start, k] of the rows with these numbers."""

@@ -108,8 +108,8 @@ class Agent:
                     return ()
                 for local_rank, rank in enumerate(task.place.ranks):
                     self._running[rank] = _start(task, local_rank, source, folder)
-            announce, say = partial(_send_event, head), partial(_send_remark, head)
-            with Usage(here.current_host, announce, say, has_gpus=task.place.gpus > 0):
+            emit_event, say = partial(_send_event, head), partial(_send_remark, head)
+            with Usage(here.current_host, emit_event, say, has_gpus=task.place.gpus > 0):
                 return self._watch()
 
     def _watch(self) -> tuple[Exit, ...]:

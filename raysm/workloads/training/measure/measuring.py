@@ -43,7 +43,7 @@ WARM_UP_STEPS = 2
 MIN_LOOKS = 3
 """Before ranks are compared."""
 
-ANNOUNCE_S = 2.0
+EMIT_EVERY_S = 2.0
 """At most so often the log gets a step's figures: the means of the steps since."""
 
 
@@ -73,7 +73,7 @@ class Measuring(Observer):
         self._look: StepProfiler | None = None
         self._looks: list[StepProfile] = []
         self._computing_s: list[list[float]] = []
-        self._announced_s = clock()
+        self._emitted_s = clock()
         self._over = False
         self._usage: Usage | None = None
         self._open = ExitStack()
@@ -103,9 +103,9 @@ class Measuring(Observer):
         now_s = self._clock()
         # Outside of a job nobody reads events; there the two lines at the end are enough.
         is_told = self._session.in_job and self._session.rank == 0 and self.spans.recent.steps > 0
-        if is_told and now_s - self._announced_s >= ANNOUNCE_S:
-            self._announced_s = now_s
-            self._announce(step, self.spans.take_recent())
+        if is_told and now_s - self._emitted_s >= EMIT_EVERY_S:
+            self._emitted_s = now_s
+            self._emit(step, self.spans.take_recent())
 
     def on_end(self) -> None:
         """Say where the time went, once; on rank 0."""
@@ -186,7 +186,7 @@ class Measuring(Observer):
             if not any(map(math.isnan, seen))
         )
 
-    def _announce(self, step: int, recent: Totals) -> None:
+    def _emit(self, step: int, recent: Totals) -> None:
         for name, value in _per_step(recent, self._communicated()).items():
             emit_event(Metric(name=name, value=round(value, 6), step=step))
 

@@ -16,7 +16,7 @@ from types import TracebackType
 
 from raysm.contract.events import Metric
 from raysm.errors import MissingDependency
-from raysm.workloads.announce import Announce
+from raysm.workloads.progress import EmitEvent
 from raysm.workloads.training.measure.counters import Counters, system_counters
 from raysm.workloads.training.measure.gpus import Gpu, Gpus, GpusUnknown, open_gpus
 
@@ -24,7 +24,7 @@ __all__ = ["Sources", "Usage", "usage_between"]
 
 INTERVAL_S = 1.0
 
-ANNOUNCE_S = 10.0
+EMIT_EVERY_S = 10.0
 """A line a second and metric would bury the log of a job of many instances."""
 
 
@@ -64,28 +64,28 @@ class Usage:
     def __init__(
         self,
         host: str,
-        announce: Announce,
+        emit_event: EmitEvent,
         say: Callable[[str], None],
         *,
         has_gpus: bool = False,
         sources: Sources | None = None,
         interval_s: float = INTERVAL_S,
-        announce_s: float = ANNOUNCE_S,
+        emit_every_s: float = EMIT_EVERY_S,
     ) -> None:
         """Nothing happens yet.
 
         Args:
             host: The instance that the metrics are about.
-            announce: Takes the metrics.
+            emit_event: Takes the metrics.
             say: Takes a line for people: what stays unknown, and why, once.
             has_gpus: Whether the instance has some: where it has none, nothing of them is unknown.
             sources: Where the figures come from; None is this machine.
             interval_s: Between two looks.
-            announce_s: Between two announcements, at least.
+            emit_every_s: Between two announcements, at least.
         """
-        self._host, self._to, self._say, self._has_gpus = host, announce, say, has_gpus
+        self._host, self._to, self._say, self._has_gpus = host, emit_event, say, has_gpus
         self._sources = sources or Sources()
-        self._interval_s, self._announce_s = interval_s, announce_s
+        self._interval_s, self._emit_every_s = interval_s, emit_every_s
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="raysm-usage", daemon=True)
         self._recent: list[Mapping[str, float]] = []
@@ -117,17 +117,17 @@ class Usage:
             return
         with ExitStack() as until_end:
             gpus = self._open_gpus(until_end)
-            announced_s = before.time_s
+            emitted_s = before.time_s
             while not self._over.wait(self._interval_s):
                 # A figure that cannot be had, of a disk that is just gone, is not worth a job.
                 with contextlib.suppress(OSError, ValueError):
                     after = self._sources.read()
                     self._add(usage_between(before, after, self._look(gpus)))
                     before = after
-                if before.time_s - announced_s >= self._announce_s:
-                    self._announce()
-                    announced_s = before.time_s
-        self._announce()
+                if before.time_s - emitted_s >= self._emit_every_s:
+                    self._emit()
+                    emitted_s = before.time_s
+        self._emit()
 
     def _open_gpus(self, until_end: ExitStack) -> Gpus | None:
         """Open the driver's library for as long as the block lasts; None where nobody says anything of GPUs."""
@@ -159,7 +159,7 @@ class Usage:
                 self._sums[name] = self._sums.get(name, 0.0) + value
                 self._looks[name] += 1
 
-    def _announce(self) -> None:
+    def _emit(self) -> None:
         """Announce the means of the looks since the last time; a metric counts where a look had it."""
         recent, self._recent = self._recent, []
         for name in dict.fromkeys(name for look in recent for name in look):

@@ -80,7 +80,7 @@ def registered():
 def test_a_new_mode_is_one_class_and_one_line(registered, ray_here, tmp_path):
     folders = Folders(result=tmp_path / "result", records=tmp_path / "records")
     asked = Similarity(threshold=0.3, id_column="degrees")
-    manifest = run(asked, job="job", source=saved(ROWS, tmp_path), folders=folders, announce=lambda event: None)
+    manifest = run(asked, job="job", source=saved(ROWS, tmp_path), folders=folders, emit_event=lambda event: None)
     assert [file.name for file in manifest.files] == ["degrees.npy"]
     # 200 rows are ten tiles of the triangle of four blocks.
     assert manifest.measures["blocks"] == 10

@@ -221,13 +221,13 @@ def test_when_the_work_ends_early_no_tile_runs_on(ray_here, tmp_path):
         time.sleep(0.05)
 
 
-def go(folder: Path, merged_tiles=None, announce=lambda event: None, rows=ROWS, **workload):
+def go(folder: Path, merged_tiles=None, emit_event=lambda event: None, rows=ROWS, **workload):
     return run(
         Similarity(top_k=7, **workload),
         job="job",
         source=saved(rows, folder),
         folders=Folders(result=folder / "result", records=folder / "records"),
-        announce=announce,
+        emit_event=emit_event,
         choices=Choices(merged_tiles=merged_tiles),
     )
 

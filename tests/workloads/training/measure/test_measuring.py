@@ -73,10 +73,10 @@ def test_a_job_leaves_its_figures_and_one_sentence_beside_the_model(job, capsys)
 
 def test_steps_are_announced_as_metrics_now_and_then(job, capsys):
     train(1)
-    observer()._announced_s -= measuring.ANNOUNCE_S
+    observer()._emitted_s -= measuring.EMIT_EVERY_S
     step((torch.randn(8, 64), torch.randn(8, 64)))
     assert not any(map(parse, capsys.readouterr().out.splitlines())), "a warm-up step says nothing"
-    observer()._announced_s -= measuring.ANNOUNCE_S
+    observer()._emitted_s -= measuring.EMIT_EVERY_S
     for _ in range(2):
         step((torch.randn(8, 64), torch.randn(8, 64)))
     found = [event for event in map(parse, capsys.readouterr().out.splitlines()) if isinstance(event, Metric)]

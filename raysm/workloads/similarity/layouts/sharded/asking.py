@@ -1,7 +1,7 @@
 """What the head knows of a matrix that is spread over the instances, and how it asks them."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import ray
 from ray.exceptions import RayError, RayTaskError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import InvalidRequest
@@ -19,43 +18,29 @@ from raysm.workloads.similarity.layouts.sharded.schedule import RowChunk
 from raysm.workloads.similarity.reading.digests import file_digests, joined
 from raysm.workloads.similarity.reading.source import Source
 
-__all__ = ["SpreadMatrix", "answers", "ask_all", "asked", "digest_of", "nodes_by_host", "chunk_of"]
+__all__ = ["SpreadMatrix", "answers", "asked", "chunk_of", "digest_of", "digests"]
 
 AHEAD = 2
 """Pieces of the id column that are asked for before they are needed."""
 
 
-def nodes_by_host() -> dict[str, Mapping[str, Any]]:
-    """Return Ray's nodes that are there, by the instance's name."""
-    return {node["Labels"].get(LABEL_HOST, ""): node for node in ray.nodes() if node["Alive"]}
-
-
-def ask_all(function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Call a function on every instance, also on one that computes nothing; return what ``answers`` waits for."""
-    task = ray.remote(num_cpus=0, max_retries=2)(function)
-    return [
-        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(*arguments)
-        for node in nodes_by_host().values()
-    ]
-
-
-def answers(waiting: list[Any]) -> list[Any]:
+def answers(waiting: Iterable[Any]) -> list[Any]:
     """Return what the instances answered, without those of instances that went away.
 
     Raises:
         InvalidRequest: One of them cannot use what it has.
     """
-    found = []
+    values = []
     for reference in waiting:
         try:
-            found.append(ray.get(reference))
+            values.append(ray.get(reference))
         except RayTaskError as error:
             if isinstance(error.cause, InvalidRequest):
                 raise error.cause from None
             raise
         except RayError:
             continue
-    return found
+    return values
 
 
 def asked(host: str, function: Callable[..., Any], *arguments: Any) -> Any:

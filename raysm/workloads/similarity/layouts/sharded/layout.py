@@ -1,6 +1,5 @@
 """The matrix, the queries, or both are spread over the instances: tasks run where rows are, and chunks travel."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -9,15 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from raysm.workloads.record import BlockRecord
-from raysm.workloads.similarity.arithmetic.row_order import Run as Consecutive
 from raysm.workloads.similarity.layouts.layout import Dispatch, Layout, LoadedRows, Queue
 from raysm.workloads.similarity.layouts.sharded import asking
-from raysm.workloads.similarity.layouts.sharded.index import Shard
 from raysm.workloads.similarity.layouts.sharded.pair_scheduler import BlockPair, PairScheduler, block_pairs
 from raysm.workloads.similarity.layouts.sharded.pair_task import compare_pair
 from raysm.workloads.similarity.layouts.sharded.query_schedule import QueryOperand, deal_queries
-from raysm.workloads.similarity.layouts.sharded.schedule import RowChunk, Share, Transfer, cut, deal
-from raysm.workloads.similarity.layouts.sharded.sharded_rows import ShardedRows
+from raysm.workloads.similarity.layouts.sharded.schedule import RowChunk, Transfer, deal
 from raysm.workloads.similarity.modes import Collector, Mode
 from raysm.workloads.similarity.runs import Run
 from raysm.workloads.similarity.sizing.sizing import Sizing
@@ -39,15 +35,14 @@ class Sharded(Layout):
         return _Dispatch(self, sizing, run.context)
 
     @property
-    def spread(self) -> list[ShardedRows]:
-        """The rows that are spread over the instances."""
-        return [rows for rows in self.operands if isinstance(rows, ShardedRows)]
+    def slots(self) -> Mapping[str, int]:
+        """Tasks that each instance runs at once."""
+        return {host: slots for rows in self.operands for host, slots in rows.slots.items()}
 
     def transfers(self, sizing: Sizing) -> Mapping[str, list[Transfer]]:
         """Return what comes to each instance, and what it is compared with there."""
         if self.other_queries is None:
-            (rows,) = self.spread
-            return deal(rows.shares(sizing.max_tile_rows(), sizing.block_rows))
+            return deal(self.rows.shares(self.slots, sizing.max_tile_rows(), sizing.block_rows))
         queries, matrix = (
             self._operand(brings, rows, sizing)
             for brings, rows in (("queries", self.other_queries), ("matrix", self.rows))
@@ -55,21 +50,8 @@ class Sharded(Layout):
         return deal_queries(queries, matrix)
 
     def _operand(self, brings: Any, rows: LoadedRows, sizing: Sizing) -> QueryOperand:
-        if isinstance(rows, ShardedRows):
-            shares = rows.shares(sizing.max_tile_rows(), sizing.block_rows)
-            return QueryOperand(brings=brings, shares=shares, everywhere=False, row_bytes=rows.row_bytes)
-        (there,) = self.spread
-        whole = [_whole(rows.described.rows, host, slots, sizing) for host, slots in there.slots.items()]
-        return QueryOperand(brings=brings, shares=whole, everywhere=True)
-
-
-def _whole(rows: int, host: str, slots: int, sizing: Sizing) -> Share:
-    """Return all rows as one instance has them, in the chunks in which every instance has them."""
-    shard = Shard(host=host, runs=(Consecutive(0, 0, rows),), bytes=0)
-    most, asked = sizing.max_tile_rows(), sizing.block_rows
-    # Of one slot, whatever the instance has: a result must not depend on where its rows lie.
-    chunks = cut(shard, slots=1, max_tile_rows=min(most, asked or most), exact=asked is not None)
-    return Share(host=host, slots=slots, chunks=chunks)
+        shares = rows.shares(self.slots, sizing.max_tile_rows(), sizing.block_rows)
+        return QueryOperand(brings=brings, shares=shares, everywhere=rows.everywhere, row_bytes=rows.row_bytes)
 
 
 class _Dispatch(Dispatch):
@@ -90,16 +72,13 @@ class _Dispatch(Dispatch):
     def queue(self, collector: Collector) -> Queue:
         """Begin to dispatch, so that rows travel while others are compared."""
         record, source = collector.recorded, self._moving.source
-        slots: Counter[str] = Counter()
-        for rows in self._layout.spread:
-            slots |= Counter(rows.slots)
 
         def send(chunk: RowChunk) -> Any:
             return asking.chunk_of(source, chunk, self._dtype)
 
         return PairScheduler(
             self._transfers,
-            slots,
+            self._layout.slots,
             send,
             recorded=(lambda pair: False) if record is None else record.__contains__,
             skip=collector.done,
@@ -116,4 +95,4 @@ class _Dispatch(Dispatch):
 
     def sent_bytes(self, queue: Any) -> Mapping[str, int]:
         """Return how many bytes of rows each instance sent."""
-        return self._moving.sent_bytes(queue.sent) if isinstance(self._moving, ShardedRows) else {}
+        return self._moving.sent_bytes(queue.sent)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from raysm.bootstrap import environment
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.workloads.blocks import RowBlock, map_blocks
+from raysm.workloads.nodes import ask_every_node, cluster_nodes
 from raysm.workloads.placed import PlacedBlock
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder, Run
 from raysm.workloads.similarity.layouts.sharded import asking
@@ -64,11 +65,14 @@ class ShardedRows:
     """The rows of a channel, each on one instance.
 
     Attributes:
+        everywhere: No: each is where its file lies.
         source: The channel.
         index: Where the rows are.
         described: What the head knows of them.
         slots: Tasks that each instance runs at once.
     """
+
+    everywhere = False
 
     def __init__(self, source: Source) -> None:
         """Ask every instance for its files; each maps them, or converts them once.
@@ -80,18 +84,18 @@ class ShardedRows:
         """
         self.source = source
         hosts = [host.name for host in environment.read().hosts]
-        self.index: ShardIndex = join(asking.answers(asking.ask_all(report, source)), hosts, source.channel)
+        self.index: ShardIndex = join(asking.answers(ask_every_node(report, source).values()), hosts, source.channel)
         self.described = SpreadMatrix(self.index, source)
-        nodes = asking.nodes_by_host()
-        self.slots = {shard.host: int(nodes[shard.host]["Resources"].get("CPU", 0)) for shard in self.index.shards}
+        nodes = {node.host: node for node in cluster_nodes()}
+        self.slots: Mapping[str, int] = {shard.host: nodes[shard.host].cpus for shard in self.index.shards}
         for shard in self.index.shards:
             if shard.rows and not self.slots[shard.host]:
                 raise InvalidRequest(
                     f"{shard.rows} rows of the channel {source.channel!r} lie on {shard.host}, which only coordinates; "
                     "let the head compute, or make the channel FullyReplicated"
                 )
-        stores = [nodes[shard.host]["Resources"].get("object_store_memory", 0) for shard in self.index.shards]
-        self.chunk_bytes = min(CHUNK_BYTES, int(min(stores)) // (2 * (WINDOW + LEAVING)))
+        stores = [nodes[shard.host].object_store_bytes for shard in self.index.shards]
+        self.chunk_bytes = min(CHUNK_BYTES, min(stores) // (2 * (WINDOW + LEAVING)))
         ends = np.cumsum([0, *(shard.rows for shard in self.index.shards)]).tolist()
         self._starts = {shard.host: start for shard, start in zip(self.index.shards, ends, strict=False)}
 
@@ -134,7 +138,7 @@ class ShardedRows:
 
     def digest(self) -> "Future[str]":
         """Return what will be the digest of the files: that of the same ones in one folder."""
-        waiting = asking.ask_all(asking.digests, self.source)
+        waiting = list(ask_every_node(asking.digests, self.source).values())
         return digests.in_thread(lambda: asking.digest_of(self.index, waiting))
 
     def prepared_parts(self, shape: RowShape, name: str) -> Iterator[tuple[RowBlock, Part]]:
@@ -172,10 +176,11 @@ class ShardedRows:
         """Bytes of a row that travels, on average."""
         return sum(shard.bytes for shard in self.index.shards) / self.index.rows
 
-    def shares(self, max_tile_rows: int, asked: int | None) -> list[Share]:
+    def shares(self, slots: Mapping[str, int], max_tile_rows: int, asked: int | None) -> list[Share]:
         """Cut every instance's rows into chunks.
 
         Args:
+            slots: Tasks that each instance runs at once.
             max_tile_rows: No chunk has more rows.
             asked: How many are asked for; None: some for each slot, so that work can be balanced.
         """
@@ -185,12 +190,12 @@ class ShardedRows:
             most = min(max_tile_rows, max(1, self.chunk_bytes // row_bytes))
             chunks = cut(
                 shard,
-                slots=max(1, self.slots[shard.host]),
+                slots=max(1, slots[shard.host]),
                 max_tile_rows=min(most, asked or most),
                 exact=asked is not None,
                 origin=self._starts[shard.host],
             )
-            shares.append(Share(host=shard.host, slots=self.slots[shard.host], chunks=chunks))
+            shares.append(Share(host=shard.host, slots=slots[shard.host], chunks=chunks))
         return shares
 
     def sent_bytes(self, sent_rows: Mapping[str, int]) -> dict[str, int]:

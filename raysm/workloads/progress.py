@@ -5,20 +5,20 @@ from collections.abc import Callable
 
 from raysm.contract.events import Event, Progress
 
-__all__ = ["Announce", "Pace"]
+__all__ = ["EmitEvent", "ProgressThrottle"]
 
-Announce = Callable[[Event], None]
+EmitEvent = Callable[[Event], None]
 """Where events go."""
 
 # Five a second look like movement to who reads along; a line for each block would bury a log of many small ones.
 INTERVAL_S = 0.2
 
 
-class Pace:
+class ProgressThrottle:
     """Announces the progress of one phase, at most five times a second, and its end."""
 
     def __init__(
-        self, phase: str, total: int, unit: str, to: Announce, clock: Callable[[], float] = time.monotonic
+        self, phase: str, total: int, unit: str, to: EmitEvent, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Announce that nothing is done yet."""
         self._phase, self._total, self._unit, self._to, self._clock = phase, total, unit, to, clock

@@ -1,13 +1,13 @@
 from raysm.contract.events import Progress
-from raysm.workloads.announce import Pace
+from raysm.workloads.progress import ProgressThrottle
 
 
 def test_progress_is_told_five_times_a_second_and_at_the_end():
     now, told = [0.0], []
-    pace = Pace("similarity", 1000, "rows", told.append, clock=lambda: now[0])
+    throttle = ProgressThrottle("similarity", 1000, "rows", told.append, clock=lambda: now[0])
     for _ in range(1000):
         now[0] += 0.001
-        pace.add(1)
+        throttle.add(1)
     assert all(isinstance(event, Progress) and event.total == 1000 for event in told)
     assert [event.done for event in told][0] == 0
     assert told[-1].done == 1000

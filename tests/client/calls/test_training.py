@@ -1,0 +1,83 @@
+"""What CreateTrainingJob is called with, part by part; tests/client/test_plan.py has whole calls."""
+
+import pytest
+
+from raysm.client.calls.parts import Parts
+from raysm.client.calls.training import CALL
+from raysm.errors import InvalidRequest
+from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, Script, Security
+from tests.support.sagemaker import aws, places_of
+
+
+def parameters(state=None, **fields):
+    fields = {"cluster": Cluster("ml.m5.large"), **fields}
+    request = JobRequest(name="job", workload=Script("x.py"), **fields)
+    return CALL.parameters(Parts(request=request, target=aws(), places=places_of(aws()), state=state, tags={}))
+
+
+def test_checkpoints_lie_where_the_user_says_else_where_an_earlier_run_left_them_else_in_a_folder_anew():
+    def uri(**fields):
+        return parameters(**fields)["CheckpointConfig"]["S3Uri"]
+
+    assert uri(checkpoint_uri="s3://b/mine", state="s3://b/earlier") == "s3://b/mine"
+    assert uri(state="s3://b/earlier") == "s3://b/earlier"
+    assert uri() == "s3://b/raysm/default/job/state/job"
+
+
+@pytest.mark.parametrize(
+    ("limits", "condition"),
+    [
+        (Limits(max_runtime_s=100), {"MaxRuntimeInSeconds": 100}),
+        (Limits(max_runtime_s=100, spot=True), {"MaxRuntimeInSeconds": 100, "MaxWaitTimeInSeconds": 200}),
+        (
+            Limits(max_runtime_s=100, spot=True, max_wait_s=150),
+            {"MaxRuntimeInSeconds": 100, "MaxWaitTimeInSeconds": 150},
+        ),
+    ],
+    ids=["on demand", "on spot capacity", "with a limit for the waiting"],
+)
+def test_only_on_spot_capacity_the_waiting_has_a_limit(limits, condition):
+    assert parameters(limits=limits)["StoppingCondition"] == condition
+
+
+def test_groups_take_the_place_of_the_type_and_count():
+    groups = (InstanceGroup("a", "ml.m5.large", 1), InstanceGroup("b", "ml.g5.xlarge", 2))
+    resources = parameters(cluster=Cluster(groups=groups))["ResourceConfig"]
+    assert [group["InstanceGroupName"] for group in resources["InstanceGroups"]] == ["a", "b"]
+    assert not {"InstanceType", "InstanceCount"} & set(resources)
+
+
+def test_a_job_can_be_looked_into_unless_it_is_isolated_or_the_user_says_otherwise():
+    def debug(**fields):
+        return parameters(security=Security(**fields))["RemoteDebugConfig"]["EnableRemoteDebug"]
+
+    assert (debug(), debug(isolation=True), debug(remote_debug=False)) == (True, False, False)
+
+
+def test_a_channel_says_what_the_user_said_of_it_and_nothing_else():
+    inputs = {"x": Input("s3://b/x"), "y": Input("s3://b/y", mode="FastFile", content_type="a/b")}
+    _, plain, rich = parameters(inputs=inputs)["InputDataConfig"]
+    assert (plain["InputMode"], "ContentType" in plain) == ("File", False)
+    assert (rich["InputMode"], rich["ContentType"]) == ("FastFile", "a/b")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "words"),
+    [
+        (Cluster("ml.m5.large", keep_alive_s=60), "warm pools"),
+        (
+            Cluster("ml.p5.48xlarge", training_plan="arn:aws:sagemaker:eu-west-1:123456789012:training-plan/a-plan"),
+            "a training plan",
+        ),
+    ],
+    ids=["warm pool", "training plan"],
+)
+def test_what_excludes_spot_capacity_is_refused_beside_it(cluster, words):
+    request = JobRequest(name="job", workload=Script("x.py"), cluster=cluster, limits=Limits(spot=True))
+    with pytest.raises(InvalidRequest, match=f"{words}.*drop one"):
+        CALL.check(request)
+
+
+def test_a_job_whose_artifacts_are_an_archive_has_its_outputs_beside_it():
+    answer = {"ModelArtifacts": {"S3ModelArtifacts": "s3://b/out/job/output/model.tar.gz"}}
+    assert CALL.outputs("job", answer) == "s3://b/out/job/output"

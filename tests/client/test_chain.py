@@ -1,0 +1,154 @@
+"""A job and its follow-ups as one."""
+
+import concurrent.futures
+import dataclasses
+
+import pytest
+
+from raysm.client.chain import Chain, Patience
+from raysm.client.description import Status
+from raysm.client.job import attach
+from raysm.client.service import Service
+from raysm.client.submit import submit
+from raysm.contract.job_api import TRAINING
+from raysm.errors import JobFailed, JobStopped, ServiceError
+from raysm.request import Limits, Script
+from tests.support.client_jobs import COMPLETED, EXCEEDED, M5, long_job
+from tests.support.sagemaker import QUICK
+
+
+def test_a_job_that_ran_too_long_goes_on_from_its_checkpoints(remote, script):
+    job = long_job(remote, script)
+    remote.sagemaker.script.append([COMPLETED])
+    first = job.name
+    assert job.wait(5) is Status.COMPLETED
+    names = [call["TrainingJobName"] for call in remote.sagemaker.sent]
+    assert names == [first, f"{first}-r1", f"{first}-r2"]
+    assert job.name == names[-1]
+    calls = [
+        {key: item for key, item in call.items() if key not in ("TrainingJobName", "Tags")}
+        for call in remote.sagemaker.sent
+    ]
+    assert calls[0] == calls[1] == calls[2]
+
+
+def test_no_more_follow_ups_than_allowed_are_sent(remote, script):
+    job = long_job(remote, script)
+    remote.sagemaker.script.append([EXCEEDED])
+    with pytest.raises(JobFailed, match="MaxRuntimeExceeded.*max_restarts"):
+        job.result(5)
+    assert len(remote.sagemaker.sent) == 3
+    assert not job.cancelled()
+
+
+def test_a_job_without_restarts_is_not_followed(remote, script):
+    remote.sagemaker.script = [[EXCEEDED]]
+    job = submit(Script(str(script)), cluster=M5, on=remote.service)
+    with pytest.raises(JobFailed, match="MaxRuntimeExceeded"):
+        job.result(5)
+    assert len(remote.sagemaker.sent) == 1
+
+
+def test_asking_whether_it_is_done_sends_nothing(remote, script):
+    job = long_job(remote, script)
+    assert not job.done()
+    assert not job.done()
+    assert len(remote.sagemaker.sent) == 1
+
+
+def test_two_watchers_send_one_follow_up(remote, script):
+    job = long_job(remote, script, restarts=1)
+    remote.sagemaker.script.append([{}, {}, COMPLETED])
+    other = attach(job.name, remote.service)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        assert [item.result() for item in [pool.submit(each.wait, 5) for each in (job, other)]] == ["Completed"] * 2
+    assert len(remote.sagemaker.sent) == 2
+
+
+def test_a_follow_up_that_is_there_is_not_created_again(remote, script):
+    job = long_job(remote, script, restarts=1)
+    remote.sagemaker.script.append([COMPLETED])
+    other = attach(job.name, remote.service)
+    job.wait(5)
+    calls = remote.clients["sagemaker"].calls
+    calls.clear()
+    assert other.wait(5) is Status.COMPLETED
+    assert ("create_training_job", "") not in calls
+
+
+def test_a_job_that_is_cancelled_between_two_runs_has_no_further_one(remote, script):
+    job = long_job(remote, script)
+    assert not job.done()
+    assert job.cancel()
+    assert remote.sagemaker.stopped == []  # the run that is known has ended: to stop it would be refused
+    assert job.wait(5) is Status.STOPPED
+    assert job.cancelled()
+    assert len(remote.sagemaker.sent) == 1
+    with pytest.raises(JobStopped):
+        job.result()
+
+
+def test_a_stopped_job_is_not_followed(remote, script):
+    job = submit(Script(str(script)), cluster=M5, on=remote.service, limits=Limits(max_restarts=3))
+    job.stop()
+    assert len(remote.sagemaker.sent) == 1
+
+
+def service_of(remote, **pace):
+    pace = dataclasses.replace(QUICK, **pace)
+    return Service(remote.service.target, clients=remote.clients.__getitem__, pace=pace)
+
+
+AWAY = ServiceError("away", code="ServiceUnavailable", is_transient=True)
+
+
+def test_a_service_that_is_away_is_borne_until_the_patience_is_over(remote, caplog):
+    Patience(service_of(remote, patience_s=600.0), "a-job").bear(AWAY)
+    assert "a-job cannot be watched just now: away" in caplog.text
+    with pytest.raises(ServiceError, match="away"):
+        Patience(service_of(remote, patience_s=-1.0), "a-job").bear(AWAY)
+
+
+def test_a_refusal_is_not_borne_however_patient_one_is(remote):
+    with pytest.raises(ServiceError, match="no"):
+        Patience(service_of(remote, patience_s=600.0), "a-job").bear(ServiceError("no", code="AccessDenied"))
+
+
+def test_a_job_that_has_ended_is_described_once(remote, job):
+    remote.sagemaker.end(job.name, "Completed")
+    chain = Chain(job.name, service=remote.service, api=TRAINING)
+    assert chain.last_known() is None
+    assert [chain.describe(), chain.known(), chain.last_known()] == [chain.describe()] * 3
+    assert remote.sagemaker.described == 1
+
+
+def test_a_deleted_job_is_left_out_of_the_descriptions_of_its_chain(remote, script):
+    job = long_job(remote, script)
+    remote.sagemaker.script.append([COMPLETED])
+    first = job.name
+    job.wait(5)
+    chain = Chain(job.name, service=remote.service, api=TRAINING, tags=job.tags)
+    assert [one.name for one in chain.descriptions()] == [first, f"{first}-r1", f"{first}-r2"]
+    del remote.sagemaker.jobs[first]
+    chain = Chain(job.name, service=remote.service, api=TRAINING, tags=job.tags)
+    assert chain.first == first
+    assert [one.name for one in chain.descriptions()] == [f"{first}-r1", f"{first}-r2"]
+
+
+def test_a_follow_up_that_another_process_sends_after_the_cancellation_is_stopped(remote, script):
+    job = long_job(remote, script, restarts=1)
+    chain = Chain(job.name, service=remote.service, api=TRAINING)
+    assert not chain.ended(send=False)
+    remote.sagemaker.script.append([])
+    other = Chain(job.name, service=remote.service, api=TRAINING)
+    assert not other.ended(send=True)
+    chain.is_cancelled = True
+    assert chain.ended(send=True)
+    assert remote.sagemaker.stopped == [f"{job.name}-r1"]
+
+
+def test_only_a_job_that_ended_just_now_has_lines_to_wait_for(remote, job):
+    service = service_of(remote, late_s=30.0)
+    assert Chain(job.name, service=service, api=TRAINING).late_s() == 30.0
+    remote.sagemaker.end(job.name, "Completed")
+    assert Chain(job.name, service=service, api=TRAINING).late_s() == 0.0

@@ -1,0 +1,229 @@
+"""The cursor over what a job and its follow-ups say."""
+
+import dataclasses
+import datetime
+
+import pytest
+
+from raysm.client.chain import Chain
+from raysm.client.follow import EventLog, JobStream
+from raysm.client.job import attach
+from raysm.client.service import Service
+from raysm.client.submit import submit
+from raysm.contract import events
+from raysm.contract.job_api import TRAINING
+from raysm.errors import InvalidRequest, NotDone
+from raysm.request import Cluster, Limits, Script
+from tests.support.client_jobs import COMPLETED, EXCEEDED, M5, NOW_MS, long_job
+from tests.support.sagemaker import QUICK, refusal
+
+
+def test_following_yields_what_comes_until_the_job_has_ended(remote, job):
+    seen = []
+    remote.write_log(job.name, "algo-1", [(NOW_MS, "first")])
+    for line in job.lines(follow=True):
+        seen.append(line.text)
+        if line.text == "first":
+            remote.write_log(job.name, "algo-2", [(NOW_MS + 1000, "second")])
+        else:
+            remote.sagemaker.end(job.name, "Completed")
+    assert seen == ["first", "second"]
+
+
+def test_following_goes_over_to_the_follow_up(remote, script):
+    job = long_job(remote, script, restarts=1)
+    remote.sagemaker.script.append([{}, {}, COMPLETED])
+    remote.write_log(job.name, "algo-1", [(NOW_MS, "one")])
+    remote.write_log(job.name + "-r1", "algo-1", [(NOW_MS + 1000, "two")])
+    assert "two" in [line.text for line in job.lines(follow=True)]
+
+
+def test_following_shows_every_job_of_a_chain(remote, script):
+    job = long_job(remote, script)
+    remote.sagemaker.script.append([COMPLETED])
+    for index, name in enumerate((job.name, f"{job.name}-r1", f"{job.name}-r2")):
+        remote.write_log(name, "algo-1", [(NOW_MS + index, f"run {index}")])
+    assert [line.text for line in job.lines(follow=True)] == ["run 0", "run 1", "run 2"]
+
+
+def write_losses(remote, names):
+    """Write a progress and a loss into the log of each job of a chain."""
+    for index, name in enumerate(names):
+        told = (
+            events.Progress(phase="train", done=index + 1, total=3, unit="epochs"),
+            events.Metric(name="loss", value=float(index), step=index, time_s=100.0 + index),
+        )
+        remote.write_log(name, "algo-1", [(NOW_MS + index * 10 + at, events.line(one)) for at, one in enumerate(told)])
+
+
+def chain_of_three(remote, script):
+    job = long_job(remote, script)
+    remote.sagemaker.script.append([COMPLETED])
+    write_losses(remote, (job.name, f"{job.name}-r1", f"{job.name}-r2"))
+    return job
+
+
+def losses_of(job):
+    return [metric.value for metric in job.metrics()]
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_after_the_wait_the_whole_chain_is_told(remote, script, follow):
+    job = chain_of_three(remote, script)
+    job.wait(5)
+    assert len(list(job.lines(follow=follow))) == 6
+    told = [event.value for event in job.events(follow=follow) if isinstance(event, events.Metric)]
+    assert told == losses_of(job) == [0.0, 1.0, 2.0]
+    assert job.progress()["train"].done == 3
+
+
+def test_metrics_go_on_with_the_follow_ups_that_others_send(remote, script):
+    job = chain_of_three(remote, script)
+    assert losses_of(job) == [0.0]
+    attach(job.name, remote.service).wait(5)
+    assert losses_of(job) == [0.0, 1.0, 2.0]
+    assert len(list(job.lines())) == 6
+
+
+def test_a_follow_up_that_is_attached_tells_of_the_first_job_too(remote, script):
+    job = chain_of_three(remote, script)
+    job.wait(5)
+    again = attach(job.name, remote.service)
+    assert job.name.endswith("-r2")
+    assert losses_of(again) == [0.0, 1.0, 2.0]
+    assert len(list(again.lines())) == 6
+
+
+def test_what_the_service_found_in_the_first_job_is_kept_after_its_follow_up(remote, script):
+    job = long_job(remote, script, restarts=1)
+    remote.sagemaker.script.append([COMPLETED])
+    job.wait(5)
+    for value, (_, found) in enumerate(sorted(remote.sagemaker.jobs.items())):
+        final = {"MetricName": "acc", "Value": float(value), "Timestamp": datetime.datetime.fromtimestamp(value)}
+        found["answer"]["FinalMetricDataList"] = [final]
+    assert losses_of(attach(job.name, remote.service)) == [0.0, 1.0]
+
+
+class CountedLogs:
+    """The log service, which counts the events that it hands out."""
+
+    def __init__(self, logs):
+        self._logs = logs
+        self.handed_out = 0
+
+    def __getattr__(self, name):
+        return getattr(self._logs, name)
+
+    def get_log_events(self, **call):
+        page = self._logs.get_log_events(**call)
+        self.handed_out += len(page["events"])
+        return page
+
+
+@pytest.fixture
+def counted(remote):
+    logs = CountedLogs(remote.logs)
+    clients = {**remote.clients, "logs": logs}
+    return logs, Service(remote.service.target, clients=clients.__getitem__, pace=QUICK)
+
+
+def test_progress_and_metrics_are_read_once_however_often_they_are_asked_for(remote, counted, script):
+    logs, service = counted
+    job = submit(Script(str(script)), cluster=M5, on=service)
+    for step in range(20):
+        line = events.line(events.Metric(name="loss", value=1.0 / (1 + step), step=step, time_s=float(step)))
+        remote.write_log(job.name, "algo-1", [(NOW_MS + step, line)])
+        assert len(job.metrics()) == step + 1
+        assert job.progress() == {}
+    assert logs.handed_out == 20
+
+
+def test_a_job_that_has_ended_is_not_read_again_for_its_metrics(remote, counted, script):
+    logs, service = counted
+    job = submit(Script(str(script)), cluster=M5, on=service)
+    remote.write_log(job.name, "algo-1", [(NOW_MS, events.line(events.Metric(name="loss", value=1.0)))])
+    remote.sagemaker.end(job.name, "Completed")
+    for _ in range(5):
+        assert [metric.value for metric in job.metrics()] == [1.0]
+    assert logs.handed_out == 1
+
+
+def test_late_lines_of_a_job_come_although_its_follow_up_runs(remote, script):
+    service = Service(
+        remote.service.target, clients=remote.clients.__getitem__, pace=dataclasses.replace(QUICK, late_s=600.0)
+    )
+    remote.sagemaker.script = [[EXCEEDED], [{}]]
+    job = submit(Script(str(script)), cluster=M5, on=service, limits=Limits(max_restarts=1))
+    first = job.name
+    remote.write_log(f"{first}-r1", "algo-1", [(NOW_MS, "of the follow-up")])
+    lines = job.lines(follow=True)
+    assert next(lines).text == "of the follow-up"
+    remote.write_log(first, "algo-1", [(NOW_MS, "late")])
+    assert next(lines).text == "late"
+
+
+def test_an_instance_that_the_job_has_not_is_refused_with_those_that_it_has(remote, job):
+    for ask in (job.lines, job.logs):
+        with pytest.raises(InvalidRequest, match=rf"no instance 'algo-9': {job.name} has algo-1, algo-2$"):
+            ask(instance="algo-9")
+
+
+def test_of_many_instances_the_first_and_the_last_are_named(remote, script):
+    job = submit(Script(str(script)), cluster=Cluster("ml.m5.large", count=20), on=remote.service)
+    with pytest.raises(InvalidRequest, match="has algo-1 to algo-20"):
+        job.lines(instance="algo-21")
+
+
+def test_following_outlives_a_log_service_that_is_away_for_a_while(remote, job):
+    remote.fail("get_log_events", refusal("ServiceUnavailable", "away"), after=3, times=1)
+    for host, times in (("algo-1", (0, 2, 4)), ("algo-2", (1, 3, 5))):
+        remote.write_log(job.name, host, [(NOW_MS + time_ms, f"{time_ms}") for time_ms in times])
+    remote.sagemaker.end(job.name, "Completed")
+    lines = attach(job.name, remote.service).lines(follow=True)
+    assert sorted(line.text for line in lines) == ["0", "1", "2", "3", "4", "5"]
+
+
+def stream_of(remote, job, **options):
+    return JobStream(Chain(job.name, service=remote.service, api=TRAINING), **options)
+
+
+def test_each_look_yields_what_is_new_and_after_the_end_nothing_is_asked(remote, job):
+    stream = stream_of(remote, job)
+    remote.write_log(job.name, "algo-1", [(NOW_MS, "a")])
+    assert [line.text for line in stream.new_lines()] == ["a"]
+    remote.write_log(job.name, "algo-1", [(NOW_MS + 1, "b")])
+    remote.sagemaker.end(job.name, "Completed")
+    assert [line.text for line in stream.new_lines()] == ["b"]
+    assert not stream.is_over  # a look that found lines may not have found the last ones
+    assert list(stream.new_lines()) == []
+    assert stream.is_over
+    remote.logs.calls.clear()
+    assert list(stream.new_lines()) == []
+    assert remote.logs.calls == []
+
+
+def test_who_looks_alone_sends_no_follow_up(remote, script):
+    job = long_job(remote, script)
+    assert list(stream_of(remote, job).new_lines()) == []
+    assert len(remote.sagemaker.sent) == 1
+    assert list(stream_of(remote, job, send=True).new_lines()) == []
+    assert len(remote.sagemaker.sent) == 3
+
+
+def test_following_ends_at_its_deadline_although_the_job_goes_on(remote, job):
+    with pytest.raises(NotDone, match=r"has not ended within 0\.01 s; it goes on"):
+        list(stream_of(remote, job).follow(0.01))
+
+
+def test_the_latest_progress_of_each_phase_counts_and_every_value_of_a_metric(remote, job):
+    told = [
+        events.Progress(phase="load", done=1, total=1, unit="files"),
+        events.Progress(phase="train", done=1, total=3, unit="epochs"),
+        events.Metric(name="loss", value=2.0),
+        events.Progress(phase="train", done=2, total=3, unit="epochs"),
+        events.Metric(name="loss", value=1.0),
+    ]
+    remote.write_log(job.name, "algo-1", [(NOW_MS + at, events.line(event)) for at, event in enumerate(told)])
+    log = EventLog(stream_of(remote, job))
+    assert [(phase, progress.done) for phase, progress in log.progress().items()] == [("load", 1), ("train", 2)]
+    assert [metric.value for metric in log.metrics()] == [2.0, 1.0]

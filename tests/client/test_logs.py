@@ -1,0 +1,79 @@
+"""The log of one job, as its reader and its handle give it."""
+
+import pytest
+
+from raysm.client.logs import LogReader
+from raysm.client.submit import submit
+from raysm.contract.job_api import TRAINING
+from raysm.errors import ServiceError
+from raysm.request import Script
+from tests.support.client_jobs import M5, NOW_MS
+from tests.support.sagemaker import refusal
+
+
+def test_the_lines_of_all_instances_come_in_the_order_of_their_times(remote, job):
+    remote.write_log(job.name, "algo-1", [(NOW_MS + 1000, "a"), (NOW_MS + 3000, "c")])
+    remote.write_log(job.name, "algo-2", [(NOW_MS + 2000, "b"), (NOW_MS + 4000, "d")])
+    assert [(line.host, line.text) for line in job.lines()] == [
+        ("algo-1", "a"),
+        ("algo-2", "b"),
+        ("algo-1", "c"),
+        ("algo-2", "d"),
+    ]
+    assert [line.text for line in job.lines(instance="algo-2")] == ["b", "d"]
+
+
+def test_a_long_log_is_read_page_by_page(remote, job):
+    times = range(NOW_MS, NOW_MS + 12_000)
+    for begin in range(0, 12_000, 10_000):
+        remote.write_log(job.name, "algo-1", [(stamp, str(stamp)) for stamp in times[begin : begin + 10_000]])
+    assert [line.text for line in job.lines()] == [str(stamp) for stamp in times]
+
+
+def test_the_logs_of_another_job_whose_name_begins_the_same_are_not_read(remote, job):
+    remote.write_log(job.name + "-r1", "algo-1", [(NOW_MS, "other")])
+    assert list(job.lines()) == []
+
+
+def test_before_the_first_line_there_is_nothing_to_read(job):
+    assert list(job.lines()) == []
+
+
+def test_the_log_of_a_processing_job_lies_in_its_own_group(remote, script):
+    job = submit(Script(str(script)), cluster=M5, on=remote.service, kind="processing")
+    remote.write_log(job.name, "algo-1", [(NOW_MS, "x")], group="/aws/sagemaker/ProcessingJobs")
+    assert [line.text for line in job.lines()] == ["x"]
+
+
+def test_a_reader_goes_on_where_it_stopped_and_finds_instances_that_came_later(remote, job):
+    reader = LogReader(remote.service, TRAINING, job.name)
+    remote.write_log(job.name, "algo-1", [(NOW_MS, "a")])
+    assert [line.text for line in reader.new_lines()] == ["a"]
+    remote.write_log(job.name, "algo-2", [(NOW_MS + 1, "b\r\n")])
+    assert [(line.host, line.text) for line in reader.new_lines()] == [("algo-2", "b")]
+    assert list(reader.new_lines()) == []
+
+
+def test_a_reader_of_one_instance_reads_no_other_stream(remote, job):
+    for host in ("algo-1", "algo-10"):
+        remote.write_log(job.name, host, [(NOW_MS, host)])
+    reader = LogReader(remote.service, TRAINING, job.name, "algo-1")
+    assert [line.text for line in reader.new_lines()] == ["algo-1"]
+
+
+def test_a_page_that_a_failure_cut_off_is_read_again_and_nothing_of_it_comes_twice(remote, job):
+    for host, times in (("algo-1", (0, 2)), ("algo-2", (1, 3))):
+        remote.write_log(job.name, host, [(NOW_MS + time_ms, str(time_ms)) for time_ms in times])
+    remote.fail("get_log_events", refusal("ServiceUnavailable", "away"), after=2, times=1)
+    reader, texts = LogReader(remote.service, TRAINING, job.name), []
+    with pytest.raises(ServiceError, match="away"):
+        texts.extend(line.text for line in reader.new_lines())
+    texts.extend(line.text for line in reader.new_lines())
+    assert sorted(texts) == sorted(set(texts))
+    assert set(texts) <= {"0", "1", "2", "3"}
+
+
+def test_a_refusal_of_the_log_service_is_not_taken_for_an_empty_log(remote, job):
+    remote.fail("describe_log_streams", refusal("AccessDeniedException", "no"))
+    with pytest.raises(ServiceError, match="AccessDeniedException"):
+        list(LogReader(remote.service, TRAINING, job.name).new_lines())

@@ -1,0 +1,81 @@
+"""Which jobs of this machine are removed, and which must not be."""
+
+import datetime
+
+import pytest
+
+from raysm.client.description import SecondaryStatus, Status
+from raysm.client.job import attach
+from raysm.client.listing import Listed
+from raysm.client.removal import check, chosen, descriptions, usage
+from raysm.client.submit import submit
+from raysm.contract.job_api import TRAINING
+from raysm.errors import InvalidRequest
+from raysm.request import Script
+from tests.support.client_jobs import leave
+
+NOW = datetime.datetime(2026, 1, 10, tzinfo=datetime.UTC)
+
+
+def listed(name, *, days, status=Status.COMPLETED):
+    """Return a job that ended ``days`` ago, or was made then where it has not ended."""
+    time = NOW - datetime.timedelta(days=days)
+    ended = time if status.is_terminal else None
+    return Listed(
+        name=name, api=TRAINING, status=status, secondary=SecondaryStatus.NONE, message="", created=time, ended=ended
+    )
+
+
+JOBS = [listed(str(days), days=days) for days in (3, 1, 2)] + [listed("runs", days=9, status=Status.IN_PROGRESS)]
+
+
+def names(older_than=None, keep=0):
+    return [job.name for job in chosen(JOBS, older_than=older_than, keep=keep, now=NOW)]
+
+
+def test_all_that_ended_go_the_latest_first_and_what_runs_stays():
+    assert names() == ["1", "2", "3"]
+
+
+def test_the_latest_stay_where_some_are_to_stay():
+    assert names(keep=2) == ["3"]
+    assert names(keep=9) == []
+
+
+def test_only_what_ended_before_so_long_goes():
+    assert names(older_than=datetime.timedelta(days=1, hours=1)) == ["2", "3"]
+    assert names(older_than=datetime.timedelta(days=1, hours=1), keep=2) == ["3"]
+
+
+def test_a_home_is_measured_by_job_the_largest_first(tmp_path):
+    for name, size in (("jobs/training-job/a/logs/x", 1), ("data/p/a/output/model/y", 2), ("data/p/b/output/z", 9)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"." * size)
+    (tmp_path / "server.log").write_bytes(b"....")
+    measured = usage(tmp_path)
+    assert list(measured.jobs.items()) == [("b", 9), ("a", 3)]
+    assert measured.bytes == 16
+
+
+def test_a_job_of_aws_is_not_removed_and_one_is_told_how_to(remote, job):
+    remote.sagemaker.end(job.name, "Completed")
+    with pytest.raises(InvalidRequest, match=rf"is on AWS.*aws s3 rm --recursive s3://.*{job.name}"):
+        check(job, [])
+
+
+def test_a_job_that_runs_is_to_be_stopped_first(local, script):
+    job = submit(Script(str(script)), on=local.service)
+    with pytest.raises(InvalidRequest, match=f"raysm stop {job.name}"):
+        check(job, [])
+
+
+def test_what_an_active_job_reads_stays_until_that_has_ended(local, script):
+    first = submit(Script(str(script)), on=local.service)
+    local.sagemaker.end(first.name, "Completed")
+    check(first, descriptions(local.service))
+    leave(local, first, "data/x", b"1")
+    second = submit(Script(str(script)), on=local.service, inputs={"x": first.output("data")})
+    with pytest.raises(InvalidRequest, match=f"{first.name} is an input of {second.name}, which is InProgress"):
+        check(attach(first.name, local.service), descriptions(local.service))
+    local.sagemaker.end(second.name, "Completed")
+    check(first, descriptions(local.service))

@@ -1,0 +1,21 @@
+"""The tags by which a job is known again."""
+
+from raysm.client.tags import tags_of
+from raysm.request import JobRequest, Limits, PickledFunction, Script
+
+SCRIPT = JobRequest(name="job", workload=Script("x.py"), project="p")
+
+
+def test_every_job_names_its_project_its_task_and_its_kind_of_workload():
+    assert tags_of(SCRIPT, "task") == {"raysm:project": "p", "raysm:task": "task", "raysm:workload": "script"}
+
+
+def test_a_job_that_returns_a_value_names_the_python_that_can_read_it():
+    request = JobRequest(name="job", workload=PickledFunction(name="f", python="3.9"))
+    assert tags_of(request, "t")["raysm:python"] == "3.9"
+
+
+def test_how_often_a_job_may_go_on_is_told_where_it_may():
+    request = JobRequest(name="job", workload=Script("x.py"), limits=Limits(max_restarts=3))
+    assert tags_of(request, "t")["raysm:max-restarts"] == "3"
+    assert "raysm:max-restarts" not in tags_of(SCRIPT, "t")

@@ -1,0 +1,27 @@
+"""Jobs that tests of the client send, and how a service of a script lets them end."""
+
+import time
+
+from raysm.client.storage import Storage
+from raysm.client.submit import submit
+from raysm.request import Cluster, Limits, Script
+
+NOW_MS = int(time.time() * 1000) - 60_000  # moto takes no lines of long ago
+
+
+M5 = Cluster("ml.m5.large", count=2)
+
+
+EXCEEDED = {"TrainingJobStatus": "Stopped", "SecondaryStatus": "MaxRuntimeExceeded"}
+
+
+COMPLETED = {"TrainingJobStatus": "Completed", "SecondaryStatus": "Completed"}
+
+
+def leave(remote, job, name, content):
+    Storage(remote.service).write(f"{job.outputs}/{name}", content)
+
+
+def long_job(remote, script, restarts=2):
+    remote.sagemaker.script = [[EXCEEDED] for _ in range(restarts)]
+    return submit(Script(str(script)), cluster=M5, on=remote.service, limits=Limits(max_restarts=restarts))

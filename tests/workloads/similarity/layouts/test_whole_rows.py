@@ -1,0 +1,41 @@
+import numpy as np
+import pytest
+
+from raysm.workloads.similarity.layouts.whole_rows import WholeRows, load_everywhere
+from tests.support.similarity import saved
+
+
+@pytest.fixture
+def rows(tmp_path):
+    source = saved(np.ones((100, 3), dtype=np.float32), tmp_path)
+    return WholeRows(source, source.open())
+
+
+def test_rows_that_lie_everywhere_lie_as_they_are_numbered_and_never_travel(rows):
+    assert [(run.start, run.offset, run.rows) for run in rows.order.runs] == [(0, 0, 100)]
+    assert (rows.everywhere, rows.slots, rows.row_bytes) == (True, {}, 0.0)
+    assert rows.sent_bytes({"algo-1": 100}) == {}
+
+
+def test_tasks_are_told_the_type_that_all_rows_are_read_as(rows):
+    shape = rows.shape(np.dtype(np.float64), sparse=False)
+    assert (shape.rows, shape.columns, shape.dtype) == (100, 3, np.float64)
+    assert shape.placement.rows_on("algo-7").rows == 100
+    assert rows.as_type(np.dtype(np.float64)).dtype == np.float64
+
+
+def test_chunks_are_the_same_on_every_instance_however_many_slots_it_has(rows):
+    first, second = rows.shares({"algo-1": 1, "algo-2": 16}, 40, None)
+    assert [(share.host, share.slots) for share in (first, second)] == [("algo-1", 1), ("algo-2", 16)]
+    assert [chunk.range for chunk in first.chunks] == [chunk.range for chunk in second.chunks]
+    assert {chunk.host for chunk in second.chunks} == {"algo-2"}
+
+
+def test_chunks_have_the_size_that_is_asked_for(rows):
+    (share,) = rows.shares({"algo-1": 2}, 40, 30)
+    assert sum(chunk.rows for chunk in share.chunks) == 100
+    assert max(chunk.rows for chunk in share.chunks) <= 30
+
+
+def test_without_a_channel_nobody_is_asked_to_load_any():
+    assert load_everywhere([]) == []

@@ -1,0 +1,63 @@
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from raysm.errors import InvalidInput
+from raysm.workloads.similarity.reading.tables import csv_table, parquet_table, read_csv, read_parquet
+
+
+@pytest.mark.parametrize(
+    ("line", "header_lines", "names"),
+    [
+        ("a,b", 1, ("a", "b")),
+        ("1,x", 1, ("1", "x")),
+        ("0,1", 1, ("0", "1")),
+        ("0,2", 0, ("column 0", "column 1")),
+        ("0", 0, ("column 0",)),
+    ],
+)
+def test_a_first_line_is_a_header_unless_all_of_it_are_numbers_or_it_counts_the_columns(
+    line, header_lines, names, tmp_path
+):
+    (tmp_path / "m.csv").write_text(f"{line}\n5,6\n")
+    table = csv_table(tmp_path / "m.csv", None)
+    assert (table.header_lines, table.names) == (header_lines, names)
+
+
+def test_a_csv_streams_its_numbers_and_keeps_ids_as_text(tmp_path):
+    (tmp_path / "m.csv.gz").write_bytes(gzip.compress(b"id,a,b\n007,1,2\n08,3,4\n"))
+    (batch,) = read_csv(tmp_path / "m.csv.gz", "id")
+    np.testing.assert_array_equal(batch.rows, [[1, 2], [3, 4]])
+    assert batch.ids.to_pylist() == ["007", "08"]
+
+
+def test_a_csv_that_is_wrong_says_in_which_column_and_row(tmp_path):
+    (tmp_path / "m.csv").write_text("a,b\n1,2\n3,\n")
+    with pytest.raises(InvalidInput, match="m.csv: column 'b', row 1: the field is empty"):
+        list(read_csv(tmp_path / "m.csv", None))
+
+
+def test_parquet_has_numeric_columns_or_one_list_of_numbers(tmp_path):
+    pq.write_table(pa.table({"a": pa.array([1, 2], pa.int8()), "b": [0.5, 1.5]}), tmp_path / "flat.parquet")
+    pq.write_table(pa.table({"v": [[1.0, 2.0], [3.0, 4.0]]}), tmp_path / "lists.parquet")
+    flat, lists = (parquet_table(tmp_path / name, None) for name in ("flat.parquet", "lists.parquet"))
+    assert (flat.rows, flat.columns, flat.nested, flat.dtype) == (2, 2, False, np.float64)
+    # How long its lists are, only reading tells.
+    assert (lists.rows, lists.columns, lists.nested) == (2, None, True)
+    (batch,) = read_parquet(tmp_path / "lists.parquet", None)
+    np.testing.assert_array_equal(batch.rows, [[1, 2], [3, 4]])
+
+
+def test_a_list_of_another_length_is_named_with_its_row(tmp_path):
+    pq.write_table(pa.table({"v": [[1.0, 2.0], [3.0]]}), tmp_path / "m.parquet")
+    with pytest.raises(InvalidInput, match="column 'v', row 1: the list has 1 numbers, those before have 2"):
+        list(read_parquet(tmp_path / "m.parquet", None))
+
+
+def test_text_that_may_be_meant_as_names_says_which_option_says_so(tmp_path):
+    pq.write_table(pa.table({"sku": ["x"], "a": [1.0]}), tmp_path / "m.parquet")
+    with pytest.raises(InvalidInput, match="column 'sku' holds string, no numbers; if that column names the rows"):
+        parquet_table(tmp_path / "m.parquet", None)

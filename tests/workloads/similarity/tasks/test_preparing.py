@@ -1,0 +1,63 @@
+import numpy as np
+import pytest
+import scipy.sparse
+
+from raysm.errors import InvalidInput
+from raysm.workloads.blocks import RowBlock
+from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.tasks.context import tile_rows
+from raysm.workloads.similarity.tasks.parts import prepared_part
+from raysm.workloads.similarity.tasks.preparing import compares_elements, prepare_block, prepare_blocks, prepared
+from tests.support.similarity import saved, shape_of
+
+COLUMNS = 8192
+
+
+def ready(shape, blocks):
+    return prepared(shape, [(block, prepared_part(prepare_block, shape, block)) for block in blocks])
+
+
+def test_blocks_are_of_whole_steps_and_cover_every_row(tmp_path):
+    shape = shape_of(saved(np.zeros((5000, COLUMNS), dtype=np.int8), tmp_path))
+    step = tile_rows(2 * COLUMNS)
+    blocks = prepare_blocks(shape, slots=3)
+    assert [block.start for block in blocks[1:]] == [block.stop for block in blocks[:-1]]
+    assert (blocks[0].start, blocks[-1].stop) == (0, 5000)
+    assert [block.rows % step for block in blocks[:-1]] == [0] * (len(blocks) - 1)
+    assert len(blocks) == 3
+
+
+def test_the_centre_is_the_same_to_the_last_bit_however_the_rows_are_cut_and_in_any_order(tmp_path):
+    rows = np.random.default_rng(0).standard_normal((1200, COLUMNS)).astype(np.float32)
+    shape = shape_of(saved(rows, tmp_path))
+    step = tile_rows(2 * COLUMNS)
+    whole = ready(shape, [RowBlock(0, 1200)])
+    cut = ready(shape, [RowBlock(step, 1200), RowBlock(0, step)])
+    assert np.array_equal(whole.centre, cut.centre)
+    assert np.array_equal(whole.norms, cut.norms)
+    unit = rows / np.linalg.norm(rows.astype(np.float64), axis=1)[:, None]
+    np.testing.assert_allclose(whole.centre, unit.mean(axis=0), atol=1e-12)
+
+
+def test_the_first_row_that_cannot_be_used_is_named_whoever_finds_another(tmp_path):
+    rows = np.ones((100, 3))
+    rows[[40, 90]] = np.nan
+    shape = shape_of(saved(rows, tmp_path))
+    with pytest.raises(InvalidInput, match="row 40 of the matrix"):
+        ready(shape, [RowBlock(50, 100), RowBlock(0, 50)])
+
+
+def test_exponents_are_kept_only_where_a_row_has_one(tmp_path):
+    usual, huge = np.ones((4, 2)), np.full((4, 2), 1e200)
+    for rows, kept in ((usual, 0), (huge, 4)):
+        shape = shape_of(saved(rows, tmp_path / str(kept)))
+        assert len(ready(shape, [RowBlock(0, 4)]).exponents) == kept
+
+
+@pytest.mark.parametrize(("density", "by_elements"), [(0.0005, True), (0.5, False)])
+def test_sparse_rows_are_compared_by_their_elements_only_where_these_are_few(density, by_elements, tmp_path):
+    scipy.sparse.save_npz(
+        tmp_path / "m.npz", scipy.sparse.random(2000, 5000, density, format="csr", random_state=1, dtype=np.float32)
+    )
+    matrix = Source(channel="matrix", place=Place(tmp_path / "m.npz", tmp_path / "scratch", "algo-1")).open()
+    assert compares_elements(matrix) == by_elements
