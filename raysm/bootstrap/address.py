@@ -39,11 +39,11 @@ async def resolve(host: str, lookup: Callable[[str], str] = socket.gethostbyname
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str] = loop.create_future()
 
-    def settle(address: str | None, error: BaseException | None) -> None:
+    def settle(address: str | None, error: OSError | None) -> None:
         if answer.done():  # the caller has given up
             return
         if address is None:
-            answer.set_exception(error if isinstance(error, OSError) else OSError(str(error)))
+            answer.set_exception(error or OSError(f"the name {host} does not resolve"))
         else:
             answer.set_result(address)
 
@@ -51,8 +51,10 @@ async def resolve(host: str, lookup: Callable[[str], str] = socket.gethostbyname
         address, cause = None, None
         try:
             address = lookup(host)
-        except (OSError, UnicodeError) as error:
+        except OSError as error:
             cause = error
+        except UnicodeError as error:  # of a name that DNS cannot carry, too long or with an empty part
+            cause = OSError(str(error))
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants the answer any more
             loop.call_soon_threadsafe(settle, address, cause)
 
@@ -114,10 +116,11 @@ def interface_address(interface: str) -> str | None:
 
 def explain(error: BaseException, host: str, port: int) -> str:
     """Say for people why ``host`` could not be reached, and what that most likely means."""
-    if isinstance(error, socket.gaierror):
-        return f"the name {host} does not resolve"
-    if isinstance(error, ConnectionRefusedError):
-        return f"{host} refuses connections on port {port}: nothing listens there"
-    if isinstance(error, asyncio.TimeoutError):
-        return f"{host} does not answer on port {port}: a firewall or security group may drop the packets"
+    match error:
+        case socket.gaierror():
+            return f"the name {host} does not resolve"
+        case ConnectionRefusedError():
+            return f"{host} refuses connections on port {port}: nothing listens there"
+        case TimeoutError():
+            return f"{host} does not answer on port {port}: a firewall or security group may drop the packets"
     return f"{host}, port {port}: {error or type(error).__name__}"

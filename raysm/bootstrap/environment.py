@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from raysm.bootstrap.config_value import ConfigValue, shown
 from raysm.bootstrap.hosts import Host, ResourceConfig, read_resource_config
@@ -41,10 +41,8 @@ MAX_TEMP_DIR = 40
 class Environment:
     """Everything that this instance was told, checked."""
 
-    kind: Literal["training", "processing"]
-    """Which of the service's two layouts was found."""
     paths: Paths
-    """Where everything is."""
+    """Where everything is; they know of which API's jobs."""
     job_name: str
     """The job's name; ``job`` where nobody says."""
     current_host: str
@@ -120,11 +118,7 @@ class Environment:
 
 def base_paths(environ: Mapping[str, str] = os.environ) -> Paths:
     """Return the layout that is found, before anything in it is read: for a failure file of last resort."""
-    base = Path(environ.get(names.BASE_DIR) or DEFAULT_BASE)
-    paths = Paths(base)
-    if paths.processing_config.exists() and not paths.resource_config.exists():
-        return Paths(base, processing=True)
-    return paths
+    return Paths.found_in(Path(environ.get(names.BASE_DIR) or DEFAULT_BASE))
 
 
 def read(environ: Mapping[str, str] = os.environ) -> Environment:
@@ -145,7 +139,6 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
         inputs = _input_data_config(paths)
         channels = inputs.keys() if inputs else _folders(paths.channel(""))
     return Environment(
-        kind="processing" if paths.processing else "training",
         paths=paths,
         job_name=job_name or "job",
         hyperparameters=hyperparameters,

@@ -95,8 +95,9 @@ class Head:
         membership, decisions = Membership.begin(self._rules, self._started_s)
         while True:
             for decision in decisions:
-                if isinstance(decision, End):
-                    return self._conclude(decision.cause)
+                match decision:
+                    case End(cause):
+                        return self._conclude(cause)
                 self._carry_out(decision)
             # After every event, as a state and not as a decision: nobody can forget to end the process that asks.
             self._watch_nodes(membership.watches_nodes)
@@ -125,12 +126,13 @@ class Head:
     # What happens
 
     def _hear(self, report: Report) -> None:
-        if isinstance(report, MessageReceived):
-            event = messages.read_from_worker(report.host, report.message)
-            if event:
-                self._inbox.put(event)
-        else:
-            self._inbox.put(report)
+        match report:
+            case MessageReceived(host, message):
+                # None is a kind of message that a later version may send: the line is authenticated, so nobody's else.
+                if event := messages.read_from_worker(host, message):
+                    self._inbox.put(event)
+            case _:
+                self._inbox.put(report)
 
     async def _probe_gcs(self) -> None:
         while not await port_answers("127.0.0.1", self._instance.ports.gcs):

@@ -297,8 +297,9 @@ class Membership:
 
     def _take_while_stopping(self, event: Happening, now_s: float) -> Step:
         """Wait for the driver alone: the service ends all instances, so that losses say nothing any more."""
-        if isinstance(event, DriverEnded):
-            return self._end(Stopped(in_time=event.status == 0))
+        match event:
+            case DriverEnded(status):
+                return self._end(Stopped(in_time=status == 0))
         if self.wakes_at_s is not None and now_s >= self.wakes_at_s:
             return self._end(Stopped())
         return self, ()

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from raysm.bootstrap.log import remark
 from raysm.errors import MissingDependency
@@ -86,9 +86,10 @@ class Internal:
         """Return what the installed Ray lacks of it, for people; None if nothing."""
         try:
             value = self._resolve()
+        except (ImportError, AttributeError):
+            return f"no {self.path}"
         except Exception as error:  # a module of another Ray may fail in any way while it is imported
-            reason = "" if isinstance(error, (ImportError, AttributeError)) else f" ({type(error).__name__}: {error})"
-            return f"no {self.path}{reason}"
+            return f"no {self.path} ({type(error).__name__}: {error})"
         try:
             fits = self.fits(value)
         except Exception:  # what cannot be looked into has another form than the one that is expected
@@ -106,6 +107,7 @@ class Internal:
 class Text:
     """Words of Ray's source that raysm looks for, in its log or on a command line."""
 
+    is_needed: ClassVar[bool] = False
     words: str
     """As they stand in the source."""
     module: str
@@ -127,6 +129,7 @@ class Text:
 class Setting:
     """An environment variable of Ray's, which passes over those that it does not know."""
 
+    is_needed: ClassVar[bool] = False
     name: str
     """As it is set."""
     purpose: str
@@ -381,7 +384,7 @@ def main() -> int:
     for entry in CHECKLIST:
         sys.stdout.write(f"{'MISSING' if entry in gaps else 'ok     '} {entry.path}\n")
         if entry in gaps:
-            loss = "raysm cannot " if isinstance(entry, Internal) and entry.is_needed else "left out: "
+            loss = "raysm cannot " if entry.is_needed else "left out: "
             sys.stdout.write(f"        {gaps[entry]}; {loss}{entry.purpose}\n")
     sys.stdout.write(f"{len(CHECKLIST) - len(gaps)} of {len(CHECKLIST)} are there\n")
     return 1 if gaps else 0

@@ -85,8 +85,9 @@ class Worker:
             event = await self._inbox.take(self._member.wakes_at_s) or Tick()
             self._member, decisions = self._member.take(event, time.monotonic())
             for decision in decisions:
-                if isinstance(decision, End):
-                    return _conclude(decision.cause)
+                match decision:
+                    case End(cause):
+                        return _conclude(cause)
                 self._carry_out(decision)
 
     async def end(self, status: ExitStatus) -> None:
@@ -153,9 +154,12 @@ class Worker:
         await self._control.run(self._hear)
 
     def _hear(self, report: control.Report) -> None:
-        event = messages.read_from_head(report.message) if isinstance(report, MessageReceived) else report
-        if event:
-            self._inbox.put(event)
+        match report:
+            case MessageReceived(_, message):
+                if event := messages.read_from_head(message):
+                    self._inbox.put(event)
+            case _:
+                self._inbox.put(report)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         head = self._instance.head

@@ -60,15 +60,17 @@ class Display:
     def line(self, host: str, text: str) -> None:
         """Show one line of an instance's log: an event as what it means, anything else as it is."""
         event = events.parse(text)
-        if isinstance(event, events.Progress) and self._console.is_terminal:
-            self._move_bar(event)
-            return
-        if event is None:
-            self._shown.append(text.rstrip())
+        match event:
+            case events.Progress() if self._console.is_terminal:
+                self._move_bar(event)
+                return
+            case None:
+                self._shown.append(text.rstrip())
         for line in self._rendering.render(host, text):
             self._print(line)
-        if isinstance(event, events.State):
-            self._note(event)
+        match event:
+            case events.State():
+                self._note(event)
 
     def _note(self, state: events.State) -> None:
         if state.name == "formed":

@@ -97,6 +97,9 @@ def _shown(path: Path) -> str:
 
 
 def _json(result: Any) -> dict[str, Any]:
-    if isinstance(result, Result):
-        return {"path": str(result.path), "manifest": to_json(result.manifest)}
-    return {"path": str(result)} if isinstance(result, Path) else {"value": repr(result)}
+    match result:
+        case Result():
+            return {"path": str(result.path), "manifest": to_json(result.manifest)}
+        case Path():
+            return {"path": str(result)}
+    return {"value": repr(result)}

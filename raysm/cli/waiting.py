@@ -33,11 +33,12 @@ def await_end(job: Job, console: Console, timeout_s: float | None) -> None:
         display.say(f"{still}: waiting for its result; {looks}; Ctrl-C leaves the job alone")
         try:
             for line in JobStream(job.chain, send=True).follow(timeout_s):
-                event = events.parse(line.text)
-                # What was before somebody asked is in the log; how far each phase is says all of it.
-                is_news = isinstance(event, events.State) and event.time_s >= begun_s
-                if is_news or isinstance(event, events.Progress):
-                    display.line(line.host, line.text)
+                match events.parse(line.text):
+                    # What was before somebody asked is in the log; how far each phase is says all of it.
+                    case events.State(time_s=time_s) if time_s < begun_s:
+                        continue
+                    case events.State() | events.Progress():
+                        display.line(line.host, line.text)
         except KeyboardInterrupt:
             display.say(f"{job.name} goes on")
             raise

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from raysm.client.options import SubmitKeywords
-from raysm.client.settings import Key, Layer, Settings, check_values, schema
+from raysm.client.settings import Key, Layer, Settings, check_values, nested, schema
 from raysm.errors import InvalidRequest
 
 __all__ = ["PROJECT_FILE", "Project", "absolute", "find_project_file", "load_options", "read_request"]
@@ -124,30 +124,27 @@ def absolute(data: Mapping[str, Any], base: Path) -> dict[str, Any]:
     """Return a request's tables with the paths in them made absolute.
 
     Args:
-        data: The tables, which may be of any shape: they are checked later.
+        data: The tables, checked but for the workload's, which is checked once its kind is known.
         base: What relative paths are relative to.
     """
-    tables = {name: dict(item) if isinstance(item, Mapping) else item for name, item in data.items()}
-    inputs = tables.get("inputs")
-    if isinstance(inputs, dict):
-        tables["inputs"] = {name: _located(item, base) for name, item in inputs.items()}
-    if isinstance(tables.get("wheels"), list):
-        tables["wheels"] = [_joined(item, base) for item in tables["wheels"]]
-    workload, local = tables.get("workload"), tables.get("local")
-    if isinstance(workload, dict):
-        name = next((name for name in SCRIPT_PATHS if workload.get(name) is not None), None)
-        tables["workload"] = workload | ({} if name is None else {name: _joined(workload[name], base)})
-    if isinstance(local, dict) and "home" in local:
-        tables["local"] = local | {"home": _joined(local["home"], base)}
+    tables = dict(data)
+    if "inputs" in data:
+        tables["inputs"] = {name: _located(item, base) for name, item in data["inputs"].items()}
+    if "wheels" in data:
+        tables["wheels"] = [_joined(item, base) for item in data["wheels"]]
+    if "workload" in data:
+        name = next((name for name in SCRIPT_PATHS if data["workload"].get(name) is not None), None)
+        paths = {} if name is None else {name: _joined(data["workload"][name], base)}
+        tables["workload"] = data["workload"] | paths
+    if "home" in data.get("local", {}):
+        tables["local"] = data["local"] | {"home": _joined(data["local"]["home"], base)}
     return tables
 
 
-def _located(item: Any, base: Path) -> Any:
-    if isinstance(item, Mapping):
-        return {**item, "uri": _located(item["uri"], base)} if "uri" in item else item
+def _located(item: Mapping[str, Any], base: Path) -> Mapping[str, Any]:
     # An output of another job is no path, and neither is s3://…
-    is_path = isinstance(item, str) and "://" not in item and not item.startswith("job:")
-    return _joined(item, base) if is_path else item
+    is_path = "://" not in item.get("uri", "://") and not item["uri"].startswith("job:")
+    return {**item, "uri": _joined(item["uri"], base)} if is_path else item
 
 
 def _joined(item: Any, base: Path) -> Any:
@@ -187,8 +184,11 @@ class _File:
         def origin(key: Key) -> str:
             return self.origin((*at, *key))
 
-        located = absolute(data, self.path.absolute().parent)
-        return Layer(values=check_values(located, schema(workload=workload), origin), origin=origin)
+        hints = schema(workload=workload)
+        # Checked first: a message shows a value as it stands in the file, and absolute() need not ask for types.
+        tables = nested(check_values(data, hints, origin))
+        located = absolute(tables, self.path.absolute().parent)
+        return Layer(values=check_values(located, hints, origin), origin=origin)
 
     def origin(self, key: Key) -> str:
         """Say where a value stands: file and line; of JSON the file alone, which is written by programs."""

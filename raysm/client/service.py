@@ -222,24 +222,29 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
         from botocore import exceptions
     except ImportError:
         return None
-    if isinstance(error, exceptions.ClientError):
-        return _refusal(action, error.response.get("Error", {}))
-    if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
-        return ServiceError(
-            f"{action}: no AWS credentials were found; run aws configure or aws sso login, or give AWS(profile=…)"
-        )
-    if isinstance(error, exceptions.NoRegionError):
-        return ServiceError(
-            f"{action}: no AWS region is set; give AWS(region=…), or run aws configure set region REGION"
-        )
-    if isinstance(error, exceptions.BotoCoreError):
-        network = (exceptions.HTTPClientError, exceptions.ConnectionError)
-        return ServiceError(f"{action}: {error}", is_transient=isinstance(error, network))
-    if isinstance(error, Boto3Error):
-        cause = error.__cause__ or error.__context__
-        if isinstance(cause, exceptions.ClientError):
+    match error:
+        case exceptions.ClientError(response=response):
+            return _refusal(action, response.get("Error", {}))
+        case exceptions.NoCredentialsError() | exceptions.PartialCredentialsError():
+            return ServiceError(
+                f"{action}: no AWS credentials were found; run aws configure or aws sso login, or give AWS(profile=…)"
+            )
+        case exceptions.NoRegionError():
+            return ServiceError(
+                f"{action}: no AWS region is set; give AWS(region=…), or run aws configure set region REGION"
+            )
+        case exceptions.HTTPClientError() | exceptions.ConnectionError():
+            return ServiceError(f"{action}: {error}", is_transient=True)
+        case exceptions.BotoCoreError():
+            return ServiceError(f"{action}: {error}")
+        # boto3's transfers wrap what botocore raised: the code of the refusal is in there.
+        case (
+            Boto3Error(__cause__=exceptions.ClientError() as cause)
+            | Boto3Error(__cause__=None, __context__=exceptions.ClientError() as cause)
+        ):
             return _refusal(action, cause.response.get("Error", {}))
-        return ServiceError(f"{action}: {error}")
+        case Boto3Error():
+            return ServiceError(f"{action}: {error}")
     return None
 
 

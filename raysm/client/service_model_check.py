@@ -15,7 +15,7 @@ from raysm.errors import InvalidRequest
 
 __all__ = ["check", "check_instance_type", "instance_types"]
 
-REMEDIES: Mapping[str, str] = {
+REMEDIES: Mapping[Step, str] = {
     "InputDataConfig": "one channel is raysm's own; put several inputs into one folder",
     "ProcessingInputs": "one input is raysm's own; put several inputs into one folder",
     "HyperParameters": "put what is large into a file of source_dir, or into the script's arguments",
@@ -106,7 +106,8 @@ def _message(violation: Violation) -> str:
 def _out_of_bounds(violation: Violation) -> str:
     least, most, unit = violation.least, violation.most, UNITS.get(violation.type_name)
     bounds = f"at least {least}" if most is None else f"at most {most}" if least is None else f"{least} to {most}"
-    shown = f": {_short(violation.value)!r}" if violation.value and isinstance(violation.value, str) else ""
+    # Of a text the value tells more than its length; of a list it would only repeat the request.
+    shown = f": {_short(violation.value)!r}" if violation.value and violation.type_name == "string" else ""
     size = f"has {violation.size} {unit}{shown}" if unit else f"is {violation.size}"
     return f"{_named(violation.path)} {size}; the API takes {bounds}{_remedy(violation.path)}"
 
@@ -138,7 +139,7 @@ def _step(step: Step) -> str:
 
 def _remedy(path: tuple[Step, ...]) -> str:
     for step in reversed(path):
-        if isinstance(step, str) and step in REMEDIES:
+        if step in REMEDIES:
             return f"; {REMEDIES[step]}"
     return ""
 

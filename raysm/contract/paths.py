@@ -7,6 +7,7 @@ Processing Configures Your Processing Container".
 from dataclasses import dataclass
 from pathlib import Path
 
+from raysm.contract.job_api import PROCESSING, TRAINING, JobApi
 from raysm.request.job import PAYLOAD_CHANNEL
 
 __all__ = ["DEFAULT_BASE", "Paths", "SDK_CODE", "SDK_DRIVERS"]
@@ -28,6 +29,21 @@ class Paths:
     """``/opt/ml``, or the folder that plays it."""
     processing: bool = False
     """True for the layout of a Processing job."""
+
+    @classmethod
+    def found_in(cls, base: Path) -> "Paths":
+        """Return the layout that the service has made under ``base``: a Training job's, unless only the other is there.
+
+        Both agree on where the file of a Processing job would be, so either can be asked.
+        """
+        paths = cls(base)
+        processing = cls(base, processing=True)
+        return processing if paths.processing_config.exists() and not paths.resource_config.exists() else paths
+
+    @property
+    def api(self) -> JobApi:
+        """The API whose jobs have this layout."""
+        return PROCESSING if self.processing else TRAINING
 
     @property
     def config(self) -> Path:

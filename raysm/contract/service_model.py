@@ -84,10 +84,8 @@ class Violation:
     pattern: str = ""
     """The model's pattern."""
 
-    @property
-    def size(self) -> float:
-        """What the bounds are about: a number itself, of all else its length."""
-        return self.value if isinstance(self.value, (int, float)) else len(self.value)
+    size: float | None = None
+    """What the bounds are about: a number itself, of all else its length; None where no bound is broken."""
 
 
 @functools.cache
@@ -199,12 +197,12 @@ def _is_of_type(value: Any, type_name: str) -> bool:
 def _bounds(value: Any, size: float, shape: Any, path: tuple[Step, ...]) -> Iterator[Violation]:
     least, most = shape.metadata.get("min"), shape.metadata.get("max")
     if least is not None and size < least:
-        yield _violation(Rule.LEAST, value, shape, path)
+        yield _violation(Rule.LEAST, value, shape, path, size)
     if most is not None and size > most:
-        yield _violation(Rule.MOST, value, shape, path)
+        yield _violation(Rule.MOST, value, shape, path, size)
 
 
-def _violation(rule: Rule, value: Any, shape: Any, path: tuple[Step, ...]) -> Violation:
+def _violation(rule: Rule, value: Any, shape: Any, path: tuple[Step, ...], size: float | None = None) -> Violation:
     facts = shape.metadata
     return Violation(
         path=path,
@@ -215,4 +213,5 @@ def _violation(rule: Rule, value: Any, shape: Any, path: tuple[Step, ...]) -> Vi
         most=facts.get("max"),
         values=tuple(facts.get("enum", ())),
         pattern=facts.get("pattern", ""),
+        size=size,
     )

@@ -1,10 +1,11 @@
 """The all-rows similarity as a workload, and the channels that it reads."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from raysm.errors import InvalidRequest
+from raysm.request.options import decides
 from raysm.request.workload import Workload
 
 __all__ = ["MATRIX", "QUERIES", "Similarity"]
@@ -53,7 +54,7 @@ class Similarity(Workload):
     """Type of the full matrix; top-k and pairs are always float32."""
     id_column: str | None = None
     """A column of a CSV or Parquet input that names the rows: kept beside them, not computed with."""
-    block_rows: int | None = None
+    block_rows: int | None = field(default=None, metadata=decides(result=False))
     """Rows of one task; None lets raysm choose. The result does not depend on it."""
 
     def __post_init__(self) -> None:

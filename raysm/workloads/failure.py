@@ -27,31 +27,34 @@ INTERNAL = re.compile(r"raysm/workloads/(driver\.py$|runners/)")
 def failure_of(error: BaseException) -> Failure | None:
     """Return why a workload ended, without raysm's own frames in the traceback; None for an exit that is none."""
     own = _user_frames(error.__traceback__)
-    if isinstance(error, SystemExit):
-        if error.code is None or error.code == 0:
-            return None
-        if error.code == TERMINATED or _is_rays_answer_to_sigterm(own):
-            return Failure(error_type="SIGTERM", message="the driver was told to end", exit_code=TERMINATED)
-        code = error.code if isinstance(error.code, int) else 1
-        last = traceback.extract_tb(own)[-1:] if own else []
-        where = f", raised at {Path(last[0].filename).name}:{last[0].lineno}" if last else ""
-        text = f"{error.code}{where}"
-        return Failure(error_type="SystemExit", message=text, exit_code=code & 0xFF or 1)
-    name = _name_of(error)
-    if isinstance(error, (InvalidRequest, InvalidConfig)):
-        return Failure(error_type=name, message=str(error), exit_code=2)
-    if isinstance(error, InstanceLost):  # no line of anybody's code is to blame
-        return Failure(error_type=name, message=str(error))
-    if isinstance(error, WorkerFailed):
-        where = f"rank {error.rank} on {error.host}: {error.error_type}"
-        return Failure(
-            error_type=where, message=error.text, remote_traceback=error.remote_traceback, exit_code=error.exit_code
-        )
+    match error:
+        case SystemExit():
+            return _failure_of_exit(error, own)
+        # No line of anybody's code is to blame, so no traceback helps.
+        case InvalidRequest() | InvalidConfig() | InstanceLost():
+            return Failure(error_type=_name_of(error), message=str(error), exit_code=error.exit_status)
+        case WorkerFailed():
+            where = f"rank {error.rank} on {error.host}: {error.error_type}"
+            return Failure(
+                error_type=where, message=error.text, remote_traceback=error.remote_traceback, exit_code=error.exit_code
+            )
     lines = COLORS.sub("", "".join(traceback.format_exception(type(error), error, own)))
     code = 130 if isinstance(error, KeyboardInterrupt) else 1
     # Ray's own text is the whole traceback of the task: the reason is what the user's code raised there.
     first = cause_in_task(error)
     return Failure(error_type=_name_of(first), message=str(first), remote_traceback=lines, exit_code=code)
+
+
+def _failure_of_exit(error: SystemExit, own: TracebackType | None) -> Failure | None:
+    if error.code is None or error.code == 0:
+        return None
+    if error.code == TERMINATED or _is_rays_answer_to_sigterm(own):
+        return Failure(error_type="SIGTERM", message="the driver was told to end", exit_code=TERMINATED)
+    code = error.code if isinstance(error.code, int) else 1
+    last = traceback.extract_tb(own)[-1:] if own else []
+    where = f", raised at {Path(last[0].filename).name}:{last[0].lineno}" if last else ""
+    # A process has eight bits for it, and 256 would look like success.
+    return Failure(error_type="SystemExit", message=f"{error.code}{where}", exit_code=code & 0xFF or 1)
 
 
 def _name_of(error: BaseException) -> str:

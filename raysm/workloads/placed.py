@@ -30,16 +30,23 @@ class PlacedBlock:
 
 def host_of(block: object) -> str | None:
     """Return the instance that a block runs on; None is any."""
-    return getattr(block, "host", None) if isinstance(block, PlacedBlock) else None
+    host: str | None = _told_by(block, "host", None)
+    return host
 
 
 def hosts_of(block: object) -> tuple[str, ...]:
     """Return the instances that a block cannot do without."""
     host = host_of(block)
-    needs: Sequence[str] = getattr(block, "needs", ()) if isinstance(block, PlacedBlock) else ()
+    needs: Sequence[str] = _told_by(block, "needs", ())
     return (*(() if host is None else (host,)), *needs)
 
 
 def inputs_of(block: object) -> Sequence[Any]:
     """Return the objects of Ray whose values the function is given after the block."""
-    return getattr(block, "inputs", ()) if isinstance(block, PlacedBlock) else ()
+    inputs: Sequence[Any] = _told_by(block, "inputs", ())
+    return inputs
+
+
+def _told_by(block: object, name: str, default: Any) -> Any:
+    # Any object may be a block, and one of the user's may have an attribute of that name that means something else.
+    return getattr(block, name, default) if isinstance(block, PlacedBlock) else default

@@ -7,6 +7,7 @@ import pytest
 
 from raysm import Cluster, InstanceGroup, Ports
 from raysm.bootstrap import environment
+from raysm.contract.job_api import PROCESSING, TRAINING
 from raysm.errors import InvalidConfig
 from tests.support.bootstraps import write_training
 
@@ -25,7 +26,7 @@ def test_a_training_instance_is_read(tmp_path):
     paths = write_training(tmp_path, "algo-10", HOSTS, hyperparameters={"lr": "0.1"}, network_interface_name="eth0")
     paths.input_data_config.write_text(json.dumps({"matrix": {}, "raysm": {}, "labels": {}}))
     found = read(tmp_path, TRAINING_JOB_NAME="a-job")
-    assert (found.kind, found.job_name, found.current_host) == ("training", "a-job", "algo-10")
+    assert (found.paths.api, found.job_name, found.current_host) == (TRAINING, "a-job", "algo-10")
     assert found.current.name == "algo-10"
     assert found.channels == ("labels", "matrix")
     assert found.hyperparameters == {"lr": "0.1"}
@@ -44,7 +45,7 @@ def test_a_processing_instance_is_read(tmp_path):
         json.dumps({"ProcessingJobName": "a-job", "ProcessingInputs": inputs})
     )
     found = read(tmp_path)
-    assert (found.kind, found.job_name, found.channels) == ("processing", "a-job", ("matrix",))
+    assert (found.paths.api, found.job_name, found.channels) == (PROCESSING, "a-job", ("matrix",))
     assert found.hosts[1].name == "algo-2"
     assert found.paths.payload == tmp_path / "processing/input/raysm"
     assert found.hyperparameters == {}

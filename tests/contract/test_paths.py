@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from raysm.contract.job_api import APIS
 from raysm.contract.paths import Paths
 
 
@@ -31,3 +32,17 @@ def test_what_is_recorded_of_finished_work_never_lies_in_what_is_uploaded_as_the
     records = paths.records(lasting=lasting)
     assert records.is_relative_to(paths.checkpoints) == lasting
     assert not any(records.is_relative_to(output) for output in (paths.model, paths.output_data))
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
+def test_the_layout_that_the_service_made_says_of_which_api_the_job_is(tmp_path, api):
+    made = Paths(tmp_path, processing=api.has_processing_layout)
+    made.config.mkdir(parents=True)
+    for file in (made.resource_config, *([made.processing_config] if api.has_processing_layout else [])):
+        file.write_text("{}")
+    assert Paths.found_in(tmp_path) == made
+    assert Paths.found_in(tmp_path).api is api
+
+
+def test_where_nothing_was_written_yet_the_layout_is_a_training_jobs(tmp_path):
+    assert Paths.found_in(tmp_path) == Paths(tmp_path)

@@ -1,8 +1,12 @@
 """What can be asked of the similarity."""
 
+import dataclasses
+
 import pytest
 
 from raysm.errors import InvalidRequest
+from raysm.request import Cluster, Input, JobRequest
+from raysm.request.options import decisive
 from raysm.request.similarity import Similarity
 
 
@@ -31,3 +35,13 @@ def test_a_number_of_another_type_is_refused_with_its_value(name, value):
     fields = {"top_k": 1, name: value}
     with pytest.raises(InvalidRequest, match=f"{name} must be a number, got {value!r}"):
         Similarity(**fields)
+
+
+def test_the_size_of_a_task_does_not_make_another_result_of_the_same_request():
+    asked = JobRequest(
+        name="a-job", workload=Similarity(top_k=3), cluster=Cluster(), inputs={"matrix": Input("s3://b/k")}
+    )
+    cut, other = (
+        dataclasses.replace(asked, workload=it) for it in (Similarity(top_k=3, block_rows=7), Similarity(top_k=4))
+    )
+    assert decisive(cut) == decisive(asked) != decisive(other)

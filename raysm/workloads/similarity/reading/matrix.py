@@ -7,7 +7,7 @@ all of them. C-ordered ``.npy`` files are mapped where they lie, everything else
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,13 @@ __all__ = ["Described", "Matrix", "open_matrix"]
 class _Dense:
     """Rows of one mapped array."""
 
+    sparse: ClassVar[bool] = False
+
     array: NDArray[Any]
+
+    @property
+    def elements(self) -> int:
+        return self.array.size
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -54,10 +60,16 @@ class _Dense:
 class _Sparse:
     """Rows of a CSR matrix; entries given twice are summed, as SciPy does."""
 
+    sparse: ClassVar[bool] = True
+
     data: NDArray[Any]
     indices: NDArray[Any]
     indptr: NDArray[Any]
     shape: tuple[int, int]
+
+    @property
+    def elements(self) -> int:
+        return len(self.data)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -159,12 +171,12 @@ class Matrix:
     @property
     def sparse(self) -> bool:
         """Whether all parts are CSR."""
-        return all(isinstance(part, _Sparse) for part in self._parts)
+        return all(part.sparse for part in self._parts)
 
     @property
     def elements(self) -> int:
         """Number of elements that are stored: N * D, of CSR parts only those that the file has."""
-        return sum(len(part.data) if isinstance(part, _Sparse) else part.array.size for part in self._parts)
+        return sum(part.elements for part in self._parts)
 
     @property
     def files(self) -> list[tuple[str, int, np.dtype[Any]]]:

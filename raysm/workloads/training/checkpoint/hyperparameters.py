@@ -50,10 +50,11 @@ def find_overruled(asked: Mapping[str, float], resumed: Mapping[str, float]) -> 
 
 
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
-    if isinstance(value, torch.Tensor) and value.numel() == 1:
-        value = value.item()
-    if isinstance(value, (int, float)) and abs(value) < float("inf"):
-        yield name, float(value)
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from _numbers(f"{name}[{index}]", item)
+    match value:
+        case torch.Tensor() if value.numel() == 1:
+            yield from _numbers(name, value.item())
+        case int() | float() if abs(value) < float("inf"):
+            yield name, float(value)
+        case list() | tuple():
+            for index, item in enumerate(value):
+                yield from _numbers(f"{name}[{index}]", item)

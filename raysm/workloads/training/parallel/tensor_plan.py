@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.parallel.tensor_trial import HEADS, Objection, Pair, Trials
+from raysm.workloads.training.parallel.tensor_trial import HEADS, Objection, Pair, Trials, integers
 
 __all__ = [
     "DerivedPlan",
@@ -153,9 +153,8 @@ def partition_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
         parent = module.get_submodule(name)
         if _attention(parent):
             # Its forward reshapes by them: with the whole count, a worker's share of the columns would not fit.
-            for attribute in HEADS:
-                if isinstance(getattr(parent, attribute, None), int):
-                    setattr(parent, attribute, getattr(parent, attribute) // mesh.size())
+            for attribute, count in integers(parent, HEADS).items():
+                setattr(parent, attribute, count // mesh.size())
     # The fast path of nn.TransformerEncoderLayer reads its weights past the modules that gather them.
     torch.backends.mha.set_fastpath_enabled(False)
     parallelize_module(module, mesh, cuts)
@@ -270,9 +269,7 @@ def _pairs(model: nn.Module, degree: int) -> dict[Pair, bool]:
             if _is_mlp((before, after), linear):
                 pairs[Pair(module=prefix, before=before, after=after)] = False
         attention = _attention(module)
-        if attention and all(
-            getattr(module, name) % degree == 0 for name in HEADS if isinstance(getattr(module, name, None), int)
-        ):
+        if attention and all(count % degree == 0 for count in integers(module, HEADS).values()):
             pairs[Pair(module=prefix, before=attention[0], after=attention[1], has_heads=True)] = False
     return pairs
 
@@ -305,9 +302,7 @@ def _is_mlp(pair: tuple[tuple[str, ...], str], linear: Mapping[str, nn.Linear]) 
 def _attention(module: nn.Module) -> tuple[tuple[str, ...], str] | None:
     """Return the layers of an attention that tells its heads and their size; None if it is none."""
     linear = {name for name, child in module.named_children() if type(child) is nn.Linear}
-    tells = any(isinstance(getattr(module, name, None), int) for name in HEADS) and any(
-        isinstance(getattr(module, name, None), int) for name in HEAD_SIZES
-    )
+    tells = integers(module, HEADS) and integers(module, HEAD_SIZES)
     for layers, out in ATTENTIONS:
         if tells and {*layers, out} <= linear:
             return layers, out
