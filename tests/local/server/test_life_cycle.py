@@ -120,7 +120,9 @@ def test_an_interrupted_spot_job_starts_again_with_its_checkpoints(server):
     job = server.ended("spot")
     assert job["TrainingJobStatus"] == "Completed", job
     begin = ["Starting", "Downloading", "Training"]
-    assert statuses(job) == [*begin, "Interrupted", *begin, "Uploading", "Completed"]
+    # Where the test before has not given its cores back yet, it is Pending for a moment.
+    went_through = [status for status in statuses(job) if status != "Pending"]
+    assert went_through == [*begin, "Interrupted", *begin, "Uploading", "Completed"]
     assert [text for _, text in server.lines("spot")] == ["ready", "heard", "7", "again"]
     assert job["TrainingTimeInSeconds"] >= 1
 

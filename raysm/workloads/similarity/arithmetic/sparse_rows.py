@@ -148,7 +148,7 @@ def sparse_pays(rows: SparseRows, matrix_rows: int) -> bool:
         return False
     indices = rows.own().indices
     share = len(rows) * min(1.0, SAMPLED / max(1, len(indices))) / matrix_rows
-    _, found = np.unique(indices[:SAMPLED], return_counts=True)
+    _, counts = np.unique(indices[:SAMPLED], return_counts=True)
     # A row always shares its columns with itself: in a sample, that must not count for the others.
-    touched = (float(np.sum(found.astype(np.float64) * (found - 1))) / share + float(found.sum())) / share
+    touched = (float(np.sum(counts.astype(np.float64) * (counts - 1))) / share + float(counts.sum())) / share
     return touched * DENSE_GAIN < float(matrix_rows) ** 2 * rows.columns

@@ -81,7 +81,7 @@ def row_cuts(block: RowBlock, rows: int) -> list[RowBlock]:
 def rectangle(rows: int, columns: int, block_rows: int, block_columns: int) -> Iterator[TileBlock]:
     """Yield the tiles of all rows with all columns of another matrix, column by column of tiles.
 
-    Every row has met the first columns, and so has a first bound, before any partners the next.
+    Every row has met the first columns, and so has a first bound, before any is compared with the next.
     """
     above = row_blocks(rows, block_rows)
     for beside in row_blocks(columns, block_columns):

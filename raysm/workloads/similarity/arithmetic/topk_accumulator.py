@@ -1,10 +1,10 @@
 """The best k of every row by the tiles that are finished, on disk: what the parts of top-k are merged into.
 
-The head holds four bytes of each row, the floor that the next tiles are told, and at any moment the keys of one block
-of rows. A key is stored inverted, so that a hole of the sparse file reads as ``EMPTY_KEY``.
+The head holds four bytes of each row, the lower bound that the next tiles are told, and at any moment the keys of one
+block of rows. A key is stored inverted, so that a hole of the sparse file reads as ``EMPTY_KEY``.
 
 Where there are many, parts are merged before they come here: those of neighboring tiles in the task that makes them
-(``sizes.joined_rows``), and those of many tasks on the instances (``merging``).
+(``Sizing.triangle_rows``), and those of many tasks on the instances (``partial_merge``).
 """
 
 import tempfile
@@ -46,7 +46,7 @@ class TopKAccumulator:
         best = self.read(block.start + first, block.start + last)
         join(best, counts[first:last], keys)
         self.lower_bounds[block.start + first : block.start + last] = decode(best[:, -1])[0]
-        with full_disk_is_no_room(self._folder / "standing"):
+        with full_disk_is_no_room(self._folder / "best"):
             self._write(block.start + first, ~best)
 
     def read(self, start: int, stop: int) -> NDArray[np.uint64]:

@@ -146,17 +146,17 @@ def _checked(folder: Path) -> Path:
     """Return the folder, made if need be, if nobody else can write it: whoever could would run code here."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError as error:
         raise Unavailable(f"no folder for compiled kernels: {error}") from error
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise Unavailable(f"{folder} is not this user's alone")
     return folder
 
 
 def _version(compiler: str) -> str:
-    found = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=COMPILE_S, check=False)
-    return found.stdout
+    answer = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=COMPILE_S, check=False)
+    return answer.stdout
 
 
 def _compile(command: list[str], path: Path) -> None:

@@ -104,16 +104,16 @@ def choose(
         return CUDA.engine(sample.rows.shape[1])
     rows = Rows(sample=sample.part(0, PROBE_ROWS), frame=frame, name=forced)
     offered = [family(rows) for family in (FAMILIES if families is None else families)]
-    found = [engine for engine in offered if engine is not None]
-    if not found:
+    engines = [engine for engine in offered if engine is not None]
+    if not engines:
         # The last reason is that of the engine that asks for least.
         plain = PlainEngine(rows.reasons[-1] if rows.reasons else "")
         if not rows.wanted(plain.name):
             raise InvalidRequest(f"no engine of this machine is called {forced!r}; it has {plain.name!r}")
         return plain
-    if len(found) == 1 or len(rows.sample) < PROBE_ROWS // 4:
-        return found[0]
-    return min(found, key=lambda engine: _seconds(engine, rows))
+    if len(engines) == 1 or len(rows.sample) < PROBE_ROWS // 4:
+        return engines[0]
+    return min(engines, key=lambda engine: _seconds(engine, rows))
 
 
 def compile_ahead() -> None:

@@ -56,7 +56,7 @@ class _Best(ctypes.Structure):
     _fields_ = [("keys", ctypes.c_void_p), ("lower_bounds", ctypes.c_void_p), ("k", ctypes.c_int64)]
 
 
-class _Found(ctypes.Structure):
+class _PairList(ctypes.Structure):
     _fields_ = [
         ("count", ctypes.c_int64),
         ("room", ctypes.c_int64),
@@ -86,8 +86,8 @@ def _library(element: int, instructions: InstructionSet) -> ctypes.CDLL:
     library.prepare.argtypes = [side, pointer, real, pointer, real, real]
     library.topk.argtypes = [side, side, best, best, real, ctypes.c_int, ctypes.c_int]
     library.topk.restype = number
-    library.pairs.argtypes = [side, side, real, ctypes.c_float, ctypes.c_int, ctypes.POINTER(_Found)]
-    library.free_pairs.argtypes = [ctypes.POINTER(_Found)]
+    library.pairs.argtypes = [side, side, real, ctypes.c_float, ctypes.c_int, ctypes.POINTER(_PairList)]
+    library.free_pairs.argtypes = [ctypes.POINTER(_PairList)]
     library.free_pairs.restype = None
     return library
 
@@ -181,17 +181,17 @@ class CompiledEngine:
 
     def pairs(self, left: PreparedTile[Tile], right: PreparedTile[Tile], threshold: np.float32, *, same: bool) -> Pairs:
         """See ``Engine.pairs``."""
-        found = _Found()
+        pairs = _PairList()
         try:
             result = self._library.pairs(
-                left.prepared.structure, right.prepared.structure, left.prepared.squared, threshold, same, found
+                left.prepared.structure, right.prepared.structure, left.prepared.squared, threshold, same, pairs
             )
-            _check_result(result, left.tile, right.tile, f"for the {found.count} pairs of one tile")
-            if found.count == 0:
+            _check_result(result, left.tile, right.tile, f"for the {pairs.count} pairs of one tile")
+            if pairs.count == 0:
                 i, j, scores = np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.float32)
             else:
                 i, j, scores = (
-                    np.ctypeslib.as_array(field, (found.count,)) for field in (found.i, found.j, found.scores)
+                    np.ctypeslib.as_array(field, (pairs.count,)) for field in (pairs.i, pairs.j, pairs.scores)
                 )
             offsets = np.concatenate([[0], np.cumsum(np.bincount(i, minlength=len(left)))]).astype(np.int64)
             # Each row's pairs come in rising order already.
@@ -202,7 +202,7 @@ class CompiledEngine:
                 similarities=scores[order],
             )
         finally:
-            self._library.free_pairs(found)
+            self._library.free_pairs(pairs)
 
     def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
         """See ``Engine.scores``."""
@@ -273,12 +273,12 @@ def _scores(library: ctypes.CDLL, left: Rows, right: Rows, norms: NDArray[np.flo
     """Return the scores of all left with all right rows, computed pair by pair, and in one block."""
     (first, *keep), (second, *keep_too) = (_structure(Tile(start=0, rows=rows, norms=norms)) for rows in (left, right))
     i, j = np.divmod(np.arange(len(left) * len(right)), len(right))
-    found = [np.empty(len(i), dtype=np.float32) for _ in range(2)]
-    library.pair_scores(first, second, i.ctypes.data, j.ctypes.data, len(i), found[0].ctypes.data)
-    if library.all_scores(first, second, found[1].ctypes.data, len(right)):
+    scores = [np.empty(len(i), dtype=np.float32) for _ in range(2)]
+    library.pair_scores(first, second, i.ctypes.data, j.ctypes.data, len(i), scores[0].ctypes.data)
+    if library.all_scores(first, second, scores[1].ctypes.data, len(right)):
         raise Unavailable("no memory")
     del keep, keep_too
-    return found
+    return scores
 
 
 @functools.cache
@@ -300,6 +300,6 @@ def _check(library: ctypes.CDLL, lengths: tuple[int, ...]) -> None:
             norms = np.ones(len(left))
             i, j = np.divmod(np.arange(len(left) ** 2), len(left))
             expected = pair_scores(left[i], right[j], norms[i], norms[j])
-            for found in _scores(library, left, right, norms):
-                if not np.array_equal(found, expected):
+            for scores in _scores(library, left, right, norms):
+                if not np.array_equal(scores, expected):
                     raise Unavailable(f"NumPy {np.__version__} sums rows of {columns} elements in another order")

@@ -60,9 +60,9 @@ def pairs_densely(
     for above in dense_tiles(left):
         first = plain.prepare(above, frame)
         for beside in dense_tiles(right):
-            found = plain.pairs(first, plain.prepare(beside, frame), threshold, same=same)
-            rows = np.repeat(np.arange(len(above)) + above.start - left.start, np.diff(found.offsets))
-            yield rows, found.neighbors, found.similarities
+            pairs = plain.pairs(first, plain.prepare(beside, frame), threshold, same=same)
+            rows = np.repeat(np.arange(len(above)) + above.start - left.start, np.diff(pairs.offsets))
+            yield rows, pairs.neighbors, pairs.similarities
 
 
 def scores_densely(left: SparseTile, right: SparseTile) -> Iterator[tuple[int, int, NDArray[np.float32]]]:

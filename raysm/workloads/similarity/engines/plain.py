@@ -68,11 +68,11 @@ class PlainEngine:
         """See ``Engine.pairs``."""
         lower = below(np.array([threshold]), float32_bound(left.tile.rows.shape[1]))[0]
         step = max(1, PRODUCT_ENTRIES // len(right))
-        found = [
+        parts = [
             _pairs(left, right, slice(start, start + step), lower, threshold, same)
             for start in range(0, len(left), step)
         ]
-        counts, neighbors, similarities = (np.concatenate(columns) for columns in zip(*found, strict=True))
+        counts, neighbors, similarities = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         offsets = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         return Pairs(offsets=offsets, neighbors=neighbors, similarities=similarities)
 

@@ -79,11 +79,11 @@ class Best:
 
         A zero row's neighbors are the lowest indices, whatever the others are: no engine is needed.
         """
-        found = (
+        bounds = (
             np.full(len(norms), -np.inf, dtype=np.float32) if lower_bounds is None else lower_bounds.astype(np.float32)
         )
-        found[norms == 0] = np.inf
-        return cls(np.full((len(norms), k), EMPTY_KEY, dtype=np.uint64), found)
+        bounds[norms == 0] = np.inf
+        return cls(np.full((len(norms), k), EMPTY_KEY, dtype=np.uint64), bounds)
 
     def lowest(self) -> NDArray[np.float32]:
         """Return scores[n] that each row's k-th best reaches, by what was found here and by ``lower_bounds``."""

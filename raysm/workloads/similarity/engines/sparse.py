@@ -56,7 +56,7 @@ Array = ctypes.c_void_p
 Integer = ctypes.c_int64
 
 
-Found: TypeAlias = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float32]]
+PairColumns: TypeAlias = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float32]]
 """Rows, counted from the side's first, with neighbors and scores; one entry for each pair."""
 
 
@@ -238,14 +238,14 @@ class SparseEngine:
     ) -> Pairs:
         """See ``Engine.pairs``."""
         if left.prepared is None or right.prepared is None:
-            found: list[Found] = list(pairs_densely(left.tile, right.tile, threshold, same))
+            parts: list[PairColumns] = list(pairs_densely(left.tile, right.tile, threshold, same))
         elif threshold > 0:
-            found = list(self._pairs(left, right, threshold))
+            parts = list(self._pairs(left, right, threshold))
         else:
             # Pairs that share no column are among the answers.
-            found = list(self._all_pairs(left, right, threshold))
+            parts = list(self._all_pairs(left, right, threshold))
         rows, neighbors, similarities = (
-            np.concatenate([part[column] for part in found] or [np.empty(0, dtype=kind)])
+            np.concatenate([part[column] for part in parts] or [np.empty(0, dtype=kind)])
             for column, kind in enumerate((np.int64, np.uint32, np.float32))
         )
         if same:
@@ -257,7 +257,7 @@ class SparseEngine:
 
     def _pairs(
         self, left: PreparedTile[SparseTile], right: PreparedTile[SparseTile], threshold: np.float32
-    ) -> Iterator[Found]:
+    ) -> Iterator[PairColumns]:
         bound = float32_bound(min(left.prepared.most, right.prepared.most))
         cut = float(below(np.array([threshold], dtype=np.float32), bound)[0])
         for above in left.prepared.segments:
@@ -277,7 +277,7 @@ class SparseEngine:
 
     def _all_pairs(
         self, left: PreparedTile[SparseTile], right: PreparedTile[SparseTile], threshold: np.float32
-    ) -> Iterator[Found]:
+    ) -> Iterator[PairColumns]:
         for i, j, scores in self._scores(left, right):
             rows, columns = np.nonzero(scores >= threshold)
             yield rows + i, (columns + j + right.tile.start).astype(np.uint32), scores[rows, columns]
@@ -328,11 +328,11 @@ def sparse_engine(forced: str | None = None) -> SparseEngine:
         InvalidRequest: No engine of this machine has that word in its name.
     """
     engines = [SparseEngine(), SparseEngine(compiled=False)]
-    found = next((engine for engine in engines if forced is None or forced.lower() in engine.name.lower()), None)
-    if found is None:
+    chosen = next((engine for engine in engines if forced is None or forced.lower() in engine.name.lower()), None)
+    if chosen is None:
         names = " and ".join(repr(engine.name) for engine in engines)
         raise InvalidRequest(f"no engine for sparse rows is called {forced!r}; this machine has {names}")
-    return found
+    return chosen
 
 
 @functools.lru_cache(maxsize=16)
@@ -361,13 +361,13 @@ def sparse_norms(rows: SparseRows) -> Norms:
     """Compute what ``score.prepare`` computes of the same rows made dense, from their elements alone."""
     library, _ = _library()
     if library is None or not _agrees(library, rows.columns):
-        found = [prepare(tile.rows) for tile in dense_tiles(SparseTile(start=0, rows=rows, norms=np.empty(0)))]
-        starts = np.cumsum([0, *(len(part.norms) for part in found)])
-        bad = [int(at) + part.first_bad for at, part in zip(starts, found, strict=False) if part.first_bad is not None]
+        parts = [prepare(tile.rows) for tile in dense_tiles(SparseTile(start=0, rows=rows, norms=np.empty(0)))]
+        starts = np.cumsum([0, *(len(part.norms) for part in parts)])
+        bad = [int(at) + part.first_bad for at, part in zip(starts, parts, strict=False) if part.first_bad is not None]
         return Norms(
-            norms=np.concatenate([part.norms for part in found]),
-            exponents=np.concatenate([part.exponents for part in found]),
-            integral=all(part.integral for part in found),
+            norms=np.concatenate([part.norms for part in parts]),
+            exponents=np.concatenate([part.exponents for part in parts]),
+            integral=all(part.integral for part in parts),
             first_bad=bad[0] if bad else None,
         )
     own = rows.own()

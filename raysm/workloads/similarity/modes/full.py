@@ -262,10 +262,10 @@ def _runs_of(task: TileTask, block: RowBlock) -> Iterator[Consecutive]:
 
 def _consecutive(numbers: Callable[[NDArray[np.int64]], NDArray[np.int64]], block: RowBlock) -> Iterator[Consecutive]:
     """Yield the rows of a block in runs of consecutive numbers; offsets count from the block's first row."""
-    found = numbers(np.arange(block.start, block.stop))
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(found) != 1) + 1, [len(found)]]).tolist()
+    rows = numbers(np.arange(block.start, block.stop))
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(rows) != 1) + 1, [len(rows)]]).tolist()
     for first, stop in zip(edges, edges[1:], strict=False):
-        yield Consecutive(int(found[first]), first, stop - first)
+        yield Consecutive(int(rows[first]), first, stop - first)
 
 
 def _rectangles(task: TileTask) -> Iterator[tuple[TileBlock, slice, slice]]:

@@ -63,8 +63,8 @@ class Threshold(Mode):
 
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
         """Return the pairs of a tile; or ``overflowed`` alone where a task may not hand back so many."""
-        found = threshold_tile(context, self.least, task.tile)
-        return found if "overflowed" in found else _numbered(context, task, found)
+        arrays = threshold_tile(context, self.least, task.tile)
+        return arrays if "overflowed" in arrays else _numbered(context, task, arrays)
 
     def collect(self, run: Run, tiles: Tiling, record: BlockRecord[Any], sizing: Sizing) -> Collector:
         """Begin to note which tasks found pairs."""
@@ -75,18 +75,18 @@ class Threshold(Mode):
         return 0.0
 
 
-def _numbered(context: Context, task: TileTask, found: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    counts = np.diff(found["offsets"])
+def _numbered(context: Context, task: TileTask, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    counts = np.diff(arrays["offsets"])
     places = np.flatnonzero(counts) + task.tile.rows.start
-    rows, neighbor_places = task.row_numbers(places), found["neighbors"].astype(np.int64)
+    rows, neighbor_places = task.row_numbers(places), arrays["neighbors"].astype(np.int64)
     neighbors = task.column_numbers(neighbor_places)
     if rows is places and neighbors is neighbor_places:
         # What lies whole is in order: nothing is sorted, and no pair is written twice as wide.
         return {
             "rows": places.astype(np.uint32),
             "counts": counts[counts > 0].astype(np.uint32),
-            "neighbors": found["neighbors"],
-            "similarities": found["similarities"],
+            "neighbors": arrays["neighbors"],
+            "similarities": arrays["similarities"],
         }
     row = np.repeat(rows, counts[counts > 0])
     if context.self_join:
@@ -98,7 +98,7 @@ def _numbered(context: Context, task: TileTask, found: dict[str, NDArray[Any]]) 
         "rows": rows.astype(np.uint32),
         "counts": counts.astype(np.uint32),
         "neighbors": neighbors[order].astype(np.uint32),
-        "similarities": found["similarities"][order],
+        "similarities": arrays["similarities"][order],
     }
 
 

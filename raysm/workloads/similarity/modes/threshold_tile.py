@@ -34,7 +34,7 @@ def threshold_tile(context: Context, threshold: np.float32, tile: TileBlock) -> 
     cache = engine_cache_of(context)
     can_be_cut = tile.rows.rows * tile.columns.rows > MOST_PAIRS and tile.columns.rows > 1
     right = [cache.operand(panel) for panel in _panels(tile.columns)]
-    found: list[Pairs] = []
+    lines: list[Pairs] = []
     total = 0
     for panel in _panels(tile.rows):
         left = cache.operand(panel, queries=True)
@@ -46,18 +46,18 @@ def threshold_tile(context: Context, threshold: np.float32, tile: TileBlock) -> 
             total += len(line[-1].neighbors)
             if can_be_cut and total > MOST_PAIRS:
                 return {"overflowed": np.array([total])}
-        found.append(_beside(line, panel.rows))
-    ends = np.cumsum([0, *(len(pairs.neighbors) for pairs in found)])
-    offsets = [pairs.offsets[1:] + end for pairs, end in zip(found, ends.tolist(), strict=False)]
+        lines.append(_beside(line, panel.rows))
+    ends = np.cumsum([0, *(len(pairs.neighbors) for pairs in lines)])
+    offsets = [pairs.offsets[1:] + end for pairs, end in zip(lines, ends.tolist(), strict=False)]
     return {
         "offsets": np.concatenate([np.zeros(1, dtype=np.int64), *offsets]),
-        "neighbors": np.concatenate([pairs.neighbors for pairs in found]),
-        "similarities": np.concatenate([pairs.similarities for pairs in found]),
+        "neighbors": np.concatenate([pairs.neighbors for pairs in lines]),
+        "similarities": np.concatenate([pairs.similarities for pairs in lines]),
     }
 
 
 def pieces(tile: TileBlock) -> Iterator[TileBlock]:
-    """Cut a overflowed tile, by its columns, into tiles that have at most ``MOST_PAIRS`` entries, or one column."""
+    """Cut an overflowed tile, by its columns, into tiles that have at most ``MOST_PAIRS`` entries, or one column."""
     step = max(1, MOST_PAIRS // tile.rows.rows)
     for panel in _panels(tile.columns, step):
         yield TileBlock(tile.rows, panel)

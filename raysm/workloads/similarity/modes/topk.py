@@ -122,8 +122,8 @@ class TopK(Mode):
         accumulator = TopKAccumulator(scratch, both.columns.stop, self.k)
         try:
             for cut in (both.rows, both.columns):
-                found = self.compare(context, _task(accumulator, TileBlock(cut, cut)))
-                accumulator.merge(cut, found["counts"], found["keys"])
+                arrays = self.compare(context, _task(accumulator, TileBlock(cut, cut)))
+                accumulator.merge(cut, arrays["counts"], arrays["keys"])
             untold = TileBounds(np.full(both.rows.rows, -np.inf, dtype=np.float32), np.empty(0, dtype=np.float32))
             first, beside = FreeTile(TileBlock(both.rows, both.rows), True, untold), _task(accumulator, both)
             diagonal_s = seconds(lambda: self.compare(context, first))

@@ -54,8 +54,8 @@ def is_sparse(path: Path) -> bool:
 def _dense_member(archive: zipfile.ZipFile, path: Path) -> str:
     members = [name for name in archive.namelist() if name.endswith(".npy")]
     if len(members) != 1:
-        found = ", ".join(name.removesuffix(".npy") for name in members) or "none"
-        raise InvalidInput(f"{path.name} must hold exactly one array, or a SciPy CSR matrix; it holds {found}")
+        names = ", ".join(name.removesuffix(".npy") for name in members) or "none"
+        raise InvalidInput(f"{path.name} must hold exactly one array, or a SciPy CSR matrix; it holds {names}")
     return members[0]
 
 
@@ -79,8 +79,8 @@ def _sparse_shape(archive: zipfile.ZipFile, path: Path) -> tuple[int, ...]:
     whole = dimensions == (2,) and len(data) == 2 * dtype.itemsize and dtype.kind in "iu"
     values = np.frombuffer(data, dtype=dtype).tolist() if whole else []
     if not whole or min(values) < 0:
-        found = values or f"an array of {dtype} of the shape {dimensions}"
-        raise InvalidInput(f"{path.name}: a CSR matrix has two dimensions, its shape member says {found}")
+        shown = values or f"an array of {dtype} of the shape {dimensions}"
+        raise InvalidInput(f"{path.name}: a CSR matrix has two dimensions, its shape member says {shown}")
     if values[1] > MOST_COLUMNS:
         raise InvalidInput(f"{path.name} has {values[1]} columns; a CSR matrix has at most {MOST_COLUMNS}")
     return values[0], values[1]

@@ -53,10 +53,10 @@ def joined(sums: Sequence[tuple[str, str]]) -> str:
 
 
 def _sha256(stream: BinaryIO) -> str:
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     while chunk := stream.read(CHUNK_BYTES):
-        found.update(chunk)
-    return found.hexdigest()
+        sha256.update(chunk)
+    return sha256.hexdigest()
 
 
 def in_thread(make: Callable[[], str]) -> "Future[str]":

@@ -38,19 +38,19 @@ def matrix_files(path: Path) -> list[tuple[str, Path]]:
     if not path.exists():
         raise InvalidInput(f"{path} is not there; give a file, or a folder of files, with the rows of the matrix")
     if path.is_file():
-        found = [(path.name, path)]
+        files = [(path.name, path)]
     else:
         names = [(file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file()]
         shown = [(name, file) for name, file in names if not any(part[0] in "._" for part in name.split("/"))]
-        found = sorted(shown, key=lambda item: natural(item[0]))
-    if not found:
+        files = sorted(shown, key=lambda item: natural(item[0]))
+    if not files:
         raise InvalidInput(f"the folder {path} holds no files; put the rows of the matrix there")
-    for name, file in found:
+    for name, file in files:
         if suffix(file) is None:
             raise InvalidInput(f"{name} is no matrix file: .npy, .npz, .csv, .csv.gz and .parquet are; take it away")
         if file.stat().st_size == 0:
             raise InvalidInput(f"{name} is empty; write it again, or take it away")
-    return found
+    return files
 
 
 def peek(path: Path, id_column: str | None = None) -> tuple[int | None, int | None]:
@@ -109,10 +109,10 @@ def check_ids(files: list[tuple[str, Path]], id_column: str) -> None:
         if suffix(file) in (".npy", ".npz"):
             refuse_ids(file, id_column)
         reading = tables.parquet_table if suffix(file) == ".parquet" else tables.csv_table
-        found = reading(file, id_column).ids
-        if first is not None and found != first:
+        kind = reading(file, id_column).ids
+        if first is not None and kind != first:
             raise InvalidInput(
-                f"the id column {id_column!r} of {name} is {word(found)}, that of {files[0][0]} is {word(first)} "
+                f"the id column {id_column!r} of {name} is {word(kind)}, that of {files[0][0]} is {word(first)} "
                 "(a CSV's is text); write all files with one type"
             )
-        first = found
+        first = kind

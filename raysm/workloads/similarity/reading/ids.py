@@ -70,13 +70,13 @@ def converted_type(file: str, column: str, kind: pa.DataType) -> pa.DataType:
     Raises:
         InvalidInput: ``kind`` has values that are no names.
     """
-    found = _converted(kind)
-    if found is None:
+    converted = _converted(kind)
+    if converted is None:
         raise InvalidInput(
             f"{file}: the id column {column!r} holds {kind}, and no single values: write it as text, or name a column "
             "of numbers, text, bytes, dates or times"
         )
-    return found
+    return converted
 
 
 def word(kind: pa.DataType | None) -> str:
@@ -128,8 +128,8 @@ def gather(rows: IdSource, neighbors: IdSource) -> Ids | None:
     """Bring the ids of both matrices, which may be one, to this process; None where no column was named."""
     if rows.ids is None or neighbors.ids is None:
         return None
-    found = _joined(neighbors)
-    return Ids(rows=found if rows is neighbors else _joined(rows), neighbors=found)
+    of_neighbors = _joined(neighbors)
+    return Ids(rows=of_neighbors if rows is neighbors else _joined(rows), neighbors=of_neighbors)
 
 
 def _joined(source: IdSource) -> pa.Array:

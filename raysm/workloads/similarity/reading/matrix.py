@@ -234,12 +234,12 @@ class Matrix:
 
     def read_sparse(self, start: int, stop: int) -> SparseRows:
         """Return the same rows of a matrix that is ``sparse``, by their elements."""
-        found = [
+        parts = [
             part.read_sparse(max(start, begin) - begin, min(stop, begin + part.shape[0]) - begin)
             for part, begin in zip(self._parts, self._starts.tolist(), strict=False)
             if isinstance(part, _Sparse) and max(start, begin) < min(stop, begin + part.shape[0])
         ]
-        return found[0] if len(found) == 1 and found[0].dtype == self.dtype else SparseRows.joined(found, self.dtype)
+        return parts[0] if len(parts) == 1 and parts[0].dtype == self.dtype else SparseRows.joined(parts, self.dtype)
 
 
 def open_matrix(path: Path, scratch: Path, id_column: str | None = None) -> Matrix:

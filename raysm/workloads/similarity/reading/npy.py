@@ -85,9 +85,9 @@ def map_array(path: Path, dimensions: int = 2) -> NDArray[Any]:
     if len(shape) != dimensions:
         raise InvalidInput(f"{path.name} has the shape {shape}; expected {dimensions} dimensions (rows, columns)")
     size = math.prod(shape) * dtype.itemsize
-    found = path.stat().st_size - offset
-    if found < size:
-        raise InvalidInput(f"{path.name} is torn: {shape} of {dtype} need {size} bytes of data, it has {found}")
+    available = path.stat().st_size - offset
+    if available < size:
+        raise InvalidInput(f"{path.name} is torn: {shape} of {dtype} need {size} bytes of data, it has {available}")
     if size == 0:
         return np.empty(shape, dtype)
     mapped = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C")

@@ -46,9 +46,9 @@ def prepared_part(function: Callable[[RowShape, Any], Mapping[str, NDArray[Any]]
     return _timed(function, shape, block, shape.source.here().host)
 
 
-def _timed(function: Callable[..., Mapping[str, NDArray[Any]]], told: Any, block: Any, host: str) -> Part:
+def _timed(function: Callable[..., Mapping[str, NDArray[Any]]], argument: Any, block: Any, host: str) -> Part:
     begin = time.perf_counter()
-    arrays = function(told, block)
+    arrays = function(argument, block)
     return Part(arrays=arrays, peaks={host: peak_memory_bytes()}, seconds=time.perf_counter() - begin)
 
 

@@ -73,15 +73,15 @@ def prepare_block(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
     if shape.sparse:
         return _prepare_sparse(shape, block)
     step, stride = _step_rows(shape.columns), max(1, shape.rows // CENTRE_ROWS)
-    found, sums = [], []
+    parts, sums = [], []
     for start in range(block.start, block.stop, step):
         rows = resident.read(start, min(start + step, block.stop))
         norms = prepare(rows)
-        found.append(norms)
+        parts.append(norms)
         some = slice(-start % stride, None, stride)
         tile = Tile(start=start, rows=scaled(rows[some], norms.exponents[some]), norms=norms.norms[some])
         sums.append(unit_sum(tile) if norms.first_bad is None else np.zeros(shape.columns))
-    return _arrays(found, block.start, step) | {"sums": np.stack(sums)}
+    return _arrays(parts, block.start, step) | {"sums": np.stack(sums)}
 
 
 def _prepare_sparse(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
@@ -89,16 +89,16 @@ def _prepare_sparse(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]
     resident, own = shape.open(), shape.source.open()
     step = max(1, SPARSE_ELEMENTS * own.rows // max(1, own.elements))
     starts = range(block.start, block.stop, step)
-    found = [sparse_norms(resident.read_sparse(start, min(start + step, block.stop))) for start in starts]
-    return _arrays(found, block.start, step) | {"sums": np.empty((0, shape.columns))}
+    parts = [sparse_norms(resident.read_sparse(start, min(start + step, block.stop))) for start in starts]
+    return _arrays(parts, block.start, step) | {"sums": np.empty((0, shape.columns))}
 
 
-def _arrays(found: list[Norms], first: int, step: int) -> dict[str, NDArray[Any]]:
-    bad = [at * step + norms.first_bad for at, norms in enumerate(found) if norms.first_bad is not None]
+def _arrays(parts: list[Norms], first: int, step: int) -> dict[str, NDArray[Any]]:
+    bad = [at * step + norms.first_bad for at, norms in enumerate(parts) if norms.first_bad is not None]
     return {
-        "norms": np.concatenate([norms.norms for norms in found]),
-        "exponents": np.concatenate([norms.exponents for norms in found]),
-        "integral": np.array(all(norms.integral for norms in found)),
+        "norms": np.concatenate([norms.norms for norms in parts]),
+        "exponents": np.concatenate([norms.exponents for norms in parts]),
+        "integral": np.array(all(norms.integral for norms in parts)),
         "first_bad": np.array(first + bad[0] if bad else -1),
     }
 

@@ -110,11 +110,14 @@ def train(
             say(f"{error}; all workers are started anew")
         number += 1
         # Ray takes some seconds to call a node dead: those that failed us are left out, whatever it says.
-        present = [node for node in nodes() if node.node_id not in gone]
-        try:
-            places = place(present)
-        except InvalidRequest as error:
-            raise InstanceLost(f"the training cannot go on with what is left of the instances: {error}") from error
+        places = _places_left(place, [node for node in nodes() if node.node_id not in gone])
+
+
+def _places_left(place: Callable[[Sequence[Node]], tuple[Place, ...]], present: Sequence[Node]) -> tuple[Place, ...]:
+    try:
+        return place(present)
+    except InvalidRequest as error:
+        raise InstanceLost(f"the training cannot go on with what is left of the instances: {error}") from error
 
 
 def _came_back(

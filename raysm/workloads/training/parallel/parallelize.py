@@ -96,12 +96,7 @@ class Parallelizer:
         Raises:
             InvalidRequest: It cannot be cut like this; every rank then raises the same, and nothing was changed.
         """
-        blocks = block_names(model, self.blocks if isinstance(self.blocks, str) else None)
-        if not blocks and (self.parallel.optimize == "memory" or self.parallel.offload):
-            raise InvalidRequest(
-                f"{type(model).__name__} has no Sequential or ModuleList whose children could be computed again or "
-                "offloaded; name one by blocks=…, or leave out optimize='memory' and offload"
-            )
+        blocks = self._checked_blocks(model)
         if self.is_plain:
             self._recompute(model, blocks)
             return self._replicated(model)
@@ -112,17 +107,35 @@ class Parallelizer:
         # Before anything is cut: afterwards no rank has what it would have to send.
         self._share_weights(model)
         mesh = init_device_mesh(self.session.device.type, self.layout.shape, mesh_dim_names=self.layout.dimensions)
-        place = self.layout.coordinates(self.session.rank)
         if stages is None:
-            wrapped = self._around(model, blocks, plan, mesh)
-            engine = FullModel(
-                model=wrapped,
-                loss=self.loss,
-                device=self.session.device,
-                precision=self.precision,
-                counts=place.tensor == 0,
+            return self._in_one_stage(model, blocks, plan, mesh)
+        return self._in_stages(stages, names, blocks, plan, mesh)
+
+    def _checked_blocks(self, model: nn.Module) -> Sequence[str]:
+        blocks = block_names(model, self.blocks if isinstance(self.blocks, str) else None)
+        if not blocks and (self.parallel.optimize == "memory" or self.parallel.offload):
+            raise InvalidRequest(
+                f"{type(model).__name__} has no Sequential or ModuleList whose children could be computed again or "
+                "offloaded; name one by blocks=…, or leave out optimize='memory' and offload"
             )
-            return RankModel(wrapped, model, engine)
+        return blocks
+
+    def _in_one_stage(self, model: nn.Module, blocks: Sequence[str], plan: Plan, mesh: DeviceMesh) -> RankModel:
+        wrapped = self._around(model, blocks, plan, mesh)
+        engine = FullModel(
+            model=wrapped,
+            loss=self.loss,
+            device=self.session.device,
+            precision=self.precision,
+            counts=self.layout.coordinates(self.session.rank).tensor == 0,
+        )
+        return RankModel(wrapped, model, engine)
+
+    def _in_stages(
+        self, stages: Stages, names: Sequence[str], blocks: Sequence[str], plan: Plan, mesh: DeviceMesh
+    ) -> RankModel:
+        """Keep the stages of this rank's place in its pipeline."""
+        place = self.layout.coordinates(self.session.rank)
         inner = [stages.module(number) for number in stage_numbers(self.parallel, place.pipeline)]
         outer = [Stage(module, self.session.device, self.precision) for module in inner]
         for stage in outer:

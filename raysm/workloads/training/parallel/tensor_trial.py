@@ -144,7 +144,33 @@ class Trials:
         if not outputs or not all(_is_finite(output) for output in outputs):
             reason = f"its {pair.after} was not computed, or not finite, when it was tried"
             return Objection(reason=reason, is_proven=False)
-        # What the workers' all-reduce will add up.
+        added = self._added_up(pair, module, weights, lambda part: _call(module, part, args, kwargs), whole, outputs)
+        if added is None:
+            return Objection(reason="its forward needs the whole outputs of the layers that would be cut")
+        sums, largest = added
+        bias = weights.get(f"{pair.after}.bias")
+        if not all(
+            _close(total if bias is None else total + bias, output, largest)
+            for total, output in zip(sums, outputs, strict=True)
+        ):
+            between = f"between {', '.join(pair.before)} and {pair.after}"
+            return Objection(reason=f"what its forward does {between} mixes their outputs")
+        return None
+
+    def _added_up(
+        self,
+        pair: Pair,
+        module: nn.Module,
+        weights: Mapping[str, torch.Tensor],
+        compute: Callable[[Mapping[str, torch.Tensor]], Any],
+        whole: Any,
+        outputs: Sequence[torch.Tensor],
+    ) -> tuple[list[torch.Tensor], float] | None:
+        """Compute each worker's part, and add up what the parts put out, as the workers' all-reduce will.
+
+        Returns:
+            The sums, and the largest number that was added; None if the module computes something else on a part.
+        """
         sums = [torch.zeros_like(output) for output in outputs]
         # Rounding is relative to the largest number that was added, not to what is left when large ones cancel.
         largest = max(float(output.abs().max()) for output in outputs)
@@ -158,7 +184,7 @@ class Trials:
             try:
                 with _outputs_of(module.get_submodule(pair.after), put_back):
                     with share_of_heads(module, self._degree if pair.has_heads else 1):
-                        cut = _call(module, weights | self._part(pair, module, weights, worker), args, kwargs)
+                        cut = compute({**weights, **self._part(pair, module, weights, worker)})
                 for total, part in zip(sums, parts, strict=True):
                     total += part
                     largest = max(largest, float(part.abs().max()))
@@ -166,15 +192,8 @@ class Trials:
             except Exception:  # shapes that do not fit, most of all
                 alike = False
             if not alike:
-                return Objection(reason="its forward needs the whole outputs of the layers that would be cut")
-        bias = weights.get(f"{pair.after}.bias")
-        if not all(
-            _close(total if bias is None else total + bias, output, largest)
-            for total, output in zip(sums, outputs, strict=True)
-        ):
-            between = f"between {', '.join(pair.before)} and {pair.after}"
-            return Objection(reason=f"what its forward does {between} mixes their outputs")
-        return None
+                return None
+        return sums, largest
 
     def _part(
         self, pair: Pair, module: nn.Module, weights: Mapping[str, torch.Tensor], worker: int

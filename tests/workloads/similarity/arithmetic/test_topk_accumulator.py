@@ -7,10 +7,10 @@ from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulat
 
 
 @pytest.fixture
-def standing(tmp_path):
-    standing = TopKAccumulator(tmp_path, 100, 3)
-    yield standing
-    standing.close()
+def accumulator(tmp_path):
+    accumulator = TopKAccumulator(tmp_path, 100, 3)
+    yield accumulator
+    accumulator.close()
 
 
 def keys_of(*pairs):
@@ -18,43 +18,43 @@ def keys_of(*pairs):
     return encode(np.array(scores, dtype=np.float32), np.array(indices))
 
 
-def test_nobody_is_known_at_the_beginning(standing):
-    assert (standing.read(0, 100) == EMPTY_KEY).all()
-    assert (standing.lower_bounds == -np.inf).all()
+def test_nobody_is_known_at_the_beginning(accumulator):
+    assert (accumulator.read(0, 100) == EMPTY_KEY).all()
+    assert (accumulator.lower_bounds == -np.inf).all()
 
 
-def test_the_best_of_all_parts_stay_each_row_for_itself(standing):
-    standing.merge(RowBlock(10, 13), np.array([2, 0, 1]), keys_of((0.9, 5), (0.5, 6), (0.1, 7)))
-    standing.merge(RowBlock(10, 13), np.array([3, 1, 0]), keys_of((0.9, 4), (0.7, 1), (0.2, 2), (0.3, 3)))
-    scores, indices = decode(standing.read(10, 13))
+def test_the_best_of_all_parts_stay_each_row_for_itself(accumulator):
+    accumulator.merge(RowBlock(10, 13), np.array([2, 0, 1]), keys_of((0.9, 5), (0.5, 6), (0.1, 7)))
+    accumulator.merge(RowBlock(10, 13), np.array([3, 1, 0]), keys_of((0.9, 4), (0.7, 1), (0.2, 2), (0.3, 3)))
+    scores, indices = decode(accumulator.read(10, 13))
     assert indices[0].tolist() == [4, 5, 1]
     assert scores[1:, 0].tolist() == [np.float32(0.3), np.float32(0.1)]
-    assert (standing.read(13, 100) == EMPTY_KEY).all()
+    assert (accumulator.read(13, 100) == EMPTY_KEY).all()
 
 
-def test_the_floor_of_a_row_is_its_worst_once_it_has_k(standing):
-    standing.merge(RowBlock(0, 2), np.array([3, 2]), keys_of((0.9, 5), (0.5, 6), (0.25, 8), (0.1, 7), (0.05, 1)))
-    assert standing.lower_bounds[:3].tolist() == [0.25, -np.inf, -np.inf]
+def test_the_floor_of_a_row_is_its_worst_once_it_has_k(accumulator):
+    accumulator.merge(RowBlock(0, 2), np.array([3, 2]), keys_of((0.9, 5), (0.5, 6), (0.25, 8), (0.1, 7), (0.05, 1)))
+    assert accumulator.lower_bounds[:3].tolist() == [0.25, -np.inf, -np.inf]
 
 
 def test_merging_equals_sorting_all(tmp_path):
     rng = np.random.default_rng(0)
-    standing = TopKAccumulator(tmp_path, 50, 4)
+    accumulator = TopKAccumulator(tmp_path, 50, 4)
     everyone = [[] for _ in range(50)]
     for _ in range(30):
         start = int(rng.integers(0, 40))
         counts = rng.integers(0, 5, 50 - start)
         keys = [np.sort(rng.integers(0, 2**60, n, dtype=np.uint64)) for n in counts]
-        standing.merge(RowBlock(start, 50), counts, np.concatenate(keys))
+        accumulator.merge(RowBlock(start, 50), counts, np.concatenate(keys))
         for row, some in enumerate(keys, start=start):
             everyone[row] += some.tolist()
     expected = [(sorted(row) + [int(EMPTY_KEY)] * 4)[:4] for row in everyone]
-    assert standing.read(0, 50).tolist() == expected
-    standing.close()
+    assert accumulator.read(0, 50).tolist() == expected
+    accumulator.close()
 
 
-def test_its_file_has_no_name(tmp_path, standing):
-    standing.merge(RowBlock(0, 1), np.array([1]), keys_of((0.5, 1)))
+def test_its_file_has_no_name(tmp_path, accumulator):
+    accumulator.merge(RowBlock(0, 1), np.array([1]), keys_of((0.5, 1)))
     assert list(tmp_path.iterdir()) == []
 
 

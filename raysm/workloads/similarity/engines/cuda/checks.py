@@ -73,7 +73,7 @@ def _check_scores(device: torch.device, lengths: tuple[int, ...]) -> None:
         half = rng.standard_normal((2, 8, length - length // 2))
         left, right = np.concatenate([half, half * [[[1.0]], [[-1.0]]]], axis=2)[:, :, rng.permutation(length)]
         norms = np.linspace(0.5, 2, 8)
-        given = (torch.from_numpy(array.copy()).to(device) for array in (left, right, norms, norms))
-        found = scores_on_gpu.pair_scores(*given).cpu().numpy()
-        if not np.array_equal(found, pair_scores(left, right, norms, norms)):
+        arguments = (torch.from_numpy(array.copy()).to(device) for array in (left, right, norms, norms))
+        scores = scores_on_gpu.pair_scores(*arguments).cpu().numpy()
+        if not np.array_equal(scores, pair_scores(left, right, norms, norms)):
             raise Unavailable(f"{device_name(device)} and NumPy {np.__version__} differ in scores of {length} elements")

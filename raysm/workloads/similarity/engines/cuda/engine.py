@@ -54,7 +54,7 @@ STRIP_COLUMNS = 256
 SURVIVORS = 1 << 20
 """A product is overflowed if more pairs than this pass the filter; so many are scored before limits are raised."""
 
-CROWDED = 1 / 8
+MOST_SURVIVING = 1 / 8
 """So it is if more than this fraction of it does."""
 
 LEAST_FREE = 1 << 30
@@ -178,7 +178,7 @@ class CudaEngine:
         above, beside = left.prepared, right.prepared
         squared, least = _squared(above.frame), float(threshold)
         least -= abs(least) * 2.0**-23 + 2.0**-149 + squared
-        found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
+        survivors: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
         steps = _order(above, beside, False)
         for product in self._products(above, beside, steps, lambda i, j: (None, None), same):
             up, side = product.above, product.beside
@@ -200,9 +200,9 @@ class CudaEngine:
                     scores = self._scores_at(up, side, i, j)
                     enough = scores >= float(threshold)
                     rows, columns = i[enough] + (up.start - left.tile.start), j[enough] + side.start
-                    found.append((rows.cpu().numpy(), columns.cpu().numpy(), scores[enough].cpu().numpy()))
+                    survivors.append((rows.cpu().numpy(), columns.cpu().numpy(), scores[enough].cpu().numpy()))
         none = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
-        row, neighbor, similarity = (np.concatenate(parts) for parts in zip(none, *found, strict=True))
+        row, neighbor, similarity = (np.concatenate(parts) for parts in zip(none, *survivors, strict=True))
         order = np.lexsort((neighbor, row))
         offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(left)))]).astype(np.int64)
         return Pairs(offsets=offsets, neighbors=neighbor[order].astype(np.uint32), similarities=similarity[order])
@@ -297,7 +297,7 @@ class CudaEngine:
         rows, columns = product.near.shape
         mask = chosen(slice(0, rows), slice(0, columns))
         count = int(mask.sum())
-        if count <= min(self._survivors_at_once, CROWDED * mask.numel()):
+        if count <= min(self._survivors_at_once, MOST_SURVIVING * mask.numel()):
             if count:
                 i, j = mask.nonzero().unbind(1)
                 yield i, j

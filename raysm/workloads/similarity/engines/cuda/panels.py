@@ -80,11 +80,11 @@ class Panel:
     def right(self) -> torch.Tensor:
         """Return a copy of ``cheap`` with the columns of a right side."""
         first = self.rows.shape[1]
-        found = self.cheap.clone()
-        found[:, first : first + 2] = self.cheap[:, first : first + 2].flip(1)
-        found[:, first + 2 : first + 4] = self.cheap[:, first + 4 : first + 6]
-        found[:, first + 4 : first + 6] = self.cheap[:, first + 2 : first + 4]
-        return found
+        right = self.cheap.clone()
+        right[:, first : first + 2] = self.cheap[:, first : first + 2].flip(1)
+        right[:, first + 2 : first + 4] = self.cheap[:, first + 4 : first + 6]
+        right[:, first + 4 : first + 6] = self.cheap[:, first + 2 : first + 4]
+        return right
 
     @property
     def nbytes(self) -> int:

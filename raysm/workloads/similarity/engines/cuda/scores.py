@@ -117,5 +117,5 @@ def from_host(keys: NDArray[np.uint64], device: torch.device) -> torch.Tensor:
 
 def to_host(keys: torch.Tensor) -> NDArray[np.uint64]:
     """Return keys as the host has them."""
-    found: NDArray[np.int64] = keys.cpu().numpy()
-    return found.view(np.uint64) ^ TOP
+    signed: NDArray[np.int64] = keys.cpu().numpy()
+    return signed.view(np.uint64) ^ TOP

@@ -21,7 +21,7 @@ from raysm.workloads.similarity.reading.files import natural
 from raysm.workloads.similarity.reading.ids import plain_bytes, word
 from raysm.workloads.similarity.reading.source import Source
 
-__all__ = ["Report", "Shard", "ShardFile", "ShardIndex", "join", "report"]
+__all__ = ["Shard", "ShardFile", "ShardIndex", "ShardReport", "join", "report"]
 
 NUMBERED = re.compile(r"(?<!\d)(\d+)-of-(\d+)(?!\d)")
 """``part-00003-of-00010.npy``: a name that says how many there are."""
@@ -48,7 +48,7 @@ class ShardFile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Report:
+class ShardReport:
     """What one instance has."""
 
     host: str
@@ -82,13 +82,13 @@ class Shard:
     def portion(self, start: int, stop: int) -> tuple[Run, ...]:
         """Return the runs of its own rows start to stop; offsets count from ``start``."""
         first = bisect_right(self.runs, start, key=lambda run: run.offset) - 1
-        found = []
+        runs = []
         for run in self.runs[first:]:
             low, high = max(start, run.offset), min(stop, run.offset + run.rows)
             if low >= high:
                 break
-            found.append(Run(run.start + low - run.offset, low - start, high - low))
-        return tuple(found)
+            runs.append(Run(run.start + low - run.offset, low - start, high - low))
+        return tuple(runs)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,7 +130,7 @@ class ShardIndex:
         return f"{self.names[at]} on {self.hosts[at]}, row {row - self.starts[at]} of it"
 
 
-def report(source: Source) -> Report:
+def report(source: Source) -> ShardReport:
     """Say what this instance has; what cannot be mapped as it is, is converted now.
 
     Raises:
@@ -138,12 +138,12 @@ def report(source: Source) -> Report:
     """
     place = source.here()
     if not source.has_files():
-        return Report(host=place.host, files=())
+        return ShardReport(host=place.host, files=())
     try:
         matrix = source.open()
     except InvalidInput as error:
         raise InvalidInput(f"on {place.host}: {error}") from error
-    kept = [pq.read_metadata(file) for file in matrix.id_files] or [None] * len(matrix.names)
+    of_ids = [pq.read_metadata(file) for file in matrix.id_files] or [None] * len(matrix.names)
     files = tuple(
         ShardFile(
             name=name,
@@ -154,12 +154,14 @@ def report(source: Source) -> Report:
             id_groups=0 if ids is None else ids.num_row_groups,
             id_bytes=0 if ids is None else plain_bytes(ids),
         )
-        for (name, rows, dtype), ids in zip(matrix.files, kept, strict=True)
+        for (name, rows, dtype), ids in zip(matrix.files, of_ids, strict=True)
     )
-    return Report(host=place.host, files=files, sparse=matrix.sparse, bytes=matrix.nbytes, elements=matrix.elements)
+    return ShardReport(
+        host=place.host, files=files, sparse=matrix.sparse, bytes=matrix.nbytes, elements=matrix.elements
+    )
 
 
-def join(reports: Sequence[Report], hosts: Sequence[str], channel: str) -> ShardIndex:
+def join(reports: Sequence[ShardReport], hosts: Sequence[str], channel: str) -> ShardIndex:
     """Join the reports of all instances.
 
     Args:
@@ -233,8 +235,8 @@ def _check_places(places: Mapping[str, Sequence[str]], names: Sequence[str], cha
             )
     numbers: dict[tuple[str, str, int], set[int]] = defaultdict(set)
     for name in names:
-        if found := NUMBERED.search(name):
-            numbers[name[: found.start()], name[found.end() :], int(found[2])].add(int(found[1]))
+        if match := NUMBERED.search(name):
+            numbers[name[: match.start()], name[match.end() :], int(match[2])].add(int(match[1]))
     for (before, after, count), there in numbers.items():
         first = 0 if 0 in there else 1
         if absent := sorted(set(range(first, first + count)) - there):

@@ -1,10 +1,10 @@
 """Hands the pairs of a schedule out, so that rows travel while others are compared, and few are on their way.
 
 Each instance has two unfinished tasks for each slot, so the next one's rows come while a slot computes. At most
-``WINDOW`` chunks are on their way to an instance or being met there; at most ``LEAVING`` chunks of an instance are
-on their way elsewhere or being met. Each travels as an object of Ray's store of its own, made by a task on the instance
-that has the rows (so Ray makes it anew if it is lost), and dropped as soon as it was compared with all that it has to
-be. So
+``WINDOW`` chunks are on their way to an instance or being compared there; at most ``LEAVING`` chunks of an instance are
+on their way elsewhere or being compared. Each travels as an object of Ray's store of its own, made by a task on the
+instance that has the rows (so Ray makes it anew if it is lost), and dropped as soon as it was compared with all that it
+has to be. So
 
     object store of an instance <= (WINDOW + LEAVING) * chunk + results on their way to the head.
 """
@@ -25,10 +25,10 @@ from raysm.workloads.similarity.reading.files import natural
 __all__ = ["LEAVING", "WINDOW", "PairScheduler", "BlockPair", "block_pairs"]
 
 WINDOW = 2
-"""Visitors of an instance at a time: one is met, the next one travels."""
+"""Remote chunks of an instance at a time: one is compared, the next one travels."""
 
 LEAVING = 4
-"""Parcels of an instance that are away at a time: instances do not keep exactly in step."""
+"""Chunks of an instance that are away at a time: instances do not keep exactly in step."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

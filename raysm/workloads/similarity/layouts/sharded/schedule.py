@@ -2,18 +2,19 @@
 
 A share is cut into *chunks* of consecutive rows. Every unordered pair of chunks, and each with itself, is compared
 once, on an instance that owns at least one of the two; a foreign chunk that comes to an instance is a *transfer*, and
-partners there all the own chunks that it has to at once. So it is sent to each instance at most once.
+is compared there with all the own chunks that it has to be at once. So it is sent to each instance at most once.
 
-**Half ring.** Of n instances, i is visited by the chunks of i + 1, i + 2, … i + (n - 1) // 2 around the circle. For
-even n, the instances i and i + n/2 share their work: half of the one's chunks go to the other, which sends all of its
-own back to meet the other half. With equal shares of equal instances this is balanced, and of N rows of ``row_bytes``
+**Half ring.** Of n instances, those whose chunks come to i are i + 1, i + 2, … i + (n - 1) // 2 around the circle.
+For even n, the instances i and i + n/2 share their work: half of the one's chunks go to the other, which sends all of
+its own back to be compared with the other half. With equal shares of equal instances this is balanced, and of N rows of
+``row_bytes``
 
 - n odd: each instance sends and receives (n - 1) / 2 * N / n rows, together N * (n - 1) / 2;
 - n even: (n - 2) / 2 * N / n, and of each pair of opposites one receives N / n and the other half of that: together
   N * (n - 2) / 2 + 3/4 * N.
 
 That is below ``N * row_bytes / 2`` for each instance, whatever n. Where shares or CPUs differ, the busiest instances
-give chunks' transfers away to the least busy ones that they share work with, until they are within ``TOLERANCE`` of the
+give transfers away to the least busy ones that they share work with, until they are within ``TOLERANCE`` of the
 mean or a chunk would be too much. ``traffic`` counts what any schedule sends, exactly.
 """
 
@@ -37,7 +38,7 @@ TOLERANCE = 0.02
 """How far the busiest instance may be above the mean before another arrangement, which sends more, is looked for."""
 
 FEWEST = 4
-"""Parcels of a share, unless they would be too small: what is given away to balance the work is a chunk."""
+"""Chunks of a share, unless they would be too small: what is given away to balance the work is a chunk."""
 
 LEAST_ROWS = 256
 """Smaller chunks are not chosen: what a task costs by itself would show."""
@@ -111,16 +112,16 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A chunk, and the chunks of one instance that it partners there."""
+    """A chunk, and the chunks of one instance that it is compared with there."""
 
     host: str
     """Where."""
     chunk: RowChunk
-    """Who comes; one of the instance's own is at home already."""
+    """What comes; one of the instance's own is at home already."""
     partners: tuple[RowChunk, ...]
-    """Whom; itself among them where it is compared with itself."""
+    """With what; itself among them where it is compared with itself."""
     brings: Literal["either", "queries", "matrix"] = "either"
-    """What the one that comes is: of a self-join both."""
+    """Of which rows the one that comes is: of a self-join both."""
 
     @property
     def at_home(self) -> bool:
@@ -164,7 +165,7 @@ def cut(shard: Shard, *, slots: int, max_tile_rows: int, exact: bool = False, or
 def deal(shares: Sequence[Share]) -> dict[str, list[Transfer]]:
     """Return the transfers of each instance, in the order in which they are to be computed.
 
-    First come the instance's own chunks, each with itself: that gives every row its first bound. Then they meet each
+    First come the instance's own chunks, each with itself: that gives every row its first bound. Then with each
     other, then the neighbours' chunks come, those of the next one on the circle first, so that at any moment each
     instance sends to one and receives from one.
 
@@ -180,13 +181,13 @@ def deal(shares: Sequence[Share]) -> dict[str, list[Transfer]]:
     for at, share in enumerate(ring):
         for distance in range(1, count):
             other = (at + distance) % count
-            for chunk in _visitors(agreed, ring, at, other):
-                transfers[share.host].append(Transfer(share.host, chunk, _met(agreed, ring, at, other)))
+            for chunk in _coming(agreed, ring, at, other):
+                transfers[share.host].append(Transfer(share.host, chunk, _partners(agreed, ring, at, other)))
     return transfers
 
 
 def traffic(transfers: Mapping[str, Sequence[Transfer]]) -> Traffic:
-    """Count the rows that are sent: those of every chunk, once for each instance that it transfers."""
+    """Count the rows that are sent: those of every chunk, once for each instance that it comes to."""
     sent: dict[str, int] = dict.fromkeys(transfers, 0)
     received = dict.fromkeys(transfers, 0)
     for host, there in transfers.items():
@@ -212,17 +213,15 @@ class _Agreement:
     whole: int
     """The other."""
     away: int
-    """So many of the divided one's first chunks transfer the other; all of the other's transfer it for the rest."""
+    """So many of the divided one's first chunks go to the other; all of the other's come to it for the rest."""
 
 
 def _pair(first: int, second: int) -> tuple[int, int]:
     return min(first, second), max(first, second)
 
 
-def _visitors(
-    agreed: Mapping[tuple[int, int], _Agreement], ring: Sequence[Share], at: int, other: int
-) -> list[RowChunk]:
-    """Return the chunks of ``other`` that transfer ``at``."""
+def _coming(agreed: Mapping[tuple[int, int], _Agreement], ring: Sequence[Share], at: int, other: int) -> list[RowChunk]:
+    """Return the chunks of ``other`` that come to ``at``."""
     agreement = agreed[_pair(at, other)]
     chunks = ring[other].chunks
     if agreement.divided == other:
@@ -230,10 +229,10 @@ def _visitors(
     return list(chunks) if agreement.away < len(ring[at].chunks) else []
 
 
-def _met(
+def _partners(
     agreed: Mapping[tuple[int, int], _Agreement], ring: Sequence[Share], at: int, other: int
 ) -> tuple[RowChunk, ...]:
-    """Return the chunks of ``at`` that a visitor from ``other`` partners."""
+    """Return the chunks of ``at`` that one which comes from ``other`` is compared with."""
     agreement = agreed[_pair(at, other)]
     return ring[at].chunks[agreement.away :] if agreement.divided == at else ring[at].chunks
 
@@ -249,7 +248,7 @@ def _balanced(ring: Sequence[Share]) -> dict[tuple[int, int], _Agreement]:
                 continue
             divided, whole = (other, at) if ring[other].rows >= ring[at].rows else (at, other)
             chunks = len(ring[divided].chunks)
-            # ``at`` computes: the other's chunks transfer it, or none of its own are away.
+            # ``at`` computes: the other's chunks come to it, or none of its own are away.
             away = chunks if divided == other else 0
             agreed[_pair(at, other)] = _Agreement(divided, whole, chunks // 2 if 2 * distance == count else away)
     if count < 2:

@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from raysm.errors import InstanceLost, InvalidInput
-from raysm.workloads.similarity.layouts.sharded.index import Report, Run, ShardFile, join, report
+from raysm.workloads.similarity.layouts.sharded.index import Run, ShardFile, ShardReport, join, report
 from raysm.workloads.similarity.reading.source import Place, Source
 
 
@@ -12,7 +12,7 @@ def a_file(name, rows, columns=4, dtype="float32", ids=None):
 
 
 def reports(**files):
-    return [Report(host=host.replace("_", "-"), files=tuple(found)) for host, found in files.items()]
+    return [ShardReport(host=host.replace("_", "-"), files=tuple(found)) for host, found in files.items()]
 
 
 def joined(**files):
@@ -81,7 +81,7 @@ def test_an_instance_that_reports_nothing_is_missed():
 def test_an_instance_reports_what_it_has(tmp_path):
     (tmp_path / "matrix").mkdir()
     source = Source(channel="matrix", place=Place(tmp_path / "matrix", tmp_path / "scratch", "algo-2"))
-    assert report(source) == Report(host="algo-2", files=())
+    assert report(source) == ShardReport(host="algo-2", files=())
     np.save(tmp_path / "matrix" / "b.npy", np.ones((3, 2), dtype=np.float16))
     (tmp_path / "matrix" / "a.csv").write_text("x,y\n1,2\n")
     found = report(source)
