@@ -175,7 +175,12 @@ def _add_train(commands: Any) -> None:
 
 
 def _add_submit(commands: Any) -> None:
-    command = _command(commands, "submit", "a whole request of a file, whatever its workload: --request job.json")
+    command = _command(
+        commands,
+        "submit",
+        "a whole request of a file, whatever its workload: --request job.json",
+        usage="raysm submit --request FILE [options]",
+    )
     _add_submitting(command)
 
 

@@ -19,6 +19,11 @@ HOW = (
     "raysm.submit(metrics=[raysm.MetricDefinition(name, regex)]) lets the service find those that it prints itself"
 )
 
+TELEMETRY = (
+    "in a training each instance tells every few seconds how busy its CPUs, memory, network, disks and GPUs are; in "
+    "every other job only its peak memory, when it ends; and in a job that raysm did not send nothing"
+)
+
 
 def print_metrics(arguments: Arguments, job: Job, console: Console) -> None:
     """Print the metrics of a job: its own, or those of its instances where that is asked for.
@@ -77,6 +82,8 @@ def _aligned(table: list[list[str]]) -> list[str]:
 def _nothing(arguments: Arguments, job: Job, everything: Metrics, chosen: Metrics) -> str:
     if chosen:
         return f"no metric is named {' or '.join(arguments.name)}; {job.name} has {', '.join(chosen.names)}"
-    if everything.of_instances() and not arguments.telemetry:
+    if arguments.telemetry:
+        return f"no metrics of the instances of {job.name}{'' if job.done() else ' yet'}: {TELEMETRY}"
+    if everything.of_instances():
         return f"no metrics but those of the instances (raysm metrics --telemetry {job.name}): {HOW}"
     return f"no metrics{'' if job.done() else ' yet'}: {HOW}"

@@ -76,8 +76,12 @@ class JobStream:
 
         Raises:
             NotDone: A TimeoutError: the job has not ended within ``timeout``.
-            ServiceError: The service refuses to tell, or has been away for minutes.
+            ServiceError: The service refuses to tell, has been away for minutes, or was told to end.
         """
+        with self._chain.service.followed():
+            yield from self._follow(timeout)
+
+    def _follow(self, timeout: float | None) -> Iterator[LogLine]:
         deadline_s = None if timeout is None else time.monotonic() + timeout
         patience, pauses = Patience(self._chain.service, self._chain.name), self._chain.service.pace.pauses()
         while True:

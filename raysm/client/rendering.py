@@ -64,6 +64,7 @@ class Rendering:
         """
         self._metrics = _Latest(clock) if metrics else None
         self._reasons, self._clock = reasons, clock
+        self._remarks: set[str] = set()
         self._phases: dict[str, Phase] = {}
         self._untold: dict[str, events.Progress] = {}
 
@@ -71,15 +72,25 @@ class Rendering:
         """Return the lines that a line of ``host``'s log becomes: often one, of most progress and metrics none."""
         match events.parse(text):
             case None:
-                return [f"{host} | {text}"]
+                return self._text(host, text)
             case events.State(name="failed") as state if not self._reasons:
                 return [f"{state.host} failed".strip()]
+            case events.State(name="failed") as state if _remark(state.host, state.detail) in self._remarks:
+                return []
             case events.State() as state:
                 return [sentence(state)]
             case events.Progress() as progress:
                 return self._progress(progress)
             case events.Metric() as metric:
                 return self._metrics.add(metric) if self._metrics else []
+
+    def _text(self, host: str, text: str) -> list[str]:
+        # An instance that fails says so in its log for whoever reads that alone, before the event that says it too.
+        if text.startswith(_remark(host, "")):
+            if not self._reasons:
+                return []
+            self._remarks.add(text.rstrip())
+        return [f"{host} | {text}"]
 
     def rest(self) -> list[str]:
         """Return what has been held back: at the end of a log, how far each phase had come."""
@@ -124,6 +135,10 @@ class _Latest:
         told = [_values(host, list(metrics.values())) for host, metrics in sorted(self._untold.items())]
         self._untold.clear()
         return told
+
+
+def _remark(host: str, reason: str) -> str:
+    return f"raysm: {host} failed: {reason}"
 
 
 def _values(host: str, metrics: list[events.Metric]) -> str:

@@ -70,6 +70,7 @@ class Service:
         self._injected = clients
         self._made: dict[str, Any] = {}
         self._lock = threading.RLock()
+        self._followers = 0
 
     @property
     def home(self) -> Path:
@@ -125,6 +126,17 @@ class Service:
         """
         self._connection.wait_for_end(name, pause_s, most_s)
 
+    @contextlib.contextmanager
+    def followed(self) -> Iterator[None]:
+        """Within it, a job of this service is followed: a server that is told to end is not started again for it."""
+        with self._lock:
+            self._followers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._followers -= 1
+
     def _make(self, name: str) -> Any:
         try:
             return self._connection.make_client(name)
@@ -144,7 +156,7 @@ class Service:
             try:
                 return getattr(self.client(client), operation)(**parameters)
             except Exception as error:
-                if self._injected is not None or not self._connection.reconnect(error):
+                if self._injected is not None or not self._connection.reconnect(error, is_followed=self._followers > 0):
                     raise
                 with self._lock:
                     self._made.clear()

@@ -7,9 +7,6 @@ from rich.console import Console
 
 from raysm.cli import estimating
 from raysm.cli.arguments import parse
-from raysm.cli.prices import PRICES, vcpus_of
-from raysm.client.service_model_check import instance_types
-from raysm.contract.job_api import TRAINING
 from raysm.errors import InvalidRequest
 
 
@@ -74,17 +71,3 @@ def test_an_estimate_says_which_price_is_missing_and_that_gpus_were_not_measured
     assert "192 vCPUs of ml.p5.48xlarge" in cores
     assert "its GPUs were not measured" in cores
     assert money == "money    unknown: no price of ml.p5.48xlarge is at hand; give --price-per-hour"
-
-
-@pytest.mark.parametrize(
-    ("instance_type", "vcpus"),
-    [("ml.m5.large", 2), ("ml.t3.medium", 2), ("ml.c5.xlarge", 4), ("ml.c5.18xlarge", 72), ("ml.c4.8xlarge", 36)],
-)
-def test_the_size_in_a_types_name_tells_its_cores(instance_type, vcpus):
-    assert vcpus_of(instance_type) == vcpus
-
-
-def test_every_type_of_sagemaker_has_cores_and_every_price_is_of_a_type():
-    types = instance_types(TRAINING)
-    assert all(vcpus_of(name) >= 2 for name in types)
-    assert set(PRICES) <= set(types)

@@ -58,6 +58,21 @@ def test_down_names_the_active_jobs_and_ends_them_with_force_alone(server, capsy
     assert server.process.wait(20) == 0
 
 
+def test_who_follows_a_job_whose_server_is_told_to_end_ends_too_and_starts_no_other(server):
+    server.train("followed", FOREVER)
+    server.says("followed", "ready")
+    logs = "from raysm.cli.main import main; raise SystemExit(main(['logs', '-f', 'followed']))"
+    begin = [sys.executable, "-c", logs]
+    with subprocess.Popen(begin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
+        assert "ready" in following.stdout.readline()
+        assert "followed" in command("local", "down", "--force")
+        _, errors = following.communicate(timeout=120)
+    # Its last look may have come before the end of the server, but after that of the job.
+    assert errors == "" or "was ended, and its jobs with it" in errors
+    assert ServerRecord.read(server.home) is None
+    assert server.process.wait(20) == 0
+
+
 def test_down_without_active_jobs_needs_no_force(server):
     server.train("done", "exit 0")
     server.ended("done")

@@ -53,3 +53,18 @@ def test_the_reason_of_a_failure_is_said_unless_it_is_told_elsewhere():
     text = line(State(name="failed", host="algo-1", detail="ValueError: no"))
     assert Rendering().render("algo-1", text) == ["algo-1 failed: ValueError: no"]
     assert Rendering(reasons=False).render("algo-1", text) == ["algo-1 failed"]
+
+
+def test_a_reason_that_the_instance_has_remarked_in_its_log_is_not_said_again():
+    remark, event = "raysm: algo-1 failed: ValueError: no", State(name="failed", host="algo-1", detail="ValueError: no")
+    rendering = Rendering()
+    assert rendering.render("algo-1", remark) == [f"algo-1 | {remark}"]
+    assert rendering.render("algo-1", line(event)) == []
+    other = State(name="failed", host="algo-1", detail="algo-2 was lost")
+    assert rendering.render("algo-1", line(other)) == ["algo-1 failed: algo-2 was lost"]
+
+
+def test_the_remark_is_left_out_too_where_the_reason_is_told_at_the_end():
+    rendering = Rendering(reasons=False)
+    assert rendering.render("algo-1", "raysm: algo-1 failed: ValueError: no") == []
+    assert rendering.render("algo-1", "raysm: algo-2 failed: says my script") != []

@@ -62,8 +62,12 @@ class Connection(abc.ABC):
     def make_client(self, name: str) -> Any:
         """Return a boto3 client of the service ``name``."""
 
-    def reconnect(self, error: Exception) -> bool:
-        """Whether a call that failed so can be made once more, with clients made anew."""
+    def reconnect(self, error: Exception, *, is_followed: bool = False) -> bool:
+        """Whether a call that failed so can be made once more, with clients made anew.
+
+        Raises:
+            ServiceError: The service was ended while somebody followed a job of it (``is_followed``).
+        """
         return False
 
     def wait_for_end(self, job: str, pause_s: float, most_s: float) -> None:

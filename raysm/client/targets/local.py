@@ -8,8 +8,9 @@ from typing import Any
 from raysm.client import endpoint
 from raysm.client.pace import Pace
 from raysm.client.targets.connection import Bucket, Clients, Connection, client_options
-from raysm.contract.home import home
+from raysm.contract.home import ServerRecord, home
 from raysm.contract.names import LOCAL_BUCKET
+from raysm.errors import ServiceError
 from raysm.request import Local
 
 __all__ = ["LocalConnection"]
@@ -71,11 +72,22 @@ class LocalConnection(Connection):
         )
         return self._session.client(name, endpoint_url=self._url, config=config)
 
-    def reconnect(self, error: Exception) -> bool:
-        """Whether the server is gone: it ends itself when it has been idle, and is started again."""
+    def reconnect(self, error: Exception, *, is_followed: bool = False) -> bool:
+        """Whether the server is gone: it ends itself when it has been idle, and is started again.
+
+        Raises:
+            ServiceError: It was told to end while a job was followed.
+        """
         from botocore.exceptions import EndpointConnectionError
 
         is_gone = isinstance(error, EndpointConnectionError)
+        # With a job it is not idle: who told it to end does not want another one. A killed one leaves its record
+        # behind, and is started again, to say what became of the job.
+        if is_gone and is_followed and ServerRecord.read(self._home) is None:
+            raise ServiceError(
+                f"the embedded SageMaker of {self._home} was ended, and its jobs with it; the next command starts it "
+                "again: raysm jobs shows how they ended"
+            )
         if is_gone:
             self._url = None
         return is_gone

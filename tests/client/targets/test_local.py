@@ -1,10 +1,15 @@
 import time
 
+import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from raysm.client.targets import Bucket
 from raysm.client.targets.local import LocalConnection
+from raysm.contract.home import ServerRecord
+from raysm.errors import ServiceError
 from raysm.request import Local
+
+GONE = EndpointConnectionError(endpoint_url="http://127.0.0.1:1")
 
 
 def connection(tmp_path):
@@ -20,8 +25,19 @@ def test_nothing_is_asked_to_know_where_things_lie(tmp_path):
 
 
 def test_only_a_server_that_is_gone_is_started_again(tmp_path):
-    assert connection(tmp_path).reconnect(EndpointConnectionError(endpoint_url="http://127.0.0.1:1"))
+    assert connection(tmp_path).reconnect(GONE)
     assert not connection(tmp_path).reconnect(ReadTimeoutError(endpoint_url="http://127.0.0.1:1"))
+
+
+def test_a_server_that_was_told_to_end_is_not_started_again_for_who_follows_a_job(tmp_path):
+    with pytest.raises(ServiceError, match=r"was ended, and its jobs with it; .*raysm jobs shows") as caught:
+        connection(tmp_path).reconnect(GONE, is_followed=True)
+    assert not caught.value.is_transient
+
+
+def test_one_that_was_killed_is_started_again_to_say_what_became_of_the_job(tmp_path):
+    ServerRecord(pid=1, port=1, started_s=0.0, version="1").write(tmp_path)
+    assert connection(tmp_path).reconnect(GONE, is_followed=True)
 
 
 def test_before_there_is_a_server_the_pause_is_waited(tmp_path):

@@ -1,0 +1,28 @@
+"""What types have and cost, beside the types that SageMaker knows."""
+
+import pytest
+
+from raysm.cli.prices import PRICES, has_gpus, vcpus_of
+from raysm.client.service_model_check import instance_types
+from raysm.contract.job_api import TRAINING
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "vcpus"),
+    [("ml.m5.large", 2), ("ml.t3.medium", 2), ("ml.c5.xlarge", 4), ("ml.c5.18xlarge", 72), ("ml.c4.8xlarge", 36)],
+)
+def test_the_size_in_a_types_name_tells_its_cores(instance_type, vcpus):
+    assert vcpus_of(instance_type) == vcpus
+
+
+def test_every_type_of_sagemaker_has_cores_and_every_price_is_of_a_type():
+    types = instance_types(TRAINING)
+    assert all(vcpus_of(name) >= 2 for name in types)
+    assert set(PRICES) <= set(types)
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "has"), [("ml.g5.xlarge", True), ("ml.p4d.24xlarge", True), ("ml.c5.xlarge", False)]
+)
+def test_the_families_with_gpus_are_known_by_their_letter(instance_type, has):
+    assert has_gpus(instance_type) is has
