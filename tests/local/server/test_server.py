@@ -2,7 +2,6 @@
 
 import http.client
 import io
-import os
 import re
 import signal
 import socket
@@ -16,7 +15,6 @@ from botocore.exceptions import ClientError
 from packaging.specifiers import SpecifierSet
 
 from raysm.contract.home import ServerRecord
-from raysm.local.server.peers import is_ours, user_of
 from tests.support.leftovers import assert_nothing_left
 from tests.support.sagemaker_server import BUCKET, Server, channel, instances_of, statuses, wait_until
 
@@ -263,58 +261,6 @@ def test_it_answers_no_page_in_a_browser(server, headers):
 
 
 # The family of the socket, the address that it binds, and the one to which it connects.
-WAYS = {
-    "plainly": ("AF_INET", "127.0.0.1", "127.0.0.1"),
-    "from another address of loopback": ("AF_INET", "127.0.0.2", "127.0.0.1"),
-    "by way of IPv6": ("AF_INET6", "::ffff:127.0.0.1", "::ffff:127.0.0.1"),
-}
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux") or os.getuid() != 0, reason="needs Linux, and root to be two")
-@pytest.mark.parametrize("way", WAYS)
-def test_it_answers_no_other_user_of_this_machine(server, way):
-    # Whatever is imported late must be so before: the other user may not be able to read this Python.
-    code = (
-        "import os, socket, sys; ''.encode('idna'); os.setgid(65534); os.setuid(65534)\n"
-        "with socket.socket(getattr(socket, sys.argv[2])) as connection:\n"
-        "    connection.bind((sys.argv[3], 0)); connection.connect((sys.argv[4], int(sys.argv[1])))\n"
-        "    connection.sendall(b'GET /raysm/status HTTP/1.0\\r\\nHost: 127.0.0.1\\r\\n\\r\\n')\n"
-        "    with connection.makefile() as answer: print(answer.read())"
-    )
-    asked = [sys.executable, "-c", code, str(server.record.port), *WAYS[way]]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=30)
-    assert " 403 " in done.stdout, done
-    assert "its own user alone" in done.stdout
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's table of connections")
-def test_the_user_of_a_connection_that_is_being_closed_is_unknown(server):
-    with socket.create_connection(("127.0.0.1", server.record.port)) as connection:
-        port = connection.getsockname()[1]
-        assert user_of(port, server.record.port) == os.getuid()
-        connection.shutdown(socket.SHUT_WR)
-        assert user_of(port, server.record.port) is None
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's table of connections")
-def test_a_connection_whose_user_was_told_is_looked_up_once_and_no_other_one_instead():
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        here = listening.getsockname()
-        with socket.create_connection(here) as theirs, socket.create_connection(here) as others:
-            ours, (_, port) = listening.accept()
-            stranger, _ = listening.accept()
-            told = {"REMOTE_ADDR": "127.0.0.1", "REMOTE_PORT": port, "SERVER_PORT": here[1]}
-            with ours, stranger:
-                assert is_ours({**told, "werkzeug.socket": ours})
-                theirs.shutdown(socket.SHUT_WR)  # from now on the kernel does not tell
-                assert is_ours({**told, "werkzeug.socket": ours})
-                assert not is_ours({**told, "werkzeug.socket": stranger})
-                assert not is_ours(told)
-                others.shutdown(socket.SHUT_WR)
-
-
-def test_a_client_of_this_user_is_found_on_each_of_many_connections(server):
-    assert [server.ask("GET", "/raysm/status")[0] for _ in range(100)] == [200] * 100
 
 
 def test_it_listens_on_loopback_alone(server):

@@ -226,7 +226,7 @@ import sys, time
 from pathlib import Path
 from raysm.local.instances.docker import DockerSite
 sys.path.insert(0, {repository!r})
-from tests.local.test_docker import Job
+from tests.local.instances.test_docker import Job
 job = Job(DockerSite({image!r}), Path({root!r}))
 one, two = job.start("sleep 600", "sleep 600")
 print(one.keeper.pid, two.keeper.pid, flush=True)
@@ -237,7 +237,7 @@ time.sleep(600)
 @contextlib.contextmanager
 def owned_by_another_process(tmp_path):
     code = textwrap.dedent(OWNER).format(
-        repository=str(Path(__file__).parents[2]), image=docker.tiny_image(), root=str(tmp_path)
+        repository=str(Path(__file__).parents[3]), image=docker.tiny_image(), root=str(tmp_path)
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as owner:
         try:

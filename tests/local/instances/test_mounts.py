@@ -82,4 +82,4 @@ def test_python_needs_its_prefixes_and_raysm_itself():
     found = needed_by_python()
     assert Path(sys.prefix).resolve() in found
     assert Path(sys.base_prefix).resolve() in found
-    assert Path(__file__).parents[2].resolve() in found
+    assert Path(__file__).parents[3].resolve() in found

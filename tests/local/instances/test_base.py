@@ -1,0 +1,57 @@
+"""What an instance does by what its kind promises."""
+
+import signal
+from concurrent.futures import Future
+
+import pytest
+
+from raysm.local.instances.base import Instance, Site
+
+
+class Plain(Instance):
+    def __init__(self):
+        self.host, self.address, self.pid, self.exited = "algo-1", "127.0.0.1", 1, Future()
+        self.signals = []
+
+    def signal(self, number):
+        self.signals.append(number)
+
+    def end(self):
+        self.exited.set_result(137)
+
+
+class Empty(Site):
+    interface = "lo"
+    closed = 0
+
+    def base_inside(self, base):
+        return base
+
+    def start(self, specs):
+        return []
+
+    def close(self):
+        self.closed += 1
+
+
+def test_to_kill_an_instance_is_to_kill_its_main_process():
+    instance = Plain()
+    instance.kill()
+    assert instance.signals == [signal.SIGKILL]
+
+
+def test_to_wait_for_an_instance_is_to_get_its_exit_code_or_a_timeout():
+    instance = Plain()
+    with pytest.raises(TimeoutError):
+        instance.wait(0.01)
+    instance.end()
+    assert instance.wait(0) == 137
+
+
+def test_a_site_lacks_nothing_and_protects_unless_its_kind_says_otherwise_and_is_closed_in_the_end():
+    assert Empty.missing() is None
+    site = Empty.open("an image that it does not run")
+    assert site.protects
+    with pytest.raises(KeyError), site:
+        raise KeyError
+    assert site.closed == 1

@@ -1,0 +1,76 @@
+"""The server's own paths."""
+
+import pytest
+
+from raysm.local.server.api_error import ApiError
+from raysm.local.server.capacity import Capacity
+from raysm.local.server.console import Console
+
+
+class Jobs:
+    """What the console asks of the operations."""
+
+    def __init__(self):
+        self.asked = []
+
+    def running(self):
+        return ["a-job"]
+
+    def run(self, name):
+        self.asked.append(name)
+        return self
+
+    def interrupt(self):
+        self.asked.append("interrupted")
+
+    def await_end(self, name, seconds):
+        self.asked.append((name, seconds))
+        return True
+
+
+@pytest.fixture
+def jobs():
+    return Jobs()
+
+
+@pytest.fixture
+def ended():
+    return []
+
+
+@pytest.fixture
+def console(jobs, ended):
+    return Console(jobs, Capacity(3), started_s=1.0, shut_down=lambda: ended.append(1))
+
+
+def test_the_status_says_what_runs_and_how_much_may(console):
+    status = console.answer("GET", "/raysm/status")
+    assert (status["running"], status["cores"], status["started_s"]) == (["a-job"], 3, 1.0)
+
+
+def test_a_server_that_is_told_to_end_is_asked_to_once(console, ended):
+    assert console.answer("POST", "/raysm/shutdown") == {"ending": True}
+    assert ended == [1]
+
+
+def test_a_job_is_interrupted_and_waited_for_by_its_name(console, jobs):
+    assert console.answer("POST", "/raysm/jobs/a-job/interrupt") == {"interrupted": "a-job"}
+    assert console.answer("GET", "/raysm/jobs/a-job/end/20") == {"ended": True}
+    assert jobs.asked == ["a-job", "interrupted", ("a-job", 20.0)]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/raysm/shutdown"),
+        ("POST", "/raysm/status"),
+        ("GET", "/raysm/jobs/a-job/interrupt"),
+        ("GET", "/raysm/jobs/a-job/end/600"),
+        ("POST", "/raysm/jobs/../interrupt"),
+    ],
+)
+def test_everything_else_is_unknown_and_does_nothing(console, jobs, ended, method, path):
+    with pytest.raises(ApiError, match="none of the server's own operations") as caught:
+        console.answer(method, path)
+    assert caught.value.status == 404
+    assert (jobs.asked, ended) == ([], [])
