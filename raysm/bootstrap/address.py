@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 __all__ = ["backoff", "explain", "find_own_address", "interface_address", "is_loopback", "port_answers", "resolve"]
 
+# The standard library alone, ioctl too: this runs before anything is installed in the instance.
 FIRST_WAIT_S = 0.05
 LONGEST_WAIT_S = 1.0
 CONNECT_TIMEOUT_S = 5.0

@@ -21,6 +21,7 @@ from raysm.bootstrap import die_with_parent
 
 __all__ = ["Child", "Children", "descendants", "signal_name"]
 
+# ctypes and /proc, because PID 1 runs before anything is installed in the instance: no psutil here.
 PR_SET_CHILD_SUBREAPER = 36
 STAT_BYTES = 4096
 """More than a line of ``/proc/PID/stat`` has: it is read by one call, of hundreds of processes each second."""

@@ -201,7 +201,7 @@ def _texts(config: ConfigValue) -> Mapping[str, str]:
 def _passable(text: str) -> bool:
     try:
         text.encode()
-    except UnicodeEncodeError:
+    except UnicodeEncodeError:  # JSON can hold a lone surrogate
         return False
     return "\0" not in text
 
@@ -278,6 +278,7 @@ def _variable_object(environ: Mapping[str, str], name: str, kind: Any) -> dict[s
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"{name} is not JSON: {error}") from error
+    # By the codec, which knows that true is no integer.
     values: Any = Mapping[str, kind]
     try:
         return dict(from_json(values, data))
@@ -289,6 +290,7 @@ def _count(environ: Mapping[str, str], name: str, least: int) -> int | None:
     text = environ.get(name)
     if not text:
         return None
+    # isdigit alone says yes to "²", which int() refuses with a traceback.
     if not (text.isascii() and text.isdigit()) or len(text) > 18 or int(text) < least:
         raise InvalidConfig(f"{name} must be a whole number of at least {least}, got {shown(text)}")
     return int(text)

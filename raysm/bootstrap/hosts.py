@@ -19,6 +19,7 @@ HOMOGENEOUS = "homogeneousCluster"
 """SageMaker's name for the one group of a job without instance groups."""
 
 HOST_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+# Checked with the standard library alone: this runs before anything is installed in the instance.
 HOST_NAME = "a host name such as 'algo-1'"
 HOST_NAMES = "a list of host names"
 
@@ -52,6 +53,7 @@ class ResourceConfig:
 def natural_key(name: str) -> tuple[tuple[bool, int | str], ...]:
     """Return a sort key that puts ``algo-2`` before ``algo-10``."""
     parts = re.split(r"([0-9]+)", name)
+    # The flag keeps numbers and texts apart: Python compares no int with a str.
     return tuple((not part.isdigit(), int(part) if part.isdigit() else part) for part in parts if part)
 
 
@@ -76,6 +78,7 @@ def read_resource_config(data: Any, path: Path) -> ResourceConfig:
         raise InvalidConfig(f"{path}: current_host {shown(current)} is not one of the hosts {shown(sorted(names))}")
     interface = _optional_text(config.member("network_interface_name"))
     groups = _groups(config.member("instance_groups"), names, path)
+    # The service writes no groups for a plain job, and user code that asks for its group is to find one all the same.
     default = (HOMOGENEOUS, _optional_text(config.member("current_instance_type")))
     hosts = tuple(Host(name, *groups.get(name, default)) for name in sorted(names, key=natural_key))
     own_group = config.member("current_group_name").value

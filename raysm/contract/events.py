@@ -89,11 +89,13 @@ class _Envelope:
 
 def line(event: Event) -> str:
     """Return the event as one line, without its newline."""
+    # Not by one dumps: the mark has to stand at the begin, byte for byte, for ``parse`` to find it.
     return MARK + json.dumps(to_json(event))[1:]
 
 
 def parse(text: str) -> Event | None:
     """Return the event that ``text``, one line of a log, holds; None if it holds none."""
+    # Anywhere in the line: a log may have put a host or a time before what was written.
     start = text.find(MARK)
     if start < 0:
         return None
@@ -101,5 +103,5 @@ def parse(text: str) -> Event | None:
         data = json.loads(text[start:])
         data.pop("raysm")
         return from_json(_Envelope, {"event": data}, "event").event
-    except (ValueError, RecursionError, InvalidRequest):
+    except (ValueError, RecursionError, InvalidRequest):  # user code may print anything, this mark too
         return None

@@ -73,6 +73,7 @@ class Paths:
     @property
     def processing_config(self) -> Path:
         """The whole Processing job (processing only); its presence tells the layouts apart."""
+        # The same of either layout: whoever looks for it does not know yet which one this is.
         return self.base / "config" / "processingjobconfig.json"
 
     def channel(self, name: str) -> Path:

@@ -43,6 +43,7 @@ class Input:
 
     def __post_init__(self) -> None:
         """Check the fields."""
+        # A list alone: of a text, tuple() would make its letters, where the codec refuses it by its name.
         if isinstance(self.groups, list):
             object.__setattr__(self, "groups", tuple(self.groups))
         if not self.uri:

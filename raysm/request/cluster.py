@@ -104,6 +104,7 @@ class Cluster:
         if len(set(names)) != len(names):
             raise InvalidRequest(f"Cluster: instance groups need distinct names, got {', '.join(names)}")
         if self.head is not None and self.head not in names:
+            # A head can be chosen among groups alone: in a plain cluster all instances are alike.
             known = ", ".join(names) or "none: give groups=[InstanceGroup(...), ...]"
             raise InvalidRequest(f"Cluster: head={self.head!r} is no instance group; the groups are {known}")
         if self.coordinator_only and self.size < 2:

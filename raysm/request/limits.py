@@ -111,6 +111,7 @@ class Security:
     def __post_init__(self) -> None:
         """Check the fields against each other."""
         for name in ("subnets", "security_groups"):
+            # A list alone: of a text, tuple() would make its letters, where the codec refuses it by its name.
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         if bool(self.subnets) != bool(self.security_groups):

@@ -45,6 +45,7 @@ class Ports:
             port = getattr(self, item.name)
             if not 0 <= port <= 65535:
                 raise InvalidRequest(f"Ports: {item.name} must be 0 to 65535, got {port}")
+            # 0 lets the system choose, which never chooses the same twice.
             if port and port in seen:
                 raise InvalidRequest(f"Ports: {item.name} and {seen[port]} are both {port}")
             seen[port] = item.name

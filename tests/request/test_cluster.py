@@ -1,7 +1,7 @@
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.request import Cluster, InstanceGroup
+from raysm.request.cluster import Cluster, InstanceGroup
 
 HEAD = InstanceGroup("head", "ml.m5.large", 1)
 WORK = InstanceGroup("work", "ml.c5.xlarge", 2)

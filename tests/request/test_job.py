@@ -1,7 +1,8 @@
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.request import Input, JobRequest, Ports, Script, Similarity
+from raysm.request import Input, Ports, Script, Similarity
+from raysm.request.job import JobRequest
 
 MATRIX = {"matrix": Input("m.npy")}
 

@@ -1,7 +1,8 @@
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.request import AWS, Cluster, Local
+from raysm.request import Cluster
+from raysm.request.targets import AWS, Local
 
 ROLE = "arn:aws:iam::123456789012:role/jobs"
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:cpu"

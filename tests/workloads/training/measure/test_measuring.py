@@ -22,13 +22,13 @@ from raysm.workloads.training.prepare import prepare, step
 
 def loss(output, target):
     # Long beside what a step takes on a machine that is busy with other things.
-    time.sleep(0.2 * session.current().rank)
+    time.sleep(0.1 * session.current().rank)
     return nn.functional.mse_loss(output, target)
 
 model = nn.Linear(256, 256)
 prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loss=loss)
 batch = torch.randn(16, 256), torch.randn(16, 256)
-for _ in range(26):  # the second look is at the 24th
+for _ in range(75):  # the third look is at the 72nd
     step(batch)
 """
 

@@ -1,0 +1,15 @@
+"""What the bootstrap runs by default can be found by this Python."""
+
+import importlib.util
+import sys
+
+import pytest
+
+from raysm.bootstrap.commands import Commands
+
+
+@pytest.mark.parametrize("name", ["ray", "node_watcher", "driver"])
+def test_every_default_command_is_a_module_of_this_interpreter(name):
+    python, option, module = getattr(Commands(), name)
+    assert (python, option) == (sys.executable, "-m")
+    assert importlib.util.find_spec(module) is not None

@@ -1,0 +1,92 @@
+"""The handshake, line by line: whoever greets wrongly is refused, and learns nothing."""
+
+import asyncio
+import json
+
+import pytest
+
+from raysm.bootstrap.wire import MAX_GREETING, ProtocolError, TokenRefused, greet_head, greet_worker
+
+TOKEN = b"a secret of this test"
+HELLO = {"raysm": 1, "nonce": "n"}
+
+
+class Written:
+    """The writing side of a connection that goes nowhere."""
+
+    def __init__(self):
+        self.lines = []
+
+    def write(self, data):
+        self.lines.append(json.loads(data))
+
+
+def reader(*lines):
+    stream = asyncio.StreamReader(limit=MAX_GREETING)
+    for line in lines:
+        stream.feed_data((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n")
+    stream.feed_eof()
+    return stream
+
+
+async def to_head(*lines):
+    written = Written()
+    try:
+        await greet_worker(reader(*lines), written, TOKEN)
+    finally:
+        assert not any("proof" in line for line in written.lines), "a stranger was given a proof to try tokens on"
+
+
+async def to_worker(*lines):
+    await greet_head(reader(*lines), Written(), TOKEN, "algo-2")
+
+
+@pytest.mark.parametrize(
+    "greeting",
+    [
+        {},
+        {"host": "algo-2", "nonce": "n"},
+        {"host": 2, "nonce": "n", "proof": "p"},
+        {"host": "algo-2", "nonce": None, "proof": "p"},
+        {"host": "algo-2", "nonce": "n", "proof": ["p"]},
+        [],
+        b"GET / HTTP/1.1",
+        b"\xff",
+    ],
+)
+def test_a_greeting_that_lacks_something_is_no_workers(greeting):
+    with pytest.raises(ProtocolError) as caught:
+        asyncio.run(to_head(greeting))
+    assert caught.type is ProtocolError
+
+
+def test_a_wrong_proof_is_refused_with_the_name_that_the_peer_gave_itself():
+    with pytest.raises(TokenRefused, match="calls itself 'algo-2'"):
+        asyncio.run(to_head({"host": "algo-2", "nonce": "n", "proof": "p"}))
+
+
+def test_a_greeting_of_many_bytes_is_not_read_to_its_end():
+    with pytest.raises(ProtocolError, match="longer than any of this protocol"):
+        asyncio.run(to_head(b"x" * (3 * MAX_GREETING)))
+
+
+@pytest.mark.parametrize("hello", [{"raysm": 2, "nonce": "n"}, {"raysm": 1}, {"raysm": 1, "nonce": 3}, {}])
+def test_a_head_of_another_protocol_is_none(hello):
+    with pytest.raises(ProtocolError, match="no raysm head"):
+        asyncio.run(to_worker(hello))
+
+
+def test_a_worker_hears_that_its_token_is_refused():
+    with pytest.raises(TokenRefused, match="not of the same job"):
+        asyncio.run(to_worker(HELLO, {"refused": "token"}))
+
+
+@pytest.mark.parametrize("proof", ["p", None, 7, ["p"], "\ud800"])
+def test_a_head_that_cannot_prove_itself_is_refused(proof):
+    with pytest.raises(TokenRefused, match="calls itself the head"):
+        asyncio.run(to_worker(HELLO, {"proof": proof}))
+
+
+def test_a_head_that_hangs_up_is_a_lost_connection():
+    with pytest.raises(ConnectionError):
+        asyncio.run(to_worker(HELLO))

@@ -1,0 +1,53 @@
+"""The limits of a container, whichever way its kernel tells them."""
+
+import pytest
+
+from raysm.contract.cgroups import cgroup_value, memory_limit, memory_used
+
+
+def write(root, files):
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return root
+
+
+def test_inside_a_container_of_version_2_the_group_is_the_root(tmp_path):
+    root = write(tmp_path, {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "1048576\n"})
+    assert memory_limit(root) == 1048576
+
+
+def test_elsewhere_the_process_says_which_group_is_its_own(tmp_path):
+    files = {
+        "proc/self/cgroup": "0::/system.slice/job\n",
+        "sys/fs/cgroup/memory.max": "1",
+        "sys/fs/cgroup/system.slice/job/memory.max": "2048",
+    }
+    assert memory_limit(write(tmp_path, files)) == 2048
+
+
+def test_version_1_has_a_tree_for_each_controller(tmp_path):
+    files = {
+        "proc/self/cgroup": "4:memory:/job\n3:cpu,cpuacct:/job\n",
+        "sys/fs/cgroup/memory/job/memory.limit_in_bytes": "4096",
+        "sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us": "150000",
+    }
+    root = write(tmp_path, files)
+    assert memory_limit(root) == 4096
+    assert cgroup_value(root, "cpu", "cpu.cfs_quota_us") == "150000"
+
+
+@pytest.mark.parametrize("text", ["max", "0", "9223372036854771712", ""])
+def test_what_is_no_limit_is_none(tmp_path, text):
+    assert memory_limit(write(tmp_path, {"sys/fs/cgroup/memory.max": text})) is None
+
+
+def test_what_the_kernel_takes_back_is_not_in_use(tmp_path):
+    files = {"sys/fs/cgroup/memory.current": "1000", "sys/fs/cgroup/memory.stat": "anon 1\ninactive_file 400\n"}
+    assert memory_used(write(tmp_path, files)) == 600
+
+
+def test_where_nobody_counts_nothing_is_known(tmp_path):
+    assert memory_limit(tmp_path) is None
+    assert memory_used(tmp_path) is None
+    assert cgroup_value(tmp_path, "cpu", "cpu.max") is None

@@ -1,0 +1,61 @@
+"""Which modules a file imports, read from its text."""
+
+import ast
+
+import pytest
+
+from raysm.contract.imports import find_module, imported_modules, is_code, late_modules, read_tree, top_level_names
+
+
+def names(source):
+    return list(top_level_names(ast.parse(source)))
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import a, b.c", ["a", "b"]),
+        ("from a.b import c", ["a"]),
+        ("from . import a\nfrom .a import b", []),
+        ("import importlib\nimportlib.import_module('a.b')", ["importlib", "a"]),
+        ("import_module('a', package='b')", ["a"]),
+        ("__import__('a')", ["a"]),
+        ("import_module(name)\nimport_module()\n__import__(3)\nprint('a')", []),
+        ("try:\n    import a\nexcept ImportError:\n    import b", ["a", "b"]),
+    ],
+)
+def test_a_module_is_named_wherever_its_import_stands(source, expected):
+    assert sorted(names(source)) == sorted(expected)
+
+
+def test_an_import_inside_a_function_is_a_late_one(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_text("import now\ndef f():\n    import later\nasync def g():\n    from later2 import x\n")
+    file.write_text(file.read_text() + "h = lambda: __import__('later3')\nclass C:\n    import at_once\n")
+    assert late_modules([file]) == {"later", "later2", "later3"}
+    assert imported_modules([file]) == {"now", "at_once", "later", "later2", "later3"}
+
+
+@pytest.mark.parametrize("text", ["def f(:", "a\0b", "(" * 5000])
+def test_a_file_that_python_cannot_read_imports_nothing(tmp_path, text):
+    file = tmp_path / "a.py"
+    file.write_text(text)
+    assert imported_modules([file]) == set()
+    with pytest.raises(SyntaxError):
+        read_tree(file)
+
+
+def test_a_package_wins_over_a_module_and_a_folder_of_code_comes_last(tmp_path):
+    (tmp_path / "a").mkdir()
+    assert find_module("a", tmp_path) is None
+    (tmp_path / "a" / "inner.py").touch()
+    assert find_module("a", tmp_path) == tmp_path / "a"
+    (tmp_path / "a.py").touch()
+    assert find_module("a", tmp_path) == tmp_path / "a.py"
+    (tmp_path / "a" / "__init__.py").touch()
+    assert find_module("a", tmp_path) == tmp_path / "a"
+
+
+def test_code_is_told_from_data_by_its_suffix(tmp_path):
+    assert is_code(tmp_path / "a.py")
+    assert not is_code(tmp_path / "a.csv")
