@@ -48,22 +48,22 @@ def _reading_target(arguments: Arguments) -> Target:
 
 def described(job: Job) -> dict[str, Any]:
     """Return what is known of a job as JSON values."""
-    found = job.describe()
+    description = job.describe()
     return {
-        "name": found.name,
-        "arn": found.arn,
-        "status": str(found.status),
-        "secondary_status": str(found.secondary),
-        "message": found.message or None,
-        "failure_reason": found.reason or None,
+        "name": description.name,
+        "arn": description.arn,
+        "status": str(description.status),
+        "secondary_status": str(description.secondary),
+        "message": description.message or None,
+        "failure_reason": description.reason or None,
         "instances": [{"type": kind, "count": count} for kind, count in job.instances],
-        "created": found.created.isoformat() if found.created else None,
-        "started": found.started.isoformat() if found.started else None,
-        "ended": found.ended.isoformat() if found.ended else None,
-        "billable_s": found.billable_s,
+        "created": description.created.isoformat() if description.created else None,
+        "started": description.started.isoformat() if description.started else None,
+        "ended": description.ended.isoformat() if description.ended else None,
+        "billable_s": description.billable_s,
         "transitions": [
             {"status": status, "begin": begin.isoformat() if begin else None, "end": end.isoformat() if end else None}
-            for status, begin, end in found.transitions
+            for status, begin, end in description.transitions
         ],
     }
 
@@ -72,8 +72,8 @@ def _jobs(arguments: Arguments, service: Service, console: Console) -> None:
     if arguments.limit < 1:
         raise InvalidRequest(f"--limit must be at least 1, got {arguments.limit}")
     # One more than is shown tells whether there are more.
-    found = list_jobs(service, contains=arguments.contains, limit=arguments.limit + 1)
-    has_more, found = len(found) > arguments.limit, found[: arguments.limit]
+    listed = list_jobs(service, contains=arguments.contains, limit=arguments.limit + 1)
+    has_more, listed = len(listed) > arguments.limit, listed[: arguments.limit]
     if has_more:
         more = f"the latest {arguments.limit} of more jobs: raysm jobs --limit {2 * arguments.limit}"
         Console(stderr=True).print(more, highlight=False)
@@ -87,15 +87,15 @@ def _jobs(arguments: Arguments, service: Service, console: Console) -> None:
                 "created": job.created.isoformat(),
                 "ended": job.ended.isoformat() if job.ended else None,
             }
-            for job in found
+            for job in listed
         ]
         print(json.dumps(rows, indent=1))
         return
-    if not found:
+    if not listed:
         console.print("no jobs", highlight=False)
         return
     table = Table("name", "status", "sent", "took", box=None, pad_edge=False)
-    for job in found:
+    for job in listed:
         took = f"{(job.ended - job.created).total_seconds():.0f} s" if job.ended else ""
         status = f"{job.secondary}: {job.message}" if job.message else str(job.status)
         table.add_row(Text(job.name), Text(status), f"{job.created:%Y-%m-%d %H:%M:%S}", took)

@@ -63,24 +63,24 @@ def _end(arguments: Arguments, console: Console, folder: Path) -> None:
 
 def _status() -> dict[str, Any]:
     folder = home()
-    record, found = ServerRecord.read(folder), endpoint.answering(folder)
-    if found is None:
-        said: dict[str, Any] = {"running": False, "home": str(folder)}
+    record, running = ServerRecord.read(folder), endpoint.answering(folder)
+    if running is None:
+        answer: dict[str, Any] = {"running": False, "home": str(folder)}
         if record is not None:
-            said["note"] = (
+            answer["note"] = (
                 f"the server that started {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(record.started_s))} "
                 f"(pid {record.pid}) was killed: its jobs ended with it, and the next start says so of each; its log "
                 f"is {log_file(folder)}"
             )
-        return said
+        return answer
     active = [job.name for job in jobs(Local(), limit=100) if not job.status.is_terminal]
     return {
         "running": True,
-        "pid": found.pid,
+        "pid": running.pid,
         "home": str(folder),
-        "since_s": round(time.time() - found.started_s),
+        "since_s": round(time.time() - running.started_s),
         "active_jobs": active,
-        **_for_others(found.url, folder),
+        **_for_others(running.url, folder),
     }
 
 
@@ -167,10 +167,10 @@ def _message(body: str) -> str:
         return body
 
 
-def _say(arguments: Arguments, console: Console, said: dict[str, Any]) -> None:
+def _say(arguments: Arguments, console: Console, answer: dict[str, Any]) -> None:
     if arguments.json:
-        print(json.dumps(said, indent=1))
+        print(json.dumps(answer, indent=1))
         return
-    for key, value in said.items():
+    for key, value in answer.items():
         shown = ", ".join(value) or "none" if isinstance(value, list) else value
         console.print(Text(f"{key:<30} {shown}"), soft_wrap=True)

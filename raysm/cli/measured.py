@@ -37,11 +37,11 @@ def print_metrics(arguments: Arguments, job: Job, console: Console) -> None:
         chosen = everything
     else:
         chosen = everything.of_job()
-    found = chosen.named(*arguments.name)
+    named = chosen.named(*arguments.name)
     if arguments.json:
-        print(json.dumps([asdict(metric) for metric in found], indent=1))
-    elif found:
-        for table in (_steps(found.of_job()), _instances(found.of_instances())):
+        print(json.dumps([asdict(metric) for metric in named], indent=1))
+    elif named:
+        for table in (_steps(named.of_job()), _instances(named.of_instances())):
             for line in table:
                 console.print(Text(line), soft_wrap=True)
     else:

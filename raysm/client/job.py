@@ -85,8 +85,8 @@ class Job:
     @property
     def instances(self) -> tuple[tuple[str, int], ...]:
         """Instance type and count of each group; the type is ``local`` where nobody chose one."""
-        found = self.chain.known().instances
-        return found if self.service.target.names_own_types else chosen_types(found, self.tags)
+        instances = self.chain.known().instances
+        return instances if self.service.target.names_own_types else chosen_types(instances, self.tags)
 
     @property
     def outputs(self) -> str:
@@ -188,20 +188,20 @@ class Job:
             JobStopped: Somebody stopped it.
         """
         self.wait(timeout)
-        found = self.chain.known()
-        if found.status is Status.COMPLETED:
+        description = self.chain.known()
+        if description.status is Status.COMPLETED:
             return None
-        if self.chain.is_stopped(found):
-            raise JobStopped(f"the job {self.name} was stopped", job=self.name, reason=found.reason)
-        if found.status is Status.STOPPED:
+        if self.chain.is_stopped(description):
+            raise JobStopped(f"the job {self.name} was stopped", job=self.name, reason=description.reason)
+        if description.status is Status.STOPPED:
             return JobFailed(
-                f"the job {self.name} was ended by the service: {found.secondary}; give it more time (limits), or let "
-                "it go on in follow-up jobs (limits.max_restarts)",
+                f"the job {self.name} was ended by the service: {description.secondary}; give it more time (limits), "
+                "or let it go on in follow-up jobs (limits.max_restarts)",
                 job=self.name,
-                reason=found.secondary,
+                reason=description.secondary,
             )
         error = raised(
-            self.outputs, self._storage, job=self.name, python=self.tags.get(PYTHON_TAG), reason=found.reason
+            self.outputs, self._storage, job=self.name, python=self.tags.get(PYTHON_TAG), reason=description.reason
         )
         remedy = self._source.remedy_for(str(error)) if self._source is not None else None
         return error if remedy is None else _with_remedy(error, remedy)
@@ -308,8 +308,8 @@ class Job:
         Args:
             names: ``"loss"``, or patterns, ``"val/*"``; none is all.
         """
-        found = [*self._event_log.metrics(), *self._found_by_service.of(self.chain.descriptions())]
-        return Metrics(sorted(found, key=lambda metric: metric.time_s)).named(*names)
+        values = [*self._event_log.metrics(), *self._found_by_service.of(self.chain.descriptions())]
+        return Metrics(sorted(values, key=lambda metric: metric.time_s)).named(*names)
 
     # What it leaves
 

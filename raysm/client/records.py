@@ -76,15 +76,15 @@ def recorded(prefix: str, storage: Storage, digest: str | None = None) -> Iterat
     items.sort(key=lambda item: (item.modified_s, item.name), reverse=True)
     for begin in range(0, len(items), READ_AT_ONCE):
         contents = in_parallel(storage.read, [item.uri for item in items[begin : begin + READ_AT_ONCE]])
-        found = [record for record in map(_read, contents) if record is not None]
+        records = [record for record in map(_read, contents) if record is not None]
         # Times of objects are whole seconds, in which several jobs may have been sent.
-        yield from sorted(found, key=lambda record: record.submitted_s, reverse=True)
+        yield from sorted(records, key=lambda record: record.submitted_s, reverse=True)
 
 
 def _may_be_of(name: str, digest: str) -> bool:
     """Whether the record ``name`` may be of a job with this digest; of a name that tells nothing it may."""
-    told = NAMED.search(name)
-    return told is None or told.group(1) == digest[:DIGEST_CHARACTERS]
+    piece = NAMED.search(name)
+    return piece is None or piece[1] == digest[:DIGEST_CHARACTERS]
 
 
 def _read(content: bytes | None) -> Record | None:
@@ -140,11 +140,11 @@ def with_inputs(digest: str, inputs: Mapping[str, Input], storage: Storage) -> s
 
     Files of this machine count by their names, sizes and times of modification, objects by their ETags.
     """
-    found = {
-        channel: [(item.name, item.size, item.version) for item in storage.below(given.uri)]
-        for channel, given in inputs.items()
+    states = {
+        channel: [(stored.name, stored.size, stored.version) for stored in storage.below(item.uri)]
+        for channel, item in inputs.items()
     }
-    return _sha256([digest, found])
+    return _sha256([digest, states])
 
 
 def _sha256(value: Any) -> str:

@@ -175,9 +175,9 @@ def raised(outputs: str, storage: Storage, *, job: str, python: str | None, reas
     """
     failure = _failure(outputs, storage)
     remote = failure.remote_traceback if failure is not None else ""
-    said = failure.headline if failure is not None else reason
-    text = f"the job {job} failed: {said}" + (f"{IN_THE_JOB}{remote}" if remote else "")
-    failed = JobFailed(text, job=job, reason=reason or said, remote_traceback=remote)
+    headline = failure.headline if failure is not None else reason
+    text = f"the job {job} failed: {headline}" + (f"{IN_THE_JOB}{remote}" if remote else "")
+    failed = JobFailed(text, job=job, reason=reason or headline, remote_traceback=remote)
     if python is None:
         return failed
     try:

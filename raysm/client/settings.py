@@ -173,8 +173,8 @@ class Settings:
 
     def table(self, name: str) -> dict[str, Any]:
         """Return what was chosen in one table."""
-        found = nested(self.values).get(name)
-        return found if isinstance(found, dict) else {}
+        values = nested(self.values).get(name)
+        return values if isinstance(values, dict) else {}
 
     @property
     def on(self) -> type[Target]:

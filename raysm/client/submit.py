@@ -143,10 +143,10 @@ class Prepared:
     def _is_there(self) -> bool:
         """Whether the service has this very job: one of its name that brings its payload."""
         try:
-            found = self.service.describe(self.plan.api, self.request.name)
+            description = self.service.describe(self.plan.api, self.request.name)
         except ServiceError:
             return False
-        return _payload_uri(found) == _payload_uri(self.plan.request)
+        return _payload_uri(description) == _payload_uri(self.plan.request)
 
     def _digest_or_none(self) -> str | None:
         try:
@@ -278,12 +278,12 @@ def _task(name: str | None, title: str) -> str:
     return name
 
 
-def _input(channel: str, given: str | Path | Input, service: Service) -> Input:
-    if isinstance(given, Input):
-        if not given.uri.startswith(REFERENCE):
-            return given
-        return replace(given, uri=_referred(channel, given.uri, service).uri)
-    text = str(given)
+def _input(channel: str, item: str | Path | Input, service: Service) -> Input:
+    if isinstance(item, Input):
+        if not item.uri.startswith(REFERENCE):
+            return item
+        return replace(item, uri=_referred(channel, item.uri, service).uri)
+    text = str(item)
     return _referred(channel, text, service) if text.startswith(REFERENCE) else Input(text)
 
 

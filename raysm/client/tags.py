@@ -11,9 +11,9 @@ __all__ = ["tags_of"]
 
 def tags_of(request: JobRequest, task: str) -> Mapping[str, str]:
     """Return raysm's tags for a job."""
-    found = {PROJECT_TAG: request.project, TASK_TAG: task, WORKLOAD_TAG: request.workload.kind}
+    tags = {PROJECT_TAG: request.project, TASK_TAG: task, WORKLOAD_TAG: request.workload.kind}
     if request.workload.returns_value:
-        found[PYTHON_TAG] = request.workload.pickled_by or python_version()
+        tags[PYTHON_TAG] = request.workload.pickled_by or python_version()
     if request.limits.max_restarts:
-        found[MAX_RESTARTS_TAG] = str(request.limits.max_restarts)
-    return found
+        tags[MAX_RESTARTS_TAG] = str(request.limits.max_restarts)
+    return tags

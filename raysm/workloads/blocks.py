@@ -175,6 +175,7 @@ def _mapped(
         raise InvalidRequest(f"map_blocks: retries must be at least 0, got {retries}")
     limit = options["in_flight"]
     if limit is None:
+        # One runs and one waits: what comes along with a block travels while it waits for its CPU.
         limit = 2 * task_slots(num_cpus, num_gpus)
     if limit < 1:
         raise InvalidRequest(f"map_blocks: in_flight must be at least 1, got {limit}")
@@ -238,6 +239,7 @@ class _Run:
                 yield block, value
                 del value
         finally:
+            # Also where the caller takes no more values: closing its iterator ends the generator here.
             self._workers.close(list(self._running))
 
     def _begin(self, waiting: Iterator[Any]) -> Iterator[tuple[Any, Any]]:

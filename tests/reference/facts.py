@@ -80,7 +80,8 @@ def _files():
     rows = [
         _in_an_instance(getattr(training, name), getattr(processing, name), cell(read(item.fget).text))
         for name, item in vars(Paths).items()
-        if isinstance(item, property)
+        # Not every property is a place: ``api`` says of which kind of job they are.
+        if isinstance(item, property) and isinstance(getattr(training, name), Path | None)
     ]
     parts = [
         "# Files",
