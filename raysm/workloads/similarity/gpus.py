@@ -44,6 +44,7 @@ def choose_engine(
         InvalidRequest: GPUs are asked for, and cannot be used.
     """
     wanted = CUDA.is_meant_by(forced)
+    # An engine of the CPU is asked for: GPUs are left alone, though there may be some.
     if forced is not None and not wanted:
         return forced
     alive = cluster_nodes() if nodes is None else nodes

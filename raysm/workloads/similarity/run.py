@@ -99,6 +99,7 @@ def run(
     report, mode = Report(emit_event=emit_event), mode_of(workload)
     with report.phase("load"):
         layout = load(source, queries)
+    # Before the rows are prepared, which reads all of them.
     _check(mode, layout, folders, source)
     with report.phase("prepare"):
         prepared, footprint = _prepared(workload, mode, layout, folders, choices, report)

@@ -57,6 +57,7 @@ def prepare(rows: Rows) -> Norms:
     """Compute the norms of rows[n, D], and look for what cannot be used."""
     exponents = np.zeros(len(rows), dtype=np.int16)
     bad = np.zeros(len(rows), dtype=bool)
+    # Squares of every smaller type stay far inside of what float64 holds.
     if rows.dtype == np.float64:
         largest = np.maximum(rows.max(axis=1), -rows.min(axis=1))
         bad = ~np.isfinite(largest)
@@ -86,6 +87,7 @@ def pair_scores(
     left: Rows, right: Rows, left_norms: NDArray[np.float64], right_norms: NDArray[np.float64]
 ) -> NDArray[np.float32]:
     """Return scores[n] of the pairs (left[i], right[i]), both rows[n, D] as ``scaled`` returns them."""
+    # The 0 that is added turns a negative zero, which keys cannot order, into the other.
     return quotient(_dots(left, right), left_norms * right_norms).astype(np.float32) + np.float32(0)
 
 
@@ -107,5 +109,6 @@ def _dots(left: Rows, right: Rows) -> NDArray[np.float64]:
         part = products[: min(at_once, count - start)]
         stop = start + len(part)
         np.multiply(left[start:stop], right[start:stop], out=part, dtype=np.float64)
+        # Of a contiguous row NumPy adds in an order that follows from its length alone; a BLAS says nothing of its own.
         part.sum(axis=-1, out=dots[start:stop])
     return dots

@@ -47,6 +47,7 @@ class TopKAccumulator:
         join(best, counts[first:last], keys)
         self.lower_bounds[block.start + first : block.start + last] = decode(best[:, -1])[0]
         with full_disk_is_no_room(self._folder / "best"):
+            # Inverted: a hole of the sparse file then reads as nobody.
             self._write(block.start + first, ~best)
 
     def read(self, start: int, stop: int) -> NDArray[np.uint64]:

@@ -97,5 +97,6 @@ def slop(columns: int, centre: NDArray[np.float64]) -> float:
 def signs(columns: int) -> NDArray[np.float64]:
     """Return signs[D] over the square root of the transform's size: the same in every process."""
     size = 1 << (columns.bit_length() - 1)
+    # Seeded by the width, so that every process makes the same.
     bits = np.random.Generator(np.random.PCG64(columns)).integers(0, 2, columns)
     return np.where(bits == 1, 1.0, -1.0) / np.float64(math.sqrt(size))

@@ -130,6 +130,7 @@ def compiled(source: Path, instructions: InstructionSet, *options: str, folder: 
     if compiler is None:
         raise Unavailable("no C compiler")
     command = [compiler, *OPTIONS, *EXACT, *instructions.options, *options]
+    # All that the library depends on: with another compiler, processor or source it is another file.
     identity = hashlib.sha256("\0".join([*command, platform.machine(), _version(compiler)]).encode())
     for part in (source, *sorted(source.parent.glob("*.h"))):
         identity.update(part.read_bytes())

@@ -111,6 +111,7 @@ def choose(
         if not rows.wanted(plain.name):
             raise InvalidRequest(f"no engine of this machine is called {forced!r}; it has {plain.name!r}")
         return plain
+    # Of so few rows the times would say nothing.
     if len(engines) == 1 or len(rows.sample) < PROBE_ROWS // 4:
         return engines[0]
     return min(engines, key=lambda engine: _seconds(engine, rows))

@@ -208,10 +208,12 @@ class CompiledEngine:
         """See ``Engine.scores``."""
         first, *keep = _structure(left)
         second, *keep_too = _structure(right)
+        # The kernels write rows of float32: anything else is made of a copy.
         direct = out.dtype == np.float32 and out.strides[1] == 4 and out.strides[0] >= 0
         target = out if direct else np.empty(out.shape, dtype=np.float32)
         result = self._library.all_scores(first, second, target.ctypes.data, target.strides[0] // 4)
         _check_result(result, left, right, "for two blocks of rows in float64")
+        # The structures point into these arrays, which had to live until here.
         del keep, keep_too
         if not direct:
             out[...] = target

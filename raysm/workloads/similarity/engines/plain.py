@@ -49,6 +49,7 @@ class PlainEngine:
         same: bool,
     ) -> None:
         """See ``Engine.topk``."""
+        # Of a tile with itself each row is served once.
         other = None if best_right is best_left else best_right
         step = max(1, PRODUCT_ENTRIES // len(left))
         near = np.empty((len(left), min(step, len(right))), dtype=np.float32)
@@ -139,6 +140,7 @@ def _lower_bounds(
             rows = open_rows[start : start + step]
             kth = np.partition(near[rows], columns - k, axis=1)[:, columns - k]
             lower[rows] = np.maximum(lower[rows], below(kth, 2 * bound))
+    # Nobody is looked for.
     lower[lower_bounds == np.inf] = np.inf
     return lower
 

@@ -193,6 +193,7 @@ class SparseEngine:
         inverse = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms != 0)
         with np.errstate(under="ignore"):
             unit = (data * np.repeat(inverse, rows.counts)).astype(np.float32)
+        # So that no product of two vanishes, and no touched sum looks untouched.
         small = np.abs(unit) < SMALLEST
         unit[small] = np.copysign(SMALLEST, unit[small])
         described, kept = _described(rows, data, np.ascontiguousarray(norms), unit, start + first_row)
@@ -231,6 +232,7 @@ class SparseEngine:
                     None if cursor is None else _address(cursor),
                     same,
                 )
+                # The structures point into these arrays, which had to live until here.
                 del kept, others
 
     def pairs(
@@ -251,6 +253,7 @@ class SparseEngine:
         if same:
             upper = rows + left.tile.start < neighbors
             rows, neighbors, similarities = rows[upper], neighbors[upper], similarities[upper]
+        # Segments come one after the other, so their pairs are not in order.
         order = np.lexsort((neighbors, rows))
         offsets = np.searchsorted(rows[order], np.arange(len(left) + 1)).astype(np.int64)
         return Pairs(offsets=offsets, neighbors=neighbors[order], similarities=similarities[order])

@@ -102,6 +102,7 @@ def estimate(
         rows = max(1, min(MOST_PROBE_ROWS, matrix.rows // 2, sizing.chosen_triangle_rows()))
         question = Question(path=str(path), scratch=scratch, workload=workload, rows=rows)
         count = processes or min(slots, os.cpu_count() or 1)
+        # On all cores at once, as a job has them.
         with ThreadPoolExecutor(count) as pool:
             answers = list(pool.map(_ask, [question] * count))
         seconds = ("prepare", "operand", "diagonal", "tile", "merge")

@@ -25,5 +25,6 @@ def load(matrix: Source, queries: Source | None = None) -> Layout:
     sources = [matrix] if queries is None else [matrix, queries]
     whole = iter(load_everywhere([source for source in sources if not source.sharded]))
     rows: list[LoadedRows] = [ShardedRows(source) if source.sharded else next(whole) for source in sources]
+    # One is enough: tasks have to go where its rows are.
     kind = Sharded if any(source.sharded for source in sources) else Replicated
     return kind(rows[0], None if queries is None else rows[1])

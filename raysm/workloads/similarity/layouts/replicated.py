@@ -73,6 +73,7 @@ class TileQueue(Iterator[Any]):
             task = self._waiting.popleft()
             self._unfinished += 1
             return replace(task, hint=self._collector.hint(task))
+        # One of them may still be given up, and come back in pieces.
         if self._unfinished:
             return LATER
         raise StopIteration

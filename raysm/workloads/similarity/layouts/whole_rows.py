@@ -106,7 +106,9 @@ def load_everywhere(sources: Sequence[Source]) -> list[WholeRows]:
     if not sources:
         return []
     here = ray.get_runtime_context().get_node_id()
+    # One without a CPU computes nothing, and needs no rows.
     others = [node for node in cluster_nodes() if node.node_id != here and node.cpus]
+    # Begun before the head maps its own: all instances convert at the same time.
     loading = ask_every_node(_load_there, list(sources), nodes=others, num_cpus=1)
     opened = [WholeRows(source, source.open()) for source in sources]
     for reference in loading.values():
@@ -123,6 +125,7 @@ def load_everywhere(sources: Sequence[Source]) -> list[WholeRows]:
 
 
 def _load_there(sources: Sequence[Source]) -> None:
+    # Now, so that no task waits for the compiler.
     compile_ahead()
     for source in sources:
         try:

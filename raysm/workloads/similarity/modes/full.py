@@ -168,6 +168,7 @@ class _Strips(_Written):
         self._stream = Stream(self._path, self._head, len(self._head) + self._rows * self._row_bytes)
         for task in tiles.tasks:
             stop = len(self._head) + task.tile.rows.stop * self._row_bytes
+            # The file is digested in its order: behind the first strip that is missing nothing can be believed.
             if task not in record or not self._stream.believe(stop, record.load(task)):
                 break
             self._there.add(str(task))
@@ -297,5 +298,6 @@ def _disk_rate(folder: Path) -> float:
         for _ in range(DISK_BYTES // len(block)):
             file.write(block)
         file.flush()
+        # Else it would be the rate of the page cache.
         os.fsync(file.fileno())
         return DISK_BYTES / (time.perf_counter() - begin)

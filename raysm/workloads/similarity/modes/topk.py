@@ -124,6 +124,7 @@ class TopK(Mode):
             for cut in (both.rows, both.columns):
                 arrays = self.compare(context, _task(accumulator, TileBlock(cut, cut)))
                 accumulator.merge(cut, arrays["counts"], arrays["keys"])
+            # As the first tile of a run has it: nobody is known yet.
             untold = TileBounds(np.full(both.rows.rows, -np.inf, dtype=np.float32), np.empty(0, dtype=np.float32))
             first, beside = FreeTile(TileBlock(both.rows, both.rows), True, untold), _task(accumulator, both)
             diagonal_s = seconds(lambda: self.compare(context, first))

@@ -106,6 +106,7 @@ def extract(path: Path, folder: Path) -> None:
 
 
 def _extract_member(archive: zipfile.ZipFile, name: str, target: Path, path: Path) -> None:
+    # What can be no matrix is refused before it is written.
     with archive.open(name) as stream:
         read_header(cast(BinaryIO, stream), f"{path.name}: {name}")
     with archive.open(name) as source, target.open("wb") as written:

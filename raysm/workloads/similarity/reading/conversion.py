@@ -46,6 +46,7 @@ def converted(file: Path, scratch: Path, id_column: str | None) -> Path:
     Several tasks of an instance may do so at the same time: each writes beside, the first renames.
     """
     stat = file.resolve().stat()
+    # A file that changed is another one: what was made of it before is not taken for it.
     identity = json.dumps([str(file), stat.st_size, stat.st_mtime_ns, id_column])
     folder = scratch / hashlib.sha256(identity.encode()).hexdigest()[:32]
     if folder.exists():
@@ -58,6 +59,7 @@ def converted(file: Path, scratch: Path, id_column: str | None) -> Path:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise NoRoom(f"the disk of {scratch} became full while {file.name} was converted to rows") from error
+        # Where it is there, another task was first.
         if not folder.exists():
             raise
     finally:

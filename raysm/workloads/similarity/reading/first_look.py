@@ -64,9 +64,11 @@ def _check_neighbors(k: int | None, rows: int | None, matrix: Path | None, *, wi
 def _check_rows(path: Path, id_column: str | None) -> None:
     files = matrix_files(path)
     first = [(name, _first_rows(file, id_column)) for name, file in files[:FIRST_FILES]]
+    # A file without rows may lie beside others that have some.
     if len(files) <= FIRST_FILES and all(rows is not None and not len(rows) for _, rows in first):
         raise InvalidInput(f"{path.name} has no rows below its header; there is nothing to compute")
     for name, rows in first:
+        # Integers hold no NaN, and an archive would have to be unpacked.
         if rows is None or rows.dtype.kind != "f":
             continue
         bad = ~np.isfinite(rows).all(axis=1)

@@ -103,6 +103,7 @@ class RowWriter:
         self.columns = columns
         self.dtype = dtype.newbyteorder("=")
         self._file = path.open("wb")
+        # Room for the header, which says how many rows there were.
         self._file.write(bytes(HEADER_BYTES))
 
     def write(self, rows: NDArray[Any]) -> None:

@@ -88,6 +88,7 @@ class Sizing:
     def triangle_rows(self, record: BlockRecord[Any]) -> int:
         """Return how many rows, and columns, one block of the triangle of a self-join has."""
         chosen = self.chosen_triangle_rows()
+        # What was asked for is part of what the record depends on, and need not be kept beside it.
         if self.block_rows:
             return chosen
         # A run on fewer cores goes on with the blocks of one on many.

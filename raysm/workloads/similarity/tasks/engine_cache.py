@@ -80,6 +80,7 @@ _caches: dict[str, EngineCache] = {}
 def engine_cache_of(context: Context) -> EngineCache:
     """Return this process's cache for the context: the one of its last task, or a new one instead."""
     if context.token not in _caches:
+        # Nothing of another context is used again: it would only take memory.
         _caches.clear()
         _caches[context.token] = EngineCache(context)
     return _caches[context.token]

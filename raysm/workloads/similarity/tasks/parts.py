@@ -70,6 +70,7 @@ def encode_part(part: Part) -> Buffers:
             "engines": part.engines,
         }
     ).encode()
+    # Padded: each array begins on a boundary, where it can be mapped.
     buffers: list[bytes | memoryview] = [line.ljust(-(len(line) + 1) % ALIGNMENT + len(line)) + b"\n"]
     for array in arrays.values():
         if array.nbytes:

@@ -53,6 +53,7 @@ def by_elements(matrix: Matrix, rows: int) -> bool:
 
 def prepare_blocks(shape: RowShape, slots: int) -> list[RowBlock]:
     """Cut the rows into blocks for ``slots`` tasks at a time, each of whole steps."""
+    # No centre is made of sparse rows, so steps need not be whole.
     if shape.sparse:
         return row_blocks(shape.rows, min(BLOCK_ROWS, math.ceil(shape.rows / slots)))
     step = _step_rows(shape.columns)
@@ -78,6 +79,7 @@ def prepare_block(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
         rows = resident.read(start, min(start + step, block.stop))
         norms = prepare(rows)
         parts.append(norms)
+        # Chosen by their places in the whole matrix, or the centre would depend on how it is cut.
         some = slice(-start % stride, None, stride)
         tile = Tile(start=start, rows=scaled(rows[some], norms.exponents[some]), norms=norms.norms[some])
         sums.append(unit_sum(tile) if norms.first_bad is None else np.zeros(shape.columns))
@@ -116,6 +118,7 @@ def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: s
     for block, part in parts:
         norms[block.start : block.stop] = part.arrays["norms"]
         exponents[block.start : block.stop] = part.arrays["exponents"]
+        # Added when all are there, since parts come in any order.
         sums[block.start] = part.arrays["sums"]
         integral = integral and bool(part.arrays["integral"])
         bad = int(part.arrays["first_bad"])

@@ -104,6 +104,7 @@ class CudaEngine:
             self._device = torch.device("cuda", torch.cuda.current_device())
             # Sums in float16 would break the bound.
             torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+            # Only newer versions of torch have this one.
             if hasattr(torch.backends.cuda.matmul, "allow_fp16_accumulation"):
                 torch.backends.cuda.matmul.allow_fp16_accumulation = False
             if free_bytes is None:
@@ -203,6 +204,7 @@ class CudaEngine:
                     survivors.append((rows.cpu().numpy(), columns.cpu().numpy(), scores[enough].cpu().numpy()))
         none = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
         row, neighbor, similarity = (np.concatenate(parts) for parts in zip(none, *survivors, strict=True))
+        # Products come panel by panel, so their pairs are not in order.
         order = np.lexsort((neighbor, row))
         offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(left)))]).astype(np.int64)
         return Pairs(offsets=offsets, neighbors=neighbor[order].astype(np.uint32), similarities=similarity[order])

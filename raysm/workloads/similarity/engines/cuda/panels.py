@@ -80,6 +80,7 @@ class Panel:
     def right(self) -> torch.Tensor:
         """Return a copy of ``cheap`` with the columns of a right side."""
         first = self.rows.shape[1]
+        # Error and length change places, and the pieces of beta with the scale: one product then sums all of them.
         right = self.cheap.clone()
         right[:, first : first + 2] = self.cheap[:, first : first + 2].flip(1)
         right[:, first + 2 : first + 4] = self.cheap[:, first + 4 : first + 6]

@@ -39,6 +39,7 @@ def answers(waiting: Iterable[Any]) -> list[Any]:
                 raise error.cause from None
             raise
         except RayError:
+            # It went away: ``join`` says whose rows are missing.
             continue
     return values
 
@@ -97,6 +98,7 @@ class SpreadMatrix:
         for name, host, groups in zip(self._index.names, self._index.hosts, self._index.id_groups, strict=True):
             for group in range(groups):
                 waiting.append(asked(host, _ids, self._source, name, group))
+                # The next ones travel while this one is used.
                 if len(waiting) > AHEAD:
                     yield ray.get(waiting.popleft())
         while waiting:

@@ -181,6 +181,7 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], channel: str) -> 
         )
     places: dict[str, list[str]] = defaultdict(list)
     files = {}
+    # The same index, whoever answered first.
     for one in sorted(reports, key=lambda one: natural(one.host)):
         for file in one.files:
             places[file.name].append(one.host)
@@ -238,6 +239,7 @@ def _check_places(places: Mapping[str, Sequence[str]], names: Sequence[str], cha
         if match := NUMBERED.search(name):
             numbers[name[: match.start()], name[match.end() :], int(match[2])].add(int(match[1]))
     for (before, after, count), there in numbers.items():
+        # Some writers count from 0, others from 1.
         first = 0 if 0 in there else 1
         if absent := sorted(set(range(first, first + count)) - there):
             raise InvalidInput(

@@ -143,6 +143,7 @@ class PairScheduler(Iterator[Any]):
             skip: Whether a pair need not be handed out.
             hint: Called when a pair is handed out; returns its ``hint``.
         """
+        # Two for each slot: the rows of the next one come while it computes.
         self._hosts = {host: HostQueue(2 * slots[host], deque(there)) for host, there in transfers.items() if there}
         self._order = deque(self._hosts)
         self._send, self._recorded, self._skip, self._hint = send, recorded, skip, hint
@@ -197,6 +198,7 @@ class PairScheduler(Iterator[Any]):
                 arrival = _Arrival(transfer, waiting)
                 queue.arrivals.append(arrival)
         pair = arrival.waiting[0]
+        # Of a recorded pair no task reads the rows, so they need not travel.
         if not self._recorded(pair) and not self._bring(queue, arrival):
             return None
         arrival.waiting.popleft()

@@ -56,6 +56,7 @@ def _chosen(queries: QueryOperand, matrix: QueryOperand) -> tuple[QueryOperand, 
     ]
     least = min(_busiest(*choice) for choice in choices)
     quick = [choice for choice in choices if _busiest(*choice) <= least * (1 + TOLERANCE)]
+    # Equally fast within the tolerance: what sends least.
     return min(quick, key=lambda choice: _sent_bytes(*choice))
 
 

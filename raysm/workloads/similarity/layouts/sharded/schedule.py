@@ -153,6 +153,7 @@ def cut(shard: Shard, *, slots: int, max_tile_rows: int, exact: bool = False, or
     count = math.ceil(rows / max_tile_rows)
     if not exact:
         wanted = slots * math.ceil(max(count, FEWEST) / slots)
+        # Some for each slot, of which some can be given away; but none so small that the task itself would show.
         count = max(count, min(wanted, rows // LEAST_ROWS))
     edges = [rows * at // count for at in range(count + 1)] if count else [0]
     return tuple(
@@ -293,6 +294,7 @@ def _relieve(
             chunk = chunks[agreement.away + moved if step == 1 else agreement.away + moved - 1]
             work = chunk.rows * ring[agreement.whole].rows
             now = best[0] - work / ring[busiest].slots, best[1] + work / ring[other].slots
+            # One more would only make the other instance the busiest.
             if max(now) >= max(best):
                 break
             best, moved = now, moved + step

@@ -95,6 +95,7 @@ class ShardedRows:
                     "let the head compute, or make the channel FullyReplicated"
                 )
         stores = [nodes[shard.host].object_store_bytes for shard in self.index.shards]
+        # All chunks that are there at once take half of the smallest object store at most.
         self.chunk_bytes = min(CHUNK_BYTES, min(stores) // (2 * (WINDOW + LEAVING)))
         ends = np.cumsum([0, *(shard.rows for shard in self.index.shards)]).tolist()
         self._starts = {shard.host: start for shard, start in zip(self.index.shards, ends, strict=False)}
