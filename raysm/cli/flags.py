@@ -8,7 +8,7 @@ import argparse
 import tomllib
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -34,12 +34,17 @@ class Flag:
     """As it is typed: ``--max-runtime``."""
     path: str
     """The option: ``limits.max_runtime_s``."""
-    help: str
-    """For ``--help``."""
+    help: str | Callable[[], str]
+    """For ``--help``; a function is asked when a parser is made, because kinds may have been added by then."""
     metavar: str | None = field(default=None, kw_only=True)
     """What ``--help`` calls the value; None is derived from the name."""
-    choices: tuple[str, ...] | None = field(default=None, kw_only=True)
-    """What the value may be, where the option's type does not say it."""
+    choices: Callable[[], tuple[str, ...]] | None = field(default=None, kw_only=True)
+    """Returns what the value may be, where the option's type does not say it; asked as late as the help."""
+
+    @property
+    def text(self) -> str:
+        """The help as it stands now."""
+        return self.help() if callable(self.help) else self.help
 
     @property
     def key(self) -> Key:
@@ -52,12 +57,12 @@ class Flag:
         return self.name.removeprefix("--").replace("-", "_")
 
 
-def _instance_kinds() -> str:
+def _describe_instance_kinds() -> str:
     default = Local().instance_kind
     *first, last = [
         f"{kind.summary} (default)" if kind.name == default else kind.summary for kind in INSTANCE_KINDS.values()
     ]
-    return f"{', '.join(first)}, or {last}"
+    return f"on this machine: {', '.join(first)}, or {last}"
 
 
 COMMON = (
@@ -85,9 +90,7 @@ COMMON = (
 
 TARGET = (
     Flag("--on", "on", "this machine (default), or AWS"),
-    Flag(
-        "--instance-kind", "target.instance_kind", f"on this machine: {_instance_kinds()}", choices=(*INSTANCE_KINDS,)
-    ),
+    Flag("--instance-kind", "target.instance_kind", _describe_instance_kinds, choices=lambda: (*INSTANCE_KINDS,)),
     Flag("--role", "target.role", "on AWS: the role that the job runs as", metavar="ARN"),
     Flag("--region", "target.region", "on AWS (default: of the AWS configuration)"),
     Flag("--profile", "target.profile", "on AWS: of the AWS configuration"),
@@ -164,7 +167,7 @@ def add_flags(parser: Any, flags: typing.Iterable[Flag], command: str = "") -> N
     flags = tuple(flags)
     for flag in flags:
         hint = _hint(flag, command)
-        parser.add_argument(flag.name, help=flag.help, **_way_of(hint, flag))
+        parser.add_argument(flag.name, help=flag.text, **_way_of(hint, flag))
     # Told beside the values: another command's --name chooses a metric, not the name of a task.
     parser.set_defaults(flags=(*(parser.get_default("flags") or ()), *flags))
 
@@ -189,7 +192,7 @@ def _way_of(hint: Any, flag: Flag) -> dict[str, Any]:
         return {"choices": typing.get_args(hint)}
     if typing.get_origin(hint) in (tuple, Mapping):
         return {"action": "append", "metavar": flag.metavar}
-    return {"metavar": flag.metavar, "choices": flag.choices, "type": hint}
+    return {"metavar": flag.metavar, "choices": flag.choices() if flag.choices else None, "type": hint}
 
 
 def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:

@@ -13,7 +13,7 @@ from raysm.client.result import Result
 from raysm.client.result_folder import earlier_result
 from raysm.contract.result import ResultFile
 from raysm.request.codec import to_json
-from raysm.request.workload import built_in_kind
+from raysm.request.workload import Workload, built_in_kind
 
 __all__ = ["brought", "print_result"]
 
@@ -53,20 +53,26 @@ def print_result(
         print(json.dumps(_json(result), indent=1))
         return
     took = "" if elapsed_s is None else f"{elapsed_s:.1f} s"
-    if isinstance(result, Result):
-        lines = [*_lines(result), ("time", _times(result, took, forming_s))]
-        for label, text in lines:
-            console.print(Text(f"{label:<8} {text}"), soft_wrap=True)
-        return
-    kind = built_in_kind(workload)
-    done = f"completed in {took}" if took else "completed"
-    if isinstance(result, Path):
-        done += f"; what it left is in {_shown(result)}/"
-    elif result is not None or (kind is not None and kind.returns_value):
-        done += f": {result!r}"
-    elif kind is not None:
-        done += f"; nothing was kept: a job keeps {kind.keeps}"
-    console.print(Text(done), soft_wrap=True)
+    match result:
+        case Result():
+            lines = [*_lines(result), ("time", _times(result, took, forming_s))]
+            for label, text in lines:
+                console.print(Text(f"{label:<8} {text}"), soft_wrap=True)
+        case _:
+            done = f"completed in {took}" if took else "completed"
+            console.print(Text(done + _what_remains(result, built_in_kind(workload))), soft_wrap=True)
+
+
+def _what_remains(result: Any, kind: type[Workload] | None) -> str:
+    match result:
+        case Path():
+            return f"; what it left is in {_shown(result)}/"
+        # None is a value too, where the kind returns one.
+        case None if kind is None:
+            return ""
+        case None if kind is not None and not kind.returns_value:
+            return f"; nothing was kept: a job keeps {kind.keeps}"
+    return f": {result!r}"
 
 
 def _lines(result: Result) -> list[tuple[str, str]]:

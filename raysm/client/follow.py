@@ -92,6 +92,7 @@ class JobStream:
                     yield line
                 patience.heard()
             except ServiceError as error:
+                # Lines came before it failed: the service was there until just now.
                 if came:
                     patience.heard()
                 patience.bear(error)

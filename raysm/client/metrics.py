@@ -141,6 +141,7 @@ def _found(service: Service, job: Description) -> Iterator[Metric]:
 def _series(service: Service, job: Description, name: str) -> Iterator[Metric]:
     assert job.created is not None
     end = (job.ended or datetime.now(UTC)) + timedelta(seconds=PERIOD_S)
+    # Of a job of more than a day each point stands for several minutes: CloudWatch refuses a call of more points.
     minutes = math.ceil((end - job.created).total_seconds() / PERIOD_S / MAX_POINTS)
     answer = service.call(
         "cloudwatch",

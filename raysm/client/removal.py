@@ -165,4 +165,5 @@ def _uris(description: Description) -> Iterator[str]:
 
 
 def _reads(description: Description, uri: str) -> bool:
+    # With the slash at both ends: what lies below .../job-10 is not of .../job-1.
     return any(f"{item.rstrip('/')}/".startswith(f"{uri}/") for item in _uris(description))

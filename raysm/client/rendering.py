@@ -37,6 +37,7 @@ class Phase:
     def is_due(self, event: events.Progress) -> bool:
         """Whether this event is to be told; who asks tells it."""
         now_s = self._clock()
+        # The last event in any case: who has watched a phase wants to see that it came to its end.
         due = event.done >= event.total or now_s - self._told_s >= INTERVAL_S
         if due:
             self._told_s = now_s
@@ -124,6 +125,7 @@ class _Latest:
     def add(self, metric: events.Metric) -> list[str]:
         self._untold.setdefault(metric.host, {})[metric.name] = metric
         now_s = self._clock()
+        # The interval begins with the first value: those that come right behind it belong on the same line.
         if self._told_s is None:
             self._told_s = now_s
         if now_s - self._told_s < INTERVAL_S:

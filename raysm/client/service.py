@@ -156,8 +156,10 @@ class Service:
             try:
                 return getattr(self.client(client), operation)(**parameters)
             except Exception as error:
+                # Injected clients are the caller's own: there is nothing to make anew in their place.
                 if self._injected is not None or not self._connection.reconnect(error, is_followed=self._followers > 0):
                     raise
+                # All of them: each one holds the address of the server that is gone.
                 with self._lock:
                     self._made.clear()
             return getattr(self.client(client), operation)(**parameters)
@@ -262,6 +264,7 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
 
 def _refusal(action: str, error: Mapping[str, str]) -> ServiceError:
     code, message = error.get("Code", ""), error.get("Message", "")
+    # SageMaker has no code for a job that is missing: of its ValidationExceptions only the message tells which.
     said = any(words in message.lower() for words in ("not found", "could not find"))
     missing = code == "ResourceNotFound" or (code == "ValidationException" and said)
     if missing and "_job" in action:

@@ -326,7 +326,7 @@ class LocalJob:
                 kill_at = now + (self._stop_grace_s if stopped else self._kill_s)
                 self._signal_all(signal.SIGTERM)
             if terminated:
-                settle_at = float("inf")
+                settle_at = float("inf")  # else every later exit that counts would send SIGTERM again
             if now >= kill_at:
                 kill_at = float("inf")
                 self._signal_all(signal.SIGKILL)
@@ -357,7 +357,7 @@ class LocalJob:
         self, stopped: bool, codes: Mapping[str, int], exited_s: Mapping[str, float], unkept: str | None
     ) -> Outcome:
         assert self._logs is not None
-        self._logs.close()
+        self._logs.close()  # before anything is added: it belongs behind the last line of the instances
         said = [*([] if unkept is None else [unkept]), *self._originals.complaints()]
         for line in said if self._logs.error is None else ():
             self._on_line(self.head, line)

@@ -133,5 +133,6 @@ class LogPump:
             return
         try:
             self._on_line(host, line.decode("utf-8", errors="replace").removesuffix("\r"))
+        # Whatever it is: it is raised again where the job is waited for, and here it would end all other logs.
         except BaseException as error:
             self.error = error

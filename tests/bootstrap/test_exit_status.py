@@ -6,6 +6,8 @@ from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_driver, exit_
 from raysm.contract.result import Failure
 from raysm.errors import ClusterNotFormed, InvalidConfig, InvalidPayload, MissingDependency
 
+pytestmark = pytest.mark.smoke
+
 GIB = 2**30
 
 

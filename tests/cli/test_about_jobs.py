@@ -1,10 +1,22 @@
 """The commands about jobs that there are, against a service that says what the test wants."""
 
-import pytest
+import io
 
+import pytest
+from rich.console import Console
+
+from raysm.cli import about_jobs
+from raysm.cli.arguments import parse
 from raysm.contract import events
 from raysm.errors import InvalidRequest, NotDone
-from tests.support.commands import printed, tell
+from tests.support.commands import tell
+
+
+def printed(remote, *argv):
+    out = io.StringIO()
+    about_jobs.run(parse(argv), Console(file=out, width=80), remote.service)
+    return out.getvalue()
+
 
 # result
 

@@ -12,6 +12,8 @@ from raysm.client.settings import OWN, TARGETS, hint_of, schema
 from raysm.errors import InvalidRequest
 from raysm.request import JobRequest, Script
 
+pytestmark = pytest.mark.smoke
+
 EVERY = (*COMMON, *TARGET, *RUN, *TRAIN, *SIMILARITY)
 
 

@@ -27,6 +27,7 @@ def raysm(*argv, cwd, env=None):
     )
 
 
+@pytest.mark.smoke
 def test_the_readmes_first_command_leaves_the_result_and_says_how_to_read_it(tmp_path):
     digits = ROOT / "examples" / "data" / "digits.csv.gz"
     done = raysm("similarity", digits, "--top-k", 10, "--instances", 2, "--output", "out/", cwd=tmp_path)

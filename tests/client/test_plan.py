@@ -19,6 +19,8 @@ from raysm.request import (
 from raysm.request.targets import LOCAL_ROLE
 from tests.support.sagemaker import IMAGE, aws, places_of
 
+pytestmark = pytest.mark.smoke
+
 PLACES = places_of(aws())
 
 

@@ -9,6 +9,8 @@ from raysm.contract.paths import Paths
 from raysm.errors import InvalidRequest
 from raysm.request import JobRequest
 
+pytestmark = pytest.mark.smoke
+
 MODEL = Session().get_service_model("sagemaker")
 
 

@@ -14,6 +14,8 @@ from raysm.request import PickledFunction, Script, Similarity, TorchScript, Trai
 from raysm.request.workload import KINDS, built_in_kind, require_workload
 from raysm.workloads.runner import Runner
 
+pytestmark = pytest.mark.smoke
+
 PACKAGE = Path(raysm.__file__).parent
 
 EXAMPLES = {

@@ -10,6 +10,8 @@ from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
 from raysm.workloads.gather import ArrayFile, PrefixDigest, check_room, move, regroup
 from raysm.workloads.similarity.reading.npy import header
 
+pytestmark = pytest.mark.smoke
+
 
 def test_room_is_checked_before_anything_is_written(tmp_path):
     with pytest.raises(NoRoom, match=r"0.05 GB free, the result needs 0.06 GB; give the instance a larger volume"):

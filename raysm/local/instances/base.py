@@ -89,9 +89,7 @@ class Instance(abc.ABC):
         """
         try:
             return self.exited.result(timeout_s)
-        except TimeoutError:
-            raise
-        except Exception as error:  # concurrent.futures.TimeoutError is a class of its own before Python 3.11
+        except TimeoutError as error:  # the future's own has no message
             raise TimeoutError(f"{self.host} did not end within {timeout_s} s") from error
 
 

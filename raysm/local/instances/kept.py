@@ -67,6 +67,7 @@ class Keeper:
             os.close(report)
             raise
         finally:
+            # The keeper alone holds this end: that it is gone is known by the end of the stream.
             os.close(write)
         self.pid = self._process.pid
         self._reader = threading.Thread(target=self._read, args=(report,), name=f"keeper of {name}", daemon=True)

@@ -35,6 +35,7 @@ class Capacity:
 
     def ask(self, instances: int, job: str = "") -> Ticket:
         """Join the queue with a job of so many instances."""
+        # A job of more instances than cores wants all of them: it would wait for ever for what there is not.
         ticket = Ticket(min(instances, self.cores), job)
         with self._changed:
             self._waiting.append(ticket)

@@ -61,6 +61,7 @@ class MotoServices:
 
         session = Session(aws_access_key_id="raysm", aws_secret_access_key="raysm", region_name=region)
         config = Config(
+            # No network lies between: what failed once would fail again, only later.
             retries={"total_max_attempts": 1},
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",

@@ -117,6 +117,7 @@ class Objects:
         if is_file(uri):
             target = self.local(uri)
             target.parent.mkdir(parents=True, exist_ok=True)
+            # A link would be moved as a link: to what is soon removed, or to the user's own file.
             if not path.is_symlink():
                 with contextlib.suppress(OSError):  # another file system
                     path.replace(target)

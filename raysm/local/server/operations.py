@@ -97,6 +97,7 @@ class Operations:
         Raises:
             ApiError: This server knows no such job, or several of different kinds that run.
         """
+        # A name is one job's only within its API: who asks does not say which.
         with self._lock:
             runs = [run for (_, mine), run in self._runs.items() if mine == name]
         unfinished = [run for run in runs if not run.await_end(0)]
@@ -113,6 +114,7 @@ class Operations:
         """End all jobs at once."""
         with self._lock:
             runs = list(self._runs.values())
+        # Side by side: else the server would take as long to end as all its jobs in a row.
         threads = [threading.Thread(target=run.shut_down) for run in runs if run.running]
         for thread in threads:
             thread.start()
@@ -158,6 +160,7 @@ class Operations:
     def _stop(self, api: JobApi, name: str) -> Mapping[str, Any]:
         record = self._records.get(api, name)
         run = self._runs.get((api, name))
+        # Of an earlier server: it ended with that one, or was said to have when this one started.
         if run is None:
             raise validation(f"The request was rejected because the {api.kind} job is in status {record.status}.")
         run.stop()

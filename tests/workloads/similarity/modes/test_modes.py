@@ -18,6 +18,8 @@ from raysm.workloads.similarity.sizing.sizing import PartLimits
 from tests.support.reference import score_rows
 from tests.support.similarity import kinds_of_rows, saved
 
+pytestmark = pytest.mark.smoke
+
 ROWS = kinds_of_rows(rows=200)["float32"]
 
 

@@ -3,6 +3,8 @@ import pytest
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.degrees.layout import Coordinates, Layout
 
+pytestmark = pytest.mark.smoke
+
 TWO_BY_TWO = ["algo-1", "algo-1", "algo-2", "algo-2"]
 
 
