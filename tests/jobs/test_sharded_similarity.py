@@ -92,7 +92,7 @@ for name, channel, fields, told in json.loads(sys.argv[1]):
             source=source(channel, sharded and told != "only queries", fields),
             queries=queries and source(queries, sharded, fields),
             folders=Folders(result=model / name / ("shards" if sharded else "whole"), records=scratch / name),
-            emit=Killing() if told == "only sharded" else emit_event,
+            emit_event=Killing() if told == "only sharded" else emit_event,
         )
         found[f"{name} {sharded}"] = {} if told else {"before": before, "after": probes()}
 (model / "probes.json").write_text(json.dumps(found))
