@@ -13,12 +13,24 @@ from raysm.errors import InvalidRequest
 from raysm.local.checkpoints import CheckpointStore
 from raysm.request.channels import Distribution
 
-__all__ = ["ACCOUNT", "REGION", "Channel", "Checkpoints", "Group", "JobSpec", "number_hosts"]
+__all__ = ["ACCOUNT", "REGION", "Channel", "Checkpoints", "Group", "JobSpec", "Patience", "number_hosts"]
 
 ACCOUNT = "000000000000"
 """No account of AWS."""
 REGION = "us-east-1"
 """Where a job is that names no region."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Patience:
+    """How long instances that are to end may take; all in seconds."""
+
+    stop_grace_s: float = 120.0
+    """From SIGTERM to SIGKILL in a job that is stopped: SageMaker's own 120."""
+    settle_s: float = 15.0
+    """That the others have, once an instance has failed, to end by themselves."""
+    kill_s: float = 30.0
+    """From their SIGTERM to SIGKILL, where they have not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ What flows in is a JobSpec; what flows out are log lines while it runs and an Ou
 
 What is known of the service, and what is not: a job is Failed as soon as one container exits with something else than
 0, and containers that are stopped get SIGTERM, then SIGKILL after 120 s. How soon the others are stopped once one has
-failed is not documented. Here they have ``settle_s`` to notice and to end by themselves, so that the head's own words
-about the loss become the failure reason; then they get SIGTERM, and ``kill_s`` later SIGKILL: one that is frozen hears
+failed is not documented. Here they have a time (``Patience``) to notice and to end by themselves, so that the head's
+own words about the loss become the failure reason; then they get SIGTERM, and later SIGKILL: one that is frozen hears
 neither the others nor SIGTERM, and must not keep the job from its end.
 """
 
@@ -32,7 +32,7 @@ from raysm.local.checkpoints import CheckpointSync
 from raysm.local.config_files import JobFiles
 from raysm.local.instances import Instance, InstanceSpec, Link, Site, open_site
 from raysm.local.instances.share import Share, measure, split
-from raysm.local.job_spec import Channel, JobSpec
+from raysm.local.job_spec import Channel, JobSpec, Patience
 from raysm.local.logs import LogPump
 from raysm.local.originals import Originals
 
@@ -86,9 +86,7 @@ class LocalJob:
         image: str | None = None,
         on_line: Callable[[str, str], None] = lambda host, line: None,
         on_end: Callable[[], None] = lambda: None,
-        stop_grace_s: float = 120.0,
-        settle_s: float = 15.0,
-        kill_s: float = 30.0,
+        patience: Patience | None = None,
         absent: Collection[str] = (),
     ) -> None:
         """Keep what is to be done; nothing starts before ``start``.
@@ -100,9 +98,7 @@ class LocalJob:
             image: What instances of kind docker run.
             on_line: Called with host and line for each line that an instance writes, in one thread.
             on_end: Called when ``wait`` would return at once.
-            stop_grace_s: Seconds from SIGTERM to SIGKILL.
-            settle_s: Seconds that the others have, once an instance has failed, to end by themselves.
-            kill_s: Seconds from their SIGTERM to SIGKILL, where they have not.
+            patience: How long instances that are to end may take.
             absent: Hosts that are announced and never come: a fault.
 
         Raises:
@@ -118,9 +114,7 @@ class LocalJob:
         self._root = root.resolve()
         self._kind = kind
         self._image = image
-        self._stop_grace_s = stop_grace_s
-        self._settle_s = settle_s
-        self._kill_s = kill_s
+        self._patience = patience or Patience()
         self._on_line = on_line
         self._on_end = on_end
 
@@ -320,10 +314,10 @@ class LocalJob:
                 stopped = True
                 settle_at = now
             if any(self._counts(host, code) for host, code in codes.items()):
-                settle_at = min(settle_at, now + self._settle_s)
+                settle_at = min(settle_at, now + self._patience.settle_s)
             if not terminated and now >= settle_at:
                 terminated = True
-                kill_at = now + (self._stop_grace_s if stopped else self._kill_s)
+                kill_at = now + (self._patience.stop_grace_s if stopped else self._patience.kill_s)
                 self._signal_all(signal.SIGTERM)
             if terminated:
                 settle_at = float("inf")  # else every later exit that counts would send SIGTERM again

@@ -17,7 +17,7 @@ from raysm.contract.job_api import PROCESSING
 from raysm.errors import InvalidInput, InvalidRequest, RaysmError
 from raysm.local.channels import SMALL_BYTES
 from raysm.local.checkpoints import FolderStore
-from raysm.local.job_spec import Channel, Checkpoints, JobSpec, number_hosts
+from raysm.local.job_spec import Channel, Checkpoints, JobSpec, Patience, number_hosts
 from raysm.local.local_job import LocalJob
 from tests.support.leftovers import assert_nothing_left
 
@@ -288,7 +288,7 @@ def test_a_stopped_job_hears_sigterm_on_all_instances_and_is_stopped(kind, root)
 def test_who_does_not_hear_sigterm_is_killed_after_the_grace(root):
     lines = Lines()
     command = running("signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready'); time.sleep(1000)")
-    with LocalJob(spec_for(command), root=root, on_line=lines, stop_grace_s=0.5) as job:
+    with LocalJob(spec_for(command), root=root, on_line=lines, patience=Patience(stop_grace_s=0.5)) as job:
         job.start()
         lines.wait_for(("algo-1", "ready"))
         began = time.monotonic()
@@ -302,7 +302,7 @@ def test_who_does_not_hear_sigterm_is_killed_after_the_grace(root):
 def test_when_one_instance_fails_the_others_are_stopped_after_a_moment(root):
     lines = Lines()
     command = running("host == 'algo-2' and sys.exit(5); until_sigterm()")
-    with LocalJob(spec_for(command, 2), root=root, on_line=lines, settle_s=0.3) as job:
+    with LocalJob(spec_for(command, 2), root=root, on_line=lines, patience=Patience(settle_s=0.3)) as job:
         job.start()
         outcome = job.wait(SOON_S)
     assert outcome.status == "Failed"
@@ -323,7 +323,8 @@ def test_when_one_instance_fails_one_that_is_frozen_is_killed_after_a_moment(kin
         until_sigterm()
         """
     )
-    with LocalJob(spec_for(command, 2), root=root, kind=kind, on_line=lines, settle_s=0.2, kill_s=0.2) as job:
+    patience = Patience(settle_s=0.2, kill_s=0.2)
+    with LocalJob(spec_for(command, 2), root=root, kind=kind, on_line=lines, patience=patience) as job:
         job.start()
         lines.wait_for(("algo-2", "ready"))
         job.kill("algo-2", signal.SIGSTOP)
@@ -351,7 +352,7 @@ def test_a_loss_that_the_request_allows_neither_ends_nor_fails_the_job(root):
     lines = Lines()
     command = running("host == 'algo-2' and sys.exit(5); (base / 'go').exists() or until_sigterm()")
     spec = spec_for(command, 2, losses_allowed=True)
-    with LocalJob(spec, root=root, on_line=lines, settle_s=0.0) as job:
+    with LocalJob(spec, root=root, on_line=lines, patience=Patience(settle_s=0.0)) as job:
         job.start()
         lines.wait_for(("algo-1", "ready"))
         job.instances["algo-2"].wait(SOON_S)

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias
 
 from raysm.contract.result import MAX_REASON
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.local.job_spec import JobSpec
+from raysm.local.job_spec import JobSpec, Patience
 from raysm.local.local_job import LocalJob, Outcome
 from raysm.local.server import outputs
 from raysm.local.server.api_error import ApiError
@@ -285,7 +285,7 @@ class JobRun:
                 image=image,
                 on_line=on_line,
                 on_end=self._changed.set,
-                stop_grace_s=self._services.stop_grace_s,
+                patience=Patience(stop_grace_s=self._services.stop_grace_s),
             ) as job,
         ):
             for host in job.hosts:
