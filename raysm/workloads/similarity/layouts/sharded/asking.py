@@ -35,6 +35,7 @@ def answers(waiting: Iterable[Any]) -> list[Any]:
         try:
             values.append(ray.get(reference))
         except RayTaskError as error:
+            # The user's files are at fault: Ray's wrapper would hide the line that says so in a traceback of raysm's.
             if isinstance(error.cause, InvalidRequest):
                 raise error.cause from None
             raise
@@ -66,6 +67,7 @@ def digest_of(index: ShardIndex, waiting: list[Any]) -> str:
 
 def digests(source: Source) -> list[tuple[str, str]]:
     """Return (name, SHA-256) of the files of this instance; none where it has none."""
+    # ``file_digests`` refuses a channel that holds nothing; here that is a share, as others are.
     return file_digests(source.here().channel) if source.has_files() else []
 
 

@@ -67,6 +67,7 @@ class _Dispatch(Dispatch):
         # Only one of the two ever travels: of what every instance has, nothing does.
         moving = {transfer.brings for there in self._transfers.values() for transfer in there if not transfer.at_home}
         self._moving: LoadedRows = (layout.other_queries or layout.rows) if "queries" in moving else layout.rows
+        # The common type: what travels was read from files of the sender's own types, and meets those of others.
         self._dtype: np.dtype[Any] = context.matrix.dtype
 
     def queue(self, collector: Collector) -> Queue:

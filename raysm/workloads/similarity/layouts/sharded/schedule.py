@@ -80,6 +80,7 @@ class RowChunk:
 
     def numbers_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of some of its rows by their places."""
+        # The very same array: whoever asked sees by that, without looking at it, that nothing has to be renumbered.
         if len(self.runs) == 1 and self.first == self.range.start:
             return places
         return self.numbers()[places - self.range.start]
@@ -89,6 +90,7 @@ class RowChunk:
         last = self.runs[-1].start + self.runs[-1].rows - 1
         if len(self.runs) == 1:
             return f"rows {self.first} to {last}"
+        # Digested: of thousands of small files the runs would be a name as long, in each message and line of the log.
         text = ",".join(f"{run.start}+{run.rows}" for run in self.runs)
         return f"{self.rows} of rows {self.first} to {last} ({hashlib.sha256(text.encode()).hexdigest()[:16]})"
 
@@ -245,6 +247,7 @@ def _balanced(ring: Sequence[Share]) -> dict[tuple[int, int], _Agreement]:
     for at in range(count):
         for distance in range(1, count // 2 + 1):
             other = (at + distance) % count
+            # On an even ring, opposites meet from both sides.
             if _pair(at, other) in agreed:
                 continue
             divided, whole = (other, at) if ring[other].rows >= ring[at].rows else (at, other)
@@ -269,6 +272,7 @@ def _loads(ring: Sequence[Share], agreed: Mapping[tuple[int, int], _Agreement]) 
     """Return pairs of rows for each slot, by instance."""
     work: dict[int, float] = defaultdict(float)
     for at, share in enumerate(ring):
+        # Of its own pairs, each unordered one is compared once.
         work[at] = share.rows**2 / 2
     for agreement in agreed.values():
         away = sum(chunk.rows for chunk in ring[agreement.divided].chunks[: agreement.away])
@@ -286,6 +290,7 @@ def _relieve(
             continue
         agreement = agreed[_pair(busiest, other)]
         chunks = ring[agreement.divided].chunks
+        # ``away`` counts what leaves the divided one: more of it relieves that one, less of it the other.
         step = 1 if agreement.divided == busiest else -1
         room = len(chunks) - agreement.away if step == 1 else agreement.away
         moved = 0
