@@ -112,6 +112,7 @@ def groups_of(
     """
     if not context.self_join:
         return None
+    # Of the first, which is as large as any: only the last block of rows may be smaller.
     size = tiles[0].tile.rows.rows
     merged = sizing.group_tiles(record, size)
     if merged == 1:
@@ -137,6 +138,7 @@ def _merge(k: int, source: Source, tile_rows: int, in_flight: int, function: Any
     peaks: dict[str, int] = {}
     engines: set[str] = set()
     seconds = 0.0
+    # Made one by one, as they are dispatched: each is told what the group knows by then.
     tiles = map(group.task, tiling.cut(task.tile, tile_rows))
     for done, part in map_blocks(function, tiles, in_flight=in_flight):
         group.take(done.tile, part.arrays)

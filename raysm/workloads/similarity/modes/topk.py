@@ -171,6 +171,7 @@ class _Collector(Collector):
     def __init__(self, mode: TopK, run: Run, tiles: Tiling, record: BlockRecord[Part], max_tile_rows: int) -> None:
         self._run, self._k, self._max_tile_rows = run, mode.k, max_tile_rows
         self._order = tiles.row_order
+        # In the scratch, not among the records: another run merges it anew from the parts, which are recorded.
         self._accumulator = TopKAccumulator(run.scratch, run.queries.rows, mode.k)
         self.recorded = record
 
