@@ -199,6 +199,7 @@ def _kept(record: BlockRecord[Any], chosen: tuple[int, ...], most: int, name: st
     # A torn file is of a run that ended while it wrote it: nothing was recorded under its sizes yet.
     with suppress(OSError, ValueError):
         sizes = tuple(int(text) for text in path.read_text(encoding="ascii").split())
+        # No more than a task may hold, whatever an earlier run chose.
         if len(sizes) == len(chosen) and all(1 <= size <= most for size in sizes):
             return sizes
     put(path, " ".join(map(str, chosen)) + "\n")

@@ -80,6 +80,7 @@ def encode_part(part: Part) -> Buffers:
 
 def decode_part(data: memoryview) -> Part:
     """Turn bytes back; the arrays are views of them."""
+    # JSON on one line holds no newline of its own: the first at the end of 64 bytes ends it.
     end = next(at for at in range(ALIGNMENT - 1, len(data), ALIGNMENT) if data[at] == 10) + 1
     fields = json.loads(bytes(data[:end]))
     arrays = {}
