@@ -159,6 +159,7 @@ def _sizing(run: Run, mode: Mode, footprint: Footprint, choices: Choices) -> Siz
         footprint=footprint,
         queries=run.queries,
         matrix=run.matrix,
+        # Where GPUs compute, they alone are slots: tiles cut for the cores beside them would be too many and too small.
         slots=task_slots(num_gpus=footprint.task.get("num_gpus", 0)),
         instances=instances(),
         block_rows=run.workload.block_rows,
@@ -168,6 +169,7 @@ def _sizing(run: Run, mode: Mode, footprint: Footprint, choices: Choices) -> Siz
 
 def _computed(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Report) -> tuple[ResultFile, ...]:
     """Compare all pairs, and gather the result; what an earlier run recorded is not computed again."""
+    # Before anything is cut: the sizes that an earlier run chose lie in its folder.
     record = mode.record(run, mode.name + layout.suffix)
     dispatch = layout.cut(run, mode, sizing, record)
     if dispatch.note:
