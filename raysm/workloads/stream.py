@@ -101,6 +101,7 @@ class Stream:
         """
         self._room.acquire()
         buffers = [data] if isinstance(data, memoryview) else data
+        # Also after an error: the room that was just taken is given back at the end of the way through both threads.
         self._writers.submit(self._write, _Piece(start, start + sum(map(len, buffers)), buffers, then))
         if self._error is not None:
             raise self._error
@@ -118,6 +119,7 @@ class Stream:
 
     def close(self) -> None:
         """Wait for the pieces that were put, and close the file."""
+        # First: what they write they hand on to the digester.
         self._writers.shutdown()
         self._digester.shutdown()
         if not self._file.closed:
