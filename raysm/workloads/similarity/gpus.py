@@ -60,6 +60,7 @@ def choose_engine(
             raise InvalidRequest(f"the engine {CUDA.name!r} is asked for, and cannot be used: {reason}")
         say(report, f"warning: the GPUs are not used, the CPUs compute instead: {reason}")
         return None
+    # A head that only coordinates is idle anyhow, and not named.
     idle = sorted(_host(node) for node in alive if node.cpus and not node.gpus)
     if idle:
         say(report, f"the GPUs alone compute, not the instances that have none: {', '.join(idle)}")

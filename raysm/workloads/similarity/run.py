@@ -72,6 +72,7 @@ def run(
     folders: Folders,
     emit_event: EmitEvent,
     queries: Source | None = None,
+    # Frozen, so that all calls may have the same one.
     choices: Choices = Choices(),
 ) -> Manifest:
     """Compute the similarity on the connected Ray cluster and leave the result in ``folders.result``.
@@ -108,6 +109,7 @@ def run(
         for host, value in sorted(values.items()):
             emit_event(Metric(name=name, value=float(value), host=host))
     manifest = _manifest(prepared, layout, report, job, files)
+    # Last: that it is there says that the result is whole.
     manifest.write(folders.result)
     return manifest
 

@@ -106,6 +106,7 @@ class Run:
         return BlockRecord(
             self.folders.records,
             self._depends_on(kind),
+            # As text: what comes back with checkpoints would, as a pickle, be run as code when it is read.
             encode=lambda digest: [digest.encode()],
             decode=lambda data: bytes(data).decode(),
         )

@@ -183,6 +183,7 @@ class _Strips(_Written):
     def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
         """Write a strip; it is recorded when it, and all before it, are on the disk."""
         start = len(self._head) + task.tile.rows.start * self._row_bytes
+        # As it lies in memory: a strip is as large as a part may be, and not copied on its way to the disk.
         self._stream.put(start, part.arrays["scores"].data.cast("B"), partial(self._record.save, str(task)))
         return ()
 

@@ -44,6 +44,7 @@ class Threshold(Mode):
     @classmethod
     def asked_by(cls, workload: Similarity) -> Self | None:
         """Return the mode, if a threshold is asked for."""
+        # Not ``np.float32(threshold)``: that of 0.9 lies below it, and pairs that do not reach it would be reported.
         return None if workload.threshold is None else cls(least_score(workload.threshold))
 
     @property

@@ -116,6 +116,7 @@ class Sizing:
         if row_s is None or not self.footprint.foreseeable:
             return most
         product_s = HEAD_SHARE * self.matrix.columns * PRODUCT_S / self.slots
+        # So many rows n that both take as long: product_s * n**2 = PART_S + 2 * row_s * n.
         enough = (row_s + math.sqrt(row_s**2 + product_s * PART_S)) / product_s
         return max(most, min(math.ceil(enough), self.limits.rows or most))
 

@@ -61,6 +61,7 @@ def peak_memory_bytes() -> int:
 
 def encode_part(part: Part) -> Buffers:
     """Turn a part into bytes: one line of JSON, then the arrays, each on a 64-byte boundary."""
+    # A transposed or strided array has no bytes in a row that could be written as they lie.
     arrays = {name: np.asarray(array, order="C") for name, array in part.arrays.items()}
     line = json.dumps(
         {

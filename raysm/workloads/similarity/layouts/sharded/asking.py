@@ -50,6 +50,7 @@ def asked(host: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
     Ray calls it again, there, where the value is lost.
     """
+    # Without a CPU: it would wait behind the tasks that compute, whose next ones wait for the rows that it brings.
     task = ray.remote(num_cpus=0, max_retries=3)(function)
     return task.options(name=f"{function.__name__} on {host}", label_selector={LABEL_HOST: host}).remote(*arguments)
 

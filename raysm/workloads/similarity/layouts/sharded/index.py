@@ -144,6 +144,7 @@ def report(source: Source) -> ShardReport:
     try:
         matrix = source.open()
     except InvalidInput as error:
+        # The name of a file alone would not tell: every instance has a folder of that path.
         raise InvalidInput(f"on {place.host}: {error}") from error
     of_ids = [pq.read_metadata(file) for file in matrix.id_files] or [None] * len(matrix.names)
     files = tuple(

@@ -197,6 +197,7 @@ class PairScheduler(Iterator[Any]):
                 return None
             transfer = queue.transfers.popleft()
             waiting = deque(pair for pair in block_pairs(transfer) if not self._skip(pair))
+            # Of what an earlier run did whole there is none, and its rows never travel.
             if waiting:
                 arrival = _Arrival(transfer, waiting)
                 queue.arrivals.append(arrival)
@@ -218,6 +219,7 @@ class PairScheduler(Iterator[Any]):
         if arrival.transfer.at_home:
             arrival.inputs = ()
             return True
+        # By what travelled: chunks that are at home take no room in the object store.
         if sum(bool(other.inputs) for other in queue.arrivals) >= WINDOW or self._away[chunk.host] >= LEAVING:
             return False
         arrival.inputs = (self._send(chunk),)

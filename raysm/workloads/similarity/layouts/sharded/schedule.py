@@ -157,6 +157,7 @@ def cut(shard: Shard, *, slots: int, max_tile_rows: int, exact: bool = False, or
         wanted = slots * math.ceil(max(count, FEWEST) / slots)
         # Some for each slot, of which some can be given away; but none so small that the task itself would show.
         count = max(count, min(wanted, rows // LEAST_ROWS))
+    # Each from the whole: sizes differ by one row at most, and the last is no small rest.
     edges = [rows * at // count for at in range(count + 1)] if count else [0]
     return tuple(
         RowChunk(shard.host, start, stop, shard.portion(start, stop), origin)
@@ -177,6 +178,7 @@ def deal(shares: Sequence[Share]) -> dict[str, list[Transfer]]:
     """
     if idle := [share.host for share in shares if share.chunks and share.slots < 1]:
         raise ValueError(f"{', '.join(idle)} has rows, but no CPU to compare them")
+    # Whoever has no rows has no work to give or to take: on the ring it would only spoil the halves.
     ring = [share for share in shares if share.chunks]
     agreed = _balanced(ring)
     transfers: dict[str, list[Transfer]] = {share.host: _at_home(share) for share in shares}
@@ -259,6 +261,7 @@ def _balanced(ring: Sequence[Share]) -> dict[tuple[int, int], _Agreement]:
         return agreed
     loads = _loads(ring, agreed)
     slots = sum(share.slots for share in ring)
+    # Weighted, since a load is that of one slot.
     mean = sum(load * share.slots for load, share in zip(loads, ring, strict=True)) / slots
     while True:
         # Whoever takes work over from the busiest may pass some of its own on in the next round. Sorted, the loads fall
