@@ -192,6 +192,7 @@ def _mapped(
         done += 1
         yield block, value
         del value  # The caller's is the only reference while the next value comes.
+        # After the ``yield``: a block counts when the caller has dealt with it.
         if on_progress is not None:
             on_progress(done, total)
 

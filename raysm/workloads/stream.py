@@ -182,5 +182,6 @@ class Stream:
     def _settle(self, start: int, stop: int) -> None:
         # macOS has neither.
         if hasattr(os, "posix_fadvise"):
+            # First: pages that are not on the disk yet stay in the cache, whatever is advised.
             os.fdatasync(self._file.fileno())
             os.posix_fadvise(self._file.fileno(), start, stop - start, os.POSIX_FADV_DONTNEED)
