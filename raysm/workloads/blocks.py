@@ -192,6 +192,7 @@ def _mapped(
         done += 1
         yield block, value
         del value  # The caller's is the only reference while the next value comes.
+        # After the ``yield``: a block counts when the caller has dealt with it.
         if on_progress is not None:
             on_progress(done, total)
 
@@ -245,6 +246,7 @@ class _Run:
     def _begin(self, waiting: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
         """Begin as many blocks as may be unfinished; yield those that an earlier run has finished."""
         while len(self._running) < self._limit and not self._is_exhausted:
+            # A block may be any value, None too: the end needs one that is none.
             block = next(waiting, self)
             if block is LATER:
                 return
@@ -259,6 +261,7 @@ class _Run:
         """Return the next that is finished; None if none is yet, or one has to be tried again."""
         # Values stay where they were made until their turn: the head's object store holds one of them.
         ready, _ = ray.wait(list(self._running), num_returns=1, timeout=CHECK_S, fetch_local=False)
+        # Also while others finish: a block that waits for an instance that went away would be noticed last of all.
         if not ready or time.monotonic() >= self._check_at:
             self._check_presence([entry.block for entry in self._running.values()])
         if not ready:
@@ -268,6 +271,7 @@ class _Run:
             return entry.block, ray.get(ready[0])
         except RayError as error:
             _judge(error, entry, self._attempts)
+            # A lasting process has ended: unlike tasks, whose processes Ray replaces, nobody else would begin another.
             if isinstance(error, RayActorError):
                 self._workers.replace(ready[0])
             self._submit(entry.block, entry.attempt + 1)
@@ -291,6 +295,7 @@ def _judge(error: RayError, entry: _Running, attempts: int) -> None:
     # The last two are of a task that itself mapped blocks: what it could not do was tried there.
     if isinstance(cause, InvalidRequest | BlockFailed | InstanceLost):
         raise cause from None
+    # What Ray itself finds no place for would have none at the next attempt either.
     if entry.attempt >= attempts or isinstance(error, TaskUnschedulableError):
         text = str(error) if isinstance(error, RayTaskError) else f"{type(error).__name__}: {error}"
         text = COLOUR.sub("", text)

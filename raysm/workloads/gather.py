@@ -109,11 +109,13 @@ class ArrayFile:
         rows, columns = (block.columns, block.rows) if mirrored else (block.rows, block.columns)
         lines = np.ascontiguousarray(values.T) if mirrored else values
         with full_disk_is_no_room(self.path):
+            # Whole rows lie one after the other in the file: one write for all of them.
             if columns.rows == self._columns:
                 write_at(self._file.fileno(), self.position(rows.start, 0), lines.data.cast("B"))
             else:
                 for row, line in enumerate(lines, start=rows.start):
                     write_at(self._file.fileno(), self.position(row, columns.start), line.data.cast("B"))
+        # One digest for both: ``holds`` turns the image round before it compares.
         return "" if mirrored else hashlib.sha256(values.data.cast("B")).hexdigest()
 
     def holds(self, block: TileBlock, digest: str, *, mirrored: bool = False) -> bool:

@@ -67,11 +67,14 @@ def write_parquet(
                 write_batch_size=BATCH_VALUES,
             ) as writer:
                 for columns in groups:
+                    # With its own length as the size of a group: Arrow would cut a longer table at 1,048,576 rows.
                     writer.write_table(pa.Table.from_arrays(list(columns), schema=schema), len(columns[0]))
                     rows += len(columns[0])
+            # Only now: closing the writer has put the file's footer into the sink.
             sink.flush()
             sha256 = stream.finish()
         finally:
+            # Also after an error, before the file is removed: its threads may still be writing.
             stream.close()
         size = beside.stat().st_size
     return ResultFile(
@@ -87,6 +90,7 @@ def write_parquet(
 class _Sink:
     """What Arrow writes to, as to a file that only grows: small pieces are put into the stream together."""
 
+    # Arrow asks for this and for ``tell`` as well, as of any file of Python's.
     closed = False
 
     def __init__(self, stream: Stream) -> None:
@@ -111,4 +115,5 @@ class _Sink:
         return self._position + self._waiting_bytes
 
     def close(self) -> None:
+        # The stream stays open: ``finish`` has yet to wait for the disk, and to give the digest.
         self.closed = True

@@ -37,6 +37,7 @@ def pickled_exception(error: BaseException) -> bytes | None:
     """
     try:
         content = cloudpickle.dumps(cause_in_task(error))
+        # Read as well: one whose ``__init__`` takes other arguments than it keeps can be pickled, and fails only here.
         pickle.loads(content)
     except Exception:  # its own code again
         return None

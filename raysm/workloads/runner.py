@@ -70,6 +70,7 @@ def load_runner(payload: Payload, environment: Environment) -> "Runner[Any]":
         InvalidRequest: Its module has no such runner.
     """
     workload = payload.request.workload
+    # By name: the request is read by clients and by all instances, few of which have what the runner imports.
     module, _, name = workload.runner.partition(":")
     with naming_what_is_missing(workload):
         runner = getattr(importlib.import_module(module), name, None)
@@ -77,6 +78,7 @@ def load_runner(payload: Payload, environment: Environment) -> "Runner[Any]":
         raise InvalidRequest(
             f"the workload {workload.kind} names the runner {workload.runner!r}, but {module} has no {name}"
         )
+    # Outside of the ``with``: only what an import lacks is the image's fault.
     made: Runner[Any] = runner(payload, environment)
     return made
 
@@ -94,6 +96,7 @@ def naming_what_is_missing(workload: Workload, unnamed: str = "") -> Iterator[No
     """
     try:
         yield
+    # Not ModuleNotFoundError alone: a package that is there may lack a library of the system, or be too old.
     except ImportError as error:
         remedy = "it to the requirements"
         if workload.extra is not None:

@@ -101,6 +101,7 @@ class Stream:
         """
         self._room.acquire()
         buffers = [data] if isinstance(data, memoryview) else data
+        # Also after an error: the room that was just taken is given back at the end of the way through both threads.
         self._writers.submit(self._write, _Piece(start, start + sum(map(len, buffers)), buffers, then))
         if self._error is not None:
             raise self._error
@@ -118,6 +119,7 @@ class Stream:
 
     def close(self) -> None:
         """Wait for the pieces that were put, and close the file."""
+        # First: what they write they hand on to the digester.
         self._writers.shutdown()
         self._digester.shutdown()
         if not self._file.closed:
@@ -180,5 +182,6 @@ class Stream:
     def _settle(self, start: int, stop: int) -> None:
         # macOS has neither.
         if hasattr(os, "posix_fadvise"):
+            # First: pages that are not on the disk yet stay in the cache, whatever is advised.
             os.fdatasync(self._file.fileno())
             os.posix_fadvise(self._file.fileno(), start, stop - start, os.POSIX_FADV_DONTNEED)

@@ -16,6 +16,7 @@ def leave() -> NoReturn:
     Without ``ray.shutdown``, which takes 0.3 s, and the end of an interpreter with Ray in it, which takes 0.2: the
     bootstrap ends Ray afterwards, and with it what Ray keeps of this driver.
     """
+    # ``os._exit`` flushes nothing.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

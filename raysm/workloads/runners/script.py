@@ -35,6 +35,7 @@ class ScriptRunner(Runner[Script]):
         try:
             run_script(self.payload.source / self.workload.script, self.workload.args)
         except BaseException as error:
+            # ``SystemExit(0)`` is an end like any other; what a failure left is no result, and gets no manifest.
             if failure_of(error) is not None:
                 atexit.unregister(describe)
             raise

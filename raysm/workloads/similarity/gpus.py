@@ -53,12 +53,14 @@ def choose_engine(
         if wanted:
             raise InvalidRequest(f"the engine {CUDA.name!r} is asked for, and no instance has a GPU")
         return None
+    # The instances are asked last, and only where nothing else speaks against it: each imports torch to answer.
     reason = against or _why_not(able, columns, ask or _ask)
     if reason:
         if wanted:
             raise InvalidRequest(f"the engine {CUDA.name!r} is asked for, and cannot be used: {reason}")
         say(report, f"warning: the GPUs are not used, the CPUs compute instead: {reason}")
         return None
+    # A head that only coordinates is idle anyhow, and not named.
     idle = sorted(_host(node) for node in alive if node.cpus and not node.gpus)
     if idle:
         say(report, f"the GPUs alone compute, not the instances that have none: {', '.join(idle)}")
@@ -81,6 +83,7 @@ def _ask(nodes: Sequence[Node], columns: int) -> list[str]:
     for reference in ask_every_node(why_not_here, columns, nodes=nodes, num_gpus=1, max_retries=1).values():
         try:
             answers.append(ray.get(reference, timeout=ASK_S))
+        # A time limit that passed is one too. GPUs are but faster: silence must not fail a job that CPUs can do.
         except RayError as error:
             answers.append(f"nothing is heard of it ({type(error).__name__})")
     return answers

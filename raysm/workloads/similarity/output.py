@@ -97,6 +97,7 @@ def write_neighbors(
                 columns["id"] = ids.rows.slice(start, stop - start)
                 columns["neighbor_ids"] = _lists(take(ids.neighbors, neighbors), schema, "neighbor_ids")
             yield [columns[name] for name in schema.names]
+            # Whoever writes has asked for the next group only now: this one has left for the disk.
             on_rows(stop - start)
 
     return write_parquet(
@@ -117,6 +118,7 @@ def _decoded(
 
 
 def _schema(order: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Schema:
+    # No value is ever absent: of a required column the file holds no levels that say which values are there.
     return pa.schema([pa.field(name, types[name], nullable=False) for name in order if name in types])
 
 
@@ -153,6 +155,7 @@ def write_ids_beside(folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
     if ids is None:
         return ()
     columns = write_ids(folder / IDS, ids.neighbors)
+    # By identity, as ``gather`` hands them over: the queries may be other rows of the very same names.
     return (columns,) if ids.rows is ids.neighbors else (columns, write_ids(folder / QUERY_IDS, ids.rows))
 
 
@@ -166,6 +169,7 @@ def write_pairs(folder: Path, chunks: Iterable[PairChunk], ids: Ids | None = Non
     size = max(1, int(PAIRS_GROUP * PAIR_BYTES / pair_bytes(ids)))
 
     def groups() -> Iterator[list[pa.Array]]:
+        # Cut anew: the chunks that come keep a row's pairs together, and so differ in length.
         for rows, neighbors, similarities in regroup(chunks, size):
             columns = {
                 "row": as_array(rows),

@@ -72,6 +72,7 @@ def run(
     folders: Folders,
     emit_event: EmitEvent,
     queries: Source | None = None,
+    # Frozen, so that all calls may have the same one.
     choices: Choices = Choices(),
 ) -> Manifest:
     """Compute the similarity on the connected Ray cluster and leave the result in ``folders.result``.
@@ -108,6 +109,7 @@ def run(
         for host, value in sorted(values.items()):
             emit_event(Metric(name=name, value=float(value), host=host))
     manifest = _manifest(prepared, layout, report, job, files)
+    # Last: that it is there says that the result is whole.
     manifest.write(folders.result)
     return manifest
 
@@ -159,6 +161,7 @@ def _sizing(run: Run, mode: Mode, footprint: Footprint, choices: Choices) -> Siz
         footprint=footprint,
         queries=run.queries,
         matrix=run.matrix,
+        # Where GPUs compute, they alone are slots: tiles cut for the cores beside them would be too many and too small.
         slots=task_slots(num_gpus=footprint.task.get("num_gpus", 0)),
         instances=instances(),
         block_rows=run.workload.block_rows,
@@ -168,6 +171,7 @@ def _sizing(run: Run, mode: Mode, footprint: Footprint, choices: Choices) -> Siz
 
 def _computed(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Report) -> tuple[ResultFile, ...]:
     """Compare all pairs, and gather the result; what an earlier run recorded is not computed again."""
+    # Before anything is cut: the sizes that an earlier run chose lie in its folder.
     record = mode.record(run, mode.name + layout.suffix)
     dispatch = layout.cut(run, mode, sizing, record)
     if dispatch.note:

@@ -60,6 +60,7 @@ class Report:
         """Measure a phase; what is entered twice counts twice."""
         begin = time.perf_counter()
         yield
+        # Not in a ``finally``: a phase that fails leaves no manifest that could name it.
         self.phases_s[name] = round(self.phases_s.get(name, 0.0) + time.perf_counter() - begin, 4)
 
     def add(self, part: Part) -> None:
@@ -105,12 +106,14 @@ class Run:
         return BlockRecord(
             self.folders.records,
             self._depends_on(kind),
+            # As text: what comes back with checkpoints would, as a pickle, be run as code when it is read.
             encode=lambda digest: [digest.encode()],
             decode=lambda data: bytes(data).decode(),
         )
 
     def _depends_on(self, kind: str) -> dict[str, Any]:
         # Of the block size, what was asked for: where nothing was, the record itself keeps the size that was chosen.
+        # The version too: another raysm may cut the rows, or lay a part out, in another way.
         depends_on = {"format": 6, "kind": kind, "workload": to_json(self.workload), "inputs": self.digests}
         return depends_on | {"rows": self.queries.rows, "columns": self.matrix.columns, "raysm": raysm.__version__}
 

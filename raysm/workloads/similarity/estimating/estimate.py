@@ -99,6 +99,7 @@ def estimate(
     with tempfile.TemporaryDirectory(prefix="raysm-estimate-") as scratch:
         matrix = open_matrix(path, Path(scratch), workload.id_column)
         sizing = sizing_of(workload, matrix, slots, instances)
+        # Half of the matrix at most: a tile beside the diagonal needs two blocks.
         rows = max(1, min(MOST_PROBE_ROWS, matrix.rows // 2, sizing.chosen_triangle_rows()))
         question = Question(path=str(path), scratch=scratch, workload=workload, rows=rows)
         count = processes or min(slots, os.cpu_count() or 1)
@@ -169,12 +170,14 @@ def _last_slot_ends(blocks: int, slots: int, costs: Costs, scale: float, kept: i
     for cut in tiling.triangle(blocks, 1):
         at, slot = free[0]
         operands = held[slot]
+        # Not a set: a dict keeps the order, and names a block that is both only once.
         for block in {cut.rows.start: None, cut.columns.start: None}:
             if block in operands:
                 del operands[block]
             else:
                 at += operand
             operands[block] = None
+        # As ``EngineCache`` does: what was used longest ago is the first to go.
         while len(operands) > kept:
             del operands[next(iter(operands))]
         heapq.heapreplace(free, (at + TASK_S + (diagonal if cut.rows == cut.columns else tile), slot))
@@ -186,8 +189,10 @@ def _ask(question: Question) -> Costs:
     # As a task of one core has it.
     variables = environment.child_environment({"OMP_NUM_THREADS": "1"})
     asked = json.dumps(to_json(question))
+    # Begun afresh: a product's library reads the number of its threads as it is loaded.
     done = subprocess.run(command, input=asked, capture_output=True, text=True, env=variables, check=False)
     if done.returncode != 0:
+        # Of a traceback the last line is the error itself.
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise RaysmError(f"a few tiles of {Path(question.path).name} could not be measured: {last}")
     costs: Costs = from_json(Costs, json.loads(done.stdout), "costs")

@@ -77,8 +77,10 @@ def measure(question: Question) -> Costs:
     )
     # The two blocks are the whole matrix here: nobody reads the other rows.
     block = RowBlock(0, 2 * question.rows)
+    # Of both blocks at once, as a task of a job prepares many: a cost is that of one.
     prepare_s = _seconds(lambda: prepare_block(shape, block)) / 2
     part = prepared_part(prepare_block, shape, block)
+    # The placement is still that of the whole file, which it is compared with when the file is opened.
     context = Context(matrix=prepared(replace(shape, rows=block.rows), [(block, part)]))
     cache = engine_cache_of(context)
     both = TileBlock(RowBlock(0, question.rows), RowBlock(question.rows, block.rows))
@@ -87,7 +89,9 @@ def measure(question: Question) -> Costs:
     return Costs(
         engine=cache.engine.name,
         prepare=prepare_s,
+        # Of strips the engine computes scores from the rows as they are read: nothing is made ready.
         operand=0.0 if mode.in_strips else _operand_seconds(cache, both.rows),
+        # What is held is of both blocks, in one piece each or in several.
         operand_bytes=cache.held_bytes // 2,
         diagonal=diagonal,
         tile=tile,
@@ -97,6 +101,7 @@ def measure(question: Question) -> Costs:
 
 def _operand_seconds(cache: EngineCache, cut: RowBlock) -> float:
     tile, frame = cache.tile(cut), cache.context.frame()
+    # Past the cache, which would make it once and hand it back ever after.
     return _seconds(lambda: cache.engine.prepare(tile, frame))
 
 

@@ -44,6 +44,7 @@ def compare(run: Run, mode: Mode, dispatch: Dispatch, collector: Collector, repo
                 continue
             reached += area
             throttle.reach(min(rows, math.floor(rows * reached / whole)))
+        # The areas are fractions, and rounded down above: their sum may end a row short.
         throttle.reach(rows)
     report.sent_bytes.update(dispatch.sent_bytes(queue))
 

@@ -141,6 +141,7 @@ class Dispatch(ABC):
         return {}
 
 
+# No slots, unlike elsewhere: ``cached_property`` needs the ``__dict__``, which being frozen does not close.
 @dataclass(frozen=True)
 class Layout(ABC):
     """Where the rows lie."""
@@ -179,6 +180,7 @@ class Layout(ABC):
         """The rows that look for them, as they are read; the same value where those are the matrix's own."""
         return self._read_alike[-1]
 
+    # Kept: the modes ask whether the queries *are* the matrix, which two values of the same rows would deny.
     @functools.cached_property
     def _read_alike(self) -> list[Described]:
         return [rows.as_type(self.dtype) for rows in self.operands]
@@ -196,10 +198,13 @@ class Layout(ABC):
         # It reads the same files as the tasks do, beside them: one pass of the disk.
         digesting = {rows.source.channel: rows.digest() for rows in self.operands}
         operands = []
+        # Not strict: without other queries the matrix stands alone.
         for rows, name in zip(self.operands, ("the matrix", "the queries"), strict=False):
             shape = rows.shape(self.dtype, sparse=sparse)
             operands.append(prepared(shape, _reported(report, rows.prepared_parts(shape, name)), name=name))
+        # The second, or None where there is one operand alone.
         context = Context(matrix=operands[0], other_queries=(*operands, None)[1], engine=engine)
+        # Waited for last: nothing but the record needs the digests, and rows are prepared meanwhile.
         return context, {channel: digest.result() for channel, digest in digesting.items()}
 
     @abstractmethod

@@ -55,6 +55,7 @@ class _Dispatch(Dispatch):
         """Return what a task needs: one that merges a group needs no CPU of its own."""
         if self._groups is None:
             return self._task_options
+        # It mostly waits, and a CPU that it held would be missing to the tiles that it waits for.
         return {"num_cpus": 0, "in_flight": self._groups.at_once}
 
 
@@ -81,7 +82,9 @@ class TileQueue(Iterator[Any]):
     def finished(self, task: FreeTile, pieces: Sequence[TileBlock]) -> Sequence[FreeTile]:
         """Say that a task has its part; return the tasks of the pieces."""
         self._unfinished -= 1
+        # Without the hint, which is old by now: each is told anew when it is dispatched.
         again = [replace(task, tile=_moved(piece, task.tile), hint=None) for piece in pieces]
+        # ``extendleft`` alone would turn their order round.
         self._waiting.extendleft(reversed(again))
         return again
 

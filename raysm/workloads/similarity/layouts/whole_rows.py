@@ -109,12 +109,14 @@ def load_everywhere(sources: Sequence[Source]) -> list[WholeRows]:
     # One without a CPU computes nothing, and needs no rows.
     others = [node for node in cluster_nodes() if node.node_id != here and node.cpus]
     # Begun before the head maps its own: all instances convert at the same time.
+    # For what has to be converted: it stays in the instance's scratch, where every task's process then maps it.
     loading = ask_every_node(_load_there, list(sources), nodes=others, num_cpus=1)
     opened = [WholeRows(source, source.open()) for source in sources]
     for reference in loading.values():
         try:
             ray.get(reference)
         except RayTaskError as error:
+            # The user's files are at fault: Ray's wrapper would hide the line that says so in a traceback of raysm's.
             if isinstance(error.cause, InvalidRequest):
                 raise error.cause from None
             raise

@@ -17,4 +17,5 @@ MODES: list[type[Mode]] = [TopK, Threshold, Full]
 
 def mode_of(workload: Similarity) -> Mode:
     """Return the mode that is asked for."""
+    # There is always one: a request that asks for none of them, or for two, cannot be made.
     return next(mode for mode in (kind.asked_by(workload) for kind in MODES) if mode is not None)

@@ -91,6 +91,7 @@ class Full(Mode):
         """Return strips of whole rows, top down; each pair is computed in both of its rows' strips."""
         rows = sizing.strip_rows(record, sizing.matrix.rows * np.dtype(self.dtype).itemsize)
         columns = RowBlock(0, sizing.matrix.rows)
+        # Never as a self-join: a strip serves its own rows alone, and has no mirror image that would be written too.
         return [FreeTile(TileBlock(cut, columns), self_join=False) for cut in row_blocks(sizing.queries.rows, rows)]
 
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
@@ -125,6 +126,7 @@ def full_tile(
     scores = np.empty((len(left), tile.columns.rows), dtype=dtype)
     for cut in row_blocks(tile.columns.rows, max_tile_rows or max(1, tile.columns.rows)):
         right = cache.tile(RowBlock(first + cut.start, first + cut.stop))
+        # Into its place: pieces that are joined at the end would take the memory of the strip twice.
         cache.engine.scores(left, right, scores[:, cut.start : cut.stop])
     return scores
 
@@ -136,6 +138,7 @@ class _Written(Collector):
         self._run, self._record, self._dtype = run, record, np.dtype(mode.dtype)
         self._rows, self._columns = run.queries.rows, run.matrix.rows
         self._head = header((self._rows, self._columns), self._dtype)
+        # Among the records: their digests are of use to another run only where it finds these bytes too.
         self._path = record.folder / "array"
         self._there: set[str] = set()
 
@@ -180,6 +183,7 @@ class _Strips(_Written):
     def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
         """Write a strip; it is recorded when it, and all before it, are on the disk."""
         start = len(self._head) + task.tile.rows.start * self._row_bytes
+        # As it lies in memory: a strip is as large as a part may be, and not copied on its way to the disk.
         self._stream.put(start, part.arrays["scores"].data.cast("B"), partial(self._record.save, str(task)))
         return ()
 
@@ -204,6 +208,7 @@ class _Tiles(_Written):
         self._there = {str(task) for task in tiles.tasks if task in record and self._holds(task)}
         missing = [task for task in tiles.tasks if str(task) not in self._there]
         self._unfinished = Counter(block for task in missing for block in _written_rows(task))
+        # Whichever task comes last: the rows of a block are numbered alike in all of them.
         blocks = {block: task for task in missing for block in _written_rows(task)}
         # The rows that are still to come, by their numbers: the file is digested up to the first of them.
         self._to_come = sorted(
@@ -218,11 +223,13 @@ class _Tiles(_Written):
             digests.append(self._array.write(block, scores[above, beside]))
             if task.mirrored:
                 self._array.write(block, scores[above, beside], mirrored=True)
+        # The tile may not be on the disk yet: another run believes a digest only if the file holds it (``_holds``).
         self._record.save(task, " ".join(digests))
         self._unfinished.subtract(_written_rows(task))
         before = len(self._to_come)
         while self._to_come and not self._unfinished[self._to_come[0][2]]:
             self._to_come.pop(0)
+        # Where nothing is to come any more, ``gather`` asks for the rest, and waits for it.
         if self._to_come and len(self._to_come) < before:
             self._digest.reach(self._array.position(self._to_come[0][0], 0))
         return ()
@@ -246,6 +253,7 @@ class _Tiles(_Written):
     def _holds(self, task: TileTask) -> bool:
         """Whether the file still has a tile that was written by an earlier run."""
         digests = self._record.load(task).split()
+        # The image too: neither was synchronised when they were recorded, so a crash may have lost either.
         return all(
             self._array.holds(block, digest) and (not task.mirrored or self._array.holds(block, digest, mirrored=True))
             for (block, _, _), digest in zip(_rectangles(task), digests, strict=True)
@@ -287,6 +295,7 @@ def _rectangles(task: TileTask) -> Iterator[tuple[TileBlock, slice, slice]]:
 def _same_disk(first: Path, second: Path) -> bool:
     for folder in (first, second):
         folder.mkdir(parents=True, exist_ok=True)
+    # A rename needs no second room, and the kernel does one within a file system alone.
     return first.stat().st_dev == second.stat().st_dev
 
 

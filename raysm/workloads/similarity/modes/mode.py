@@ -156,6 +156,7 @@ class Mode(ABC):
         """
         whole = TileBlock(both.rows, both.rows)
         diagonal, beside = (FreeTile(tile, context.self_join, self.probe_hint(tile)) for tile in (whole, both))
+        # 0 s to take it in: only top-k merges while tasks run; what the full matrix costs there, the model adds itself.
         return seconds(lambda: self.compare(context, diagonal)), seconds(lambda: self.compare(context, beside)), 0.0
 
     def probe_hint(self, tile: TileBlock) -> Any:

@@ -49,6 +49,7 @@ class TileGroup:
         self._tile, bounds = group.tile, group.hint
         self._max_tile_rows = bounds.max_tile_rows
         self._rows = _nobody(bounds.row_bounds, k)
+        # On the diagonal the columns are the rows: whoever is found as either is found for the same row.
         self._columns = _nobody(bounds.column_bounds, k) if group.mirrored else self._rows
 
     def task(self, tile: TileBlock) -> FreeTile:
@@ -60,6 +61,7 @@ class TileGroup:
 
     def take(self, tile: TileBlock, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take in what a tile's task found."""
+        # Into views: what a tile found stands in the group's best at once.
         join(_part(self._rows, self._tile.rows, tile.rows).keys, arrays["counts"], arrays["keys"])
         if "column_counts" in arrays:
             columns = _part(self._columns, self._tile.columns, tile.columns).keys
@@ -112,6 +114,7 @@ def groups_of(
     """
     if not context.self_join:
         return None
+    # Of the first, which is as large as any: only the last block of rows may be smaller.
     size = tiles[0].tile.rows.rows
     merged = sizing.group_tiles(record, size)
     if merged == 1:
@@ -137,6 +140,7 @@ def _merge(k: int, source: Source, tile_rows: int, in_flight: int, function: Any
     peaks: dict[str, int] = {}
     engines: set[str] = set()
     seconds = 0.0
+    # Made one by one, as they are dispatched: each is told what the group knows by then.
     tiles = map(group.task, tiling.cut(task.tile, tile_rows))
     for done, part in map_blocks(function, tiles, in_flight=in_flight):
         group.take(done.tile, part.arrays)

@@ -44,6 +44,7 @@ class Threshold(Mode):
     @classmethod
     def asked_by(cls, workload: Similarity) -> Self | None:
         """Return the mode, if a threshold is asked for."""
+        # Not ``np.float32(threshold)``: that of 0.9 lies below it, and pairs that do not reach it would be reported.
         return None if workload.threshold is None else cls(least_score(workload.threshold))
 
     @property
@@ -119,6 +120,7 @@ class _Collector(Collector):
         """Note a part; return the pieces of a tile that was given up."""
         if "overflowed" in part.arrays:
             return list(pieces(TileBlock(RowBlock(0, task.tile.rows.rows), RowBlock(0, task.tile.columns.rows))))
+        # Without pairs it has no first and last row, by which ``merged_pairs`` passes over parts.
         if len(part.arrays["rows"]):
             self._with_pairs.append(str(task))
         return ()
@@ -144,6 +146,7 @@ def merged_pairs(
     counts, bounds = np.zeros(rows, dtype=np.int64), []
     for name in names:
         arrays = record.load(name, mapped_bytes=0).arrays
+        # A part names each row once: of an index that came twice, NumPy would add the last alone.
         counts[arrays["rows"]] += arrays["counts"]
         bounds.append((int(arrays["rows"][0]), int(arrays["rows"][-1])))
     before = np.concatenate([[0], np.cumsum(counts)])

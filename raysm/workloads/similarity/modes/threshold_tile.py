@@ -32,7 +32,9 @@ def threshold_tile(context: Context, threshold: np.float32, tile: TileBlock) -> 
     are more than ``MOST_PAIRS``, of a tile that can be cut into ``pieces``.
     """
     cache = engine_cache_of(context)
+    # A piece of one column may still hold more: given up again, it would come back the same for ever.
     can_be_cut = tile.rows.rows * tile.columns.rows > MOST_PAIRS and tile.columns.rows > 1
+    # Held here: every line needs all of them, and the cache lets go of the oldest where they are large.
     right = [cache.operand(panel) for panel in _panels(tile.columns)]
     lines: list[Pairs] = []
     total = 0

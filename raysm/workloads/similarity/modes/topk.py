@@ -123,6 +123,7 @@ class TopK(Mode):
         try:
             for cut in (both.rows, both.columns):
                 arrays = self.compare(context, _task(accumulator, TileBlock(cut, cut)))
+                # Both blocks with themselves, as a run has done before it comes to tiles beside the diagonal.
                 accumulator.merge(cut, arrays["counts"], arrays["keys"])
             # As the first tile of a run has it: nobody is known yet.
             untold = TileBounds(np.full(both.rows.rows, -np.inf, dtype=np.float32), np.empty(0, dtype=np.float32))
@@ -171,6 +172,7 @@ class _Collector(Collector):
     def __init__(self, mode: TopK, run: Run, tiles: Tiling, record: BlockRecord[Part], max_tile_rows: int) -> None:
         self._run, self._k, self._max_tile_rows = run, mode.k, max_tile_rows
         self._order = tiles.row_order
+        # In the scratch, not among the records: another run merges it anew from the parts, which are recorded.
         self._accumulator = TopKAccumulator(run.scratch, run.queries.rows, mode.k)
         self.recorded = record
 
@@ -193,6 +195,7 @@ class _Collector(Collector):
     def _keys(self, start: int, stop: int) -> NDArray[np.uint64]:
         """Return keys[stop - start, k] of the rows with these numbers."""
         context, keys = self._run.context, np.empty((stop - start, self._k), dtype=np.uint64)
+        # Keys lie by the rows' places, the file has them by their numbers.
         for run in self._order.between(start, stop):
             some = keys[run.start - start : run.start - start + run.rows]
             some[:] = self._accumulator.read(run.offset, run.offset + run.rows)

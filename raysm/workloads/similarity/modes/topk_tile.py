@@ -23,6 +23,7 @@ from raysm.workloads.similarity.tasks.tile_task import TileTask
 __all__ = ["TileBounds", "best_arrays", "topk_tile"]
 
 
+# Without ``==``: that of arrays is an array, which a dataclass cannot ask for its truth.
 @dataclass(frozen=True, slots=True, eq=False)
 class TileBounds:
     """What was known of a tile's rows when it was dispatched; none of it changes the answer."""
@@ -103,6 +104,7 @@ class _Cuts:
         """Yield the pieces of a block, each with its part of the best; None: it is not served."""
         for cut in self.of(block):
             own = slice(cut.start - block.start, cut.stop - block.start)
+            # Views: what engines find of a piece stands in the best of the whole tile at once.
             yield cut, None if best is None else Best(best.keys[own], best.lower_bounds[own])
 
 

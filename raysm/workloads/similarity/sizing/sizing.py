@@ -116,6 +116,7 @@ class Sizing:
         if row_s is None or not self.footprint.foreseeable:
             return most
         product_s = HEAD_SHARE * self.matrix.columns * PRODUCT_S / self.slots
+        # So many rows n that both take as long: product_s * n**2 = PART_S + 2 * row_s * n.
         enough = (row_s + math.sqrt(row_s**2 + product_s * PART_S)) / product_s
         return max(most, min(math.ceil(enough), self.limits.rows or most))
 
@@ -199,6 +200,7 @@ def _kept(record: BlockRecord[Any], chosen: tuple[int, ...], most: int, name: st
     # A torn file is of a run that ended while it wrote it: nothing was recorded under its sizes yet.
     with suppress(OSError, ValueError):
         sizes = tuple(int(text) for text in path.read_text(encoding="ascii").split())
+        # No more than a task may hold, whatever an earlier run chose.
         if len(sizes) == len(chosen) and all(1 <= size <= most for size in sizes):
             return sizes
     put(path, " ".join(map(str, chosen)) + "\n")

@@ -119,10 +119,12 @@ class RowShape:
 
     def prepared(self, norms: NDArray[np.float64], exponents: NDArray[np.int16], **known: Any) -> "Operand":
         """Return the same rows with what was learned of them."""
+        # Not ``dataclasses.asdict``, which would turn the source and the placement into dicts as well.
         shape = {name: getattr(self, name) for name in RowShape.__slots__}
         return Operand(**shape, norms=norms, exponents=exponents, **known)
 
 
+# Outside of the value, of which each task may bring another copy: a process has the rows once.
 # The matrix and the queries, of this context and, while a process goes over to the next one, of the last.
 @functools.lru_cache(maxsize=4)
 def _resident(source: Source, place: Place, start: int, dtype: np.dtype[Any], *, empty: bool) -> ResidentRows:
@@ -150,6 +152,7 @@ class Operand(RowShape):
             sparse = resident.read_sparse(start, stop).scaled(exponents)
             return SparseTile(start=start, rows=sparse, norms=self.norms[start:stop])
         rows = resident.read(start, stop)
+        # Else they stay views of the mapped file, which take no memory of the task's own.
         rows = scaled(rows, exponents) if len(exponents) else rows
         return Tile(start=start, rows=rows, norms=self.norms[start:stop])
 
@@ -185,10 +188,12 @@ class Context:
     def frame(self) -> Frame:
         """Return what engines see both matrices in."""
         centre = self.matrix.centre if len(self.matrix.centre) else np.zeros(self.matrix.columns)
+        # Of both: a product of an integer with another number is rounded, and an engine that trusts it would be wrong.
         return Frame(centre=centre, integral=self.matrix.integral and self.queries.integral)
 
     def sample(self, rows: int) -> Tile | SparseTile:
         """Return some rows that can be read here, at most so many: the matrix's, or else the queries'."""
+        # An instance may have a share of the queries alone.
         for operand in (self.matrix, self.queries):
             some = operand.open().some(rows)
             if some is not None:

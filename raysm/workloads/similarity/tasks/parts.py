@@ -61,6 +61,7 @@ def peak_memory_bytes() -> int:
 
 def encode_part(part: Part) -> Buffers:
     """Turn a part into bytes: one line of JSON, then the arrays, each on a 64-byte boundary."""
+    # A transposed or strided array has no bytes in a row that could be written as they lie.
     arrays = {name: np.asarray(array, order="C") for name, array in part.arrays.items()}
     line = json.dumps(
         {
@@ -80,6 +81,7 @@ def encode_part(part: Part) -> Buffers:
 
 def decode_part(data: memoryview) -> Part:
     """Turn bytes back; the arrays are views of them."""
+    # JSON on one line holds no newline of its own: the first at the end of 64 bytes ends it.
     end = next(at for at in range(ALIGNMENT - 1, len(data), ALIGNMENT) if data[at] == 10) + 1
     fields = json.loads(bytes(data[:end]))
     arrays = {}

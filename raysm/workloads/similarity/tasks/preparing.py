@@ -82,6 +82,7 @@ def prepare_block(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
         # Chosen by their places in the whole matrix, or the centre would depend on how it is cut.
         some = slice(-start % stride, None, stride)
         tile = Tile(start=start, rows=scaled(rows[some], norms.exponents[some]), norms=norms.norms[some])
+        # Zeros instead of NaN, which nobody will use: the run ends for that row.
         sums.append(unit_sum(tile) if norms.first_bad is None else np.zeros(shape.columns))
     return _arrays(parts, block.start, step) | {"sums": np.stack(sums)}
 
@@ -123,6 +124,7 @@ def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: s
         integral = integral and bool(part.arrays["integral"])
         bad = int(part.arrays["first_bad"])
         first_bad = min(first_bad, bad if bad >= 0 else rows)
+    # Not as soon as one is seen: the message must name the same row, whichever block was the first to find one.
     if first_bad < rows:
         raise InvalidInput(
             f"row {first_bad} of {name} (counted from 0) holds NaN or infinity, the first such row; replace it"
@@ -140,6 +142,7 @@ def _centre(sums: Mapping[int, NDArray[np.float64]], rows: int, columns: int) ->
     """Return the mean of the unit rows that were looked at; added in one order, whoever summed which."""
     total = np.zeros(columns)
     for start in sorted(sums):
+        # Step by step: sums of whole blocks, added first, would round by how the rows were cut.
         for one in sums[start]:
             total += one
     return total / len(range(0, rows, max(1, rows // CENTRE_ROWS)))

@@ -63,8 +63,10 @@ class FreeTile:
     def area(self) -> float:
         """The work, see ``TileTask``."""
         entries = self.tile.rows.rows * self.tile.columns.rows
+        # Of a block with itself every pair stands there twice.
         return entries / 2 if self.self_join and not self.mirrored else entries
 
+    # The same array, not a copy: by that the modes see that nothing has to be renumbered or sorted.
     def row_numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the places."""
         return places
@@ -75,4 +77,5 @@ class FreeTile:
 
     def __str__(self) -> str:
         """Return the tile's name: records and messages know it by that."""
+        # Without the hint: another run is told other bounds, and has to find the part all the same.
         return str(self.tile)

@@ -35,6 +35,7 @@ def answers(waiting: Iterable[Any]) -> list[Any]:
         try:
             values.append(ray.get(reference))
         except RayTaskError as error:
+            # The user's files are at fault: Ray's wrapper would hide the line that says so in a traceback of raysm's.
             if isinstance(error.cause, InvalidRequest):
                 raise error.cause from None
             raise
@@ -49,6 +50,7 @@ def asked(host: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
     Ray calls it again, there, where the value is lost.
     """
+    # Without a CPU: it would wait behind the tasks that compute, whose next ones wait for the rows that it brings.
     task = ray.remote(num_cpus=0, max_retries=3)(function)
     return task.options(name=f"{function.__name__} on {host}", label_selector={LABEL_HOST: host}).remote(*arguments)
 
@@ -66,6 +68,7 @@ def digest_of(index: ShardIndex, waiting: list[Any]) -> str:
 
 def digests(source: Source) -> list[tuple[str, str]]:
     """Return (name, SHA-256) of the files of this instance; none where it has none."""
+    # ``file_digests`` refuses a channel that holds nothing; here that is a share, as others are.
     return file_digests(source.here().channel) if source.has_files() else []
 
 

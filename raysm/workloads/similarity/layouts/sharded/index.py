@@ -126,6 +126,7 @@ class ShardIndex:
 
     def file_of(self, row: int) -> str:
         """Return the name of the file that holds the row, and where it lies, for messages."""
+        # The last of those that begin at the row: files before it that begin there too have no rows.
         at = bisect_right(self.starts, row) - 1
         return f"{self.names[at]} on {self.hosts[at]}, row {row - self.starts[at]} of it"
 
@@ -138,10 +139,12 @@ def report(source: Source) -> ShardReport:
     """
     place = source.here()
     if not source.has_files():
+        # With fewer files than instances the service leaves some without any; ``join`` refuses where all are.
         return ShardReport(host=place.host, files=())
     try:
         matrix = source.open()
     except InvalidInput as error:
+        # The name of a file alone would not tell: every instance has a folder of that path.
         raise InvalidInput(f"on {place.host}: {error}") from error
     of_ids = [pq.read_metadata(file) for file in matrix.id_files] or [None] * len(matrix.names)
     files = tuple(
@@ -174,6 +177,7 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], channel: str) -> 
         InvalidInput: There is no file; a file lies on two instances; one is missing by the others' names; or the
             files' widths or id columns differ.
     """
+    # First of all: to the checks below, the files of an instance that is gone would look like a fault of the input.
     if missing := sorted(set(hosts) - {one.host for one in reports}, key=natural):
         raise InstanceLost(
             f"{', '.join(missing)} did not report any files of the channel {channel!r}, which is sharded: its rows are "
@@ -200,6 +204,7 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], channel: str) -> 
         rows=starts[-1],
         columns=files[names[0]].columns,
         dtype=np.result_type(*(file.dtype for file in files.values())),
+        # Whoever has no file would say dense, and has no say.
         sparse=all(one.sparse for one in reports if one.files),
         elements=sum(one.elements for one in reports),
         ids=files[names[0]].ids,
@@ -222,6 +227,7 @@ def _runs(rows: Sequence[int], starts: Sequence[int], owners: Sequence[str]) -> 
         offset = own[-1].offset + own[-1].rows if own else 0
         if own and own[-1].start + own[-1].rows == start:
             own[-1] = Run(own[-1].start, own[-1].offset, own[-1].rows + count)
+        # No run without rows: it would end the loop of ``portion`` before those behind it.
         elif count:
             own.append(Run(start, offset, count))
     return runs
@@ -236,6 +242,7 @@ def _check_places(places: Mapping[str, Sequence[str]], names: Sequence[str], cha
             )
     numbers: dict[tuple[str, str, int], set[int]] = defaultdict(set)
     for name in names:
+        # Nothing but a name tells that a file is missing: each instance knows its own alone.
         if match := NUMBERED.search(name):
             numbers[name[: match.start()], name[match.end() :], int(match[2])].add(int(match[1]))
     for (before, after, count), there in numbers.items():

@@ -67,6 +67,7 @@ class _Dispatch(Dispatch):
         # Only one of the two ever travels: of what every instance has, nothing does.
         moving = {transfer.brings for there in self._transfers.values() for transfer in there if not transfer.at_home}
         self._moving: LoadedRows = (layout.other_queries or layout.rows) if "queries" in moving else layout.rows
+        # The common type: what travels was read from files of the sender's own types, and meets those of others.
         self._dtype: np.dtype[Any] = context.matrix.dtype
 
     def queue(self, collector: Collector) -> Queue:
@@ -80,6 +81,7 @@ class _Dispatch(Dispatch):
             self._transfers,
             self._layout.slots,
             send,
+            # Where no parts are recorded, the collector itself skips what is done.
             recorded=(lambda pair: False) if record is None else record.__contains__,
             skip=collector.done,
             hint=collector.hint,

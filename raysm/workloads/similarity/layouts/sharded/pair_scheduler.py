@@ -168,16 +168,19 @@ class PairScheduler(Iterator[Any]):
             pair = self._next_of(host, self._hosts[host])
             if pair is not None:
                 return pair
+        # What is unfinished may still be given up, and come back in pieces.
         if any(queue.arrivals for queue in self._hosts.values()):
             return LATER
         raise StopIteration
 
     def finished(self, task: BlockPair, pieces: Sequence[TileBlock] = ()) -> Sequence[BlockPair]:
         """Say that a pair has its part; return the tasks of the pieces that are to be computed instead."""
+        # By name: what was handed out is a copy, with its inputs and its hint.
         queue, arrival = self._hosts[task.host], self._handed_out.pop(str(task))
         queue.unfinished -= 1
         arrival.unfinished -= 1
         again = [replace(task, piece=piece, inputs=(), hint=None) for piece in pieces]
+        # Next, while the rows that they need are here.
         arrival.waiting.extendleft(again)
         if not arrival.waiting and not arrival.unfinished:
             # Its rows are dropped here, and where they came from.
@@ -194,6 +197,7 @@ class PairScheduler(Iterator[Any]):
                 return None
             transfer = queue.transfers.popleft()
             waiting = deque(pair for pair in block_pairs(transfer) if not self._skip(pair))
+            # Of what an earlier run did whole there is none, and its rows never travel.
             if waiting:
                 arrival = _Arrival(transfer, waiting)
                 queue.arrivals.append(arrival)
@@ -215,6 +219,7 @@ class PairScheduler(Iterator[Any]):
         if arrival.transfer.at_home:
             arrival.inputs = ()
             return True
+        # By what travelled: chunks that are at home take no room in the object store.
         if sum(bool(other.inputs) for other in queue.arrivals) >= WINDOW or self._away[chunk.host] >= LEAVING:
             return False
         arrival.inputs = (self._send(chunk),)
@@ -228,6 +233,7 @@ def block_pairs(transfer: Transfer) -> Iterator[BlockPair]:
     """Yield the pairs of a transfer: queries left, the matrix right, or of a self-join in the order of the places."""
     for own in transfer.partners:
         if transfer.brings == "either":
+            # Whichever of the two travels: a pair has one name, by which a run that deals otherwise finds it recorded.
             left, right = sorted((transfer.chunk, own), key=lambda chunk: (natural(chunk.host), chunk.start))
         else:
             left, right = (transfer.chunk, own) if transfer.brings == "queries" else (own, transfer.chunk)

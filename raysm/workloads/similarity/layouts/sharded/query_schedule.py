@@ -81,5 +81,6 @@ def _coming(moving: QueryOperand, host: str) -> list[RowChunk]:
     if moving.everywhere:
         return list(by_host[host].chunks)
     hosts = [share.host for share in moving.shares]
+    # An instance that has none of what travels may begin with anybody's.
     at = hosts.index(host) if host in by_host else 0
     return [chunk for other in (*hosts[at:], *hosts[:at]) for chunk in by_host[other].chunks]

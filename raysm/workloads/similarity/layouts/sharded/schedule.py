@@ -80,6 +80,7 @@ class RowChunk:
 
     def numbers_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of some of its rows by their places."""
+        # The very same array: whoever asked sees by that, without looking at it, that nothing has to be renumbered.
         if len(self.runs) == 1 and self.first == self.range.start:
             return places
         return self.numbers()[places - self.range.start]
@@ -89,6 +90,7 @@ class RowChunk:
         last = self.runs[-1].start + self.runs[-1].rows - 1
         if len(self.runs) == 1:
             return f"rows {self.first} to {last}"
+        # Digested: of thousands of small files the runs would be a name as long, in each message and line of the log.
         text = ",".join(f"{run.start}+{run.rows}" for run in self.runs)
         return f"{self.rows} of rows {self.first} to {last} ({hashlib.sha256(text.encode()).hexdigest()[:16]})"
 
@@ -155,6 +157,7 @@ def cut(shard: Shard, *, slots: int, max_tile_rows: int, exact: bool = False, or
         wanted = slots * math.ceil(max(count, FEWEST) / slots)
         # Some for each slot, of which some can be given away; but none so small that the task itself would show.
         count = max(count, min(wanted, rows // LEAST_ROWS))
+    # Each from the whole: sizes differ by one row at most, and the last is no small rest.
     edges = [rows * at // count for at in range(count + 1)] if count else [0]
     return tuple(
         RowChunk(shard.host, start, stop, shard.portion(start, stop), origin)
@@ -175,6 +178,7 @@ def deal(shares: Sequence[Share]) -> dict[str, list[Transfer]]:
     """
     if idle := [share.host for share in shares if share.chunks and share.slots < 1]:
         raise ValueError(f"{', '.join(idle)} has rows, but no CPU to compare them")
+    # Whoever has no rows has no work to give or to take: on the ring it would only spoil the halves.
     ring = [share for share in shares if share.chunks]
     agreed = _balanced(ring)
     transfers: dict[str, list[Transfer]] = {share.host: _at_home(share) for share in shares}
@@ -245,6 +249,7 @@ def _balanced(ring: Sequence[Share]) -> dict[tuple[int, int], _Agreement]:
     for at in range(count):
         for distance in range(1, count // 2 + 1):
             other = (at + distance) % count
+            # On an even ring, opposites meet from both sides.
             if _pair(at, other) in agreed:
                 continue
             divided, whole = (other, at) if ring[other].rows >= ring[at].rows else (at, other)
@@ -256,6 +261,7 @@ def _balanced(ring: Sequence[Share]) -> dict[tuple[int, int], _Agreement]:
         return agreed
     loads = _loads(ring, agreed)
     slots = sum(share.slots for share in ring)
+    # Weighted, since a load is that of one slot.
     mean = sum(load * share.slots for load, share in zip(loads, ring, strict=True)) / slots
     while True:
         # Whoever takes work over from the busiest may pass some of its own on in the next round. Sorted, the loads fall
@@ -269,6 +275,7 @@ def _loads(ring: Sequence[Share], agreed: Mapping[tuple[int, int], _Agreement]) 
     """Return pairs of rows for each slot, by instance."""
     work: dict[int, float] = defaultdict(float)
     for at, share in enumerate(ring):
+        # Of its own pairs, each unordered one is compared once.
         work[at] = share.rows**2 / 2
     for agreement in agreed.values():
         away = sum(chunk.rows for chunk in ring[agreement.divided].chunks[: agreement.away])
@@ -286,6 +293,7 @@ def _relieve(
             continue
         agreement = agreed[_pair(busiest, other)]
         chunks = ring[agreement.divided].chunks
+        # ``away`` counts what leaves the divided one: more of it relieves that one, less of it the other.
         step = 1 if agreement.divided == busiest else -1
         room = len(chunks) - agreement.away if step == 1 else agreement.away
         moved = 0

@@ -83,12 +83,14 @@ class ShardedRows:
             InstanceLost: An instance is not there.
         """
         self.source = source
+        # By what the service said, not by who joined: nobody else has the rows of one that is missing in Ray.
         hosts = [host.name for host in environment.read().hosts]
         self.index: ShardIndex = join(asking.answers(ask_every_node(report, source).values()), hosts, source.channel)
         self.described = SpreadMatrix(self.index, source)
         nodes = {node.host: node for node in cluster_nodes()}
         self.slots: Mapping[str, int] = {shard.host: nodes[shard.host].cpus for shard in self.index.shards}
         for shard in self.index.shards:
+            # The service shares the files out among all instances, whatever the head is for.
             if shard.rows and not self.slots[shard.host]:
                 raise InvalidRequest(
                     f"{shard.rows} rows of the channel {source.channel!r} lie on {shard.host}, which only coordinates; "
@@ -117,6 +119,7 @@ class ShardedRows:
 
     def compares_elements(self) -> bool:
         """Return whether rows are compared by their elements: what the instance with the most rows says."""
+        # One answer for all: rows that are compared with each other have to be made ready alike.
         largest = max(self.index.shards, key=lambda shard: shard.rows)
         asked = asking.asked(largest.host, _sparse_pays, self.source, self.index.rows)
         return bool(asking.answers([asked])[0])
@@ -139,6 +142,7 @@ class ShardedRows:
 
     def digest(self) -> "Future[str]":
         """Return what will be the digest of the files: that of the same ones in one folder."""
+        # Asked now, so that the instances begin; the thread only waits for them.
         waiting = list(ask_every_node(asking.digests, self.source).values())
         return digests.in_thread(lambda: asking.digest_of(self.index, waiting))
 
@@ -153,9 +157,11 @@ class ShardedRows:
         for block, part in map_blocks(partial(prepared_part, _prepare, shape), self._host_rows()):
             bad = int(part.arrays["first_bad"])
             if bad >= 0:
+                # By numbers: the first bad row in place may lie behind another in the matrix.
                 number = self.index.number(shards[block.host], bad - self._starts[block.host])
                 first_bad = min(first_bad, number)
             yield block.rows, part
+        # Not as soon as one is seen: the message must name the same row, whichever block was the first to find one.
         if first_bad < self.index.rows:
             raise InvalidInput(
                 f"row {first_bad} of {name} (counted from 0) holds NaN or infinity, the first such row "
@@ -187,6 +193,7 @@ class ShardedRows:
         """
         shares = []
         for shard in self.index.shards:
+            # An instance without rows is cut as well, into no chunk.
             row_bytes = max(1, shard.bytes // max(1, shard.rows))
             most = min(max_tile_rows, max(1, self.chunk_bytes // row_bytes))
             chunks = cut(
