@@ -79,6 +79,7 @@ class ServerRecord:
                 started_s=float(found["started_s"]),
                 version=str(found["version"]),
             )
+        # Torn, or of another version: whether a server lives is for the lock to say, not for this file.
         except (InvalidConfig, KeyError, TypeError, ValueError):
             return None
 
