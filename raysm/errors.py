@@ -158,6 +158,7 @@ class WorkerFailed(RaysmError):
         self.text = text
         self.remote_traceback = remote_traceback
         self.exit_code = exit_code
+        # A worker that a signal killed has no text.
         super().__init__(f"rank {rank} on {host}: {error_type}: {text}".rstrip(": "))
 
     def __reduce__(self) -> tuple[type["WorkerFailed"], tuple[int, str, str, str, str, int]]:
@@ -185,6 +186,7 @@ class JobNotFound(ServiceError):
     """The service knows no job of that name."""
 
 
+# A job is waited for like a future, whose TimeoutError this is, too.
 class NotDone(RaysmError, TimeoutError):
     """A job has not ended within the time that the caller gave; it goes on."""
 
@@ -204,6 +206,7 @@ class JobFailed(RaysmError):
 
     def __init__(self, message: str, *, job: str | None = None, reason: str = "", remote_traceback: str = "") -> None:
         """Keep the parts beside the message."""
+        # No __reduce__: the message alone makes it, and pickle brings the parts back with __dict__.
         self.job = job
         self.reason = reason
         self.remote_traceback = remote_traceback
@@ -215,5 +218,6 @@ class JobFailed(RaysmError):
         return str(self).partition(IN_THE_JOB)[0]
 
 
+# As a future that was cancelled raises it: code that waits for futures then handles jobs as well.
 class JobStopped(JobFailed, concurrent.futures.CancelledError):
     """Somebody stopped the job before it was done."""
