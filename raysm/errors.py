@@ -65,6 +65,7 @@ def option(name: str, value: str | None = None) -> str:
 class RaysmError(Exception):
     """The root of all errors of raysm."""
 
+    # At the class: a new error would be missing from a table of those who exit.
     exit_status: ClassVar[int] = 1
     """With what a process exits that this ends; 2 where what it was given cannot be, so that nothing was begun."""
 

@@ -66,6 +66,7 @@ class FakeSageMaker(Service):
         super().__init__(
             Local(home=str(home)),
             clients=lambda name: _Clients(self, name),
+            # Nothing runs here that could be waited for: the usual pauses would only make tests slow.
             pace=Pace(first_s=0.001, most_s=0.01),
         )
         self.submitted: list[Plan] = []

@@ -49,6 +49,7 @@ def memory_used(root: Path = ROOT) -> int | None:
         text = cgroup_value(root, "memory", name)
         if text and text.isdigit():
             stat = dict(line.split(" ", 1) for line in (cgroup_value(root, "memory", "memory.stat") or "").splitlines())
+            # The two are read one after the other: the second may have grown beyond the first.
             return max(0, int(text) - int(stat.get(inactive, "0")))
     return None
 

@@ -79,8 +79,8 @@ class ServerRecord:
                 started_s=float(found["started_s"]),
                 version=str(found["version"]),
             )
-        # Torn, or of another version: whether a server lives is for the lock to say, not for this file.
         except (InvalidConfig, KeyError, TypeError, ValueError):
+            # Torn, or of another version: whether a server lives is for the lock to say, not for this file.
             return None
 
     def write(self, folder: Path) -> None:

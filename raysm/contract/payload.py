@@ -185,6 +185,7 @@ def pack_here(request: JobRequest, folder: Path, *, source: Path, token_file: Pa
 def _seal(folder: Path) -> None:
     shutil.copyfile(Path(raysm.__file__).parent / "bootstrap" / START, folder / START)
     put(folder / LIBRARY, library())
+    # Never an environment variable: whoever may describe the job would read it.
     put(folder / TOKEN, secrets.token_hex(32), mode=0o600)
     # Last: a file that comes after it counts as added by somebody.
     put(folder / DIGESTS, json.dumps(_digests(folder), indent=1))

@@ -42,8 +42,8 @@ def replacing(path: Path, mode: int = OPEN) -> Iterator[Path]:
         with beside.open("rb") as written:
             os.fsync(written.fileno())
         beside.replace(path)
-    # A stop and Ctrl-C too: nobody else would ever remove it.
     except BaseException:
+        # A stop and Ctrl-C too: nobody else would ever remove it.
         beside.unlink(missing_ok=True)
         raise
 

@@ -18,8 +18,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'raysm.sdk' has no attribute {name!r}")
     try:
         from raysm.sdk.distributed import Ray
-    # Version 2 of the SDK, too, has no sagemaker.train.
     except ImportError as error:
+        # Version 2 of the SDK, too, has no sagemaker.train.
         raise MissingDependency(
             f"raysm.sdk needs the SageMaker Python SDK, version 3, and {error.name} is not installed: "
             "pip install 'raysm[sdk]'"
