@@ -159,6 +159,7 @@ def child_environment(
 ) -> dict[str, str]:
     """Return the environment of a child process: this process's own, without ``drop``, with ``variables``."""
     dropped = set(drop)
+    # Dropped first: what another cluster has left, RAY_ADDRESS for one, may be set anew.
     return {name: value for name, value in environ.items() if name not in dropped} | dict(variables)
 
 

@@ -117,6 +117,7 @@ class AWS:
 
     def console_link(self, arn: str, page: str, job: str) -> str:
         """Return the address of a job in the console; empty where its ARN tells no region."""
+        # From the ARN: region=None leaves the choice to the AWS configuration.
         region = quote(arn.split(":")[3]) if arn.count(":") >= 5 else ""
         if not region:
             return ""
