@@ -96,6 +96,7 @@ class Cluster:
         object.__setattr__(self, "groups", tuple(self.groups))
         if self.count < 1:
             raise InvalidRequest(f"Cluster: count must be at least 1, got {self.count}")
+        # Defaults that somebody wrote out look like those that nobody did, and contradict nothing.
         if self.groups and (self.count != 1 or self.instance_type != LOCAL_TYPE):
             raise InvalidRequest("Cluster: give either groups, or instance_type and count, not both")
         if len(self.groups) > MAX_GROUPS:
