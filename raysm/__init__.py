@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    # "as": type checkers take only that for a name that others may use, and these are not in __all__.
     from raysm import client as client
     from raysm import sdk as sdk
     from raysm import testing as testing
@@ -72,6 +73,7 @@ __all__ = [
     "submit",
 ]
 
+# Not in __all__: ``from raysm import *`` would import torch with raysm.training.
 _MODULES = ("client", "sdk", "testing", "training")
 """Parts that are named through this one, ``raysm.training.report``: imported on first use too."""
 
@@ -100,4 +102,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
+    # Else a notebook completes raysm. with Any, TYPE_CHECKING and importlib.
     return sorted(["__version__", *__all__, *_MODULES])

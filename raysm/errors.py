@@ -65,6 +65,7 @@ def option(name: str, value: str | None = None) -> str:
 class RaysmError(Exception):
     """The root of all errors of raysm."""
 
+    # At the class: a new error would be missing from a table of those who exit.
     exit_status: ClassVar[int] = 1
     """With what a process exits that this ends; 2 where what it was given cannot be, so that nothing was begun."""
 
@@ -158,6 +159,7 @@ class WorkerFailed(RaysmError):
         self.text = text
         self.remote_traceback = remote_traceback
         self.exit_code = exit_code
+        # A worker that a signal killed has no text.
         super().__init__(f"rank {rank} on {host}: {error_type}: {text}".rstrip(": "))
 
     def __reduce__(self) -> tuple[type["WorkerFailed"], tuple[int, str, str, str, str, int]]:
@@ -185,6 +187,7 @@ class JobNotFound(ServiceError):
     """The service knows no job of that name."""
 
 
+# A job is waited for like a future, whose TimeoutError this is, too.
 class NotDone(RaysmError, TimeoutError):
     """A job has not ended within the time that the caller gave; it goes on."""
 
@@ -204,6 +207,7 @@ class JobFailed(RaysmError):
 
     def __init__(self, message: str, *, job: str | None = None, reason: str = "", remote_traceback: str = "") -> None:
         """Keep the parts beside the message."""
+        # No __reduce__: the message alone makes it, and pickle brings the parts back with __dict__.
         self.job = job
         self.reason = reason
         self.remote_traceback = remote_traceback
@@ -215,5 +219,6 @@ class JobFailed(RaysmError):
         return str(self).partition(IN_THE_JOB)[0]
 
 
+# As a future that was cancelled raises it: code that waits for futures then handles jobs as well.
 class JobStopped(JobFailed, concurrent.futures.CancelledError):
     """Somebody stopped the job before it was done."""

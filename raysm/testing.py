@@ -66,6 +66,7 @@ class FakeSageMaker(Service):
         super().__init__(
             Local(home=str(home)),
             clients=lambda name: _Clients(self, name),
+            # Nothing runs here that could be waited for: the usual pauses would only make tests slow.
             pace=Pace(first_s=0.001, most_s=0.01),
         )
         self.submitted: list[Plan] = []
@@ -124,6 +125,7 @@ class FakeSageMaker(Service):
 
     def _description(self, plan: Plan, given: Answer, outputs: Path) -> dict[str, Any]:
         now, api = datetime.now(UTC), plan.api
+        # Describe does not tell tags: the client asks for them by themselves.
         found = {key: value for key, value in plan.request.items() if key != "Tags"} | {
             api.arn_key: api.arn(region="us-east-1", account="123456789012", name=plan.name),
             api.status_key: given.status,
@@ -134,6 +136,7 @@ class FakeSageMaker(Service):
             found["FailureReason"] = given.reason
         if api.has_secondary_status:
             found["SecondaryStatus"] = given.status
+            # A test may give its home as a relative path, of which there is no URI.
             found["ModelArtifacts"] = {"S3ModelArtifacts": (outputs / "model").absolute().as_uri()}
         return found
 
@@ -191,5 +194,6 @@ class _Clients:
 
     def get_log_events(self, **call: Any) -> dict[str, Any]:
         now_ms = int(time.time() * 1000)
+        # The token that was sent comes back: so CloudWatch says that a stream has no more.
         lines = () if call.get("nextToken") else self._fake.lines[call["logStreamName"].partition("/")[0]]
         return {"events": [{"timestamp": now_ms, "message": line} for line in lines], "nextForwardToken": "end"}

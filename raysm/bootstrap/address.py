@@ -26,6 +26,7 @@ SIOCGIFADDR = 0x8915
 
 def backoff(attempt: int) -> float:
     """Return the seconds to wait after the ``attempt``-th failure: 0.05, 0.08, … up to 1."""
+    # Bounded: after some 1,500 attempts the power would be larger than any float.
     return float(min(LONGEST_WAIT_S, FIRST_WAIT_S * 1.6 ** min(attempt, 20)))
 
 
@@ -109,9 +110,11 @@ def interface_address(interface: str) -> str | None:
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
+            # IFNAMSIZ is 16, with the NUL behind the name.
             answer = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))
         except OSError:
             return None
+    # struct ifreq: 16 bytes of name, then a sockaddr_in, whose address follows its family and port.
     return socket.inet_ntoa(answer[20:24])
 
 

@@ -115,6 +115,7 @@ class Children:
         # What the children started gets the rest of the grace; then everything goes, until nothing is left.
         while (left := descendants(os.getpid())) and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
+        # Elsewhere no /proc tells the descendants: the groups are all that is known of them.
         for group in () if sys.platform == "linux" else self._groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
@@ -137,6 +138,7 @@ class Children:
         """Collect the status of every child that has ended; return whether there are others."""
         while True:
             try:
+                # One SIGCHLD may stand for many that have ended: none of them is announced again.
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return False

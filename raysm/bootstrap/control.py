@@ -134,6 +134,7 @@ async def _listen(peer: _Peer, clock: Callable[[], float], deliver: Callable[[Me
     except ProtocolError as error:
         return str(error)
     except OSError:
+        # To the reader a connection that this side has dropped ends like one that the peer has closed.
         return peer.dropped or "closed its connection"
 
 
@@ -223,6 +224,7 @@ class HeadControl:
         if self._server:
             self._server.close()
         for peer in list(self._peers.values()):
+            # Else all of them would be reported as lost, at the end of a job that went well.
             peer.leaving = True
             peer.line.close()
         if self._serving:
@@ -296,6 +298,7 @@ class HeadControl:
 
 def _allow_files(count: int) -> None:
     """Raise this process's soft limit of open files to ``count``, as far as its hard limit allows."""
+    # A soft limit of 1,024 is common, and a job may have a thousand workers.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -375,6 +378,7 @@ async def join(
         line.send({"kind": "hello", **asdict(identity)})
         answer = await asyncio.wait_for(line.receive(), WELCOME_TIMEOUT_S)
     except BaseException:
+        # Who is cancelled by a deadline must not leave the connection open, either.
         writer.close()
         raise
     if answer.get("kind") != "welcome":

@@ -113,6 +113,7 @@ class Environment:
         try:
             return replace(requested, **self.port_overrides)
         except InvalidRequest as error:
+            # Each was right by itself: only together can they name a port twice.
             raise InvalidConfig(f"{names.PORTS}: {error}") from error
 
 
@@ -134,6 +135,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
         hyperparameters: Mapping[str, str] = {}
         inputs: Mapping[str, Any] = {}
     else:
+        # Of a Training job no file says it.
         job_name = environ.get("TRAINING_JOB_NAME", "")
         hyperparameters = _texts(_optional_object(paths.hyperparameters))
         inputs = _input_data_config(paths)
@@ -143,6 +145,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
         job_name=job_name or "job",
         hyperparameters=hyperparameters,
         channels=tuple(sorted(set(channels) - {PAYLOAD_CHANNEL})),
+        # By the folder, too: the file was seen in containers of AWS, and is documented nowhere.
         has_checkpoints=paths.checkpoint_config.exists() or paths.checkpoints.is_dir(),
         input_data_config=inputs,
         payload=Path(environ.get(names.PAYLOAD) or paths.payload),
@@ -156,6 +159,7 @@ def child_environment(
 ) -> dict[str, str]:
     """Return the environment of a child process: this process's own, without ``drop``, with ``variables``."""
     dropped = set(drop)
+    # Dropped first: what another cluster has left, RAY_ADDRESS for one, may be set anew.
     return {name: value for name, value in environ.items() if name not in dropped} | dict(variables)
 
 
@@ -237,6 +241,7 @@ def _folders(folder: Path) -> list[str]:
     try:
         return [item.name for item in folder.iterdir() if item.is_dir()]
     except OSError:
+        # A job without inputs has no such folder.
         return []
 
 

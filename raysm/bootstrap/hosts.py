@@ -18,6 +18,7 @@ __all__ = ["Host", "ResourceConfig", "natural_key", "read_resource_config"]
 HOMOGENEOUS = "homogeneousCluster"
 """SageMaker's name for the one group of a job without instance groups."""
 
+# 253 characters are the most of a DNS name. No slash: a host has a folder of its name among the checkpoints.
 HOST_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 # Checked with the standard library alone: this runs before anything is installed in the instance.
 HOST_NAME = "a host name such as 'algo-1'"
@@ -132,6 +133,7 @@ def _groups(config: ConfigValue, names: frozenset[str], path: Path) -> dict[str,
                 raise InvalidConfig(f"{path}: {hosts.way}: {host!r} is in the group {groups_by_host[host][0]!r} too")
             groups_by_host[host] = (group, kind)
     lost = sorted(names - groups_by_host.keys(), key=natural_key)
+    # An empty list of groups says no more than none.
     if groups_by_host and lost:
         raise InvalidConfig(f"{path}: instance_groups: the host {lost[0]!r} is in no group")
     return groups_by_host

@@ -101,6 +101,7 @@ class Instance:
     def driver_environment(self, ray_address: str | None, failure_record: str) -> dict[str, str]:
         """Return the environment of the driver: a Ray process's, and where its cluster is; None: it will be told."""
         cluster = {} if ray_address is None else {"RAY_ADDRESS": ray_address}
+        # DRIVER first: it is only what holds where the job has no word of its own.
         return {**variables.DRIVER} | self.ray_environment() | {names.FAILURE_RECORD: failure_record} | cluster
 
 
@@ -114,10 +115,12 @@ def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Ins
     environment = environments.read(environ)
     payload = payloads.load(environment.payload)
     cluster = payload.request.cluster
+    # For its error: else all would wait until the deadline for a head that is not there.
     environment.head(cluster)
     if environment.has_checkpoints:
         with contextlib.suppress(OSError):  # user code that writes there will say why it cannot
             environment.paths.state(environment.current_host).mkdir(parents=True, exist_ok=True)
+    # Asked again of the instances that there are: the request was checked against those that were wanted.
     if cluster.coordinator_only and len(environment.hosts) < 2:
         raise InvalidConfig("the head only coordinates, but there is no other instance to work")
     if cluster.min_instances is not None and cluster.min_instances > len(environment.hosts):

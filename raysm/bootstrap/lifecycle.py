@@ -107,6 +107,7 @@ class Left:
     host: str
 
 
+# Not one that is refused and forgotten: who knows the token was meant to be of this job, and never will fit.
 @dataclass(frozen=True, slots=True)
 class Mismatch:
     """A worker knows the token, but is not of this job: another payload, Python or Ray."""
@@ -153,6 +154,7 @@ class DriverEnded:
 class Connected:
     """The head has taken this worker."""
 
+    # By address, not by name: by names, instances that began at the same moment gave each other up.
     head_address: str
     """The head's IP address, as the control connection sees it."""
 
@@ -262,6 +264,7 @@ class TerminateDriver:
     """Send the driver SIGTERM: it may write its checkpoint."""
 
 
+# Before Ray is started: its own command waits for a head that never comes, without a limit, and says nothing.
 @dataclass(frozen=True, slots=True)
 class ReachGcs:
     """Try until the head's Ray answers from here."""
@@ -297,6 +300,7 @@ class Done:
     """The job goes on, or has ended, without anything for this instance to say about it."""
 
 
+# One cause, the first: the SystemExit of a driver that was told to end explains nothing.
 Cause = Exception | DriverEnded | Stopped | Done
 
 

@@ -39,6 +39,7 @@ def missing(workload: Workload) -> list[str]:
     """Return the requirements of ``workload`` that this Python cannot import."""
     modules = ("ray", *workload.packages)
     # A kind of the user's may need what raysm has no version for: by the module's name, as most packages are called.
+    # Looked for, not imported: torch alone takes seconds.
     return [NEEDS.get(module, module) for module in modules if importlib.util.find_spec(module) is None]
 
 
@@ -52,6 +53,7 @@ def install(payload: Payload, needed: Sequence[str], site: Path) -> None:
     if payload.wheels:
         where += ["--find-links", str(payload.wheels)]
     if payload.request.security.isolation:
+        # Else pip tries its index several times, with pauses, over a network that is not there.
         where += ["--no-index"]
     wanted = ["-r", str(payload.requirements)] if payload.requirements else []
     wanted += needed
@@ -76,6 +78,7 @@ def _pinned(report: dict[str, Any]) -> list[str]:
         source, name = item["download_info"], item["metadata"]["name"]
         url = source["url"]
         if "vcs_info" in source:
+            # The report has the plain address: a requirement says by which program, and here the commit that was found.
             url = f"{source['vcs_info']['vcs']}+{url}@{source['vcs_info']['commit_id']}"
         if "subdirectory" in source:
             url += f"#subdirectory={source['subdirectory']}"

@@ -195,12 +195,14 @@ START_MONITOR = Internal(
     module="ray._private.node",
     name="Node.start_monitor",
     purpose="start the monitor after the node",
+    # It is called later, with the node and nothing else.
     fits=lambda start: list(inspect.signature(start).parameters) == ["self"],
 )
 START_DASHBOARD = Internal(
     module="ray._private.node",
     name="Node.start_api_server",
     purpose="start the dashboard after the node",
+    # It is called later by names alone: what Ray gave by position would be lost.
     fits=lambda start: all(
         parameter.kind is parameter.KEYWORD_ONLY for parameter in list(inspect.signature(start).parameters.values())[1:]
     ),
@@ -281,6 +283,7 @@ PRESTART = "--num_prestart_python_workers="
 """The raylet's own option."""
 SPECTATORS = ("dashboard", "log_monitor", "monitor")
 """Ray's names of the processes without which the work goes on."""
+# The exit code is 1 whichever process ended: which one it was stands in these words alone.
 ENDED = "Some Ray subprocesses exited unexpectedly:"
 REMAINING = "Remaining processes"
 END_OF_LOG = "----- END {} tail (exit code(s)={}) -----"
@@ -290,6 +293,7 @@ TEXTS = (
     Text(words=REMAINING, module="ray.scripts.scripts", purpose="say which process of Ray ended"),
     Text(words=END_OF_LOG, module="ray.scripts.scripts", purpose="say which process of Ray ended, from its log"),
     Text(words=PRESTART, module="ray._private.services", purpose="start few workers ahead"),
+    # The calls, not only the methods: what nobody calls any more would be postponed for ever.
     Text(words="self.start_monitor()", module="ray._private.node", purpose="start the monitor after the node"),
     Text(words="self.start_api_server(", module="ray._private.node", purpose="start the dashboard after the node"),
     # An attribute of instances, which no class shows, and which nobody else must set before __init__ has begun.

@@ -119,6 +119,7 @@ def start_arguments(
         "labels": ",".join(f"{label}={value}" for label, value in _labels(host, rank).items()),
         "temp-dir": environment.ray_temp_dir,
         "node-ip-address": node_address,
+        # In this form ``why`` can take its lines apart.
         "log-style": "record",
         "log-color": "false",
         "include-log-monitor": None if log_monitor else "false",
@@ -162,6 +163,7 @@ def _labels(host: Host, rank: int) -> dict[str, str]:
         names.LABEL_INSTANCE_TYPE: host.instance_type,
         names.LABEL_RANK: str(rank),
     }
+    # Ray refuses a label that is longer, or that does not begin and end with a letter or digit.
     values = {label: re.sub(r"[^A-Za-z0-9._-]", "_", value)[:MAX_LABEL].strip("._-") for label, value in named.items()}
     return {label: value for label, value in values.items() if value}
 
@@ -191,6 +193,7 @@ class RayNode:
         cause = after.partition(REMAINING)[0] if separator else text
         lines = [_message(line) for line in cause.splitlines()]
         lines = [line for line in lines if line]
+        # Behind Ray's own words the first lines name who ended; of anything else the last ones say why.
         summary = " ".join(lines[:3] if separator else lines[-2:])
         return summary[:400] or f"it exited with code {self._child.status} without a word"
 

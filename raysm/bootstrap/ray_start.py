@@ -82,6 +82,7 @@ def adapt_start(start: Callable[..., Any], workers: int | None, spectators: list
             ]
         started = start(command, process_type, *args, **named)
         if process_type in ray_internals.SPECTATORS:
+            # One that is gone already, or is told in another form by another Ray, is no reason to have no node.
             with contextlib.suppress(OSError, AttributeError):
                 spectators.append(started.process)
                 os.setpriority(os.PRIO_PROCESS, started.process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
@@ -154,6 +155,7 @@ def _start_beside(start_dashboard: Callable[..., None], node: Any, named: dict[s
 def _kill(spectators: Sequence[Any]) -> None:
     for process in spectators:
         if process.poll() is None:
+            # The dashboard runs parts of itself as processes of their own.
             for pid in (process.pid, *descendants(process.pid)):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)

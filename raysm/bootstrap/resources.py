@@ -69,6 +69,7 @@ def _cpu_quota(root: Path) -> float | None:
         quota, _, period = text.partition(" ")
         period = period or "100000"
     else:
+        # Version 1 says 'no limit' by -1.
         quota = cgroup_value(root, "cpu", "cpu.cfs_quota_us") or "-1"
         period = cgroup_value(root, "cpu", "cpu.cfs_period_us") or "0"
     try:
@@ -131,6 +132,7 @@ def _run_nvidia_smi() -> str:
 
 def has_efa(root: Path = ROOT) -> bool:
     """Return whether an EFA device is attached, and passed into this container."""
+    # The machine's /sys shows devices, too, that this container was not given.
     passed_in = any((root / "dev/infiniband").glob("uverbs*"))
     devices = (root / "sys/class/infiniband").glob("*")
     return passed_in and any(_is_efa(device) for device in devices)
@@ -139,6 +141,7 @@ def has_efa(root: Path = ROOT) -> bool:
 def _is_efa(device: Path) -> bool:
     vendor = _text(device / "device/vendor")
     amazon = "0x1d0f"
+    # Without the file by the name: efa_0, or rdmap… since rdma-core renames them.
     return vendor == amazon if vendor is not None else device.name.startswith(("efa", "rdmap"))
 
 
@@ -164,11 +167,13 @@ def plan_object_store(
     usable = int(shared_bytes * 0.9)
     if usable >= wanted:
         return ObjectStore(bytes=wanted, folder=None)
+    # A size that was asked for is kept, on a disk if need be; one of our own gives way.
     if asked_bytes is None and usable >= MIN_OBJECT_STORE_BYTES:
         return ObjectStore(bytes=usable, folder=None)
     if disk_free_bytes is None:
         disk.mkdir(parents=True, exist_ok=True)
         disk_free_bytes = shutil.disk_usage(disk).free
+    # Half: Ray's logs, and the objects that it spills, lie below the same folder.
     size = max(MIN_OBJECT_STORE_BYTES, min(wanted, disk_free_bytes // 2))
     warning = (
         f"/dev/shm has {shared_bytes / 2**20:.0f} MiB free, too few for an object store of {wanted / 2**20:.0f} MiB:"

@@ -31,6 +31,7 @@ PYTHON_FILE = "the SourceCode's script, which must be a Python file: raysm.sdk.R
 OWN_CHANNELS = (SDK_CODE, SDK_DRIVERS)
 
 
+# Not Ray itself: its module imports the SDK, which the job's image need not have.
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
     """What ``raysm.sdk.Ray`` says, as it arrives in the instance."""
@@ -81,6 +82,7 @@ def arguments(hyperparameters: Mapping[str, str]) -> list[str]:
     """Return the entry script's arguments."""
     words = []
     for name, text in hyperparameters.items():
+        # Read and written again, as the SDK's own driver does it: what a script is told has JSON's spelling.
         try:
             value: Any = json.loads(text)
         except (ValueError, RecursionError):
@@ -100,8 +102,10 @@ def _cluster(environment: Environment, options: Options) -> Cluster:
     groups: dict[str, InstanceGroup] = {}
     for host in environment.hosts:
         count = groups[host.group].count if host.group in groups else 0
+        # The type is an optional key of the file, and nobody chooses instances by this one any more.
         groups[host.group] = InstanceGroup(host.group, host.instance_type or "unknown", count + 1)
     shape: dict[str, Any] = {"groups": tuple(groups.values())}
+    # The service names one group in a plain job too: only who names it as the head means a job of groups.
     if len(groups) == 1 and options.head is None:
         group = next(iter(groups.values()))
         shape = {"instance_type": group.instance_type, "count": group.count}
@@ -119,6 +123,7 @@ def _cluster(environment: Environment, options: Options) -> Cluster:
 def _input(environment: Environment, channel: str) -> Input:
     config = environment.input_data_config.get(channel, {})
     sharded = config.get("S3DistributionType") == "ShardedByS3Key"
+    # Where the service had it from stands in no file: the place that is known is this instance's.
     return Input(
         environment.paths.channel(channel).as_uri(), distribution="ShardedByS3Key" if sharded else "FullyReplicated"
     )

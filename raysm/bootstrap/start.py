@@ -35,6 +35,7 @@ def _why_not(folder: str) -> str:
         return text % (LEAST[0], LEAST[1], sys.executable, sys.version.split()[0])
     try:
         with open(os.path.join(folder, "digests.json")) as file:
+            # Only of what is imported next: it verifies the rest.
             expected = json.load(file)[LIBRARY]
         with open(os.path.join(folder, LIBRARY), "rb") as file:
             digest = hashlib.sha256(file.read()).hexdigest()

@@ -60,6 +60,7 @@ class Line:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, side: bytes) -> None:
         """Take over a connection whose two sides have proved themselves."""
         self._reader, self._writer, self._key = reader, writer, key
+        # By direction, so that a line that is sent back to who wrote it does not verify.
         self._out, self._in = (b"head", b"worker") if side == b"head" else (b"worker", b"head")
         self._sent = self._received = 0
 
@@ -186,6 +187,7 @@ async def _read_line(reader: asyncio.StreamReader, limit: int) -> bytes:
         raise ConnectionResetError("the connection was closed") from None
     except asyncio.LimitOverrunError as error:
         raise ProtocolError("a line is longer than any of this protocol") from error
+    # The stream's own limit is that of a line; a greeting may be less.
     if len(line) > limit:
         raise ProtocolError("a line is longer than any of this protocol")
     return line[:-1]

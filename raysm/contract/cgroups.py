@@ -26,8 +26,10 @@ def cgroup_value(root: Path, controller: str, name: str) -> str | None:
         if len(parts) == 3:
             own = parts[2].lstrip("/")
             if parts[1] == "":
+                # Where a system has both versions, systemd mounts the second below unified.
                 candidates += [base / own / name, base / "unified" / own / name]
             elif controller in parts[1].split(","):
+                # Controllers that share a tree are mounted under their list; a link of the single name may be missing.
                 candidates += [base / controller / own / name, base / parts[1] / own / name]
     candidates += [base / name, base / controller / name]
     if controller == "cpu":
@@ -47,6 +49,7 @@ def memory_used(root: Path = ROOT) -> int | None:
         text = cgroup_value(root, "memory", name)
         if text and text.isdigit():
             stat = dict(line.split(" ", 1) for line in (cgroup_value(root, "memory", "memory.stat") or "").splitlines())
+            # The two are read one after the other: the second may have grown beyond the first.
             return max(0, int(text) - int(stat.get(inactive, "0")))
     return None
 

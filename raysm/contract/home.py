@@ -34,6 +34,7 @@ def home(explicit: str | os.PathLike[str] | None = None) -> Path:
 
 def lock_file(folder: Path) -> Path:
     """Return the file that the server of the home ``folder`` locks."""
+    # A file of its own: the record is replaced by renaming, which would leave the lock with the old file.
     return folder / "server.lock"
 
 
@@ -63,6 +64,7 @@ class ServerRecord:
     @property
     def url(self) -> str:
         """Its endpoint."""
+        # By number: localhost may be ::1, where it does not listen.
         return f"http://127.0.0.1:{self.port}"
 
     @classmethod
@@ -80,6 +82,7 @@ class ServerRecord:
                 version=str(found["version"]),
             )
         except (InvalidConfig, KeyError, TypeError, ValueError):
+            # Torn, or of another version: whether a server lives is for the lock to say, not for this file.
             return None
 
     def write(self, folder: Path) -> None:

@@ -23,6 +23,7 @@ class JobApi:
     """The part of the console's address that lists its jobs."""
     cluster_keys: tuple[str, ...]
     """The way to the instances' types and counts, in a request as in Describe's answer."""
+    # Each API has a list of its own: what trains need not be there for processing.
     instance_type_shape: str
     """How the service model calls the values of an instance type."""
     reason_keys: tuple[str, ...] = ("FailureReason",)

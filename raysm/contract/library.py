@@ -22,6 +22,7 @@ def library() -> bytes:
     package = Path(raysm.__file__).parent
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
+        # Sorted: folders list their files in another order on every machine.
         for path in sorted([*package.rglob("*.py"), *package.rglob("*.[ch]"), package / "py.typed"]):
             entry = zipfile.ZipInfo(path.relative_to(package.parent).as_posix(), EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED

@@ -95,6 +95,7 @@ STATE = "RAYSM_STATE"
 """Told to user code: the folder of this instance among the checkpoints, which survives the job's restarts and re-runs
 with ``resume``; not set where the job has no checkpoints."""
 
+# A prefix of our own: Ray refuses labels of others that begin with its own, ray.io/.
 LABEL_HOST = "raysm.io/host"
 """Ray label of a node: the instance's host name, ``algo-1``."""
 

@@ -78,6 +78,7 @@ class Paths:
 
     def channel(self, name: str) -> Path:
         """Folder of a channel's data."""
+        # A Processing job has no fixed place for inputs: the client asks for these by LocalPath.
         return (self.base / "processing" / "input" if self.processing else self.base / "input" / "data") / name
 
     @property

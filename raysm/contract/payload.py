@@ -129,11 +129,13 @@ def pack(
     """
     is_pickled = request.workload.pickled_by is not None
     assert (function is not None) == is_pickled, "a function goes with its pickle"
+    # Closed as a whole: the token has a mode of its own, the source and the pickled arguments have not.
     folder.mkdir(parents=True, mode=0o700)
     script = request.workload.entry_script
     if script is not None:
         source = source or source_of(script)
         assert source.script is not None, "a script travels with what it imports"
+        # Before the request is written: a path of this machine means nothing in an instance.
         request = dataclasses.replace(request, workload=script.moved_to(source.script))
     _copy_source(source.files if source is not None else {}, folder / SOURCE)
     if function is not None:
@@ -172,8 +174,10 @@ def pack_here(request: JobRequest, folder: Path, *, source: Path, token_file: Pa
     if not (source / script.script).is_file():
         raise InvalidRequest(f"{source} holds no script {script.script!r}")
     folder.mkdir(parents=True, mode=0o700)
+    # rglob does not follow it: digested is what raysm made here, not the code, which is the SDK's to bring.
     (folder / SOURCE).symlink_to(source, target_is_directory=True)
     put(folder / REQUEST, json.dumps(to_json(request), indent=1))
+    # Not by _seal: a token that is made here would be another one in every instance.
     put(folder / TOKEN, token_file.read_bytes(), mode=0o600)
     put(folder / DIGESTS, json.dumps(_digests(folder), indent=1))
 
@@ -181,7 +185,9 @@ def pack_here(request: JobRequest, folder: Path, *, source: Path, token_file: Pa
 def _seal(folder: Path) -> None:
     shutil.copyfile(Path(raysm.__file__).parent / "bootstrap" / START, folder / START)
     put(folder / LIBRARY, library())
+    # Never an environment variable: whoever may describe the job would read it.
     put(folder / TOKEN, secrets.token_hex(32), mode=0o600)
+    # Last: a file that comes after it counts as added by somebody.
     put(folder / DIGESTS, json.dumps(_digests(folder), indent=1))
 
 
@@ -195,6 +201,7 @@ def check_wheels(wheels: Sequence[Path]) -> None:
     for wheel in wheels:
         if not wheel.is_file():
             raise InvalidRequest(f"the wheel {str(wheel)!r} is not there, or is no file; build it, or drop it")
+        # They share one folder, where the second would replace the first.
         if wheel.name in paths:
             raise InvalidRequest(
                 f"two wheels are named {wheel.name!r}: {paths[wheel.name]} and {wheel}; give one of them"
@@ -203,6 +210,7 @@ def check_wheels(wheels: Sequence[Path]) -> None:
 
 
 def _copy_wheels(wheels: Sequence[Path], folder: Path) -> None:
+    # The client has asked before it made a bucket; whoever packs by other ways has not.
     check_wheels(wheels)
     folder.mkdir()
     for wheel in wheels:
@@ -257,6 +265,7 @@ def verify(folder: Path, *needed: str) -> dict[str, str]:
         actual = _digests(folder)
     except OSError as error:
         raise InvalidPayload(f"the payload in {folder} cannot be read: {error}") from error
+    # What is needed also where the digests do not list it: they travelled with the files, and may be torn as well.
     for name in sorted({TOKEN, *needed, *expected, *actual}):
         if name not in actual:
             raise InvalidPayload(f"the payload's file {name!r} is missing")
@@ -297,6 +306,7 @@ def _importable(source: Path) -> Iterator[None]:
 def _check_function(name: str, python: str, digests: Mapping[str, str]) -> None:
     if FUNCTION not in digests:
         raise InvalidPayload(f"the payload's file {FUNCTION!r} is missing")
+    # cloudpickle writes bytecode of what cannot be imported, and that changes with the minor version alone.
     here = ".".join(platform.python_version_tuple()[:2])
     if python != here:
         raise InvalidPayload(

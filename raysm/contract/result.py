@@ -78,17 +78,20 @@ class Failure:
         tail = self.remote_traceback.rstrip()
         if len(head) > MAX_REASON:
             head = self._first_line()
+            # The message is itself the traceback then: what the line was taken out of still says where it happened.
             tail = tail or self.message.rstrip()
         if len(head) > MAX_REASON:
             return _cut(head, MAX_REASON)
         room = MAX_REASON - len(head) - 1
         if len(tail) > room:
+            # Of a traceback the end is nearest to what went wrong.
             tail = "…" + tail[len(tail) - room + 1 :] if room > 1 else ""
         return f"{head}\n{tail}".rstrip()
 
     def _first_line(self) -> str:
         lines = [line.strip() for line in self.message.splitlines() if line.strip()]
         # Which block failed, and how often, is said nowhere but in the first line.
+        # At most half of the room: the exception itself stands in the last line, which has to fit too.
         first = [_cut(lines[0], MAX_REASON // 2)] if self.error_type == BlockFailed.__name__ and len(lines) > 1 else []
         return " ".join([f"{self.error_type}:", *first, *lines[-1:]])
 
@@ -142,6 +145,7 @@ class ResultFile:
     @property
     def size(self) -> str:
         """Shape and bytes, for people: ``1,797 rows x 10 neighbors, 251,580 bytes``."""
+        # Of files that raysm does not know there are neither lengths nor units.
         units = (*self.units, *[""] * (len(self.shape) - len(self.units)))
         lengths = [f"{length:,} {unit}".rstrip() for length, unit in zip(self.shape, units, strict=False)]
         return ", ".join(filter(None, [" x ".join(lengths), f"{self.bytes:,} bytes"]))

@@ -94,6 +94,7 @@ def service_model() -> Any:
     from botocore.loaders import Loader
     from botocore.model import ServiceModel
 
+    # Not by a client, which would want a region before it could say anything.
     return ServiceModel(Loader().load_service_model("sagemaker", "service-2"), "sagemaker")
 
 
@@ -159,12 +160,14 @@ class _Walk:
             yield from self.check(item, shape.value, (*path, Entry(key)))
 
     def _string(self, value: Any, shape: Any, path: tuple[Step, ...]) -> Iterator[Violation]:
+        # Before the pattern, which wants https:// or s3://.
         if self._takes_files and shape.name == URI_SHAPE and value.startswith(FILE):
             return
         values, pattern = shape.metadata.get("enum"), shape.metadata.get("pattern")
         if values and value not in values:
             yield _violation(Rule.VALUES, value, shape, path)
         yield from _bounds(value, len(value), shape, path)
+        # The whole of it: few patterns are anchored, and the service means all of the value.
         if pattern and not compiled(pattern).fullmatch(value):
             yield _violation(Rule.PATTERN, value, shape, path)
 

@@ -70,6 +70,7 @@ class Source:
         """Return what to do where a job failed for want of a module that lies beside the script; None otherwise."""
         missing = MISSING.search(failure)
         module = find_module(missing[1].partition(".")[0], self.folder) if missing else None
+        # What travelled and was not found all the same has another cause, which this remedy would hide.
         if module is None or any(path == module or module in path.parents for path in self.files.values()):
             return None
         shown = f"{module.name}/" if module.is_dir() else module.name
@@ -98,6 +99,7 @@ def source_of(workload: EntryScript) -> Source:
         return Source(script=Path(workload.script).as_posix(), folder=folder, files=files)
     script = Path(workload.script)
     try:
+        # For its error alone: what cannot be parsed imports nothing, so the script would travel alone and fail later.
         read_tree(script)
     except SyntaxError as error:
         raise InvalidRequest(
@@ -126,6 +128,7 @@ def _check_there(workload: EntryScript) -> None:
     folder = Path(workload.source_dir)
     if not folder.is_dir():
         raise InvalidRequest(f"source_dir={workload.source_dir!r} is not there, or is no folder")
+    # Where '..' leads out of the folder, nothing travels.
     if script.is_absolute() or not (folder / script).resolve().is_relative_to(folder.resolve()):
         raise InvalidRequest(f"the script {workload.script!r} must be a path inside source_dir={workload.source_dir!r}")
     if not (folder / script).is_file():
@@ -139,6 +142,7 @@ def _with_neighbours(script: Path | None, names: Iterable[str], folder: Path) ->
     for path in (file for module in modules for file in _files_of(module)):
         name = path.relative_to(folder).as_posix()
         is_small = is_code(path) or path.stat().st_size <= MAX_DATA_BYTES
+        # Where a link named the script, a module beside the real file may have the link's name: the script stays.
         (files if is_small else left_behind).setdefault(name, path)
     name_of_script = None if script is None else script.name
     source = Source(script=name_of_script, folder=folder, files=files, left_behind=left_behind)
@@ -157,6 +161,7 @@ def _neighbours(names: Iterable[str], folder: Path) -> list[Path]:
             continue
         modules[name] = module
         waiting += imported_modules(path for path in _files_of(module) if path.suffix == ".py") - {OWN}
+    # By name: they were found in the order of sets, which is another one in each process.
     return [modules[name] for name in sorted(modules)]
 
 
@@ -187,6 +192,7 @@ def _is_no_source(folder: Path) -> bool:
     if (folder / "pyvenv.cfg").is_file() or (folder / MARK).is_file():
         return True
     try:
+        # Read, not only looked for: others call a file of theirs manifest.json, too.
         Manifest.read(folder)
     except (InvalidConfig, InvalidRequest):
         return False

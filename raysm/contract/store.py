@@ -34,13 +34,16 @@ def replacing(path: Path, mode: int = OPEN) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
+    # Not by tempfile, whose files are 0600 whatever the umask says: colleagues could not read a result.
     os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
     try:
         yield beside
+        # A handle that only reads will do: what is synchronised is the file, and whoever wrote it has closed his.
         with beside.open("rb") as written:
             os.fsync(written.fileno())
         beside.replace(path)
     except BaseException:
+        # A stop and Ctrl-C too: nobody else would ever remove it.
         beside.unlink(missing_ok=True)
         raise
 

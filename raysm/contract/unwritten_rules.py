@@ -42,6 +42,7 @@ def _resources(request: Parameters) -> Iterator[Breach]:
     groups = resources.get("InstanceGroups") or []
     if groups and (resources.get("InstanceType") is not None or resources.get("InstanceCount") is not None):
         yield Breach(message="ResourceConfig: give either InstanceGroups, or InstanceType and InstanceCount, not both")
+    # The model takes a count of 0: with groups none is meant.
     if not groups and not (resources.get("InstanceType") and resources.get("InstanceCount")):
         yield Breach(message="ResourceConfig: InstanceType and InstanceCount, at least 1, are required")
     names = [group.get("InstanceGroupName") for group in groups]
@@ -88,6 +89,7 @@ def _channels(request: Parameters) -> Iterator[Breach]:
     asked = {name: _groups_of(channel) for name, channel in zip(names, channels, strict=True)}
     for channel in channels:
         name = channel["ChannelName"]
+        # The model's pattern admits them.
         if name in (".", ".."):
             yield Breach(message=f"channel {name!r}: the name would be a folder's that is there already; give another")
         if channel.get("CompressionType", "None") != "None" and channel.get("InputMode") != "Pipe":
@@ -111,6 +113,7 @@ def _remote_debugging(request: Parameters) -> Iterator[Breach]:
 def _processing_names(request: Parameters) -> Iterator[Breach]:
     outputs = (request.get("ProcessingOutputConfig") or {}).get("Outputs") or []
     names = [item["InputName"] for item in request.get("ProcessingInputs") or []]
+    # Inputs and outputs share one set of names: an input named like an output was refused after the upload.
     names += [item["OutputName"] for item in outputs]
     if len(set(names)) != len(names):
         listed = ", ".join(names)

@@ -96,6 +96,7 @@ class Cluster:
         object.__setattr__(self, "groups", tuple(self.groups))
         if self.count < 1:
             raise InvalidRequest(f"Cluster: count must be at least 1, got {self.count}")
+        # Defaults that somebody wrote out look like those that nobody did, and contradict nothing.
         if self.groups and (self.count != 1 or self.instance_type != LOCAL_TYPE):
             raise InvalidRequest("Cluster: give either groups, or instance_type and count, not both")
         if len(self.groups) > MAX_GROUPS:
@@ -115,6 +116,7 @@ class Cluster:
             raise InvalidRequest(f"Cluster: volume_gb must be at least 1, got {self.volume_gb}")
         if not 0 <= self.keep_alive_s <= 21_600:
             raise InvalidRequest(f"Cluster: keep_alive_s must be 0 to 21600, got {self.keep_alive_s}")
+        # Not "<= 0": of NaN that would be false, and no deadline would ever pass.
         if not self.join_timeout_s > 0:
             raise InvalidRequest(f"Cluster: join_timeout_s must be above 0, got {self.join_timeout_s}")
         if not MIN_SILENCE_S <= self.silence_s <= MAX_SILENCE_S:
@@ -122,6 +124,7 @@ class Cluster:
                 f"Cluster: silence_s must be {MIN_SILENCE_S:g} (three heartbeats) to {MAX_SILENCE_S:g}, "
                 f"got {self.silence_s}"
             )
+        # Of a Literal only the codec makes sure, and that is in the instances, which are paid by then.
         if self.on_instance_loss not in ("fail", "continue"):
             raise InvalidRequest(f"Cluster: on_instance_loss is 'fail' or 'continue', got {self.on_instance_loss!r}")
 

@@ -73,6 +73,7 @@ def _read(kind: Any, data: Any, where: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         return _read_union(typing.get_args(kind), data, where)
     if origin is typing.Literal:
+        # By the type too: to Python 1 is equal to true, which is another value in JSON.
         if not any(type(data) is type(choice) and data == choice for choice in typing.get_args(kind)):
             raise _mismatch(where, f"one of {', '.join(map(repr, typing.get_args(kind)))}", data)
         return data
@@ -134,7 +135,9 @@ def _read_scalar(kind: Any, data: Any, where: str) -> Any:
         try:
             number = float(data)
         except OverflowError:
+            # An integer of JSON may have more digits than a float can be large.
             raise _mismatch(where, "a number", data) from None
+        # json.loads takes NaN and Infinity, which no JSON has.
         if math.isfinite(number):
             return number
         raise _mismatch(where, "a finite number", data)

@@ -61,5 +61,6 @@ def instance_kind(name: str) -> InstanceKind:
 
 def kind_of_image(image: str) -> InstanceKind | None:
     """Return the kind that an image names, ``raysm/process:latest``; None of any other image."""
+    # The whole of it: below another registry, or with more behind it, it is the name of a real image.
     named = re.fullmatch(r"raysm/([^:/]+)(:.*)?", image)
     return INSTANCE_KINDS.get(named[1]) if named else None

@@ -54,6 +54,7 @@ class JobRequest:
     """The instances."""
     inputs: Mapping[str, Input] = field(default_factory=dict)
     """Channels by name."""
+    # Not all of the 120: afterwards Ray has to end, and the reason to be written.
     grace_s: float = field(default=100.0, metadata=decides(result=False))
     """Seconds that user code has after SIGTERM; SageMaker kills after 120."""
     ports: Ports = field(default_factory=Ports, metadata=decides(result=False))
@@ -126,13 +127,16 @@ class JobRequest:
                 "a letter or digit"
             )
         for tag in self.tags:
+            # AWS keeps its prefix to itself in any case, AWS: too.
             if tag.lower().startswith(RESERVED_TAGS):
                 raise InvalidRequest(f"the tag {tag!r} begins like those of AWS or raysm; rename it")
         for name in ("checkpoint_uri", "output_uri"):
             uri = getattr(self, name)
+            # Whether file:/// will do depends on the target, which a request does not know; the plan asks it.
             if uri is not None and not uri.startswith(("s3://", "file:///")):
                 raise InvalidRequest(f"{name}={uri!r} is not s3://bucket/prefix (here on this machine: file:///path)")
         self._check_groups()
+        # Written so that NaN, of which every comparison is false, is refused too.
         if not 0 < self.grace_s <= 120:
             raise InvalidRequest(f"grace_s must be above 0 and at most 120, which SageMaker gives, got {self.grace_s}")
 

@@ -55,6 +55,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         """Check the fields against each other."""
+        # A Processing job may have less, which the service model says where the call is made.
         if not 1 <= self.max_runtime_s <= MAX_RUNTIME_S:
             raise InvalidRequest(
                 f"Limits: max_runtime_s must be 1 to {MAX_RUNTIME_S} (28 days), got {self.max_runtime_s}"

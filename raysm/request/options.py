@@ -95,6 +95,7 @@ def decisive(value: Any) -> dict[str, Any]:
 def _decisive_json(value: Any) -> Any:
     """Return a value as JSON, without those of its own fields that say that they do not decide the result."""
     content = to_json(value)
+    # A workload is one option as a whole, but some of its fields (block_rows) say how, not what.
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             if KEY in field.metadata and not field.metadata[KEY].result:
@@ -109,9 +110,11 @@ def keys_taken_over(*kinds: type) -> frozenset[str]:
         kinds: The classes whose fields become them: of a request, and of the targets.
     """
     every = [fact for kind in kinds for fact in _declared(kind)]
+    # Their first part: a follow-up takes from what Describe tells, where structures stand whole.
     return frozenset(key.partition(".")[0] for fact in every if fact.taken_over for key in fact.create)
 
 
+# Any: the module of JobRequest imports this one, to say at its fields what they decide.
 def refuse_what_processing_lacks(request: Any) -> None:
     """Refuse a Processing job that asks for what CreateProcessingJob does not have.
 

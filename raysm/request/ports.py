@@ -33,6 +33,7 @@ class Ports:
     """Every instance: the dashboard's agent, gRPC."""
     metrics_export: int = 6386
     """Every instance: metrics, where they are collected."""
+    # Ray's own range; the fixed ports lie outside, or a worker could have one before its owner.
     worker_min: int = 10002
     """Every instance: first port of the workers' range; 0 lets the system choose them all."""
     worker_max: int = 19999

@@ -61,6 +61,7 @@ class Similarity(Workload):
         """Check the fields against each other."""
         for name, kind in (("top_k", int), ("threshold", (int, float)), ("block_rows", int)):
             value = getattr(self, name)
+            # To isinstance a bool is an int: top_k=True would mean one neighbor.
             if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
                 raise InvalidRequest(f"Similarity: {name} must be a number, got {value!r}")
         modes = [self.top_k is not None, self.threshold is not None, self.full]

@@ -40,6 +40,7 @@ class AWS:
     names_own_types: ClassVar[bool] = True
     """Whether the instance types that the service tells are those that the user chose."""
 
+    # Of a target only what runs the job decides its result: whose account it is, and where results lie, do not.
     role: str = field(metadata=decides(result=False, create="RoleArn"))
     """ARN of the role that the job runs as, ``arn:aws:iam::…:role/…``."""
     region: str | None = field(default=None, metadata=decides(result=False))
@@ -60,6 +61,7 @@ class AWS:
 
     def __post_init__(self) -> None:
         """Check the fields."""
+        # China and GovCloud begin with arn:aws, too: arn:aws-cn, arn:aws-us-gov.
         if not (self.role.startswith("arn:aws") and ":role/" in self.role):
             raise InvalidRequest(
                 f"AWS: role must be the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME, got {self.role!r}"
@@ -115,6 +117,7 @@ class AWS:
 
     def console_link(self, arn: str, page: str, job: str) -> str:
         """Return the address of a job in the console; empty where its ARN tells no region."""
+        # From the ARN: region=None leaves the choice to the AWS configuration.
         region = quote(arn.split(":")[3]) if arn.count(":") >= 5 else ""
         if not region:
             return ""
@@ -154,6 +157,7 @@ class Local:
 
     def __post_init__(self) -> None:
         """Check the fields."""
+        # For its refusal alone: the kind is looked up again wherever it is asked.
         instance_kind(self.instance_kind)
 
     def job_role(self) -> str:

@@ -76,6 +76,7 @@ class Workload:
     field whose metadata does not say ``decides(result=False)``: ``if_done`` compares them.
     """
 
+    # Else slots=True of a kind is in vain: its base would give every workload a __dict__ all the same.
     __slots__ = ()
 
     kind: ClassVar[str]
@@ -132,6 +133,7 @@ class Workload:
         """Name the kind."""
         super().__init_subclass__(**named)
         path = f"{cls.__module__}:{cls.__qualname__}"
+        # Each time: dataclass(slots=True) makes the class anew, and so comes here twice.
         cls.kind = NAMES.get(path, path)
 
     @property
@@ -249,6 +251,7 @@ def _imported(path: str, where: str) -> type[Workload]:
         raise InvalidRequest(
             f"{where}: the kind of workload {path!r} cannot be imported here: {type(error).__name__}: {error}"
         ) from error
+    # The name may come from JSON that others wrote, and lead to anything that Python can import.
     if not (isinstance(kind, type) and issubclass(kind, Workload) and dataclasses.is_dataclass(kind)):
         raise InvalidRequest(f"{where}: {path!r} is no kind of workload: no dataclass that derives from Workload")
     return kind

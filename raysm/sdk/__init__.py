@@ -19,6 +19,7 @@ def __getattr__(name: str) -> Any:
     try:
         from raysm.sdk.distributed import Ray
     except ImportError as error:
+        # Version 2 of the SDK, too, has no sagemaker.train.
         raise MissingDependency(
             f"raysm.sdk needs the SageMaker Python SDK, version 3, and {error.name} is not installed: "
             "pip install 'raysm[sdk]'"

@@ -52,6 +52,7 @@ class Ray(DistributedConfig):  # type: ignore[misc]  # the SDK has no types
     """Seconds from the start of the head until every instance must have joined."""
     on_instance_loss: Literal["fail", "continue"] = "fail"
     """What the loss of an instance other than the head does to the job."""
+    # Cluster's own bounds: what breaks them would else be found in the instances, which are paid by then.
     silence_s: float = Field(default=30.0, ge=3, le=86_400)
     """Seconds for which an instance may say nothing before it is lost."""
 
@@ -62,6 +63,7 @@ class Ray(DistributedConfig):  # type: ignore[misc]  # the SDK has no types
         It lives as long as this object.
         """
         folder = tempfile.mkdtemp(prefix="raysm-sdk-")
+        # Not sooner: the SDK copies the folder some time after this has returned.
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         payload.pack_driver(Path(folder) / FOLDER)
         return folder
