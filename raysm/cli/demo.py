@@ -155,4 +155,5 @@ def _numbers(path: Path) -> list[list[int]]:
 
 
 def _print(console: Console, text: str) -> None:
+    # rich would color the numbers, and break the lines of a picture in a narrow terminal.
     console.print(Text(text), soft_wrap=True, highlight=False)

@@ -68,6 +68,7 @@ class Display:
                 self._shown.append(text.rstrip())
         for line in self._rendering.render(host, text):
             self._print(line)
+        # Behind the event's own line: that one says where the dashboard is, the note how to get in.
         match event:
             case events.State():
                 self._note(event)
