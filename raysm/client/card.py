@@ -58,6 +58,7 @@ def _took(job: Description) -> str:
     end = job.ended or datetime.now(UTC)
     if begin.tzinfo is None:
         end = end.replace(tzinfo=None)
+    # The clock here may be behind the service's.
     seconds = max(0, round((end - begin).total_seconds()))
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)

@@ -119,6 +119,7 @@ class Chain:
 
     def is_stopped(self, description: Description) -> bool:
         """Whether somebody stopped the job, rather than the service by its limits."""
+        # A job that ran into one of its limits ends as Stopped too.
         limits = (SecondaryStatus.MAX_RUNTIME_EXCEEDED, SecondaryStatus.MAX_WAIT_EXCEEDED)
         return description.status is Status.STOPPED and (self.is_cancelled or description.secondary not in limits)
 

@@ -140,6 +140,7 @@ def _reason(api: JobApi, status: Status, answer: Mapping[str, Any]) -> str:
     if api.has_exit_message and status is not Status.FAILED:  # it says how a job went that is none the worse for it
         return ""
     texts = [answer.get(key, "") for key in api.reason_keys]
+    # The same words may have arrived under two keys.
     return "\n".join(dict.fromkeys(text for text in texts if text))
 
 

@@ -89,6 +89,7 @@ def pickled_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         import cloudpickle
     except ImportError as error:
         raise MissingDependency("functions need cloudpickle: python3 -m pip install cloudpickle") from error
+    # What the user registered stays registered in the end.
     known = cloudpickle.list_registry_pickle_by_value()
     own = [module for module in own_modules(fn) if module.__name__ not in known]
     for module in own:
@@ -101,6 +102,7 @@ def pickled_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
             "make open files, locks and connections inside the function"
         ) from error
     finally:
+        # The registry is the whole process's: what the user pickles otherwise is to stay as it was.
         for module in own:
             cloudpickle.unregister_pickle_by_value(module)
 
@@ -134,6 +136,7 @@ def check_python(expected: str, what: str) -> None:
     Raises:
         InvalidRequest: This Python is not ``expected``.
     """
+    # cloudpickle's bytes hold bytecode, of which each minor version has its own.
     if expected != python_version():
         raise InvalidRequest(
             f"{what} was pickled by Python {expected}, and this is Python {python_version()}, which may read it "

@@ -96,6 +96,7 @@ def check_names(options: Mapping[str, Any]) -> None:
     Raises:
         InvalidRequest: The name, and the nearest one that there is.
     """
+    # Types of ``**options`` are for editors and checkers: Python itself takes any name.
     keywords.check_names("raysm.submit", list(typing.get_type_hints(SubmitKeywords)), options)
 
 
@@ -111,6 +112,7 @@ def of_request(request: JobRequest, options: Mapping[str, Any]) -> dict[str, Any
                 f"{name} is given beside a JobRequest, which has its own: raysm.submit takes on, if_done, resume and "
                 f"{', '.join(BESIDE_A_REQUEST)} beside one; dataclasses.replace(request, {name}=…) makes another"
             )
+    # Not asdict, which would make dictionaries of cluster, inputs and workload too.
     own = {field.name: getattr(request, field.name) for field in dataclasses.fields(JobRequest)}
     return {name: value for name, value in own.items() if name != "workload"} | dict(options)
 

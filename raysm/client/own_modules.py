@@ -29,6 +29,7 @@ def own_modules(fn: Callable[..., Any]) -> Iterator[ModuleType]:
     home = _home(fn)
     if home is None:
         return
+    # A copy: to ask a lazy module for its file may import others.
     for name, module in list(sys.modules.items()):
         root = _root(module)
         # raysm itself travels with every payload.

@@ -26,6 +26,7 @@ class Phase:
         self._told_s = clock()
 
     def _speed(self, event: events.Progress) -> float:
+        # By the times of the events: a log that is read in one go has the rates that it had when it was written.
         elapsed_s = event.time_s - self._first.time_s
         return (event.done - self._first.done) / elapsed_s if elapsed_s > 0 else 0.0
 
@@ -46,6 +47,7 @@ class Phase:
     def sentence(self, event: events.Progress) -> str:
         """Say how far it is."""
         speed = self._speed(event)
+        # A phase may have nothing to do; then it is done.
         share = event.done / event.total if event.total else 1.0
         rate = f", {speed:,.0f} {event.unit}/s" if speed else ""
         left = f", {(event.total - event.done) / speed:,.0f} s left" if speed and event.done < event.total else ""

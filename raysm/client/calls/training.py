@@ -14,12 +14,14 @@ __all__ = ["CALL"]
 def _parameters(parts: Parts) -> dict[str, Any]:
     request, security = parts.request, parts.request.security
     checkpoints = request.checkpoint_uri or parts.state
+    # A session into an instance, by which its dashboard is reached, cannot be had with isolation.
     debug = not security.isolation if security.remote_debug is None else security.remote_debug
     return present(
         TrainingJobName=request.name,
         AlgorithmSpecification=_algorithm(parts),
         RoleArn=parts.target.job_role(),
         InputDataConfig=[_channel(parts, name, source) for name, source in parts.channels()],
+        # As an archive, a result would have to be fetched and unpacked whole to read one file.
         OutputDataConfig=present(
             S3OutputPath=parts.output_root(), CompressionType="NONE", KmsKeyId=security.output_kms_key
         ),
@@ -68,6 +70,7 @@ def _retries(request: JobRequest) -> dict[str, Any] | None:
 
 def _resources(parts: Parts, cluster: Cluster) -> dict[str, Any]:
     shape: dict[str, Any]
+    # The API takes groups, or a type and a count, not both.
     if cluster.groups:
         shape = {
             "InstanceGroups": [
@@ -107,6 +110,7 @@ def _channel(parts: Parts, name: str, source: Input) -> dict[str, Any]:
 
 def _outputs(name: str, answer: Mapping[str, Any]) -> str:
     artifacts = answer.get("ModelArtifacts", {}).get("S3ModelArtifacts", "").rstrip("/")
+    # Until the job has artifacts, their place follows from the call.
     if artifacts:
         return str(artifacts.rpartition("/")[0])
     return join_path(answer["OutputDataConfig"]["S3OutputPath"], name)

@@ -31,6 +31,7 @@ class AWSConnection(Connection):
 
     def region(self, clients: Clients) -> str:
         """Return the region, from the target or from the AWS configuration."""
+        # A client knows what variables, profile and configuration come to.
         region = self._target.region or clients("sagemaker").meta.region_name
         if not region:
             raise ServiceError("no AWS region is set: give AWS(region=…), or run aws configure set region REGION")
