@@ -109,6 +109,7 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"raysm {__version__}")
+    # Required, since argparse by itself lets a command line without a command pass.
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_demo(commands)
     _add_similarity(commands)
@@ -271,6 +272,7 @@ def _add_about_jobs(commands: Any) -> None:
             which.add_argument("--telemetry", action="store_true", help="of the instances: memory, CPU, network …")
             which.add_argument("--all", action="store_true", help="of the job and of its instances")
         if name == "result":
+            # Both say how long: --no-wait is a timeout of 0.
             waiting = command.add_mutually_exclusive_group()
             waiting.add_argument("--no-wait", action="store_true", help="end with 1 at once where the job still runs")
             waiting.add_argument("--timeout", type=float, metavar="S", help="wait at most so many seconds for its end")

@@ -35,6 +35,7 @@ class Display:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[unit]}"),
+            # Not rich's own speed, which counts from when a bar is moved: a log may be read late.
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
             console=console,

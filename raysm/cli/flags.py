@@ -224,6 +224,7 @@ def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:
     def origin(key: Key) -> str:
         return next((name for chosen, name in names.items() if chosen[: len(key)] == key or key == chosen), "a flag")
 
+    # Checked as the tables of a file are, so that a message has the flag where it would have the line.
     return Layer(values=check_values(nested(values), schema(workload=True), origin), origin=origin)
 
 

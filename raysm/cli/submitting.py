@@ -103,6 +103,7 @@ def _lines(file: Path) -> list[str]:
     except OSError as error:
         raise InvalidRequest(f"--requirement {file} cannot be read: {error.strerror}") from error
     for line in lines:
+        # What -r would name does not travel, and the options of pip in an instance are raysm's.
         if line.startswith("-"):
             raise InvalidRequest(f"--requirement {file}: {line!r} is an option of pip, not a package; name packages")
     return [line for line in lines if line]

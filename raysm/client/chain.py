@@ -115,6 +115,8 @@ class Chain:
                 except JobNotFound:
                     self._ended[name] = None
         found = [self._ended[name] for name in before]
+        # Where another thread went over to a follow-up meanwhile, describe() is of that one, and the next call tells
+        # both.
         return [*(one for one in found if one is not None), *([self.describe()] if last == self.name else [])]
 
     def is_stopped(self, description: Description) -> bool:

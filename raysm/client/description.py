@@ -36,6 +36,7 @@ class Status(StrEnum):
     @property
     def is_terminal(self) -> bool:
         """Whether nothing changes any more."""
+        # UNKNOWN is none of them: a job of which raysm cannot read the status may still run.
         return self in (Status.COMPLETED, Status.FAILED, Status.STOPPED)
 
 
@@ -148,5 +149,6 @@ def _instances(api: JobApi, answer: Mapping[str, Any]) -> tuple[tuple[str, int],
     cluster = answer
     for key in api.cluster_keys:
         cluster = cluster.get(key, {})
+    # A cluster without groups has type and count where each group has its own.
     groups = cluster.get("InstanceGroups") or [cluster]
     return tuple((group.get("InstanceType", "?"), group.get("InstanceCount", 0)) for group in groups)

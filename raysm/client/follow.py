@@ -163,6 +163,7 @@ class _Log:
             return
         if self._over_s is None:
             self._over_s = time.monotonic() + late_s
+        # Where lines still come, more of them may be under way.
         self.is_over = not came and time.monotonic() >= self._over_s
 
 

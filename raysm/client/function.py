@@ -127,6 +127,7 @@ def _pickled(value: object, cloudpickle: Any) -> bytes:
 
 def python_version() -> str:
     """Return this Python's version as a PickledFunction says it, ``3.11``."""
+    # Without the third number: releases that only mend share their bytecode.
     return ".".join(platform.python_version_tuple()[:2])
 
 

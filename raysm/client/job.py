@@ -380,6 +380,7 @@ def attach(name: str, on: Target | Service | None = None) -> Job:
         JobNotFound: There is neither a Training nor a Processing job of that name.
     """
     service = connect(on)
+    # A name does not tell of which API a job is.
     for api in APIS:
         try:
             found = read(api, service.describe(api, name))

@@ -93,6 +93,7 @@ class Metrics(list[Metric]):
             # pandas' own Int64 has a place for no step; as floats, steps would be 3.0.
             return frame.astype({"step": "Int64"})
         rows = self.rows()
+        # An index is either of steps or of times, and a time is what every row has.
         if any(step is None for step, _, _ in rows):
             index = pandas.DatetimeIndex(pandas.to_datetime([at for _, at, _ in rows], unit="s", utc=True), name="time")
         else:

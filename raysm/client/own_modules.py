@@ -32,7 +32,7 @@ def own_modules(fn: Callable[..., Any]) -> Iterator[ModuleType]:
     # A copy: to ask a lazy module for its file may import others.
     for name, module in list(sys.modules.items()):
         root = _root(module)
-        # raysm itself travels with every payload.
+        # raysm itself travels with every payload; what __main__ defines, cloudpickle takes by value anyway.
         known = name == "__main__" or name.partition(".")[0] == "raysm"
         if not known and root is not None and root.is_relative_to(home) and not _is_installed(root):
             yield module

@@ -47,6 +47,7 @@ class Places:
 
     def inputs(self) -> str:
         """Return the prefix of uploaded data."""
+        # Of no project: what two of them are given alike is uploaded once.
         return f"{self.root}/inputs"
 
 

@@ -166,6 +166,7 @@ class _File:
     def read(cls, path: Path) -> "_File":
         parse = json.loads if path.suffix == ".json" else tomllib.loads
         try:
+            # Both formats are UTF-8, whatever the locale says.
             text = path.read_text(encoding="utf-8")
             data = parse(text)
         except (OSError, ValueError) as error:  # of wrong JSON, TOML and UTF-8 the message names the place

@@ -101,6 +101,7 @@ def job_name(task: str, digest: str, now_s: float) -> str:
     # The same may be sent twice in one second: then chance alone tells the two names apart.
     piece = digest[:DIGEST_CHARACTERS] + secrets.token_hex(CHANCE_CHARACTERS // 2)
     suffix = time.strftime("-%Y%m%d-%H%M%S-", time.gmtime(now_s)) + piece
+    # The task's part is cut: what comes behind it makes the name the only one.
     return task[: MAX_NAME - len(suffix)].rstrip("-") + suffix
 
 

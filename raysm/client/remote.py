@@ -49,6 +49,7 @@ class RemoteFunction(Generic[P, R]):
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         """Submit the call as a job; ``result()`` is the function's value, or raises its exception."""
+        # All that is given goes to the function, whose arguments may be named as options are.
         return submit(Function(self._fn, *args, **kwargs), **self._options)
 
     def __repr__(self) -> str:
@@ -78,6 +79,7 @@ def remote(fn: Callable[..., Any] | None = None, /, **options: Unpack[SubmitKeyw
     Raises:
         InvalidRequest: ``raysm.submit`` takes no such option.
     """
+    # Now, not at the first submit: the traceback leads to the line of the decorator.
     check_names(options)
 
     def decorate(fn: Callable[P, R]) -> RemoteFunction[P, R]:

@@ -23,6 +23,7 @@ class Phase:
     def __init__(self, first: events.Progress, clock: Clock = time.monotonic) -> None:
         """Begin with the phase's first event."""
         self._first, self._clock = first, clock
+        # As if just told: a phase that is short is one line, at its end.
         self._told_s = clock()
 
     def _speed(self, event: events.Progress) -> float:

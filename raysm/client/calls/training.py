@@ -27,6 +27,7 @@ def _parameters(parts: Parts) -> dict[str, Any]:
         ),
         ResourceConfig=_resources(parts, request.cluster),
         StoppingCondition=_stopping(request),
+        # Also of a job that nobody wants to resume: without it, no follow-up goes on with it.
         CheckpointConfig={
             "S3Uri": checkpoints or parts.places.state(request.project, request.name, request.name),
         },
@@ -59,6 +60,7 @@ def _stopping(request: JobRequest) -> dict[str, Any]:
     wait_s = 2 * limits.max_runtime_s if limits.max_wait_s is None else limits.max_wait_s
     return present(
         MaxRuntimeInSeconds=limits.max_runtime_s,
+        # SageMaker refuses it for all but spot jobs.
         MaxWaitTimeInSeconds=wait_s if limits.spot else None,
     )
 
