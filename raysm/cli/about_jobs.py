@@ -111,6 +111,7 @@ def _remove(arguments: Arguments, service: Service, console: Console) -> None:
         check(job, every)
     for job in going:
         remove(job, every)
+        # State that these jobs alone shared goes with the last of them.
         every = [other for other in every if other.name != job.name]
     if arguments.json:
         print(json.dumps({"removed": [job.name for job in going]}, indent=1))

@@ -52,6 +52,7 @@ def _counted(kind: str, count: int) -> str:
 
 
 def _took(job: Description) -> str:
+    # A job that waits for capacity has no start yet: of that one it is said when it was sent.
     begin = job.started or job.created
     if begin is None:
         return ""

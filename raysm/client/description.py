@@ -101,6 +101,7 @@ class Description:
     """Seconds that are paid for."""
     transitions: tuple[tuple[str, datetime | None, datetime | None], ...] = ()
     """Each secondary status with its begin and end, as they came."""
+    # Not in the repr, of which it would be the most by far.
     answer: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """All that Describe said."""
 

@@ -44,6 +44,7 @@ class Function:
         if not callable(fn):
             raise InvalidRequest(f"Function: the first argument must be a function, got {fn!r}")
         try:
+            # Now, before a cluster is formed for what ends in a TypeError.
             inspect.signature(fn).bind(*args, **kwargs)
         except TypeError as error:
             raise InvalidRequest(f"Function: {name_of(fn)} does not take these arguments: {error}") from error

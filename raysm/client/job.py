@@ -286,6 +286,7 @@ class Job:
         for line in self.lines(follow=follow, instance=instance):
             for text in rendering.render(line.host, line.text):
                 out.write(f"{text}\n")
+                # Through a pipe, too, who follows sees a line when it comes.
                 out.flush()
         for text in rendering.rest():
             out.write(f"{text}\n")

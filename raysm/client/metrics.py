@@ -88,6 +88,7 @@ class Metrics(list[Metric]):
         except ImportError as error:
             raise MissingDependency(f"to_frame needs {error.name}: python3 -m pip install pandas") from error
         if not wide:
+            # The columns by name, so that a job without metrics has them too.
             frame = pandas.DataFrame([asdict(one) for one in self], columns=["name", "value", "host", "step", "time_s"])
             frame["time"] = pandas.to_datetime(frame.pop("time_s"), unit="s", utc=True)
             # pandas' own Int64 has a place for no step; as floats, steps would be 3.0.

@@ -118,6 +118,7 @@ def _root(module: ModuleType) -> Path | None:
     return parents[depth] if module.__name__ != "__main__" and depth < len(parents) else parents[0]
 
 
+# Once, since it is asked for each module that is imported.
 @functools.cache
 def _installed() -> tuple[Path, ...]:
     places = [*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()]
@@ -125,5 +126,6 @@ def _installed() -> tuple[Path, ...]:
 
 
 def _is_installed(folder: Path) -> bool:
+    # Debian's Pythons have dist-packages instead.
     in_site = any(part in ("site-packages", "dist-packages") for part in folder.parts)
     return in_site or folder in _installed()

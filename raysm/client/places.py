@@ -43,6 +43,7 @@ class Places:
 
     def records(self, project: str, task: str) -> str:
         """Return the prefix of what is remembered of a task's jobs."""
+        # Small, and yet not below ROOT: on this machine it has to outlive the server, in whose memory that is.
         return f"{self.data}/{project}/{task}/jobs"
 
     def inputs(self) -> str:

@@ -91,6 +91,7 @@ def _may_be_of(name: str, digest: str) -> bool:
 def _read(content: bytes | None) -> Record | None:
     """Return the record, or None: one that another version wrote, or that was removed meanwhile, is passed over."""
     try:
+        # What was removed reads as nothing, which is no JSON either.
         return from_json(Record, json.loads(content or b""), "record")
     except (ValueError, InvalidConfig):
         return None

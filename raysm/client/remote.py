@@ -26,6 +26,7 @@ class RemoteFunction(Generic[P, R]):
 
     def __init__(self, fn: Callable[P, R], options: SubmitKeywords) -> None:
         """Keep the options that every submission has."""
+        # To help and inspect it stays the function that it was.
         functools.update_wrapper(self, fn)
         self._fn = fn
         self._options = options

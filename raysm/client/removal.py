@@ -50,6 +50,7 @@ def _bytes(folder: Path) -> int:
     total = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):  # it was removed meanwhile
+            # A link counts as itself: what it leads to may lie outside of the home.
             total += path.lstat().st_size if path.is_file() else 0
     return total
 

@@ -137,6 +137,7 @@ class _Latest:
         return self.rest()
 
     def rest(self) -> list[str]:
+        # The job's own come first: their host is the empty one.
         told = [_values(host, list(metrics.values())) for host, metrics in sorted(self._untold.items())]
         self._untold.clear()
         return told

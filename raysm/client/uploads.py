@@ -78,6 +78,7 @@ def locate(inputs: Mapping[str, Input], target: Target, places: Places) -> tuple
 
 def _plan_upload(channel: str, root: Path, places: Places) -> Upload:
     paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
+    # What somebody is still writing is no part of the input: it may be gone before it is sent.
     paths = [path for path in paths if not path.name.endswith(PARTIAL)]
     if not paths:
         raise InvalidRequest(f"the channel {channel!r} is the folder {root}, which holds no files")

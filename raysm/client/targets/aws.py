@@ -51,6 +51,7 @@ class AWSConnection(Connection):
         """Return a client with the credentials of the AWS configuration."""
         import boto3
 
+        # One session for all clients: each further one would read configuration and credentials anew.
         if self._session is None:
             self._session = boto3.Session(profile_name=self._target.profile, region_name=self._target.region)
         return self._session.client(name, config=client_options())
