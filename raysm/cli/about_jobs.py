@@ -76,6 +76,7 @@ def _jobs(arguments: Arguments, service: Service, console: Console) -> None:
     has_more, listed = len(listed) > arguments.limit, listed[: arguments.limit]
     if has_more:
         more = f"the latest {arguments.limit} of more jobs: raysm jobs --limit {2 * arguments.limit}"
+        # stdout is for the list alone, which a program may read.
         Console(stderr=True).print(more, highlight=False)
     if arguments.json:
         rows = [
@@ -103,12 +104,14 @@ def _jobs(arguments: Arguments, service: Service, console: Console) -> None:
 
 
 def _remove(arguments: Arguments, service: Service, console: Console) -> None:
+    # A job that is named twice would not be there the second time.
     going = [attach(name, service) for name in dict.fromkeys(arguments.jobs)]
     every = descriptions(service)
     for job in going:  # all of them are looked at before any is touched
         check(job, every)
     for job in going:
         remove(job, every)
+        # State that these jobs alone shared goes with the last of them.
         every = [other for other in every if other.name != job.name]
     if arguments.json:
         print(json.dumps({"removed": [job.name for job in going]}, indent=1))
@@ -131,12 +134,14 @@ def _logs(arguments: Arguments, job: Job, console: Console) -> None:
         job.logs(follow=arguments.follow, instance=arguments.instance, metrics=arguments.metrics)
         return
     for line in job.lines(follow=arguments.follow, instance=arguments.instance):
+        # A pipe is written by the block: who follows a job would see its lines late.
         print(json.dumps(asdict(line)), flush=True)
 
 
 def _result(arguments: Arguments, job: Job, console: Console) -> None:
     if arguments.timeout is not None and arguments.timeout < 0:
         raise InvalidRequest(f"--timeout must be at least 0 seconds, got {arguments.timeout:g}")
+    # Before the wait, which may be one of hours.
     if arguments.output is not None:
         check_output(arguments.output)
     if not job.done():

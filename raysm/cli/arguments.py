@@ -39,6 +39,7 @@ class _Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         # Ahead of argparse, which of a misspelt option says only which other one is missing.
+        # A parser of commands hands their options on to theirs, and knows none of them itself.
         if self._subparsers is None:
             for text in args or ():
                 option = text.partition("=")[0]
@@ -64,6 +65,7 @@ def parse(argv: Sequence[str]) -> Arguments:
     """
     own, theirs = _split(list(argv))
     parser = build_parser()
+    # parse_args would refuse these itself, without the hint at what a script's arguments are given behind.
     arguments, unread = parser.parse_known_args(own)
     if unread:
         hint = f" ({BEHIND})" if arguments.command in SCRIPTED else ""
@@ -91,6 +93,7 @@ def _check_workload(arguments: Arguments) -> None:
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
+    # argparse would take the -- away, and read what stands behind it as arguments of its own.
     at = argv.index("--") if "--" in argv else len(argv)
     return argv[:at], argv[at + 1 :]
 
@@ -106,6 +109,7 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"raysm {__version__}")
+    # Required, since argparse by itself lets a command line without a command pass.
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_demo(commands)
     _add_similarity(commands)
@@ -132,9 +136,11 @@ def _add_similarity(commands: Any) -> None:
     command.add_argument(
         "matrix",
         metavar="MATRIX",
+        # A request's file may name it instead.
         nargs="?",
         help=".npy, .npz, .csv, .csv.gz, .parquet, or a folder of them; a path or s3://…",
     )
+    # Not required here, since a request's file may choose it: ``_check_workload`` looks at both.
     kept = command.add_mutually_exclusive_group()
     add_flags(kept, SIMILARITY[:KEPT], "similarity")
     add_flags(command, SIMILARITY[KEPT:], "similarity")
@@ -155,6 +161,7 @@ def _add_run(commands: Any) -> None:
         commands,
         "run",
         "a Python script, run on the head of the formed cluster; ray.init() joins it",
+        # argparse cannot know of the part behind --, which it never sees.
         usage="raysm run SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT]",
     )
     _add_script(command)
@@ -179,6 +186,7 @@ def _add_submit(commands: Any) -> None:
         commands,
         "submit",
         "a whole request of a file, whatever its workload: --request job.json",
+        # argparse would show --request as optional, which it is for the other commands.
         usage="raysm submit --request FILE [options]",
     )
     _add_submitting(command)
@@ -264,6 +272,7 @@ def _add_about_jobs(commands: Any) -> None:
             which.add_argument("--telemetry", action="store_true", help="of the instances: memory, CPU, network …")
             which.add_argument("--all", action="store_true", help="of the job and of its instances")
         if name == "result":
+            # Both say how long: --no-wait is a timeout of 0.
             waiting = command.add_mutually_exclusive_group()
             waiting.add_argument("--no-wait", action="store_true", help="end with 1 at once where the job still runs")
             waiting.add_argument("--timeout", type=float, metavar="S", help="wait at most so many seconds for its end")
@@ -295,6 +304,7 @@ def _add_local(commands: Any) -> None:
         "seven days where nothing else is said. What an active job reads stays, and what was brought by --output.",
         allow_abbrev=False,
     )
+    # No default here: with --keep alone no age counts.
     clean.add_argument("--older-than", type=_age, metavar="AGE", help="only those that ended so long ago: 7d, 12h, 30m")
     clean.add_argument("--keep", type=int, metavar="N", help="all but the N that ended last")
     clean.add_argument("--dry-run", action="store_true", help="say what would go, and remove nothing")
@@ -309,6 +319,7 @@ def _add_local(commands: Any) -> None:
 def _age(text: str) -> timedelta:
     units = {"d": "days", "h": "hours", "m": "minutes"}
     number, unit = text[:-1], units.get(text[-1:])
+    # int alone would take a sign, blanks and 1_000 too.
     if unit is None or not number.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no age; write 7d, 12h or 30m")
     return timedelta(**{unit: int(number)})
@@ -324,5 +335,6 @@ def _command(commands: Any, name: str, text: str, usage: str | None = None) -> a
     made: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + ".", usage=usage, allow_abbrev=False
     )
+    # What is found wrong after the parsing is said as this command's own, with the way to its help.
     made.set_defaults(refuse=made.error)
     return made

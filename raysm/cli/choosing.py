@@ -22,6 +22,7 @@ def read_settings(arguments: Arguments) -> Settings:
         InvalidRequest: A file cannot be read or says what there is not, or a flag's value is malformed.
     """
     layers = _file_layers(arguments)
+    # Laid over each other once before: a flag of several targets is the one's that the files name.
     flags = flag_layer(arguments, Settings(layers).on.kind)
     return Settings([*layers, _workload_layer(arguments), flags])
 
@@ -37,6 +38,7 @@ def _file_layers(arguments: Arguments) -> list[Layer]:
     if file is None and profile is not None:
         raise InvalidRequest(f"--config-profile {profile}: there is no raysm.toml in {Path.cwd()} or above it")
     layers = [] if file is None else Project.read(file).chosen(profile)
+    # Commands that only read jobs take none.
     request = getattr(arguments, "request", None)
     return layers if request is None else [*layers, read_request(request)]
 

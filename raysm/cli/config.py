@@ -32,6 +32,7 @@ def run(arguments: Arguments, console: Console) -> None:
         answer = {"file": None if file is None else str(file), "profile": arguments.config_profile, "options": shown}
         print(json.dumps(answer, indent=1))
         return
+    # One long value would push all the origins out of sight.
     width = max(len(f"{key} = {json.dumps(value)}") for key, (value, _) in options.items() if len(str(value)) < 60)
     console.print(Text(f"# project file: {file or 'none (raysm.toml, here or above)'}"), soft_wrap=True)
     for key, (value, origin) in options.items():

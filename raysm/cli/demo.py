@@ -148,6 +148,7 @@ def _show(console: Console, job: Job, result: Result, digits: Digits) -> None:
 
 
 def _numbers(path: Path) -> list[list[int]]:
+    # The csv module reads the ends of lines itself, and asks for them as they are.
     with gzip.open(path, "rt", newline="") as file:
         rows = csv.reader(file)
         next(rows)  # the names of the columns
@@ -155,4 +156,5 @@ def _numbers(path: Path) -> list[list[int]]:
 
 
 def _print(console: Console, text: str) -> None:
+    # rich would color the numbers, and break the lines of a picture in a narrow terminal.
     console.print(Text(text), soft_wrap=True, highlight=False)

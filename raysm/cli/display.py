@@ -35,6 +35,7 @@ class Display:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[unit]}"),
+            # Not rich's own speed, which counts from when a bar is moved: a log may be read late.
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
             console=console,
@@ -68,6 +69,7 @@ class Display:
                 self._shown.append(text.rstrip())
         for line in self._rendering.render(host, text):
             self._print(line)
+        # Behind the event's own line: that one says where the dashboard is, the note how to get in.
         match event:
             case events.State():
                 self._note(event)

@@ -97,6 +97,7 @@ def _aws(settings: Settings, instance_type: str | None) -> Iterator[Check]:
     named_role = ("aws", "role") in settings
     if not named_role:
         yield Check(name="role", good=False, found="no role was named", remedy="raysm doctor --on aws --role ARN")
+    # A target is not made without a role; the other checks need none.
     service = Service(settings.target(role="arn:aws:iam::000000000000:role/none"))
     yield from aws_checks(service, instance_type=instance_type, named_role=named_role)
 
@@ -107,6 +108,7 @@ def aws_checks(service: Service, *, instance_type: str | None, named_role: bool 
     yield _look("region", lambda: service.region)
     credentials = _look("credentials", lambda: service.call("sts", "get_caller_identity")["Arn"])
     yield credentials
+    # Without credentials this would only fail the same way once more.
     if credentials.good and named_role:
         yield _look("role", lambda: _role(service, target.job_role()))
     yield Check(
@@ -133,19 +135,23 @@ def _look(name: str, find: Callable[[], str]) -> Check:
     except InvalidRequest as error:
         return Check(name=name, good=False, found="not usable", remedy=str(error))
     except RaysmError as error:
+        # A ServiceError has its remedy behind the semicolon.
         found, _, remedy = str(error).partition("; ")
         return Check(name=name, good=False, found=found, remedy=remedy)
 
 
 def _role(service: Service, arn: str) -> str:
+    # A role's ARN may have a path before the name, which GetRole does not take.
     role = service.call("iam", "get_role", RoleName=arn.rpartition("/")[2])["Role"]
     policy: Any = role["AssumeRolePolicyDocument"]
+    # Sought in the whole text: the principal may be one service or several, in any statement.
     if "sagemaker.amazonaws.com" not in json.dumps(policy):
         raise InvalidRequest(f"{arn} cannot be assumed by sagemaker.amazonaws.com: add it to the role's trust policy")
     return arn
 
 
 def _quota(service: Service, instance_type: str) -> str:
+    # By its name: the code of a quota does not follow from the instance type.
     wanted = f"{instance_type} for training job usage"
     token: dict[str, str] = {}
     while True:

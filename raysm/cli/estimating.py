@@ -42,6 +42,7 @@ def run(arguments: Arguments, console: Console) -> None:
     if MATRIX not in inputs or "://" in path or path.startswith("job:"):
         raise InvalidRequest(f"--estimate measures a matrix that is here, not {matrix}; give a local path")
     try:
+        # The client may be installed without NumPy, which this option cannot do without.
         from raysm.workloads.similarity.estimating.estimate import estimate
     except ImportError as error:
         raise MissingDependency(f"--estimate needs {error.name or error}: pip install 'raysm[local]'") from error
@@ -49,6 +50,7 @@ def run(arguments: Arguments, console: Console) -> None:
     shape, workload = cluster(settings), cast(Similarity, settings.workload())
     of_type = None if shape.instance_type == "local" else shape.instance_type
     if of_type is not None:
+        # Cores follow from any name: those of a misspelt type would look as good.
         check_instance_type(of_type)
     slots = (os.cpu_count() or 1) if of_type is None else shape.count * vcpus_of(of_type)
     # Instances on this machine share its cores, and are one to each other.

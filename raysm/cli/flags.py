@@ -178,6 +178,7 @@ def _hint(flag: Flag, command: str) -> Any:
         return typing.get_type_hints(WORKLOADS[command])[name]
     if table == TARGETS_OWN:
         kinds = [kind for kind in TARGETS.values() if name in typing.get_type_hints(kind)]
+        # The parser is made before anybody has said where the job goes; which target's it is, ``_target_of`` decides.
         return typing.get_type_hints(kinds[0])[name]
     return hint_of(flag.key)
 
@@ -187,6 +188,7 @@ def _way_of(hint: Any, flag: Flag) -> dict[str, Any]:
     if isinstance(hint, types.UnionType):  # a number or None
         hint = typing.get_args(hint)[0]
     if hint is bool:
+        # None, not False: a flag that nobody gave must not win over a file's true.
         return {"action": "store_true", "default": None}
     if typing.get_origin(hint) is Literal:
         return {"choices": typing.get_args(hint)}
@@ -205,6 +207,7 @@ def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:
     Raises:
         InvalidRequest: A value is malformed, or belongs to another target.
     """
+    # What target a flag is of depends on where the job goes, and that may be said by a flag beside it.
     on = arguments.on or on
     values: dict[Key, Any] = {}
     names: dict[Key, str] = {}
@@ -221,6 +224,7 @@ def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:
     def origin(key: Key) -> str:
         return next((name for chosen, name in names.items() if chosen[: len(key)] == key or key == chosen), "a flag")
 
+    # Checked as the tables of a file are, so that a message has the flag where it would have the line.
     return Layer(values=check_values(nested(values), schema(workload=True), origin), origin=origin)
 
 
@@ -232,6 +236,7 @@ def _choices(flag: Flag, value: Any, on: str) -> Iterator[tuple[Key, Any]]:
         yield key, value
         return
     for name, text in _named(value, flag).items():
+        # Of a channel its URI alone: what a file says of it beside that still applies.
         yield ((*key, name, "uri") if key == ("inputs",) else (*key, name)), text
 
 
@@ -252,8 +257,10 @@ def _named(texts: list[str], flag: Flag) -> dict[str, str]:
     noun = NOUNS[flag.path]
     for text in texts:
         name, equals, content = text.partition("=")
+        # A variable may be empty on purpose; a channel or a tag without content is a slip.
         if not (name and equals and (content or noun == "variable")):
             raise InvalidRequest(f"{flag.name} takes {flag.metavar}, got {text!r}")
+        # Else the last one would win without a word.
         if name in values:
             raise InvalidRequest(f"the {noun} {name!r} is given twice: {flag.name} {name}={values[name]} and {text}")
         values[name] = content

@@ -51,6 +51,7 @@ def _end(arguments: Arguments, console: Console, folder: Path) -> None:
     record = endpoint.answering(folder)
     active = [] if record is None else endpoint.active_jobs(record)
     if active and not arguments.force:
+        # The list is for a program; the exit status says all the same that nothing was ended.
         if arguments.json:
             _say(arguments, console, {"running": True, "ended": False, "home": str(folder), "active_jobs": active})
         raise InvalidRequest(
@@ -73,6 +74,7 @@ def _status() -> dict[str, Any]:
                 f"is {log_file(folder)}"
             )
         return answer
+    # Only now: where no server answers, to list its jobs would start one.
     active = [job.name for job in jobs(Local(), limit=100) if not job.status.is_terminal]
     return {
         "running": True,
@@ -105,16 +107,19 @@ def _clean(arguments: Arguments) -> dict[str, Any]:
     older_than = arguments.older_than
     if older_than is None and arguments.keep is None:
         older_than = OLD
+    # Measured now: afterwards nothing is there that could be.
     before, every = usage(service.home), descriptions(service)
     gone, kept = [], []
     for job in removable(service, older_than=older_than, keep=arguments.keep or 0):
         try:
             check(job, every)
         except InvalidRequest as error:
+            # Nobody named this very job, as with raysm rm: the others go nevertheless.
             kept.append(str(error))
             continue
         if not arguments.dry_run:
             remove(job, every)
+            # What is gone refers to nothing: state that removed jobs alone shared goes with the last of them.
             every = [other for other in every if other.name != job.name]
         gone.append(job.name)
     freed = sum(before.jobs.get(name, 0) for name in gone)
@@ -130,6 +135,7 @@ def _down(record: ServerRecord | None) -> bool:
     if record is None:
         return False
     try:
+        # The pid of a record may be anybody's by now; this one's server has just answered under its lock.
         os.kill(record.pid, signal.SIGTERM)
     except ProcessLookupError:  # it ended by itself meanwhile
         return False
@@ -138,6 +144,7 @@ def _down(record: ServerRecord | None) -> bool:
             f"the embedded SageMaker (pid {record.pid}) belongs to another user, who alone can end it"
         ) from error
     deadline_s = time.monotonic() + END_S
+    # The lock goes when the process does, however it ends; as no child of this process it cannot be waited for.
     while endpoint.is_locked(home()):
         if time.monotonic() > deadline_s:
             raise ServiceError(f"the embedded SageMaker (pid {record.pid}) did not end within {END_S:.0f} s")
@@ -149,6 +156,7 @@ def _interrupt(job: str) -> None:
     record = endpoint.answering(home())
     if record is None:
         raise ServiceError("the embedded SageMaker does not run, hence no job of it: raysm local status")
+    # Not by boto3: SageMaker has no such operation.
     connection = http.client.HTTPConnection("127.0.0.1", record.port, timeout=30)
     try:
         connection.request("POST", f"/raysm/jobs/{job}/interrupt")

@@ -38,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         errors.print("stopped" if arguments.command in (*SUBMITTING, "demo") else "interrupted", highlight=False)
         return INTERRUPTED
     except BrokenPipeError:  # raysm logs NAME | head
+        # At its exit Python flushes stdout once more, and would print the same error.
         sys.stderr.close()
         return 0
     except (InvalidRequest, InvalidConfig, MissingDependency, NoRoom) as error:
@@ -93,6 +94,7 @@ def _submit(arguments: Arguments, console: Console) -> None:
     settings = read_settings(arguments)
     ready = prepared(settings)
     if arguments.output is not None:
+        # Again, now that the task is known: the result of another one must stay.
         check_folder(arguments.output, ready.request.name)
     warning = crowding(ready, os.cpu_count() or 1)
     if warning is not None:

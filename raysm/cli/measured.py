@@ -30,6 +30,7 @@ def print_metrics(arguments: Arguments, job: Job, console: Console) -> None:
 
     As JSON they are all, unless fewer are asked for.
     """
+    # Read once, and whole: where nothing is chosen, the message says what there is instead.
     everything = job.metrics()
     if arguments.telemetry:
         chosen = everything.of_instances()
@@ -75,6 +76,7 @@ def _instances(metrics: Metrics) -> list[str]:
 
 def _aligned(table: list[list[str]]) -> list[str]:
     """Return the rows as text; whole, however wide: it may be read by a program."""
+    # Not rich's Table, which cuts what is wider than the terminal.
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
 

@@ -23,6 +23,7 @@ SHOWN = 3
 
 def brought(job: Job, output: Path | None, console: Console) -> Any:
     """Return a job's result, brought to ``output`` where one is named; say so where it took another one's place."""
+    # Asked now: the result that comes takes its place.
     earlier = None if output is None else earlier_result(output)
     result = job.result(to=output)
     if earlier is not None and earlier.job != job.name:
@@ -60,6 +61,8 @@ def print_result(
                 console.print(Text(f"{label:<8} {text}"), soft_wrap=True)
         case _:
             done = f"completed in {took}" if took else "completed"
+            # The kind is known by a tag that anybody may have written: one that is none of raysm's is not imported
+            # for it.
             console.print(Text(done + _what_remains(result, built_in_kind(workload))), soft_wrap=True)
 
 
@@ -108,4 +111,5 @@ def _json(result: Any) -> dict[str, Any]:
             return {"path": str(result.path), "manifest": to_json(result.manifest)}
         case Path():
             return {"path": str(result)}
+    # A function may return what JSON has no form for.
     return {"value": repr(result)}

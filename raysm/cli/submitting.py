@@ -48,8 +48,10 @@ def prepared(settings: Settings) -> Prepared:
     """
     where = settings.target()
     workload = settings.workload()
+    # For what it refuses alone: that AWS needs a type is said by the name of the flag.
     cluster(settings)
     options = settings.options()
+    # Whether a finished job will do is asked by the command itself, which says so.
     options.pop("if_done", None)
     if options.get("wheels") or options.get("requirements"):
         options["requirements"] = _requirements(options.get("requirements", ()), options.get("wheels", ()))
@@ -78,9 +80,11 @@ def as_request(ready: Prepared, settings: Settings) -> dict[str, Any]:
     The inputs are those that were named, not where they will be uploaded to, and paths are absolute.
     """
     options = settings.options()
+    # The job's own name has its time in it: given back, that would become part of the task's.
     request = replace(ready.request, name=ready.task, inputs=options.get("inputs", {}))
     kind = settings.on.kind
     where = {name: item for name, item in to_json(ready.service.target).items() if name != "kind"}
+    # These are no fields of a JobRequest.
     own = {name: options.get(name, default_of(name)) for name in ("wheels", "if_done", "resume")}
     return absolute({"on": kind, kind: where} | to_json(own) | to_json(request), Path.cwd())
 
@@ -94,10 +98,12 @@ def _requirements(named: Sequence[str], wheels: Sequence[str]) -> list[str]:
 def _lines(file: Path) -> list[str]:
     """Return the requirements that a requirements.txt names."""
     try:
+        # As pip reads it: a # inside a word, as in a URL's fragment, begins no comment.
         lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in file.read_text(encoding="utf-8").splitlines()]
     except OSError as error:
         raise InvalidRequest(f"--requirement {file} cannot be read: {error.strerror}") from error
     for line in lines:
+        # What -r would name does not travel, and the options of pip in an instance are raysm's.
         if line.startswith("-"):
             raise InvalidRequest(f"--requirement {file}: {line!r} is an option of pip, not a package; name packages")
     return [line for line in lines if line]
@@ -106,6 +112,7 @@ def _lines(file: Path) -> list[str]:
 def _requirement(wheel: str) -> str:
     """Return the requirement that a wheel's file name fulfils: pip installs no wheel that is not asked for."""
     parts = Path(wheel).name.removesuffix(".whl").split("-")
+    # Five parts, or six where a build number stands behind the version.
     if not wheel.endswith(".whl") or len(parts) not in (5, 6):
         raise InvalidRequest(f"--wheel takes a file NAME-VERSION-PYTHON-ABI-PLATFORM.whl, got {wheel!r}")
     return f"{parts[0]}=={parts[1]}"
@@ -124,6 +131,7 @@ def check_output(output: Path) -> None:
         output.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=output):
             pass
+        # A command that is refused after this leaves no empty folder behind.
         for folder in made:
             folder.rmdir()
     except OSError as error:
@@ -158,6 +166,7 @@ def _terminated_as_interrupted() -> Iterator[None]:
     def interrupt(signum: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
+    # Windows has no SIGHUP.
     names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     previous = {name: signal.signal(getattr(signal, name), interrupt) for name in names}
     try:

@@ -28,10 +28,12 @@ def await_end(job: Job, console: Console, timeout_s: float | None) -> None:
     looks = f"raysm logs -f {job.name} shows what it writes"
     if timeout_s == 0:
         raise NotDone(f"{still}; {looks}, raysm result {job.name} waits for its result")
+    # Not monotonic: it is compared with times that other machines wrote.
     begun_s = time.time()
     with Display(console) as display:
         display.say(f"{still}: waiting for its result; {looks}; Ctrl-C leaves the job alone")
         try:
+            # Who waits for the result sends the follow-ups, as ``Job.wait`` does.
             for line in JobStream(job.chain, send=True).follow(timeout_s):
                 match events.parse(line.text):
                     # What was before somebody asked is in the log; how far each phase is says all of it.

@@ -52,12 +52,14 @@ def _counted(kind: str, count: int) -> str:
 
 
 def _took(job: Description) -> str:
+    # A job that waits for capacity has no start yet: of that one it is said when it was sent.
     begin = job.started or job.created
     if begin is None:
         return ""
     end = job.ended or datetime.now(UTC)
     if begin.tzinfo is None:
         end = end.replace(tzinfo=None)
+    # The clock here may be behind the service's.
     seconds = max(0, round((end - begin).total_seconds()))
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)

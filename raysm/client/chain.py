@@ -115,10 +115,13 @@ class Chain:
                 except JobNotFound:
                     self._ended[name] = None
         found = [self._ended[name] for name in before]
+        # Where another thread went over to a follow-up meanwhile, describe() is of that one, and the next call tells
+        # both.
         return [*(one for one in found if one is not None), *([self.describe()] if last == self.name else [])]
 
     def is_stopped(self, description: Description) -> bool:
         """Whether somebody stopped the job, rather than the service by its limits."""
+        # A job that ran into one of its limits ends as Stopped too.
         limits = (SecondaryStatus.MAX_RUNTIME_EXCEEDED, SecondaryStatus.MAX_WAIT_EXCEEDED)
         return description.status is Status.STOPPED and (self.is_cancelled or description.secondary not in limits)
 

@@ -57,6 +57,7 @@ class DataParallel:
             raise InvalidRequest(f"DataParallel: config must be a mapping, {{'lr': 0.1}}, got {config!r}")
         self.train_loop, self.config = train_loop, config
         self._args = _arguments(train_loop, config)
+        # Made now, so that a number out of its range is refused where it is written.
         self._workload = TrainLoop(
             name=name_of(train_loop),
             python=python_version(),
@@ -100,6 +101,7 @@ def _arguments(train_loop: Callable[..., Any], config: Mapping[str, Any] | None)
     if config is None and not signature.parameters:
         return ()
     try:
+        # Else the TypeError would come in the job, once the cluster has formed.
         signature.bind(*wanted)
     except TypeError as error:
         raise InvalidRequest(f"DataParallel: {name} must take one argument, the config: {error}") from error

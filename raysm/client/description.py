@@ -36,6 +36,7 @@ class Status(StrEnum):
     @property
     def is_terminal(self) -> bool:
         """Whether nothing changes any more."""
+        # UNKNOWN is none of them: a job of which raysm cannot read the status may still run.
         return self in (Status.COMPLETED, Status.FAILED, Status.STOPPED)
 
 
@@ -100,6 +101,7 @@ class Description:
     """Seconds that are paid for."""
     transitions: tuple[tuple[str, datetime | None, datetime | None], ...] = ()
     """Each secondary status with its begin and end, as they came."""
+    # Not in the repr, of which it would be the most by far.
     answer: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """All that Describe said."""
 
@@ -140,6 +142,7 @@ def _reason(api: JobApi, status: Status, answer: Mapping[str, Any]) -> str:
     if api.has_exit_message and status is not Status.FAILED:  # it says how a job went that is none the worse for it
         return ""
     texts = [answer.get(key, "") for key in api.reason_keys]
+    # The same words may have arrived under two keys.
     return "\n".join(dict.fromkeys(text for text in texts if text))
 
 
@@ -147,5 +150,6 @@ def _instances(api: JobApi, answer: Mapping[str, Any]) -> tuple[tuple[str, int],
     cluster = answer
     for key in api.cluster_keys:
         cluster = cluster.get(key, {})
+    # A cluster without groups has type and count where each group has its own.
     groups = cluster.get("InstanceGroups") or [cluster]
     return tuple((group.get("InstanceType", "?"), group.get("InstanceCount", 0)) for group in groups)

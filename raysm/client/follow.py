@@ -63,6 +63,7 @@ class JobStream:
         last = self._logs[-1]
         for log in self._logs:
             if log is not last:
+                # It has ended, since another one goes on with it; its last lines may still be under way.
                 yield from log.new_lines(late_s=chain.service.pace.late_s)
             else:
                 yield from log.new_lines(late_s=chain.late_s() if ended else None)
@@ -98,6 +99,7 @@ class JobStream:
                 patience.bear(error)
             if self.is_over:
                 return
+            # A log that has just grown is looked at often again.
             if came:
                 pauses = self._chain.service.pace.pauses()
             pause_s = min(next(pauses), FOLLOW_S)
@@ -115,6 +117,7 @@ class EventLog:
     def __init__(self, stream: JobStream) -> None:
         """Read ``stream``, which nobody else reads."""
         self._stream = stream
+        # The stream is a cursor: of two that look at once, each would get some of the lines.
         self._lock = threading.Lock()
         self._progress: dict[str, Progress] = {}
         self._metrics: list[Metric] = []
@@ -160,6 +163,7 @@ class _Log:
             return
         if self._over_s is None:
             self._over_s = time.monotonic() + late_s
+        # Where lines still come, more of them may be under way.
         self.is_over = not came and time.monotonic() >= self._over_s
 
 

@@ -44,6 +44,7 @@ class Function:
         if not callable(fn):
             raise InvalidRequest(f"Function: the first argument must be a function, got {fn!r}")
         try:
+            # Now, before a cluster is formed for what ends in a TypeError.
             inspect.signature(fn).bind(*args, **kwargs)
         except TypeError as error:
             raise InvalidRequest(f"Function: {name_of(fn)} does not take these arguments: {error}") from error
@@ -89,6 +90,7 @@ def pickled_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         import cloudpickle
     except ImportError as error:
         raise MissingDependency("functions need cloudpickle: python3 -m pip install cloudpickle") from error
+    # What the user registered stays registered in the end.
     known = cloudpickle.list_registry_pickle_by_value()
     own = [module for module in own_modules(fn) if module.__name__ not in known]
     for module in own:
@@ -101,6 +103,7 @@ def pickled_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
             "make open files, locks and connections inside the function"
         ) from error
     finally:
+        # The registry is the whole process's: what the user pickles otherwise is to stay as it was.
         for module in own:
             cloudpickle.unregister_pickle_by_value(module)
 
@@ -125,6 +128,7 @@ def _pickled(value: object, cloudpickle: Any) -> bytes:
 
 def python_version() -> str:
     """Return this Python's version as a PickledFunction says it, ``3.11``."""
+    # Without the third number: releases that only mend share their bytecode.
     return ".".join(platform.python_version_tuple()[:2])
 
 
@@ -134,6 +138,7 @@ def check_python(expected: str, what: str) -> None:
     Raises:
         InvalidRequest: This Python is not ``expected``.
     """
+    # cloudpickle's bytes hold bytecode, of which each minor version has its own.
     if expected != python_version():
         raise InvalidRequest(
             f"{what} was pickled by Python {expected}, and this is Python {python_version()}, which may read it "

@@ -146,6 +146,7 @@ class Job:
             except ServiceError as error:
                 patience.bear(error)
             left_s = math.inf if deadline_s is None else deadline_s - time.monotonic()
+            # Behind the question: with a timeout of 0 the job is asked for once.
             if left_s <= 0:
                 raise NotDone(f"the job {self.name} has not ended within {timeout:g} s; it goes on")
             self.service.wait_for_end(self.name, pause_s, left_s)
@@ -173,6 +174,7 @@ class Job:
         error = self.exception(timeout)
         if error is not None:
             raise error
+        # Only a job that returns a value has this tag; what its pickle needs stands in it.
         if PYTHON_TAG in self.tags:
             return value(self.outputs, self._storage, job=self.name, python=self.tags[PYTHON_TAG])
         cache = self.service.home / "results" / self.name
@@ -284,6 +286,7 @@ class Job:
         for line in self.lines(follow=follow, instance=instance):
             for text in rendering.render(line.host, line.text):
                 out.write(f"{text}\n")
+                # Through a pipe, too, who follows sees a line when it comes.
                 out.flush()
         for text in rendering.rest():
             out.write(f"{text}\n")
@@ -330,6 +333,7 @@ class Job:
         if error is not None:
             raise error
         uri = f"{self.outputs}/{OUTPUTS[folder]}{slash}{rest}"
+        # SageMaker takes every key that begins with a prefix: without the slash, those of model-2 too.
         return Input(uri + "/" if uri.startswith("s3://") and not rest else uri)
 
     # For people
@@ -359,6 +363,7 @@ class Job:
 
 def _with_remedy(error: BaseException, remedy: str) -> BaseException:
     if not isinstance(error, JobFailed):
+        # An exception of the user's own: how it would be made anew with another text nobody knows.
         error.add_note(remedy)
         return error
     text = f"{error}\n{remedy}"
@@ -376,6 +381,7 @@ def attach(name: str, on: Target | Service | None = None) -> Job:
         JobNotFound: There is neither a Training nor a Processing job of that name.
     """
     service = connect(on)
+    # A name does not tell of which API a job is.
     for api in APIS:
         try:
             found = read(api, service.describe(api, name))

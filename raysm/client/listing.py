@@ -42,6 +42,7 @@ def jobs(on: "Target | Service | None" = None, *, contains: str | None = None, l
         limit: At most so many.
     """
     service = connect(on)
+    # The latest jobs may all be of one API.
     listed = [job for api in APIS for job in _listed(service, api, contains, limit)]
     return sorted(listed, key=lambda job: job.created, reverse=True)[:limit]
 
@@ -54,6 +55,7 @@ def _listed(service: Service, api: JobApi, contains: str | None, limit: int) -> 
             api=api,
             status=Status(item[api.status_key]),
             secondary=secondary,
+            # List tells no messages, and to describe every job would be a call for each.
             message=_reason(service, api, item[api.name_key]) if secondary is SecondaryStatus.PENDING else "",
             created=item["CreationTime"],
             ended=item.get(api.end_time_key),

@@ -66,6 +66,7 @@ class LogReader:
             for stream in page.get("logStreams", ()):
                 name = stream["logStreamName"]
                 if self._instance in (None, _host(name)):
+                    # A stream that is known keeps its place.
                     self._tokens.setdefault(name, None)
             if not page.get("nextToken"):
                 return
@@ -88,6 +89,7 @@ class LogReader:
 
     def _page(self, stream: str, token: str | None) -> dict[str, Any]:
         place = {"nextToken": token} if token else {}
+        # Without startFromHead, the first page would be the last one.
         found = self._service.call(
             "logs", "get_log_events", logGroupName=self._group, logStreamName=stream, startFromHead=True, **place
         )

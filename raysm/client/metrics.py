@@ -41,6 +41,7 @@ class Metrics(list[Metric]):
 
     def named(self, *patterns: str) -> "Metrics":
         """Return those of these names; a pattern may have ``*``, and none at all takes every name."""
+        # fnmatch.fnmatch itself takes capitals for small letters on Windows.
         return Metrics(one for one in self if not patterns or any(fnmatch.fnmatchcase(one.name, p) for p in patterns))
 
     def of_job(self) -> "Metrics":
@@ -69,6 +70,7 @@ class Metrics(list[Metric]):
             rows.setdefault(key, {})[f"{one.name}@{one.host}" if one.host else one.name] = one.value
             times[key] = one.time_s
         found = [(int(at) if kind == "step" else None, times[kind, at], row) for (kind, at), row in rows.items()]
+        # None has no order among numbers: the rows without a step come last, by their times.
         return sorted(found, key=lambda row: (row[0] is None, row[0] or 0, row[1]))
 
     def to_frame(self, *, wide: bool = False) -> Any:
@@ -86,10 +88,13 @@ class Metrics(list[Metric]):
         except ImportError as error:
             raise MissingDependency(f"to_frame needs {error.name}: python3 -m pip install pandas") from error
         if not wide:
+            # The columns by name, so that a job without metrics has them too.
             frame = pandas.DataFrame([asdict(one) for one in self], columns=["name", "value", "host", "step", "time_s"])
             frame["time"] = pandas.to_datetime(frame.pop("time_s"), unit="s", utc=True)
+            # pandas' own Int64 has a place for no step; as floats, steps would be 3.0.
             return frame.astype({"step": "Int64"})
         rows = self.rows()
+        # An index is either of steps or of times, and a time is what every row has.
         if any(step is None for step, _, _ in rows):
             index = pandas.DatetimeIndex(pandas.to_datetime([at for _, at, _ in rows], unit="s", utc=True), name="time")
         else:
@@ -154,5 +159,6 @@ def _series(service: Service, job: Description, name: str) -> Iterator[Metric]:
         Period=PERIOD_S * max(1, minutes),
         Statistics=["Average"],
     )
+    # CloudWatch gives them in no order.
     for point in sorted(answer.get("Datapoints", ()), key=lambda point: point["Timestamp"]):
         yield Metric(name=name, value=point["Average"], time_s=point["Timestamp"].timestamp())

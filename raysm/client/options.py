@@ -96,6 +96,7 @@ def check_names(options: Mapping[str, Any]) -> None:
     Raises:
         InvalidRequest: The name, and the nearest one that there is.
     """
+    # Types of ``**options`` are for editors and checkers: Python itself takes any name.
     keywords.check_names("raysm.submit", list(typing.get_type_hints(SubmitKeywords)), options)
 
 
@@ -111,6 +112,7 @@ def of_request(request: JobRequest, options: Mapping[str, Any]) -> dict[str, Any
                 f"{name} is given beside a JobRequest, which has its own: raysm.submit takes on, if_done, resume and "
                 f"{', '.join(BESIDE_A_REQUEST)} beside one; dataclasses.replace(request, {name}=…) makes another"
             )
+    # Not asdict, which would make dictionaries of cluster, inputs and workload too.
     own = {field.name: getattr(request, field.name) for field in dataclasses.fields(JobRequest)}
     return {name: value for name, value in own.items() if name != "workload"} | dict(options)
 
@@ -118,6 +120,7 @@ def of_request(request: JobRequest, options: Mapping[str, Any]) -> dict[str, Any
 def request_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that are fields of a JobRequest, as it takes them: frozen, and without those that are None."""
     names = {field.name for field in dataclasses.fields(JobRequest)}
+    # None stands for the default, which the request knows itself.
     fields = {name: _frozen(value) for name, value in options.items() if name in names and value is not None}
     if "hyperparameters" in fields:  # the service takes texts alone: 0.1 is told as "0.1"
         fields["hyperparameters"] = {key: str(item) for key, item in fields["hyperparameters"].items()}
@@ -125,6 +128,7 @@ def request_fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _frozen(value: Any) -> Any:
+    # What the caller does to theirs afterwards must not reach the request.
     if isinstance(value, Mapping):
         return dict(value)
     return tuple(value) if isinstance(value, list) else value

@@ -29,9 +29,10 @@ def own_modules(fn: Callable[..., Any]) -> Iterator[ModuleType]:
     home = _home(fn)
     if home is None:
         return
+    # A copy: to ask a lazy module for its file may import others.
     for name, module in list(sys.modules.items()):
         root = _root(module)
-        # raysm itself travels with every payload.
+        # raysm itself travels with every payload; what __main__ defines, cloudpickle takes by value anyway.
         known = name == "__main__" or name.partition(".")[0] == "raysm"
         if not known and root is not None and root.is_relative_to(home) and not _is_installed(root):
             yield module
@@ -117,6 +118,7 @@ def _root(module: ModuleType) -> Path | None:
     return parents[depth] if module.__name__ != "__main__" and depth < len(parents) else parents[0]
 
 
+# Once, since it is asked for each module that is imported.
 @functools.cache
 def _installed() -> tuple[Path, ...]:
     places = [*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()]
@@ -124,5 +126,6 @@ def _installed() -> tuple[Path, ...]:
 
 
 def _is_installed(folder: Path) -> bool:
+    # Debian's Pythons have dist-packages instead.
     in_site = any(part in ("site-packages", "dist-packages") for part in folder.parts)
     return in_site or folder in _installed()

@@ -86,6 +86,7 @@ def _together(source: Source | None, of_kind: Source | None) -> Source | None:
         return source or of_kind
     for name, path in of_kind.files.items():
         other = source.files.get(name, path)
+        # A script may import the module of its kind: then it is one file, found twice.
         if other.resolve() != path.resolve():
             raise InvalidRequest(
                 f"two files would travel as {name!r}: {other}, of the script, and {path}, of its kind of workload; "

@@ -43,10 +43,12 @@ class Places:
 
     def records(self, project: str, task: str) -> str:
         """Return the prefix of what is remembered of a task's jobs."""
+        # Small, and yet not below ROOT: on this machine it has to outlive the server, in whose memory that is.
         return f"{self.data}/{project}/{task}/jobs"
 
     def inputs(self) -> str:
         """Return the prefix of uploaded data."""
+        # Of no project: what two of them are given alike is uploaded once.
         return f"{self.root}/inputs"
 
 

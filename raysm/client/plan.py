@@ -76,6 +76,7 @@ def plan(
     api = api_of(request.kind)
     call = call_of(api)
     call.check(request)
+    # raysm's tags win over the user's: by them another process knows the job again.
     parts = Parts(request=request, target=target, places=places, state=state, tags={**request.tags, **(tags or {})})
     return Plan(api=api, request=call.parameters(parts))
 
@@ -87,6 +88,7 @@ def chosen_types(instances: tuple[tuple[str, int], ...], tags: Mapping[str, str]
         instances: As the service tells them.
         tags: The job's.
     """
+    # The API wants a type also where nobody chose one: the tag tells that what Describe says was no choice.
     if tags.get(INSTANCE_TYPE_TAG) != LOCAL_TYPE:
         return instances
     return tuple((LOCAL_TYPE if name == LOCAL_INSTANCE_TYPE else name, count) for name, count in instances)

@@ -38,6 +38,7 @@ def find_project_file(start: Path, home: Path) -> Path | None:
     for folder in (start, *start.parents):
         if (folder / PROJECT_FILE).is_file():
             return folder / PROJECT_FILE
+        # Asked last: these two folders may have a file themselves.
         if folder == home or (folder / ".git").exists():
             return None
     return None
@@ -61,6 +62,7 @@ class Project:
         """
         file = _File.read(path)
         profiles = file.data.get(PROFILES, {})
+        # What is no table of profiles is refused as one profile that is none.
         for name, tables in profiles.items() if isinstance(profiles, dict) else [(PROFILES, None)]:
             if not isinstance(tables, dict):
                 raise InvalidRequest(f"{file.origin((PROFILES, name))}: write a profile as [{PROFILES}.NAME.cluster]")
@@ -148,6 +150,7 @@ def _located(item: Mapping[str, Any], base: Path) -> Mapping[str, Any]:
 
 
 def _joined(item: Any, base: Path) -> Any:
+    # The workload's values are not checked yet: what is no text is left for those who will refuse it.
     return str(base / Path(item).expanduser()) if isinstance(item, str) else item
 
 
@@ -163,6 +166,7 @@ class _File:
     def read(cls, path: Path) -> "_File":
         parse = json.loads if path.suffix == ".json" else tomllib.loads
         try:
+            # Both formats are UTF-8, whatever the locale says.
             text = path.read_text(encoding="utf-8")
             data = parse(text)
         except (OSError, ValueError) as error:  # of wrong JSON, TOML and UTF-8 the message names the place

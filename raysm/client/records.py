@@ -73,6 +73,7 @@ def recorded(prefix: str, storage: Storage, digest: str | None = None) -> Iterat
             task may have thousands of jobs, of which one is the same.
     """
     items = [item for item in storage.folder(prefix) if digest is None or _may_be_of(item.name, digest)]
+    # By what the listing tells: to be sorted by their own times, all would have to be read.
     items.sort(key=lambda item: (item.modified_s, item.name), reverse=True)
     for begin in range(0, len(items), READ_AT_ONCE):
         contents = in_parallel(storage.read, [item.uri for item in items[begin : begin + READ_AT_ONCE]])
@@ -90,6 +91,7 @@ def _may_be_of(name: str, digest: str) -> bool:
 def _read(content: bytes | None) -> Record | None:
     """Return the record, or None: one that another version wrote, or that was removed meanwhile, is passed over."""
     try:
+        # What was removed reads as nothing, which is no JSON either.
         return from_json(Record, json.loads(content or b""), "record")
     except (ValueError, InvalidConfig):
         return None
@@ -97,8 +99,10 @@ def _read(content: bytes | None) -> Record | None:
 
 def job_name(task: str, digest: str, now_s: float) -> str:
     """Return a name that no other job has: the task, the time (UTC), a piece of the digest, and chance."""
+    # The same may be sent twice in one second: then chance alone tells the two names apart.
     piece = digest[:DIGEST_CHARACTERS] + secrets.token_hex(CHANCE_CHARACTERS // 2)
     suffix = time.strftime("-%Y%m%d-%H%M%S-", time.gmtime(now_s)) + piece
+    # The task's part is cut: what comes behind it makes the name the only one.
     return task[: MAX_NAME - len(suffix)].rstrip("-") + suffix
 
 
@@ -148,4 +152,5 @@ def with_inputs(digest: str, inputs: Mapping[str, Input], storage: Storage) -> s
 
 
 def _sha256(value: Any) -> str:
+    # The order in which somebody writes the environment or the tags changes nothing.
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -26,6 +26,7 @@ class RemoteFunction(Generic[P, R]):
 
     def __init__(self, fn: Callable[P, R], options: SubmitKeywords) -> None:
         """Keep the options that every submission has."""
+        # To help and inspect it stays the function that it was.
         functools.update_wrapper(self, fn)
         self._fn = fn
         self._options = options
@@ -49,6 +50,7 @@ class RemoteFunction(Generic[P, R]):
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         """Submit the call as a job; ``result()`` is the function's value, or raises its exception."""
+        # All that is given goes to the function, whose arguments may be named as options are.
         return submit(Function(self._fn, *args, **kwargs), **self._options)
 
     def __repr__(self) -> str:
@@ -78,6 +80,7 @@ def remote(fn: Callable[..., Any] | None = None, /, **options: Unpack[SubmitKeyw
     Raises:
         InvalidRequest: ``raysm.submit`` takes no such option.
     """
+    # Now, not at the first submit: the traceback leads to the line of the decorator.
     check_names(options)
 
     def decorate(fn: Callable[P, R]) -> RemoteFunction[P, R]:

@@ -50,6 +50,7 @@ def _bytes(folder: Path) -> int:
     total = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):  # it was removed meanwhile
+            # A link counts as itself: what it leads to may lie outside of the home.
             total += path.lstat().st_size if path.is_file() else 0
     return total
 
@@ -80,6 +81,7 @@ def descriptions(service: Service) -> list[Description]:
     """Return how every job is: what some refer to is not to be removed with others."""
     found = []
     for listed in jobs(service, limit=EVERY):
+        # Another process may remove jobs too, while they are described.
         with contextlib.suppress(JobNotFound):
             found.append(Chain(listed.name, service=service, api=listed.api).describe())
     return found
@@ -123,6 +125,7 @@ def remove(job: Job, every: Iterable[Description]) -> None:
     service, folder = job.service, _own_folder(job)
     kept = {uri for other in every if other.name != job.name for uri in _uris(other)}
     state = job.describe().answer.get("CheckpointConfig", {}).get("S3Uri", "")
+    # A job that went on with the state, or is to, is another one of the same checkpoints.
     if _is_ours(service, state) and state not in kept:
         shutil.rmtree(file_path(state), ignore_errors=True)
     project, task = job.tags.get(PROJECT_TAG), job.tags.get(TASK_TAG)
@@ -130,6 +133,7 @@ def remove(job: Job, every: Iterable[Description]) -> None:
         _remove_payload(job, project, kept)
         file_path(f"{service.places.records(project, task)}/{job.name}.json").unlink(missing_ok=True)
     if folder is not None:
+        # It may be gone, by a removal that was interrupted.
         shutil.rmtree(folder, ignore_errors=True)
     # Its record last: where this is interrupted, the job is there to be removed again.
     service.delete(job.api, job.name)
@@ -151,6 +155,7 @@ def _own_folder(job: Job) -> Path | None:
 
 
 def _is_ours(service: Service, uri: str) -> bool:
+    # With .. in it, a URI that begins below the home may lead out of it.
     return uri.startswith(f"{service.places.data}/") and "/../" not in uri
 
 

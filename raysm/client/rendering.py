@@ -23,9 +23,11 @@ class Phase:
     def __init__(self, first: events.Progress, clock: Clock = time.monotonic) -> None:
         """Begin with the phase's first event."""
         self._first, self._clock = first, clock
+        # As if just told: a phase that is short is one line, at its end.
         self._told_s = clock()
 
     def _speed(self, event: events.Progress) -> float:
+        # By the times of the events: a log that is read in one go has the rates that it had when it was written.
         elapsed_s = event.time_s - self._first.time_s
         return (event.done - self._first.done) / elapsed_s if elapsed_s > 0 else 0.0
 
@@ -46,6 +48,7 @@ class Phase:
     def sentence(self, event: events.Progress) -> str:
         """Say how far it is."""
         speed = self._speed(event)
+        # A phase may have nothing to do; then it is done.
         share = event.done / event.total if event.total else 1.0
         rate = f", {speed:,.0f} {event.unit}/s" if speed else ""
         left = f", {(event.total - event.done) / speed:,.0f} s left" if speed and event.done < event.total else ""
@@ -134,6 +137,7 @@ class _Latest:
         return self.rest()
 
     def rest(self) -> list[str]:
+        # The job's own come first: their host is the empty one.
         told = [_values(host, list(metrics.values())) for host, metrics in sorted(self._untold.items())]
         self._untold.clear()
         return told

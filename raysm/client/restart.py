@@ -29,6 +29,7 @@ READ_ONLY = ("SelectedInstanceType", "SelectedInstanceCount")
 
 def next_name(description: Description, tags: Mapping[str, str]) -> str | None:
     """Return the name of the job that goes on with this one; None where none does."""
+    # Without a state the follow-up would begin anew, and run out of its time too.
     if not description.exceeded_runtime or "CheckpointConfig" not in description.answer:
         return None
     restart = _number(tags, RESTART_TAG) + 1
@@ -71,4 +72,5 @@ def _name_of(first: str, restart: int) -> str:
 
 def _number(tags: Mapping[str, str], key: str) -> int:
     text = tags.get(key, "0")
+    # A tag may have been changed by whoever may tag the job.
     return int(text) if text.isdecimal() else 0

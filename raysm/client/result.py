@@ -69,6 +69,7 @@ class Result:
             if path.suffix == ".npy":
                 import numpy
 
+                # A full matrix may be larger than the memory.
                 return numpy.load(path, mmap_mode="r")
         except ImportError as error:
             raise MissingDependency(f"{path.name} needs {error.name}: python3 -m pip install {error.name}") from error

@@ -77,7 +77,9 @@ def check_folder(folder: Path, job: str | None = None) -> Earlier | None:
 def begin_result(folder: Path, job: str, names: Iterable[str], earlier: Earlier | None) -> None:
     """Mark ``folder`` as one into which the files ``names`` are being brought: what is there is no whole result."""
     folder.mkdir(parents=True, exist_ok=True)
+    # Before the manifest goes: whenever this is interrupted, something says what is in the folder.
     _mark(folder, job, {*names, *(earlier.names if earlier else ())})
+    # A manifest.json of the script's own is a file of its result like others.
     if manifest_of(folder) is not None:
         (folder / MANIFEST).unlink()
 

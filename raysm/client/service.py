@@ -39,6 +39,7 @@ TRANSIENT = (
     "InternalServerError",
     "ServiceUnavailable",
     "RequestTimeout",
+    # HEAD's answer has no body: its status is all the code there is.
     "503",
     "500",
 )
@@ -70,6 +71,7 @@ class Service:
         self._injected = clients
         self._made: dict[str, Any] = {}
         self._lock = threading.RLock()
+        # A number, not a flag: several may follow at once, each in a thread of its own.
         self._followers = 0
 
     @property
@@ -111,6 +113,7 @@ class Service:
         if self._injected is not None:
             return self._injected(name)
         with self._lock:
+            # boto3's clients may be shared by threads; the session that makes them may not.
             if name not in self._made:
                 with translated(f"make the client of {name}"):
                     self._made[name] = self._make(name)
@@ -182,6 +185,7 @@ class Service:
 
     def summaries(self, api: JobApi, *, contains: str | None = None, limit: int) -> Iterator[dict[str, Any]]:
         """Yield what List says of the latest jobs, at most ``limit``, those with ``contains`` in their names."""
+        # A hundred is the most that the API takes.
         wanted: dict[str, Any] = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": min(limit, 100)}
         if contains:
             wanted["NameContains"] = contains
@@ -204,6 +208,7 @@ class Service:
         found: dict[str, str] = {}
         more: dict[str, str] = {}
         while True:
+            # Asked for by themselves: Describe does not tell them.
             page = self.call("sagemaker", "list_tags", ResourceArn=arn, **more)
             found.update({tag["Key"]: tag["Value"] for tag in page.get("Tags", ())})
             if not page.get("NextToken"):
@@ -235,6 +240,7 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
         from boto3.exceptions import Boto3Error
         from botocore import exceptions
     except ImportError:
+        # Without botocore, the error is none of its own.
         return None
     match error:
         case exceptions.ClientError(response=response):
@@ -247,6 +253,7 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
             return ServiceError(
                 f"{action}: no AWS region is set; give AWS(region=…), or run aws configure set region REGION"
             )
+        # Before BotoCoreError, from which both are derived: these pass.
         case exceptions.HTTPClientError() | exceptions.ConnectionError():
             return ServiceError(f"{action}: {error}", is_transient=True)
         case exceptions.BotoCoreError():
@@ -269,6 +276,7 @@ def _refusal(action: str, error: Mapping[str, str]) -> ServiceError:
     missing = code == "ResourceNotFound" or (code == "ValidationException" and said)
     if missing and "_job" in action:
         return JobNotFound(f"there is no such job: {message}", code=code)
+    # By how the code begins: S3 says AccessDenied, and SageMaker AccessDeniedException.
     remedy = next((text for begin, text in REMEDIES.items() if code.startswith(begin)), "")
     text = f"{action}: {code}: {message}" + (f"; {remedy}" if remedy else "")
     return ServiceError(text, code=code, is_transient=code.startswith(TRANSIENT))

@@ -90,6 +90,7 @@ def _message(violation: Violation) -> str:
         case Rule.UNKNOWN:
             return f"{_named(path)} is unknown to this version of botocore; update boto3"
         case Rule.TYPE:
+            # Who gave 1.5 gave a number: what the API misses is a whole one.
             number = "a whole number" if isinstance(value, float) else "a number"
             return f"{_named(path)} must be {NOUNS.get(violation.type_name, number)}, got {_short(repr(value))}"
         case Rule.VALUES:
@@ -113,6 +114,7 @@ def _out_of_bounds(violation: Violation) -> str:
 
 
 def _unknown_value(known: Sequence[str], value: str, path: tuple[Step, ...]) -> str:
+    # Instance types are in small letters, and begin with ml., which people leave out.
     near = difflib.get_close_matches(value.lower(), known, n=3, cutoff=0.6)
     if path[-1] == "InstanceType" and not near:
         near = difflib.get_close_matches(f"ml.{value.lower()}", known, n=3, cutoff=0.5)
@@ -138,6 +140,7 @@ def _step(step: Step) -> str:
 
 
 def _remedy(path: tuple[Step, ...]) -> str:
+    # From the inside out: of a channel's S3Uri there is more to say than of all channels.
     for step in reversed(path):
         if step in REMEDIES:
             return f"; {REMEDIES[step]}"

@@ -83,6 +83,7 @@ def check_values(data: Mapping[str, Any], hints: Mapping[str, Any], origin: Call
 def _leaves(item: Any, hint: Any, key: Key, origin: Callable[[Key], str]) -> Iterator[tuple[Key, Any]]:
     item, path = _in_full(item, key), ".".join(key)
     if not _is_table(hint):
+        # Only checked: a layer keeps JSON, which can be laid under others, and printed.
         from_json(hint, item, f"{origin(key)}: {path}")
         yield key, item
         return
@@ -99,6 +100,7 @@ def _in_full(item: Any, key: Key) -> Any:
     """Return what stands for a value that people write shorter."""
     if isinstance(item, str) and key[:1] == ("inputs",) and len(key) == 2:
         return {"uri": item}
+    # Not isinstance, for which True is an int.
     if type(item) in (int, float) and key[:1] == ("hyperparameters",):
         return str(item)  # the service takes texts alone, and so raysm.submit makes texts of them
     return item
@@ -151,9 +153,11 @@ class Settings:
 
     def _lay(self, layer: Layer) -> None:
         replaced: list[Key] = []
+        # Not whether they are named: a printed request names them, empty, beside a type and a count.
         if layer.values.get(GROUPS):
             replaced += UNIFORM
         elif any(key in layer.values for key in UNIFORM):
+            # The head is one of the groups that go.
             replaced += [GROUPS, ("cluster", "head")]
         kind = ("workload", "kind")
         if kind in layer.values and self.values.get(kind) not in (None, layer.values[kind]):
@@ -245,5 +249,6 @@ class Settings:
     def _default_count(self) -> dict[str, int]:
         """Return how many instances a cluster has of which somebody chose all else."""
         chosen = self.table(self.on.kind)
+        # Where no cluster is given the target's count applies; a volume that is chosen must not make it one instance.
         is_uniform = not any(key in self.values for key in (GROUPS, ("cluster", "count")))
         return {"count": chosen["instances"]} if is_uniform and "instances" in chosen else {}

@@ -78,6 +78,7 @@ class Storage:
         try:
             return int(self._service.call("s3", "head_object", Bucket=bucket, Key=key)["ContentLength"])
         except ServiceError as error:
+            # The answer to HEAD has no body, and so often no code but its status.
             if error.code in ("404", "NoSuchKey", "NoSuchBucket"):
                 return None
             raise
@@ -93,6 +94,7 @@ class Storage:
         base = prefix[: prefix.rfind("/") + 1]
         found = []
         for item in self._keys(bucket, prefix):
+            # Such an empty object is what the S3 console makes for a folder.
             if not item["Key"].endswith("/"):
                 found.append(
                     Stored(
@@ -132,6 +134,7 @@ class Storage:
         """Copy one object inside S3, without it passing through here."""
         from_bucket, from_key = split(source)
         bucket, key = split(target)
+        # Not copy_object, which refuses more than 5 GB: boto3's own copies in parts.
         with translated(f"copy {source}"):
             origin = {"Bucket": from_bucket, "Key": from_key}
             self._service.client("s3").copy(origin, bucket, key, ExtraArgs=_encryption(kms_key))
@@ -193,6 +196,7 @@ class Storage:
                 ) from error
             if error.code not in ("404", "NoSuchBucket"):
                 raise
+        # S3 refuses the name of this region as a constraint: it stands for none.
         place = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
         try:
             self._service.call("s3", "create_bucket", Bucket=bucket.name, **place)
@@ -208,6 +212,7 @@ def in_parallel(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
         try:
             return [future.result() for future in futures]
         except BaseException:
+            # Leaving the pool waits for what has begun; the rest must not begin.
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
@@ -226,6 +231,7 @@ def split(uri: str) -> tuple[str, str]:
 
 def file_path(uri: str) -> Path:
     """Return the path of a ``file:///`` URI, or of what is a path already."""
+    # ``Path.as_uri`` quotes blanks, and all that is not ASCII.
     return Path(unquote(uri.removeprefix("file://"))) if uri.startswith("file://") else Path(uri).expanduser()
 
 

@@ -86,6 +86,7 @@ class Prepared:
     def finished(self) -> Job | None:
         """Return the latest job of the task that did the very same and is Completed, or is still at it; else None."""
         for record in records.recorded(self._records, self._storage, self.source_digest):
+            # Its name told a piece of another digest, in which the state of the inputs is not.
             if record.digest != self.digest:
                 continue
             try:
@@ -118,6 +119,7 @@ class Prepared:
                 uploads.send_folder(packed, prefix, storage, kms_key)
             self._create()
         except BaseException:
+            # Whatever it was: an upload that Ctrl-C interrupts leaves nothing behind either.
             with contextlib.suppress(ServiceError):  # the reason is not to be hidden by a second one
                 storage.remove(prefix)  # it holds the token of a job that never was
             raise
@@ -128,6 +130,7 @@ class Prepared:
             records.keep(record, self._records, storage, kms_key)
         except (ServiceError, OSError) as error:  # the job runs: whoever sent it must get it
             _log.warning("the job %s is sent, but not remembered for if_done and resume: %s", request.name, error)
+        # Told, since ListTags would be a call, and a permission, of its own.
         sent_tags = {tag["Key"]: tag["Value"] for tag in self.plan.request["Tags"]}
         chain = Chain(request.name, service=self.service, api=self.plan.api, tags=sent_tags)
         return Job(chain, source=self.source)
@@ -224,6 +227,7 @@ def prepare(
     package = package_of(workload)
     task = _task(chosen.get("name"), package.title)
     channels = {channel: _input(channel, item, service) for channel, item in (chosen.get("inputs") or {}).items()}
+    # First: for AWS, the next step reads every byte of them for its digests.
     check_inputs(package.workload, channels)
     located, needed = uploads.locate(channels, service.target, service.places)
     fields = {"cluster": chosen.get("cluster") or service.target.default_cluster(), **request_fields(chosen)}
@@ -233,6 +237,7 @@ def prepare(
     wheels = tuple(Path(wheel) for wheel in chosen.get("wheels") or ())
     _check_packages(request, wheels)
     digest = records.digest_of(request, service.target, source=package.source, pickled=package.pickled, wheels=wheels)
+    # Only now: a piece of the digest is in it, for which the name itself does not count.
     request = replace(request, name=records.job_name(task, digest, time.time()))
     state = _state(request, task, service, resume)
     planned = plan(request, target=service.target, places=service.places, state=state, tags=tags_of(request, task))
@@ -323,6 +328,7 @@ def _state(request: JobRequest, task: str, service: Service, resume: bool) -> st
     if resume:
         prefix = service.places.records(request.project, task)
         for record in records.recorded(prefix, Storage(service)):
+            # The latest may have been a Processing job, which has none.
             if record.state is not None:
                 return record.state
     return service.places.state(request.project, task, request.name)

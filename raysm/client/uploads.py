@@ -78,11 +78,13 @@ def locate(inputs: Mapping[str, Input], target: Target, places: Places) -> tuple
 
 def _plan_upload(channel: str, root: Path, places: Places) -> Upload:
     paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
+    # What somebody is still writing is no part of the input: it may be gone before it is sent.
     paths = [path for path in paths if not path.name.endswith(PARTIAL)]
     if not paths:
         raise InvalidRequest(f"the channel {channel!r} is the folder {root}, which holds no files")
     names = [path.name if path == root else path.relative_to(root).as_posix() for path in paths]
     files = dict(zip(names, in_parallel(sha256_of, paths), strict=True))
+    # Names and contents alone: a file that was only touched is the same.
     digest = hashlib.sha256(json.dumps(sorted(files.items())).encode()).hexdigest()
     return Upload(
         channel=channel,
@@ -100,12 +102,14 @@ def carry_out(upload: Upload, storage: Storage, kms_key: str | None = None) -> i
         The number of files that were sent; the others were there, or were copied inside S3.
     """
     there = {item.name: item.size for item in storage.below(upload.prefix)}
+    # Their sizes will do, since the prefix is named by the content.
     missing = [name for name in upload.files if there.get(name) != upload.path(name).stat().st_size]
     if not missing:
         return 0
     known = _index(storage, upload)
     sent = in_parallel(lambda name: _bring(upload, name, known, storage, kms_key), missing)
     index = {digest: upload.prefix + name for name, digest in upload.files.items()}
+    # Last, so that it names nothing that did not arrive.
     storage.write(upload.index, json.dumps(index).encode(), kms_key)
     return sum(sent)
 
@@ -114,6 +118,7 @@ def _index(storage: Storage, upload: Upload) -> dict[str, str]:
     try:
         found = json.loads(storage.read(upload.index) or b"{}")
     except ValueError:
+        # The index only saves time: without a readable one, everything is sent.
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -122,6 +127,7 @@ def _bring(upload: Upload, name: str, known: Mapping[str, str], storage: Storage
     """Copy or send one file; return whether it was sent."""
     target = upload.prefix + name
     source = known.get(upload.files[name])
+    # The index may name the very place from which the file was removed.
     if source is not None and source != target:
         try:
             if storage.size(source) == upload.path(name).stat().st_size:

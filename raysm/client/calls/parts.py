@@ -42,6 +42,7 @@ class Parts:
         # Channels name groups all or none: where the user's do, the payload goes to all groups by name.
         groups = tuple(group.name for group in self.request.cluster.groups)
         named = any(source.groups for source in self.request.inputs.values())
+        # With the slash: else the payload of a job whose name begins with this one's would come along.
         payload = Input(
             self.places.payload(self.request.project, self.request.name) + "/", groups=groups if named else ()
         )

@@ -24,6 +24,8 @@ def _parameters(parts: Parts) -> dict[str, Any]:
         RoleArn=parts.target.job_role(),
         ProcessingInputs=[_input(parts, name, source) for name, source in parts.channels()],
         ProcessingOutputConfig=present(
+            # Side by side where a Training job's would lie, so that both are read alike. Inputs and outputs share one
+            # set of names here, of which raysm's begin with its prefix.
             Outputs=[
                 _output(f"{OWN_PREFIX}result", f"{prefix}/model", INSIDE.model),
                 _output(f"{OWN_PREFIX}data", f"{prefix}/data", INSIDE.output_data),

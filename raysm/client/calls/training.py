@@ -14,17 +14,20 @@ __all__ = ["CALL"]
 def _parameters(parts: Parts) -> dict[str, Any]:
     request, security = parts.request, parts.request.security
     checkpoints = request.checkpoint_uri or parts.state
+    # A session into an instance, by which its dashboard is reached, cannot be had with isolation.
     debug = not security.isolation if security.remote_debug is None else security.remote_debug
     return present(
         TrainingJobName=request.name,
         AlgorithmSpecification=_algorithm(parts),
         RoleArn=parts.target.job_role(),
         InputDataConfig=[_channel(parts, name, source) for name, source in parts.channels()],
+        # As an archive, a result would have to be fetched and unpacked whole to read one file.
         OutputDataConfig=present(
             S3OutputPath=parts.output_root(), CompressionType="NONE", KmsKeyId=security.output_kms_key
         ),
         ResourceConfig=_resources(parts, request.cluster),
         StoppingCondition=_stopping(request),
+        # Also of a job that nobody wants to resume: without it, no follow-up goes on with it.
         CheckpointConfig={
             "S3Uri": checkpoints or parts.places.state(request.project, request.name, request.name),
         },
@@ -57,6 +60,7 @@ def _stopping(request: JobRequest) -> dict[str, Any]:
     wait_s = 2 * limits.max_runtime_s if limits.max_wait_s is None else limits.max_wait_s
     return present(
         MaxRuntimeInSeconds=limits.max_runtime_s,
+        # SageMaker refuses it for all but spot jobs.
         MaxWaitTimeInSeconds=wait_s if limits.spot else None,
     )
 
@@ -68,6 +72,7 @@ def _retries(request: JobRequest) -> dict[str, Any] | None:
 
 def _resources(parts: Parts, cluster: Cluster) -> dict[str, Any]:
     shape: dict[str, Any]
+    # The API takes groups, or a type and a count, not both.
     if cluster.groups:
         shape = {
             "InstanceGroups": [
@@ -107,6 +112,7 @@ def _channel(parts: Parts, name: str, source: Input) -> dict[str, Any]:
 
 def _outputs(name: str, answer: Mapping[str, Any]) -> str:
     artifacts = answer.get("ModelArtifacts", {}).get("S3ModelArtifacts", "").rstrip("/")
+    # Until the job has artifacts, their place follows from the call.
     if artifacts:
         return str(artifacts.rpartition("/")[0])
     return join_path(answer["OutputDataConfig"]["S3OutputPath"], name)

@@ -31,6 +31,7 @@ class AWSConnection(Connection):
 
     def region(self, clients: Clients) -> str:
         """Return the region, from the target or from the AWS configuration."""
+        # A client knows what variables, profile and configuration come to.
         region = self._target.region or clients("sagemaker").meta.region_name
         if not region:
             raise ServiceError("no AWS region is set: give AWS(region=…), or run aws configure set region REGION")
@@ -50,6 +51,7 @@ class AWSConnection(Connection):
         """Return a client with the credentials of the AWS configuration."""
         import boto3
 
+        # One session for all clients: each further one would read configuration and credentials anew.
         if self._session is None:
             self._session = boto3.Session(profile_name=self._target.profile, region_name=self._target.region)
         return self._session.client(name, config=client_options())

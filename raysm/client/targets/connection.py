@@ -77,7 +77,10 @@ class Connection(abc.ABC):
 
 def client_options(**more: Any) -> Any:
     """Return botocore's configuration of every client."""
+    # On first use, as boto3: who only imports raysm need not have it.
     from botocore.config import Config
 
+    # botocore's default, legacy, knows fewer of the errors that pass.
     retries = {"mode": "standard", "max_attempts": 5}
+    # Ten connections, as botocore has them by default, are fewer than there are transfers at a time.
     return Config(retries=retries, user_agent_extra=f"raysm/{__version__}", max_pool_connections=32, **more)
