@@ -109,6 +109,7 @@ class _Keeper:
         if self.name:
             with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
                 self.call("rm", "--force", "--volumes", self.name)
+        # Else the parent removes it; and while another container is in it, the daemon refuses.
         if os.getppid() != self.parent:
             with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
                 self.call("network", "rm", self.network)

@@ -58,6 +58,7 @@ class NamespaceSite(Site):
             for number, spec in enumerate(specs):
                 keeper = Keeper(spec.host, spec.log_fd)
                 self._keepers.append(keeper)
+                # All networks before any program: what starts first may call the others at once.
                 keeper.call("unshare")
                 self._network.attach(keeper, number)
             self._network.probe(self._keepers)
