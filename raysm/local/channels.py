@@ -162,4 +162,5 @@ def files_below(source: Path) -> Iterator[Path]:
         yield source
         return
     for folder, _, names in os.walk(source):
+        # A socket, or a link that leads nowhere, could be no object of S3.
         yield from (path for name in names if (path := Path(folder, name)).is_file())

@@ -159,6 +159,7 @@ def _stamps(folder: Path) -> dict[str, Stamp]:
             if path.is_file() and not path.name.endswith(PARTIAL):
                 stat = path.stat()
                 found[path.relative_to(folder).as_posix()] = (stat.st_mtime_ns, stat.st_size)
+        # The program goes on writing: what was listed may be gone by now, or a file stand where its folder was.
         except (FileNotFoundError, NotADirectoryError):
             continue
     return found

@@ -367,6 +367,7 @@ class LocalJob:
             self._on_line(self.head, line)
         if self._logs.error is not None:
             raise self._logs.error
+        # Who failed first is the cause: the others may have failed because of it.
         failed = sorted((host for host, code in codes.items() if self._counts(host, code)), key=lambda h: exited_s[h])
         return Outcome(
             status="Stopped" if stopped else "Failed" if failed else "Completed",

@@ -85,6 +85,7 @@ class LogPump:
         abandoned = False
         while not abandoned:
             with self._lock:
+                # One of them is the pipe that wakes this thread.
                 streams = len(self._selector.get_map()) - 1
             if self._closing and not streams:
                 break
@@ -107,6 +108,7 @@ class LogPump:
 
     def _read(self, fd: int, stream: _Stream) -> None:
         try:
+            # As much as a pipe of Linux holds.
             chunk = os.read(fd, 1 << 16)
         except BlockingIOError:
             return

@@ -169,6 +169,7 @@ class Network:
             f"link add {port} type veth peer name {INTERFACE} netns {keeper.pid}", f"link set {port} master bridge up"
         )
         inside = (
+            # A new namespace's loopback is down.
             "link set lo up",
             f"addr add {self.address(number)}/24 dev {INTERFACE}",
             f"link set {INTERFACE} up",

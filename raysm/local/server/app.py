@@ -117,6 +117,7 @@ class App:
     def _make_groups(self, region: str) -> None:
         """Have moto list our groups among its own."""
         with self._lock:
+            # moto keeps the groups of each region apart.
             if region in self._groups_made:
                 return
             self._groups_made.add(region)

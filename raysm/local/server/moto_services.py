@@ -59,6 +59,7 @@ class MotoServices:
         from boto3.session import Session
         from botocore.config import Config
 
+        # Any keys will do, as moto checks none; without them botocore would look for the user's own.
         session = Session(aws_access_key_id="raysm", aws_secret_access_key="raysm", region_name=region)
         config = Config(
             # No network lies between: what failed once would fail again, only later.

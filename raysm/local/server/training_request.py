@@ -32,6 +32,7 @@ def check(request: Mapping[str, Any]) -> None:
 
 def _check_resources(resources: Mapping[str, Any]) -> None:
     count = sum(len(group.hosts) for group in _groups(resources))
+    # As many as one /24 has addresses for, whichever kind plays them.
     if count > MAX_INSTANCES:
         raise ApiError(
             "ResourceLimitExceeded",

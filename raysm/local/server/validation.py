@@ -91,4 +91,5 @@ def _step(step: Step) -> str:
         case Entry(key):
             return f"{key}.member"
         case _:
+            # SageMaker's words begin a member with a small letter, ``hyperParameters``.
             return step[:1].lower() + step[1:]
