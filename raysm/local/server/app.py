@@ -145,6 +145,7 @@ def _parameters(request: Request) -> Mapping[str, Any]:
 
 
 def _region(request: Request) -> str:
+    # The signature alone names it: all regions have this one endpoint.
     named = REGION.search(request.headers.get("Authorization", ""))
     return named[1] if named else DEFAULT_REGION
 

@@ -62,4 +62,5 @@ class MetricScanner:
         for start in range(0, len(unsent), BATCH):
             data = [{**metric, "Dimensions": dimensions} for metric in unsent[start : start + BATCH]]
             cloudwatch = self._moto.client("cloudwatch", self._region)
+            # SageMaker's namespaces of metrics are called as its groups of logs.
             cloudwatch.put_metric_data(Namespace=self._api.log_group, MetricData=data)

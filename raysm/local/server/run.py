@@ -315,6 +315,7 @@ class JobRun:
         return interrupted
 
     def _training(self) -> None:
+        # Of the first attempt: the start does not move where a job starts again.
         started_s = self._records.get(self._api, self._name).started_s or time.time()
         self._enter("Training", "Training image download completed. Training in progress.", started_s=started_s)
 
