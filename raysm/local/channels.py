@@ -56,6 +56,7 @@ def local_path(channel: str, uri: str) -> Path:
         return Path(unquote(parts.path)).absolute()
     if "://" in uri:
         raise InvalidRequest(f"channel {channel!r}: {uri} is no path, file://… or s3://…")
+    # Not resolved: a link keeps its own name in the channel.
     return Path(uri).expanduser().absolute()
 
 
@@ -108,6 +109,7 @@ def hand_over(found: Mapping[str, list[Entry]], bases: Mapping[str, Path]) -> No
             for below in list(files_below(source)):  # moving must not confuse the walk
                 path = target / below.relative_to(source) if below != source else target
                 path.parent.mkdir(parents=True, exist_ok=True)
+                # Only the last: the others have had their copies by then.
                 if movable and number == len(targets):
                     shutil.move(below, path)
                 else:
@@ -139,6 +141,7 @@ def _existing(channel: str, path: Path) -> Path:
         raise InvalidInput(f"channel {channel!r}: {path} is neither a file nor a folder")
     if not os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)):
         raise InvalidInput(f"channel {channel!r}: {path} cannot be read; change its permissions")
+    # SageMaker fails a job whose prefix has no object, too; here it need not even start.
     if path.is_dir() and next(files_below(path), None) is None:
         raise InvalidInput(f"channel {channel!r}: the folder {path} holds no file; give one that does")
     return path
@@ -149,6 +152,7 @@ def _objects(source: Path) -> list[tuple[str, Path]]:
     if source.is_file():
         return [(source.name, source)]
     keys = [(path.relative_to(source).as_posix(), path) for path in files_below(source)]
+    # Not as text, nor by encode(): a file's name need not be UTF-8, and S3 goes by bytes.
     return sorted(keys, key=lambda item: os.fsencode(item[0]))
 
 
@@ -158,4 +162,5 @@ def files_below(source: Path) -> Iterator[Path]:
         yield source
         return
     for folder, _, names in os.walk(source):
+        # A socket, or a link that leads nowhere, could be no object of S3.
         yield from (path for name in names if (path := Path(folder, name)).is_file())

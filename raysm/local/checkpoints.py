@@ -57,6 +57,7 @@ class FolderStore:
     def remove(self, name: str) -> None:
         """Remove one file, and the folders that are empty without it: a file may come in their place."""
         path = self._folder / name
+        # What was a folder of the name may be a file by now.
         with contextlib.suppress(NotADirectoryError):
             path.unlink(missing_ok=True)
         for folder in path.parents:
@@ -85,10 +86,12 @@ class CheckpointSync:
         for path in self._seen:
             path.mkdir(parents=True, exist_ok=True)
             if first is None:
+                # Once: the others get copies of what one has, not a download each.
                 self._store.fetch(path)
                 first = path
             else:
                 shutil.copytree(first, path, dirs_exist_ok=True)
+            # What was brought is known already, and not taken for new by the next collection.
             self._seen[path] = _stamps(path)
 
     def follow(self, every_s: float) -> None:
@@ -120,6 +123,7 @@ class CheckpointSync:
         """
         self._error = None
         changes = [change for path in self._seen for change in self._changes(path)]
+        # By time: where two instances wrote one name, the later one comes last, and stays.
         for stamp, path, name in sorted(changes):
             try:
                 self._store.put(path / name, name)
@@ -155,6 +159,7 @@ def _stamps(folder: Path) -> dict[str, Stamp]:
             if path.is_file() and not path.name.endswith(PARTIAL):
                 stat = path.stat()
                 found[path.relative_to(folder).as_posix()] = (stat.st_mtime_ns, stat.st_size)
+        # The program goes on writing: what was listed may be gone by now, or a file stand where its folder was.
         except (FileNotFoundError, NotADirectoryError):
             continue
     return found

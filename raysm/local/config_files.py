@@ -28,6 +28,7 @@ class JobFiles:
     def variables(self) -> dict[str, str]:
         """Return the environment variables that the service sets."""
         if self.spec.processing:
+            # Name and ARN stand in processingjobconfig.json.
             return {"AWS_REGION": self.spec.region}
         return {
             "TRAINING_JOB_NAME": self.spec.name,
@@ -66,6 +67,7 @@ class JobFiles:
         spec = self.spec
         if spec.processing:
             return [
+                # All that this file has of a Processing job: neither groups nor the interface's name.
                 (paths.resource_config, {"current_host": host, "hosts": sorted(spec.hosts)}),
                 (paths.processing_config, dict(spec.description)),
             ]

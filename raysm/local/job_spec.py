@@ -27,8 +27,10 @@ class Patience:
 
     stop_grace_s: float = 120.0
     """From SIGTERM to SIGKILL in a job that is stopped: SageMaker's own 120."""
+    # Long enough for the head to notice the loss and say so: its words become the failure reason.
     settle_s: float = 15.0
     """That the others have, once an instance has failed, to end by themselves."""
+    # Time to save what they have; one that is frozen hears nothing, and is not to keep the job from its end.
     kill_s: float = 30.0
     """From their SIGTERM to SIGKILL, where they have not."""
 

@@ -161,6 +161,7 @@ class LocalJob:
         """
         if self._site is not None:
             raise RaysmError(f"the job {self.spec.name} was started before; make another LocalJob")
+        # Before a folder or a network is made: what is missing is said while there is nothing to clean up.
         found = channels.resolve(self.spec)
         self._site = open_site(self._kind, self._image)
         try:
@@ -203,6 +204,7 @@ class LocalJob:
         files = JobFiles(spec=self.spec, interface=site.interface)
         order = sorted(self._present, key=lambda host: (host != self.head, self.hosts.index(host)))
         originals = tuple(channel.source.resolve() for channel in self._linked(found))
+        # Among those that come: what an absent host would have got is nobody's.
         shares = dict(zip(order, split(measure(), len(order)), strict=True))
         bases = {host: self.paths(host).base for host in order}
         for host, base in bases.items():
@@ -211,6 +213,7 @@ class LocalJob:
         kept = self.spec.checkpoints
         if kept is not None:
             self._sync = CheckpointSync(kept.store, [base / kept.target for base in bases.values()])
+            # Before any instance: a program looks for its checkpoint when it starts, and SageMaker brings none later.
             self._sync.restore()
         return [
             replace(self._spec(site, host, found[host], shares[host], files.variables()), originals=originals)
@@ -223,6 +226,7 @@ class LocalJob:
         assert self._logs is not None
         base = self.paths(host).base
         links = [Link(source=entry.source, target=base / entry.name) for entry in entries if not entry.owned]
+        # This Python first: a job's ``python`` is the one in which raysm and Ray are installed.
         path = f"{Path(sys.executable).parent}:{SYSTEM_PATH}"
         variables = {"PATH": path, "LANG": "C.UTF-8", **given, **self.spec.environment}
         inside = str(site.base_inside(base))
@@ -240,6 +244,7 @@ class LocalJob:
     def _launch(self, site: Site, specs: list[InstanceSpec]) -> None:
         assert self._logs is not None
         self._instances = {instance.host: instance for instance in site.start(specs)}
+        # Now that the instances have them: a pipe with an end here would never tell that its log is over.
         self._logs.release()
         self._started_s = time.time()
         if self._sync is not None:
@@ -273,6 +278,7 @@ class LocalJob:
     def close(self) -> None:
         """End whatever of the job still runs, at once; harmless when repeated."""
         for instance in self._instances.values():
+            # First: the watcher returns when all are gone, and what it says last goes through the logs.
             instance.end()
         if self._watcher is not None:
             self._changed.set()
@@ -295,6 +301,7 @@ class LocalJob:
         except BaseException as error:
             self._error = error
         finally:
+            # In any case: whoever waits would wait for ever for a watcher that failed.
             self._ended.set()
             self._on_end()
 
@@ -304,12 +311,14 @@ class LocalJob:
         stopped = terminated = False
         settle_at = kill_at = float("inf")
         while len(codes) < len(self._instances):
+            # With a timeout: a stop and an exit set it, but nothing does at the moments of SIGTERM and SIGKILL.
             self._changed.wait(min(WATCH_S, max(0.0, min(settle_at, kill_at) - time.monotonic())))
             self._changed.clear()
             for host, instance in self._instances.items():
                 if host not in codes and instance.exited.done():
                     codes[host], exited_s[host] = instance.exited.result(), time.time()
             now = time.monotonic()
+            # A stop that comes when all have ended changes nothing: the job is what they made of it.
             if self._stop.is_set() and not stopped and len(codes) < len(self._instances):
                 stopped = True
                 settle_at = now
@@ -317,6 +326,7 @@ class LocalJob:
                 settle_at = min(settle_at, now + self._patience.settle_s)
             if not terminated and now >= settle_at:
                 terminated = True
+                # SageMaker's 120 s are a stopped job's; those that outlive a failure get what saving their work takes.
                 kill_at = now + (self._patience.stop_grace_s if stopped else self._patience.kill_s)
                 self._signal_all(signal.SIGTERM)
             if terminated:
@@ -357,6 +367,7 @@ class LocalJob:
             self._on_line(self.head, line)
         if self._logs.error is not None:
             raise self._logs.error
+        # Who failed first is the cause: the others may have failed because of it.
         failed = sorted((host for host, code in codes.items() if self._counts(host, code)), key=lambda h: exited_s[h])
         return Outcome(
             status="Stopped" if stopped else "Failed" if failed else "Completed",
@@ -369,8 +380,10 @@ class LocalJob:
 
     def _reason(self, failed: list[str], codes: Mapping[str, int]) -> str:
         """Return the head's words, else those of the first instance that has any, else its exit code."""
+        # The head's words first: it knows of the others' losses, and each of the others of its own alone.
         for host in dict.fromkeys([self.head, *failed]):
             with contextlib.suppress(OSError):
+                # A program writes the file, in whatever encoding, and SageMaker takes its first 1024 characters.
                 text = self.paths(host).failure.read_text(encoding="utf-8", errors="replace")[:MAX_REASON].strip()
                 if text:
                     return text if host == self.head else f"{host}: {text}"[:MAX_REASON]

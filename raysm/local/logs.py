@@ -43,6 +43,7 @@ class LogPump:
         self._selector.register(self._wake_reader, selectors.EVENT_READ)
         self._closing = False
         self._writers: list[int] = []
+        # Reentrant: at the end the thread closes all streams while it holds it.
         self._lock = threading.RLock()
         self._thread = threading.Thread(target=self._run, name="logs of the instances", daemon=True)
         self._thread.start()
@@ -50,6 +51,7 @@ class LogPump:
     def open(self, host: str, path: Path) -> int:
         """Return a descriptor to write the log of ``host`` into; ``release`` closes it."""
         reader, writer = os.pipe()
+        # select may tell of a pipe that has nothing: the one thread must not wait there for all others.
         os.set_blocking(reader, False)
         with self._lock:
             self._selector.register(reader, selectors.EVENT_READ, _Stream(host, path.open("ab")))
@@ -83,6 +85,7 @@ class LogPump:
         abandoned = False
         while not abandoned:
             with self._lock:
+                # One of them is the pipe that wakes this thread.
                 streams = len(self._selector.get_map()) - 1
             if self._closing and not streams:
                 break
@@ -105,6 +108,7 @@ class LogPump:
 
     def _read(self, fd: int, stream: _Stream) -> None:
         try:
+            # As much as a pipe of Linux holds.
             chunk = os.read(fd, 1 << 16)
         except BlockingIOError:
             return

@@ -43,8 +43,10 @@ class Originals:
 def _stamp(path: Path) -> Stamp | None:
     try:
         status = os.stat(path)
+    # Removed, or not to be seen any more: it differs from what was there.
     except OSError:
         return None
+    # The inode too: a file that was replaced by rename may bring its time and size along.
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 

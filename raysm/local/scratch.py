@@ -39,6 +39,7 @@ class Scratch:
         parent = parent or _parent()
         sweep(parent, prefix)
         self._lock: int | None = None
+        # A sweep of somebody else's may find the new folder before it is locked here, and remove it.
         while self._lock is None:
             self.path = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=parent))
             self._lock = _lock(self.path)
@@ -47,6 +48,7 @@ class Scratch:
         """Remove it; harmless when repeated."""
         if self._lock is None:
             return
+        # While it is still locked: no sweep comes in between.
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
         self._lock = None
@@ -63,6 +65,7 @@ def _lock(folder: Path) -> int | None:
     import fcntl  # absent on Windows, where this module has to be importable for the words that refuse it
 
     try:
+        # A link in a folder that all may write to can be anybody's, and lead anywhere.
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return None

@@ -19,6 +19,7 @@ def site_class(kind: str) -> type[Site]:
     Raises:
         InvalidRequest: There is no such kind.
     """
+    # By its name: kinds are known to the request's side too, which imports nothing of this one.
     module, _, name = instance_kind(kind).site.partition(":")
     found: type[Site] = getattr(importlib.import_module(module), name)
     return found
@@ -49,4 +50,5 @@ def open_site(kind: str, image: str | None = None) -> Site:
 def best_kind() -> str:
     """Return the kind that is most like the service, of those that this machine can play without an image."""
     able = [kind.name for kind in INSTANCE_KINDS.values() if not kind.needs_image and missing_for(kind.name) is None]
+    # Kinds stand in the order of their likeness.
     return able[-1]

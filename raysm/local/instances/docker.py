@@ -112,6 +112,7 @@ class DockerSite(Site):
         variables = spec.private / "variables"
         put(variables, _env_file(spec), mode=0o600)
         create = create_arguments(spec, self._image, name=name, network=self._network, env_file=variables)
+        # With this environment: the docker command finds its daemon and its configuration by it.
         keeper = Keeper(spec.host, spec.log_fd, script=KEEPER, inherit=True)
         self._keepers.append(keeper)
         instance = _DockerInstance(keeper, spec.host, "", clean=lambda: self._remove(name))

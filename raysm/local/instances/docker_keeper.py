@@ -108,7 +108,9 @@ class _Keeper:
                 child.wait()
         if self.name:
             with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+                # Volumes that the image declares have no name, and would stay.
                 self.call("rm", "--force", "--volumes", self.name)
+        # Else the parent removes it; and while another container is in it, the daemon refuses.
         if os.getppid() != self.parent:
             with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
                 self.call("network", "rm", self.network)

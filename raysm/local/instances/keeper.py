@@ -108,6 +108,7 @@ class _Keeper:
                 return True
             if pid == self.main:
                 code = os.waitstatus_to_exitcode(status)
+                # 128 + signal, as a shell and Docker tell it.
                 self.code = code if code >= 0 else 128 - code
 
     def end_all(self) -> None:
@@ -158,6 +159,7 @@ def _start(request: Mapping[str, Any], report_fd: int) -> int:
     told, tell = os.pipe()
     failed, fail = os.pipe()
     if request.get("namespaces"):
+        # It moves children alone, of which the first is PID 1: the main process, while the keeper stays outside.
         _call("unshare", CLONE_NEWPID)
     pid = os.fork()
     if pid == 0:
@@ -169,6 +171,7 @@ def _start(request: Mapping[str, Any], report_fd: int) -> int:
     os.write(tell, b"!")
     os.close(tell)
     message = b""
+    # Python's pipes are closed on exec: an end without a word says that exec succeeded.
     while chunk := os.read(failed, 4096):
         message += chunk
     os.close(failed)
@@ -194,14 +197,18 @@ def _become(request: Mapping[str, Any], told: int, fail: int, report_fd: int) ->
             step = "read-only inputs"
             _protect(request["read_only"], request["writable"])
         step = "start"
+        # So that elsewhere than on Linux the whole group can be ended by the main process's number.
         os.setsid()
         if request.get("affinity"):
             os.sched_setaffinity(0, request["affinity"])
         null = os.open(os.devnull, os.O_RDONLY)
+        # The keeper's stdin is its line to the parent: a program that read from it would take its orders away.
         os.dup2(null, 0)
         os.close(report_fd)
+        # What is ignored stays so through exec: the keeper ignores the first three, Python itself the others.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
+        # Whatever the user's is: modes in an instance are those that SageMaker's root makes.
         os.umask(0o022)
         step = f"chdir {request['cwd']}"
         os.chdir(request["cwd"])
@@ -222,6 +229,7 @@ def _enter(request: Mapping[str, Any]) -> None:
         if kind == "bind":
             _mount(source, target, flags=MS_BIND | MS_REC)
         elif kind == "bind_readonly":
+            # In two steps: the kernel passes over MS_RDONLY in the call that binds.
             _mount(source, target, flags=MS_BIND | MS_REC)
             _make_readonly(target)
         else:
@@ -234,6 +242,7 @@ def _protect(read_only: Sequence[str], writable: Sequence[str]) -> None:
     for path in read_only:
         _mount(path, path, flags=MS_BIND | MS_REC)
         _make_readonly(path)
+    # After those: the job's own folders may lie below an input, and must stay writable.
     for path in writable:
         _mount(path, path, flags=MS_BIND | MS_REC)
         _remount(path, 0)
@@ -250,6 +259,7 @@ def _make_readonly(target: str) -> None:
     if os.path.isdir(target):
         with open("/proc/self/mountinfo", "rb") as file:
             names = [_unescape(line.split()[4]) for line in file]
+        # A remount changes one mount, also with MS_REC: those below it would stay writable.
         points += [name for name in names if name.startswith(target + "/")]
     for point in points:
         _remount(point, MS_RDONLY)
@@ -277,6 +287,7 @@ def _mount(source: str, target: str, kind: str = "none", flags: int = 0, options
 
 def _call(name: str, *arguments: Any) -> None:
     """Call a function of the C library that returns 0 or sets errno."""
+    # Python has no unshare or setns before 3.12, and mount and prctl not at all.
     libc = ctypes.CDLL(None, use_errno=True)
     if getattr(libc, name)(*arguments) != 0:
         number = ctypes.get_errno()
@@ -308,6 +319,7 @@ def main() -> None:
         _own_mounts()
         return
     keeper = _Keeper(int(sys.argv[1]))
+    # The parent takes the end of this stream for the keeper's own: nobody else may hold it.
     os.set_inheritable(keeper.report_fd, False)
     os.chdir("/")
     # Ctrl-C and a closed terminal are the parent's business: it decides, and its end of our stdin tells us.
@@ -319,6 +331,7 @@ def main() -> None:
     os.set_blocking(wake_reader, False)
     os.set_blocking(wake_writer, False)
     signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
+    # Python writes to the wakeup pipe only for signals that have a handler, even one that does nothing.
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     try:
         keeper.serve(wake_reader)

@@ -81,6 +81,7 @@ class Keeper:
                     self.exited.set_result(message["code"])
                 else:
                     self._answers.put(message)
+        # Whoever waits for an answer is told at once, instead of waiting its time out.
         self._answers.put(None)
         if not self.exited.done():
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -129,8 +130,10 @@ class Keeper:
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
+            # What it kept ends with it all the same: the main process asked the kernel for that.
             self._process.kill()
             self._process.wait()
+        # Else ``exited`` might not be set yet when this returns.
         self._reader.join()
 
 
@@ -161,6 +164,7 @@ class KeptInstance(Instance):
 
     def _finish(self, exited: "Future[int]") -> None:
         try:
+            # First: ``exited`` promises that nothing of the instance is left.
             self._clean()
         finally:
             self.exited.set_result(exited.result())

@@ -32,6 +32,7 @@ OPT, TMP, SHM = Path("/opt"), Path("/tmp"), Path("/dev/shm")
 
 def needed_by_python() -> list[Path]:
     """Return what the Python that runs here needs, so that it runs in the instance too."""
+    # It may be imported from a checkout that is on no prefix.
     package = Path(__file__).parents[3]
     wanted: list[str | Path] = [
         sys.prefix,
@@ -76,6 +77,7 @@ def plan(
     mounts += [
         ("bind", str(source), target, "")
         for source, target in ((hosts, "/etc/hosts"), (resolver, "/etc/resolv.conf"))
+        # A mount needs something to lie over, and this machine's /etc gets nothing from us.
         if os.path.exists(target)
     ]
     mounts += [("bind", str(base), str(base), "")]
@@ -105,6 +107,7 @@ def _own_opt(opt: Path, staging: Path, base: Path) -> list[Mount]:
     for entry in sorted(entry for entry in opt.iterdir() if entry.name != "ml"):
         target = staging / entry.name
         if entry.is_symlink():
+            # mount follows a link: what it names would be bound, not the link.
             target.symlink_to(os.readlink(entry))
             continue
         _mount_point(entry, target)
@@ -115,6 +118,7 @@ def _own_opt(opt: Path, staging: Path, base: Path) -> list[Mount]:
 
 def _own_tmp(staging: Path, keep: Iterable[Path]) -> list[Mount]:
     staging.mkdir(parents=True)
+    # Not by mkdir's mode, of which the umask takes bits away.
     staging.chmod(0o1777)
     below = {path for path in keep if path.is_relative_to(TMP) and path != TMP}
     # A folder inside another one that stays visible is visible with it.

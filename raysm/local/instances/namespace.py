@@ -58,8 +58,10 @@ class NamespaceSite(Site):
             for number, spec in enumerate(specs):
                 keeper = Keeper(spec.host, spec.log_fd)
                 self._keepers.append(keeper)
+                # All networks before any program: what starts first may call the others at once.
                 keeper.call("unshare")
                 self._network.attach(keeper, number)
+            # A Docker daemon's rules may drop bridged traffic: names resolve then, and connections hang.
             self._network.probe(self._keepers)
             hosts = "".join(f"{self._network.address(i)} {spec.host}\n" for i, spec in enumerate(specs))
             return [self._start(spec, number, hosts) for number, spec in enumerate(specs)]

@@ -55,6 +55,7 @@ def missing_for_namespaces() -> str | None:
     if shutil.which("ip") is None:
         return "instances of kind 'namespace' need the command 'ip'; install iproute2, or use kind 'process'"
     libc = ctypes.CDLL(None, use_errno=True)
+    # Tried for real, as root in a container may lack the right; in a thread, as this process is to stay where it is.
     refused = in_thread(lambda: ctypes.get_errno() if libc.unshare(CLONE_NEWNET) != 0 else 0)
     if refused:
         return (
@@ -133,6 +134,7 @@ class Network:
                     *f"link add {name} type veth peer name uplink netns {self._switch.pid}".split(),
                 )
             except RaysmError as error:
+                # Decided by the kernel: between a look of ours and the making, another job could take it.
                 if "File exists" in str(error):
                     continue  # another job was faster
                 raise
@@ -167,6 +169,7 @@ class Network:
             f"link add {port} type veth peer name {INTERFACE} netns {keeper.pid}", f"link set {port} master bridge up"
         )
         inside = (
+            # A new namespace's loopback is down.
             "link set lo up",
             f"addr add {self.address(number)}/24 dev {INTERFACE}",
             f"link set {INTERFACE} up",
@@ -183,8 +186,10 @@ class Network:
         Raises:
             RaysmError: A connection fails; the message says between whom, and what to look for.
         """
+        # A socket stays in the namespace in which it was made, also when the thread that entered it is gone.
         with contextlib.closing(in_thread(lambda: _listen(keepers[0].pid, self.address(0)))) as listener:
             target = listener.getsockname()
+            # Rules of firewalls differ for what is bridged and what this machine itself sends.
             for caller in [None, *keepers[1:]]:
                 error = in_thread(lambda caller=caller: _connect(caller.pid if caller else None, target, patience_s))  # type: ignore[misc]
                 if error is not None:

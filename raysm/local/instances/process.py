@@ -77,6 +77,7 @@ class ProcessSite(Site):
         ports = dict(zip(HEAD_PORTS, free_ports(len(HEAD_PORTS)), strict=True)) | dict.fromkeys(NODE_PORTS, 0)
         shared = {
             names.PORTS: json.dumps(ports),
+            # The bootstrap resolves no names then: those of the hosts mean nothing on this machine.
             names.ADDRESSES: json.dumps({spec.host: ADDRESS for spec in specs}),
         }
         try:
@@ -105,9 +106,11 @@ class ProcessSite(Site):
             names.BASE_DIR: str(spec.base),
             names.RAY_TEMP_DIR: str(ray),
             "HOME": str(home),
+            # The short folder: sockets are made in there, whose paths have few characters.
             "TMPDIR": str(ray),
             **shared,
             **share_variables(spec.share),
+            # Last: the job's own variables replace the service's.
             **spec.variables,
         }
         affinity = spec.share.affinity if hasattr(os, "sched_setaffinity") else None
@@ -144,6 +147,7 @@ def can_mount() -> bool:
     """Whether processes of this user may have mounts of their own: root may, outside most containers."""
     if not sys.platform.startswith("linux"):
         return False
+    # In a process of its own: unshare would give this one mounts of its own for good.
     tried = subprocess.run(
         [sys.executable, "-I", "-S", str(SCRIPT), "probe"], stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
@@ -184,7 +188,9 @@ def free_ports(count: int) -> list[int]:
     while len(chosen) < count and candidates:
         port = candidates.pop()
         with socket.socket() as probe, contextlib.suppress(OSError):
+            # As servers set it: a connection that lingers in TIME_WAIT takes a port from nobody.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # On every address: whoever listens on one of them may get what is meant for the instance.
             probe.bind(("", port))
             chosen.append(port)
     if len(chosen) < count:
@@ -199,6 +205,7 @@ def kill_marked(base: Path, ray: Path) -> None:
     tells a process's instance.
     """
     deadline = time.monotonic() + 10
+    # Again and again: what is killed may have forked between the look and the signal.
     while time.monotonic() < deadline:
         found = list(_marked(base, ray))
         if not found:

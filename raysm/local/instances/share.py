@@ -97,6 +97,7 @@ def _gpus() -> tuple[str, ...]:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return ()
+    # By UUID: nvidia-smi numbers GPUs by their bus, CUDA from the fastest on.
     query = [tool, "--query-gpu=uuid", "--format=csv,noheader"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)

@@ -25,6 +25,7 @@ def main() -> int:
     # Imported late, so that --help and a wrong argument answer at once.
     from raysm.local.server.serving import Options, serve
 
+    # Those that this process may use: in a container they may be fewer than the machine's.
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     options = Options(

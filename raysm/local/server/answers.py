@@ -23,6 +23,7 @@ def describe(record: JobRecord) -> Mapping[str, Any]:
     seconds = max(1, round(record.training_s)) if record.final and record.training_s else None
     known = {
         **{switch: False for switch in SWITCHES},
+        # Behind the switches: what the request does say replaces them.
         **record.request,
         **_state(record),
         record.api.start_time_key: record.started_s,

@@ -66,21 +66,25 @@ class App:
         # Not told to moto's own Request, which reads the environment anew.
         request = Request(environ, populate_request=False)
         try:
+            # Before the body is read: a stranger is not to have this process hold it.
             self._admit(request)
             response = self._permissions(request)
             if response is None:
                 response = self._ours(request)
         except ApiError as error:
+            # Both spellings: AWS's services use either, so that botocore looks for both and other clients for one.
             content = {"__type": error.code, "message": error.message, "Message": error.message}
             response = _response(content, error.status)
         except Exception as error:
             traceback.print_exc()
             message = f"the embedded SageMaker failed: {type(error).__name__}: {error}"
+            # In AWS's form: a client raises these words, where a page of HTML would be an error of its own.
             response = _response({"__type": "InternalFailure", "message": message}, 500)
         return (self._moto.application if response is None else response)(environ, start_response)
 
     def _admit(self, request: Request) -> None:
         """Turn away other users of this machine, and pages in a browser: they could run programs as this user."""
+        # A browser sends Origin wherever one site's page speaks to another; no client of AWS does.
         if "Origin" in request.headers or not HOSTS.fullmatch(request.headers.get("Host", "")):
             raise ApiError("AccessDeniedException", "the embedded SageMaker answers no browser, and to 127.0.0.1", 403)
         if not is_ours(request.environ):
@@ -113,6 +117,7 @@ class App:
     def _make_groups(self, region: str) -> None:
         """Have moto list our groups among its own."""
         with self._lock:
+            # moto keeps the groups of each region apart.
             if region in self._groups_made:
                 return
             self._groups_made.add(region)
@@ -140,6 +145,7 @@ def _parameters(request: Request) -> Mapping[str, Any]:
 
 
 def _region(request: Request) -> str:
+    # The signature alone names it: all regions have this one endpoint.
     named = REGION.search(request.headers.get("Authorization", ""))
     return named[1] if named else DEFAULT_REGION
 

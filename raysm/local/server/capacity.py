@@ -87,6 +87,7 @@ class Capacity:
             self._free -= ticket.cores
             ticket.granted = True
             self._running.append(ticket)
+        # All of them: each waits for a ticket of its own, and waking one might wake the wrong one.
         self._changed.notify_all()
 
 

@@ -50,6 +50,7 @@ class Console:
         if (method, path) == ("POST", "/raysm/shutdown"):
             self._shut_down()
             return {"ending": True}
+        # AWS has no operation for it: there, the service itself takes capacity away.
         found = INTERRUPT.fullmatch(path)
         if method == "POST" and found:
             self._operations.run(found[1]).interrupt()

@@ -90,6 +90,7 @@ def kind_of(image: str, tags: Mapping[str, str], default: str) -> str:
     """
     asked = tags.get(INSTANCE_KIND_TAG)
     if asked is None:
+        # An image's name may choose a kind too, for a request that carries no tag of raysm's.
         named = kind_of_image(image)
         return default if named is None else named.name
     if asked not in INSTANCE_KINDS:
@@ -106,6 +107,7 @@ def local_part(what: str, path: str, least: PurePosixPath = BASE) -> PurePosixPa
         ApiError: It does not lie below ``least``.
     """
     given = PurePosixPath(path)
+    # Pure paths are compared part by part: one with ``..`` would pass as lying below.
     if ".." in given.parts or not given.is_relative_to(least) or given == least:
         raise validation(f"{what}: the path {path!r} must lie below {least}")
     return given.relative_to(BASE)

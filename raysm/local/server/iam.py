@@ -40,6 +40,7 @@ def answer(form: bytes, moto: MotoServices) -> bytes | None:
         with contextlib.suppress(client.exceptions.EntityAlreadyExistsException):
             client.create_role(RoleName=found[2], Path=f"{found[1] or ''}/", AssumeRolePolicyDocument=json.dumps(TRUST))
     actions = [values[0] for name, values in fields.items() if name.startswith("ActionNames.member.")]
+    # Without ResourceArns, AWS simulates for all.
     resources = [values[0] for name, values in fields.items() if name.startswith("ResourceArns.member.")] or ["*"]
     members = "".join(
         f"<member><EvalActionName>{escape(action)}</EvalActionName><EvalResourceName>{escape(resource)}"

@@ -65,6 +65,7 @@ class LogService:
 
     def _streams(self, group: str, prefix: str = "") -> Iterator[_Stream]:
         """Yield the streams whose names begin with ``prefix``, by name."""
+        # A slash ends the job's name: of one job's streams no other's folder need be listed.
         job, slash, _ = prefix.partition("/")
         found = [record for record in self._records.all(GROUPS[group]) if record.name.startswith(job)]
         if slash:
@@ -102,15 +103,18 @@ class LogService:
         limit = int(request.get("limit") or PAGE_EVENTS)
         token = request.get("nextToken")
         direction, start = "f" if request.get("startFromHead") else "b", 0
+        # None is the end of the file, wherever that is when it is read.
         behind: int | None = None
         if token is not None:
             direction, _, place = token.partition("/")
+            # The token tells the direction, whatever startFromHead says: CloudWatch's own begin with f/ and b/ too.
             if direction not in ("f", "b") or not place.isdigit():
                 raise ApiError("InvalidParameterException", "The specified nextToken is invalid.")
             start = behind = int(place)
         source = log_files.read(stream.path, start) if direction == "f" else log_files.backwards(stream.path, behind)
         page = _page((event for event in source if _within(event, request)), limit)
         if direction == "b":
+            # Read from the end, but CloudWatch tells also the events of such a page from the oldest on.
             page.reverse()
             start = stream.path.stat().st_size if behind is None else behind
         # Whoever is at the end gets the token that he came with: so he knows.
@@ -132,7 +136,9 @@ class LogService:
             streams = list(self._streams(group, request.get("logStreamNamePrefix") or ""))
         limit = int(request.get("limit") or PAGE_EVENTS)
         places: dict[str, int] = _decoded(request.get("nextToken"), {})
+        # moto's own reading of patterns, so that its groups and ours are filtered alike.
         matches = log_filter(request.get("filterPattern") or "")
+        # Lazily: a page of a long log reads no more of each file than it tells.
         merged = heapq.merge(*[_numbered(number, stream, places) for number, stream in enumerate(streams)])
         events: list[dict[str, Any]] = []
         size = 0
@@ -151,12 +157,14 @@ class LogService:
                         "eventId": f"{at:014d}{number:06d}{offset:016d}",
                     }
                 )
+            # Only now: an event that had no room on this page has to be the first of the next.
             places[name] = behind
         return {"events": events, "searchedLogStreams": []}
 
 
 def _group(request: Mapping[str, Any]) -> str:
     name = request.get("logGroupName") or request.get("logGroupIdentifier") or ""
+    # An identifier may be the group's ARN, which DescribeLogGroups ends so.
     return str(name).removesuffix(":*").rpartition(":")[2]
 
 
@@ -175,6 +183,7 @@ def _page(events: Iterator[log_files.Event], limit: int) -> list[log_files.Event
     size = 0
     for event in events:
         size += len(event[3]) + EVENT_BYTES
+        # One event in any case: of a page of none the token would stay, and the reader take it for the end.
         if len(page) == limit or (size > PAGE_BYTES and page):
             break
         page.append(event)
@@ -187,11 +196,13 @@ def _described(group: str, stream: _Stream) -> dict[str, Any]:
         "logStreamName": stream.name,
         "creationTime": created,
         "arn": f"arn:aws:logs:us-east-1:{ACCOUNT}:log-group:{group}:log-stream:{stream.name}",
+        # CloudWatch itself says 0 of each stream since June 2019.
         "storedBytes": 0,
     }
     stat = stream.path.stat()
     first = next(log_files.read(stream.path), None)
     if first is not None:
+        # The file's own time: its last line was written then, and need not be looked for.
         last = int(stat.st_mtime * 1000)
         described |= {"firstEventTimestamp": first[2], "lastEventTimestamp": last, "lastIngestionTime": last}
     return described

@@ -38,6 +38,7 @@ class MetricScanner:
         """Look at one line."""
         for name, expression in self._expressions:
             for found in expression.finditer(text):
+                # The expression may have no group, or find no number: a metric is no reason to fail a job.
                 with contextlib.suppress(ValueError, IndexError, TypeError):
                     value = float(found.group(1))
                     self._keep({"MetricName": name, "Value": value, "Timestamp": time.time()})
@@ -55,9 +56,11 @@ class MetricScanner:
     def send(self) -> None:
         """Pass on to CloudWatch what was found since the last call."""
         with self._lock:
+            # Taken under the lock, sent without it: the job's lines must not wait for moto.
             unsent, self._unsent = self._unsent, []
         dimensions = [{"Name": self._api.name_key, "Value": self._job}]
         for start in range(0, len(unsent), BATCH):
             data = [{**metric, "Dimensions": dimensions} for metric in unsent[start : start + BATCH]]
             cloudwatch = self._moto.client("cloudwatch", self._region)
+            # SageMaker's namespaces of metrics are called as its groups of logs.
             cloudwatch.put_metric_data(Namespace=self._api.log_group, MetricData=data)

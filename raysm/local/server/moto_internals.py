@@ -94,14 +94,17 @@ def _keeps_versions(value: Any) -> bool:
 
 
 def _has_spool(value: Any) -> bool:
+    # Tried on a key of its own: the spool is made with the object, so that the class alone does not show it.
     key = value(name="a", value=b"x", account_id=ACCOUNT, region_name="us-east-1")
     try:
         return hasattr(key, "lock") and all(hasattr(key._value_buffer, name) for name in ("seek", "read"))
     finally:
+        # moto warns of a key that is collected before it was disposed of.
         key.dispose()
 
 
 def _matches(value: Any) -> bool:
+    # A filter of another form might be there and match everything, which nobody would notice.
     return bool(value("x").matches("x y")) and not value("x").matches("z")
 
 
@@ -131,6 +134,7 @@ LOG_FILTER = Internal(
     module="moto.logs.models", name="EventMessageFilter", purpose="answer FilterLogEvents", fits=_matches
 )
 
+# Looked for on import: ARNs in many modules are made with it, and a server without it need not start.
 ACCOUNT: str = ACCOUNT_ID.find()
 """The account in which everything is."""
 
@@ -158,6 +162,7 @@ def buckets() -> dict[str, Any]:
 def add_bucket(name: str, bucket: Any) -> None:
     """Let S3 have a bucket that was pickled by this version of moto."""
     buckets()[name] = bucket
+    # Where moto looks for who has a name: without it, another bucket of this name could be made over this one.
     _s3_backends().bucket_accounts[name] = (PARTITION, ACCOUNT)
 
 
@@ -165,9 +170,11 @@ def add_bucket(name: str, bucket: Any) -> None:
 def only_with(bucket: Any, prefixes: tuple[str, ...]) -> Iterator[None]:
     """Let a bucket hold, in the block, no more than the objects whose keys begin so."""
     keys = bucket.keys
+    # Another store, not removals from this one: moto's pop disposes of the content of what it removes.
     bucket.keys = _key_store()()
     for name in keys:
         if name.startswith(prefixes):
+            # The whole list: a key has all its versions in it, and setting one would lose the others.
             bucket.keys.setlist(name, keys.getlist(name))
     try:
         yield
@@ -183,6 +190,7 @@ def read_stored(bucket: str, key: str, size: int, chunk: int) -> Iterator[bytes]
     _check_spool()
     stored = _s3_backends()[ACCOUNT][PARTITION].get_object(bucket, key)
     for start in range(0, size, chunk):
+        # Two steps on one file, which moto's own answers to other requests seek too.
         with stored.lock:
             stored._value_buffer.seek(start)
             part = stored._value_buffer.read(chunk)

@@ -59,10 +59,12 @@ class MotoServices:
         from boto3.session import Session
         from botocore.config import Config
 
+        # Any keys will do, as moto checks none; without them botocore would look for the user's own.
         session = Session(aws_access_key_id="raysm", aws_secret_access_key="raysm", region_name=region)
         config = Config(
             # No network lies between: what failed once would fail again, only later.
             retries={"total_max_attempts": 1},
+            # Nor can anything be torn on the way: by default botocore sums up each upload, and checks each download.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
             s3={"addressing_style": "path"},
@@ -97,9 +99,11 @@ def _environ(request: Any, body: Any) -> dict[str, Any]:
     environ: dict[str, Any] = {
         "REQUEST_METHOD": request.method,
         "SCRIPT_NAME": "",
+        # PEP 3333 wants bytes as characters: each of them one of latin-1.
         "PATH_INFO": unquote_to_bytes(parts.path).decode("latin-1"),
         "QUERY_STRING": parts.query,
         "REQUEST_URI": target,
+        # moto reads the path from here: PATH_INFO is decoded, and a slash in a key would be one of the path.
         "RAW_URI": target,
         "SERVER_NAME": "127.0.0.1",
         "SERVER_PORT": "80",

@@ -78,12 +78,14 @@ class Objects:
 
     def fetch(self, uri: str, folder: Path) -> None:
         """Bring what lies below the folder ``uri``, which may be nothing."""
+        # With the slash: else the checkpoints of run-10 would come along with those of run-1.
         self._bring(list(self._below(uri.rstrip("/") + "/")), folder)
 
     def _bring(self, found: list[_Object], folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for item in found:
             relative = PurePosixPath(item.name)
+            # Keys of S3 are any text: ``..`` is a name there, and a way out here.
             if relative.is_absolute() or ".." in relative.parts:
                 raise InvalidInput(f"the object s3://{item.bucket}/{item.key} has a name that leads out of its channel")
             path = folder / relative
@@ -109,6 +111,7 @@ class Objects:
             base = entries[0]["prefix"]
             for name in entries[1:]:
                 at, below = _split(base + name)
+                # The manifest does not say it, and a large object is read by its size in parts.
                 size = self._s3.head_object(Bucket=at, Key=below)["ContentLength"]
                 yield _Object(at, below, size, name)
 
@@ -132,6 +135,7 @@ class Objects:
 
     def upload_folder(self, folder: Path, uri: str, kms_key: str | None = None) -> int:
         """Put every file below ``folder`` below ``uri``; return how many there were."""
+        # All of them before the first is sent: to file:// they are moved out of the tree that is walked.
         paths = [Path(at, name) for at, _, names in os.walk(folder) for name in names]
         for path in sorted(paths):
             self.upload(path, join(uri, path.relative_to(folder).as_posix()), kms_key)
@@ -177,6 +181,7 @@ def _relative(key: str, prefix: str) -> str:
     """Return a key's name below a prefix, which need not end where a folder does."""
     if key == prefix:
         return PurePosixPath(key).name
+    # S3 matches text, not folders: of ``data/pa``, which finds ``data/part-1``, the name is ``part-1``.
     if prefix.endswith("/") or not prefix or key[len(prefix)] == "/":
         return key[len(prefix) :].lstrip("/")
     return key[prefix.rfind("/") + 1 :]

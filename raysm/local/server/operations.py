@@ -66,6 +66,7 @@ class Operations:
     def has(self, operation: str, request: Mapping[str, Any]) -> bool:
         """Whether ``operation`` is ours; tags of other things than jobs are not."""
         arn = request.get("ResourceArn")
+        # Asked before the request is checked: there may be anything here.
         if arn is not None and isinstance(arn, str):
             return operation in self._operations and any(f"{api.arn_part}/" in arn for api in APIS)
         return operation in self._operations
@@ -101,6 +102,7 @@ class Operations:
         with self._lock:
             runs = [run for (_, mine), run in self._runs.items() if mine == name]
         unfinished = [run for run in runs if not run.await_end(0)]
+        # Refused: a no would say that the one job goes on, and be asked again.
         if not runs or len(unfinished) > 1:
             raise ApiError("ValidationException", f"it is not clear which job {name} is, or whether it runs", 409)
         return not unfinished or unfinished[0].await_end(timeout_s)
@@ -127,6 +129,7 @@ class Operations:
         check_unwritten(api, parameters)
         served(api).check(parameters)
         instance_kind = kind_of(served(api).image(parameters), tags, self._default_kind)
+        # Before there is a job: what this machine cannot play is a refused request, not a job that fails.
         missing = missing_for(instance_kind)
         if missing:
             raise validation(missing)
@@ -143,6 +146,7 @@ class Operations:
             modified_s=now,
             transitions=(Transition(status="Starting", start_s=now, message=f"Starting the {api.kind} job"),),
         )
+        # Here it is decided who has the name, under the records' lock: nothing was looked up before.
         self._records.add(record)
         try:
             run = JobRun(self._services, record)
@@ -176,6 +180,7 @@ class Operations:
                 if request.get(part) is not None:
                     changed[part] = request[part]
             if request.get("ResourceConfig"):
+                # An update names only what changes, KeepAlivePeriodInSeconds.
                 changed["ResourceConfig"] = {**changed["ResourceConfig"], **request["ResourceConfig"]}
             self._records.update(api, record.name, request=changed)
         return {api.arn_key: record.arn}
@@ -201,6 +206,7 @@ class Operations:
             "Status": lambda record: record.status,
         }
         key = keys.get(by, keys["CreationTime"])
+        # By the name too: jobs of one status or moment must not change places between two pages.
         records.sort(key=lambda record: (key(record), record.name), reverse=request.get("SortOrder") != "Ascending")
         page, more = _page(records, request, lambda record: record.name)
         return {api.summaries_key: [summarize(record) for record in page], **more}
@@ -229,6 +235,7 @@ class Operations:
 
 def _tags(given: list[Mapping[str, str]]) -> dict[str, str]:
     tags = {tag["Key"]: tag["Value"] for tag in given}
+    # The dict has kept the last of two with the same key without a word.
     if len(tags) != len(given):
         raise validation("Tags: duplicate tag keys are not allowed")
     return tags

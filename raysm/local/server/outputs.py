@@ -41,6 +41,7 @@ def collect(objects: Objects, output: Output, bases: Sequence[Path], scratch: Pa
     if not found and not output.even_empty:
         return
     archive = scratch / f"{output.place.name}.tar.gz"
+    # What a link leads to is archived: its path says nothing where the archive is read.
     with tarfile.open(archive, "w:gz", compresslevel=COMPRESSION, dereference=True) as tar:
         for name, path in found.items():
             tar.add(path, name, recursive=False)
@@ -54,6 +55,7 @@ def _merged(folders: Sequence[Path]) -> dict[str, Path]:
     for folder in folders:
         for at, _, names in os.walk(folder):
             for path in (Path(at, name) for name in names):
+                # What ends so is half-written: whoever wrote it was killed before it got its name.
                 if path.is_file() and not path.name.endswith(PARTIAL):
                     found.setdefault(path.relative_to(folder).as_posix(), path)
     return dict(sorted(found.items()))

@@ -38,6 +38,7 @@ def is_ours(environ: "WSGIEnvironment") -> bool:
     connection = environ.get("werkzeug.socket")
     if connection in _admitted:
         return True
+    # Root could become this user in any case.
     ours = user_of(int(port), int(environ["SERVER_PORT"])) in (0, os.getuid())
     if ours and isinstance(connection, socket.socket):
         _admitted.add(connection)

@@ -29,6 +29,7 @@ def check(request: Mapping[str, Any]) -> None:
     for given in _outputs(request):
         if given.get("S3Output") is None:
             raise validation(f"output {given['OutputName']!r}: only S3Output is available here")
+        # SageMaker admits paths below /opt/ml/processing/ alone.
         local_part(f"output {given['OutputName']!r}: LocalPath", _path(given["S3Output"]), PROCESSING)
     _command(request)
 
@@ -59,6 +60,7 @@ def _outputs(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _brought(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    # LocalPath may be absent where an input is AppManaged: the job's own program brings that.
     return [given for given in request.get("ProcessingInputs") or [] if given["S3Input"].get("LocalPath")]
 
 

@@ -104,6 +104,7 @@ class JobRecord:
 
 
 def _from_json(data: Mapping[str, Any]) -> JobRecord:
+    # A record lives longer than the raysm that wrote it: what this one does not know is passed over.
     known = {item.name for item in fields(JobRecord)}
     values = {name: value for name, value in data.items() if name in known}
     values["transitions"] = tuple(Transition(**item) for item in values.get("transitions", ()))
@@ -118,7 +119,9 @@ class Records:
         """Read what is there; a file that cannot be read is passed over, as if the job were not there."""
         self._jobs = home / "jobs"
         self._jobs.mkdir(parents=True, exist_ok=True)
+        # The folder itself, not its path: another one may come to stand there.
         self._opened = os.stat(self._jobs)
+        # Reentrant: who holds the records changes them in the block.
         self._lock = threading.RLock()
         self._records: dict[tuple[JobApi, str], JobRecord] = {}
         for path in self._jobs.glob("*/*/record.json"):
@@ -156,6 +159,7 @@ class Records:
         # A home that was deleted is not to come back by its last jobs, nor they into another one of its name.
         if not os.path.samestat(os.stat(self._jobs), self._opened):
             raise FileNotFoundError(f"{self._jobs} is another folder now")
+        # Whole or not at all, and closed to others: a request holds the job's environment.
         put(self.folder(record.api, record.name) / "record.json", json.dumps(asdict(record)), mode=0o600)
 
     def get(self, api: JobApi, name: str) -> JobRecord:
@@ -184,6 +188,7 @@ class Records:
     def all(self, api: JobApi | None = None) -> list[JobRecord]:
         """Return all jobs, or those of one API."""
         with self._lock:
+            # A list, not a view: jobs come and go while the caller walks it.
             return [record for record in self._records.values() if api is None or record.api is api]
 
     @contextlib.contextmanager
@@ -196,6 +201,7 @@ class Records:
         """Change fields of a job; on a full disk in memory alone, for what happened has happened."""
         with self._lock:
             record = replace(self.get(api, name), modified_s=time.time(), **changes)
+            # In memory first: the disk may refuse it.
             self._records[api, name] = record
             try:
                 self._write(record)
@@ -219,6 +225,7 @@ class Records:
         """Say something else of the secondary status that lasts."""
         with self._lock:
             transitions = self.get(api, name).transitions
+            # Who waits is asked ten times a second, and a record is written at every change.
             if transitions[-1].message != message:
                 self.update(api, name, transitions=(*transitions[:-1], replace(transitions[-1], message=message)))
 

@@ -158,6 +158,7 @@ class JobRun:
 
     def _end_early(self, reason: EndReason) -> None:
         with self._records.held():
+            # An interruption gives way to a stop: a job that somebody stops meanwhile is not to start again.
             if self._end_reason in ("stop", "shutdown"):
                 return
             self._ask_to_end(reason)
@@ -169,6 +170,7 @@ class JobRun:
         """Enter a status of a job that goes on; one that is being stopped shows that, whatever it still does."""
         with self._records.held():
             record = self._records.get(self._api, self._name)
+            # Uploading alone follows Stopping also on AWS: what a stopped job left by the end of its grace is kept.
             if record.status == "Stopping" and secondary != "Uploading":
                 self._records.update(self._api, self._name, **changes)
             else:
@@ -204,14 +206,18 @@ class JobRun:
         except _Ended:
             self._finish_early()
         except InvalidRequest as error:
+            # Of the request's making; InternalServerError is the service's, and the only one that RetryStrategy tries
+            # again.
             self._fail(f"ClientError: {error}")
         except (RaysmError, OSError) as error:
             self._fail(f"InternalServerError: {error}")
         except BaseException as error:
+            # Nobody expected it: its words alone may say nothing, and the traceback belongs into the server's log.
             self._fail(f"InternalServerError: {type(error).__name__}: {error}")
             raise
         finally:
             self._services.capacity.give_back(ticket)
+            # Also where an attempt broke off before it came to remove its own.
             shutil.rmtree(self._folder / "work", ignore_errors=True)
 
     def _waiting(self, ticket: Ticket) -> str:
@@ -247,9 +253,12 @@ class JobRun:
                 self._end_early("wait")
             elif self._training_s + running_s > limits.max_runtime_s:
                 self._end_early("runtime")
+            # No more once its instances run: it is not pending then.
             elif waiting and limits.max_pending_s is not None and waited_s > limits.max_pending_s:
                 with self._records.held():
+                    # A stop that came in the meantime stays the reason.
                     self._end_reason = self._end_reason or "pending"
+        # Where instances run, ``_watch`` has to end them first.
         if waiting and self._end_reason is not None:
             raise _Ended
 
@@ -269,6 +278,7 @@ class JobRun:
         self._enter("Downloading", "Downloading input data", attempts=number)
         spec = self._specify(self._bring(root / "channels"))
         self._look_at_clock(waiting=True)
+        # For each attempt anew: a stream is named by the second at which its container began.
         logs = LogWriter(self._folder / "streams", time.time())
 
         def on_line(host: str, text: str) -> None:
@@ -294,6 +304,7 @@ class JobRun:
             outcome = self._watch(job)
             self._training_s += max(0.0, outcome.ended_s - outcome.started_s)
             self._records.update(self._api, self._name, training_s=self._training_s)
+            # One that ended by itself before the signal came has its outcome: nothing of it is to start again.
             if self._end_reason == "interrupt" and outcome.status == "Stopped":
                 self._enter("Interrupted", f"{self._api.title} job interrupted: its spot capacity was taken away")
                 interrupted = True
@@ -304,6 +315,7 @@ class JobRun:
         return interrupted
 
     def _training(self) -> None:
+        # Of the first attempt: the start does not move where a job starts again.
         started_s = self._records.get(self._api, self._name).started_s or time.time()
         self._enter("Training", "Training image download completed. Training in progress.", started_s=started_s)
 
@@ -341,6 +353,7 @@ class JobRun:
                 return outcome
             now = time.monotonic()
             self._look_at_clock(running_s=now - began)
+            # No grace and no upload: whoever ends the server waits for this.
             if self._end_reason == "shutdown":
                 job.close()
                 raise _Ended
@@ -377,14 +390,17 @@ class JobRun:
             self._finish("Completed", "Completed", f"{self._api.title} job completed", **changes)
 
     def _upload(self, job: LocalJob, failed: bool) -> None:
+        # Of files of one name the first is kept, and the head's is the one that counts.
         order = [job.head, *(host for host in job.instances if host != job.head)]
         bases = [job.paths(host).base for host in order]
         for output in self._definition.outputs:
+            # SageMaker uploads no model of a job that failed.
             if failed and output.only_of_the_good:
                 continue
             try:
                 outputs.collect(self._services.objects, output, bases, self._folder / "work", self._definition.kms_key)
             except (InvalidRequest, OSError) as error:
+                # The job has a reason already, which tells more than what could not be uploaded.
                 if not failed:
                     raise InvalidRequest(f"Artifact upload failed: {error}") from error
 

@@ -61,6 +61,7 @@ def save(home: Path, records: Iterable[JobRecord]) -> None:
     if folder.is_dir():
         for path in folder.iterdir():
             if path.name not in present:
+                # A bucket that was deleted is not to come back.
                 path.unlink()
     for name, bucket in present.items():
         part = only_with(bucket, wanted) if name == LOCAL_BUCKET else contextlib.nullcontext()

@@ -85,8 +85,10 @@ class _Handler(request_handler()):  # type: ignore[misc]
 def _locked(home: Path) -> Iterator[int]:
     """Hold the lock of ``home``; yield its descriptor."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # Closed on exec: an instance that is still ending would hold the lock of a server that is gone.
     handle = os.open(lock_file(home), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        # A lock, not a file with a pid: the kernel frees it however the process ends, and a pid is soon another's.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(handle)
@@ -126,10 +128,12 @@ def serve(options: Options) -> None:
         _close_to_others(options.home)
         if os.getsid(0) == os.getpid():  # not the terminal of one who looks on; instances are sessions of their own
             let_others_first()
+        # Only a server that was killed leaves one: whoever holds the lock is the only server.
         ServerRecord.remove(options.home)
         ending = threading.Event()
         started_s = time.time()
         records = Records(options.home)
+        # Before anybody is answered: a job that nobody runs must not be seen as InProgress.
         _recover(records)
         s3_snapshot.restore(options.home)
         moto = MotoServices()
@@ -144,7 +148,9 @@ def serve(options: Options) -> None:
         operations = Operations(services, options.instance_kind)
         console = Console(operations, capacity, started_s=started_s, shut_down=ending.set)
         app = App(operations, LogService(records), console, moto)
+        # Threads: a request may wait until a job ends, and others are to be answered meanwhile.
         server = make_server("127.0.0.1", options.port, app, threaded=True, request_handler=_Handler)
+        # Only noted: a handler interrupts this thread also while it holds a lock that the end has to take.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, frame: ending.set())
         try:
@@ -152,11 +158,13 @@ def serve(options: Options) -> None:
         finally:
             is_there = _is_there(options.home, lock)
             if is_there:
+                # First of all: whoever looks for a server from now on is not to find one that ends.
                 ServerRecord.remove(options.home)
             operations.shut_down()
             server.shutdown()
             server.server_close()
             if is_there:
+                # Last: jobs and answers in flight may still have put something.
                 s3_snapshot.save(options.home, records.all())
 
 
@@ -169,7 +177,9 @@ def _listen(
     started_s: float,
     lock: int,
 ) -> None:
+    # The loop looks only so often whether it is to end: its own 0.5 s would be added to every shutdown.
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="server", daemon=True).start()
+    # Before the record: who finds the server finds this too.
     put(sdk_config_file(options.home), SDK_CONFIG)
     ServerRecord(pid=os.getpid(), port=server.server_port, started_s=started_s, version=__version__).write(options.home)
     last_job_s = time.monotonic()

@@ -32,6 +32,7 @@ def check(request: Mapping[str, Any]) -> None:
 
 def _check_resources(resources: Mapping[str, Any]) -> None:
     count = sum(len(group.hosts) for group in _groups(resources))
+    # As many as one /24 has addresses for, whichever kind plays them.
     if count > MAX_INSTANCES:
         raise ApiError(
             "ResourceLimitExceeded",
@@ -58,6 +59,7 @@ def _check_channels(request: Mapping[str, Any]) -> None:
             raise validation(f"channel {name!r}: only S3DataSource is available here")
         if source["S3DataType"] not in ("S3Prefix", "ManifestFile"):
             raise validation(f"channel {name!r}: S3DataType {source['S3DataType']} is not available here")
+        # A channel may have a mode of its own, beside AlgorithmSpecification's.
         if channel.get("InputMode") == "Pipe":
             raise validation(f"channel {name!r}: InputMode Pipe is not available here; use File or FastFile")
 
@@ -81,6 +83,7 @@ def define(record: JobRecord) -> Definition:
     request = record.request
     condition, given = request.get("StoppingCondition") or {}, request["OutputDataConfig"]
     prefix = join(given["S3OutputPath"], record.name, "output")
+    # SageMaker compresses unless it is told NONE.
     archived = given.get("CompressionType", "GZIP") == "GZIP"
     suffix = ".tar.gz" if archived else ""
     model = f"{prefix}/model{suffix}"
@@ -97,6 +100,7 @@ def define(record: JobRecord) -> Definition:
     return Definition(
         sources=sources,
         outputs=[
+            # An archive also of nothing: ModelArtifacts names it in any case.
             Output(
                 place=PurePosixPath("model"), uri=model, archive=archived, even_empty=archived, only_of_the_good=True
             ),

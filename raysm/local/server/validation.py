@@ -38,6 +38,7 @@ def check(operation: str, request: Any) -> None:
     broken = (item for item in violations(operation, request, takes_files=True) if item.rule is not Rule.UNKNOWN)
     wrong = [_worded(violation) for violation in broken]
     if wrong:
+        # A list of 100 wrong entries would be 100 sentences: the number tells of the others.
         shown = "; ".join(wrong[:MOST_SHOWN])
         raise validation(f"{len(wrong)} validation error{'s'[: len(wrong) > 1]} detected: {shown}")
 
@@ -83,10 +84,12 @@ def _named(path: tuple[Step, ...]) -> str:
 def _step(step: Step) -> str:
     match step:
         case int():
+            # SageMaker counts members from 1.
             return f"{step + 1}.member"
         case Key():
             return "key"
         case Entry(key):
             return f"{key}.member"
         case _:
+            # SageMaker's words begin a member with a small letter, ``hyperParameters``.
             return step[:1].lower() + step[1:]
