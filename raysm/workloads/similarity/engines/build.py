@@ -61,6 +61,7 @@ def _tiles_allowed() -> bool:
 
     It refuses if it is too old, and where some thread's stack for signals could not hold the tiles' 8 KiB.
     """
+    # By its number: the C library has no function for it.
     refused: int = ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
     return refused == 0
 

@@ -85,6 +85,7 @@ def _library(element: int, instructions: InstructionSet) -> ctypes.CDLL:
     library.all_scores.argtypes = [side, side, pointer, number]
     library.prepare.argtypes = [side, pointer, real, pointer, real, real]
     library.topk.argtypes = [side, side, best, best, real, ctypes.c_int, ctypes.c_int]
+    # How many pairs were scored: a tile may have more than a C int holds.
     library.topk.restype = number
     library.pairs.argtypes = [side, side, real, ctypes.c_float, ctypes.c_int, ctypes.POINTER(_PairList)]
     library.free_pairs.argtypes = [ctypes.POINTER(_PairList)]
@@ -190,7 +191,7 @@ class CompiledEngine:
                 left.prepared.structure, right.prepared.structure, left.prepared.squared, threshold, same, pairs
             )
             _check_result(result, left.tile, right.tile, f"for the {pairs.count} pairs of one tile")
-            # The list of no pair is a null pointer, which as_array refuses.
+            # The list of no pair may be a null pointer, which as_array refuses.
             if pairs.count == 0:
                 i, j, scores = np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.float32)
             else:

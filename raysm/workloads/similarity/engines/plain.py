@@ -215,6 +215,7 @@ def _pairs(
         # Into the memory of the products, which nobody needs any more.
         _exact(part, right.tile, left.prepared[1], scores)
         np.greater_equal(scores, threshold, out=chosen)
+        # Again: the comparison has overwritten what was dropped.
         _upper(chosen, part, right.tile, same)
         i, j = np.nonzero(chosen)
         similarities = scores[i, j]

@@ -201,6 +201,7 @@ class SparseEngine:
         unit[small] = np.copysign(SMALLEST, unit[small])
         described, kept = _described(rows, data, np.ascontiguousarray(norms), unit, start + first_row)
         first = np.empty(rows.columns + 1, dtype=np.int32)
+        # As the kernel's own structure lies in memory.
         postings = np.empty(len(data), dtype=np.dtype([("row", np.int32), ("value", np.float32)]))
         self._library.sparse_columns(described, _address(first), _address(postings))
         columns = _Columns(_address(first), _address(postings))
@@ -375,6 +376,7 @@ def sparse_norms(rows: SparseRows) -> Norms:
     """Compute what ``score.prepare`` computes of the same rows made dense, from their elements alone."""
     library, _ = _library()
     if library is None or not _agrees(library, rows.columns):
+        # Norms are what is to be computed: no tile needs any, and of none a cut is none.
         parts = [prepare(tile.rows) for tile in dense_tiles(SparseTile(start=0, rows=rows, norms=np.empty(0)))]
         starts = np.cumsum([0, *(len(part.norms) for part in parts)])
         bad = [int(at) + part.first_bad for at, part in zip(starts, parts, strict=False) if part.first_bad is not None]
