@@ -85,6 +85,7 @@ def float64_bound(columns: int) -> float:
 def below(scores: NDArray[np.float32], bound: float) -> NDArray[np.float32]:
     """Return float32 numbers strictly below scores - bound: who exceeds them may reach the score."""
     exact = scores.astype(np.float64) - bound
+    # Rounding to float32 may have gone up, by half a step at most: one step down makes up for it.
     return np.nextafter(exact.astype(np.float32), np.float32(-np.inf))
 
 
@@ -94,6 +95,7 @@ def normalised(tile: Tile) -> NDArray[np.float32]:
     inverse = np.divide(1.0, tile.norms, out=np.zeros(len(tile)), where=~zero)
     result = np.empty(tile.rows.shape, dtype=np.float32)
     with np.errstate(under="ignore"):
+        # In float64, rounded once on the way out, as the bound has it; and no tile of float64 is made.
         np.multiply(tile.rows, inverse[:, None], out=result, dtype=np.float64, casting="unsafe")
     return result
 
@@ -117,6 +119,7 @@ def exact_scores(left: Tile, right: Tile, *, integral: bool) -> NDArray[np.float
         common = quotient(np.abs(first) @ np.abs(second).T, norms)
         # The computed sum of absolute values is itself off by a relative g(D, v): twice the bound covers it.
         scores, ambiguous = _rounded(quotients, np.multiply(common, 2 * bound, out=common))
+    # Pairs are scored from the tiles' own rows: these copies would only take memory beside them.
     del first, second
     _score_pairs(scores, ambiguous, left, right)
     return scores
@@ -136,6 +139,7 @@ def _rounded(
 
 
 def _score_pairs(scores: NDArray[np.float32], positions: NDArray[np.int64], left: Tile, right: Tile) -> None:
+    # The rows of a pair are gathered, so one that is in many pairs is copied as often.
     at_once = max(1, (4 << 20) // left.rows.shape[1])
     for start in range(0, len(positions), at_once):
         chosen = positions[start : start + at_once]

@@ -59,6 +59,7 @@ def prepare(rows: Rows) -> Norms:
     bad = np.zeros(len(rows), dtype=bool)
     # Squares of every smaller type stay far inside of what float64 holds.
     if rows.dtype == np.float64:
+        # Not of np.abs(rows), which would be another copy of all.
         largest = np.maximum(rows.max(axis=1), -rows.min(axis=1))
         bad = ~np.isfinite(largest)
         binary = np.frexp(np.where(bad | (largest == 0), 1.0, largest))[1]
@@ -97,6 +98,7 @@ def quotient(dots: NDArray[np.float64], norms: NDArray[np.float64]) -> NDArray[n
     if not zero.any():
         return np.divide(dots, norms, out=dots)
     dots[zero] = 0
+    # 1 in the place of 0, or NumPy would warn of what is meant.
     return np.divide(dots, np.where(zero, 1.0, norms), out=dots)
 
 

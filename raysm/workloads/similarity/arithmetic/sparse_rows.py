@@ -39,6 +39,7 @@ class SparseRows:
         starts = begins.astype(np.int64) - begins[0]
         rising = indices[1:] > indices[:-1]
         rising[starts[(0 < starts) & (starts < len(indices))] - 1] = True  # From one row to the next, all may come.
+        # In this form already: no element is copied, and a mapped file stays mapped.
         if rising.all() and np.all(data != 0):
             return cls(starts, indices.astype(np.int32, copy=False), data, columns)
         rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
@@ -49,6 +50,7 @@ class SparseRows:
             summed = np.zeros(len(places), dtype=data.dtype)
             np.add.at(summed, entries, data)
             data = summed
+        # Only now: what was given twice may have added up to zero.
         kept = data != 0
         if not kept.all():
             places, data = places[kept], data[kept]
@@ -108,6 +110,7 @@ class SparseRows:
             return self
         own = self.own()
         with np.errstate(under="ignore"):
+            # Of these rows' own elements: the arrays of a cut are those of all rows.
             data = np.ldexp(own.data, -np.repeat(exponents.astype(np.int32), own.counts))
         return SparseRows(own.begins, own.indices, data, own.columns)
 

@@ -47,6 +47,7 @@ def blocks_for(slots: int, rows: int, least_rows: int, max_tile_rows: int) -> in
     """
     fewest = math.ceil(rows / max_tile_rows)
     wanted = math.ceil(math.sqrt(2 * slots * TILES_A_SLOT))
+    # Where both cannot be had, what a task can hold comes before what a task should cost.
     most = max(fewest, rows // least_rows, 1)
     start = min(max(fewest, wanted), most)
     choices = range(start, min(most, start + start // 2) + 1)

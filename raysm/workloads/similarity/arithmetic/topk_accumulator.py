@@ -30,6 +30,7 @@ class TopKAccumulator:
         """lower_bounds[rows]: the score of the k-th best, -inf of rows that have fewer."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        # Without a name nothing is left of it, however the process ends.
         self._file = tempfile.TemporaryFile(dir=folder, buffering=0)
         self._file.truncate(rows * k * 8)
 
@@ -42,6 +43,7 @@ class TopKAccumulator:
         rows = np.flatnonzero(counts)
         if not len(rows):
             return
+        # Rows before the first new key, and behind the last, need no disk.
         first, last = int(rows[0]), int(rows[-1]) + 1
         best = self.read(block.start + first, block.start + last)
         join(best, counts[first:last], keys)
@@ -55,6 +57,7 @@ class TopKAccumulator:
         inverted = np.empty((stop - start, self.k), dtype=np.uint64)
         data = inverted.data.cast("B")
         self._file.seek(start * self.k * 8)
+        # Unbuffered, one call may move less than all: Linux moves no more than 2 GiB.
         while data:
             data = data[self._file.readinto(data) :]
         return np.invert(inverted, out=inverted)

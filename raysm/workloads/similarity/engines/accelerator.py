@@ -46,6 +46,7 @@ class Accelerator:
     def why_not_here(self, columns: int) -> str:
         """Return why this process's device cannot compare rows of that many columns, or ""."""
         try:
+            # Made only to see whether it can be: what a device lacks shows nowhere else.
             self.make(columns)
         except ImportError as error:
             return f"{error.name or 'torch'} is missing"

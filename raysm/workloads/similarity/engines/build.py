@@ -61,6 +61,7 @@ def _tiles_allowed() -> bool:
 
     It refuses if it is too old, and where some thread's stack for signals could not hold the tiles' 8 KiB.
     """
+    # By its number: the C library has no function for it.
     refused: int = ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
     return refused == 0
 
@@ -79,6 +80,7 @@ class InstructionSet:
     @property
     def options(self) -> tuple[str, ...]:
         """The compiler's options."""
+        # Linux writes amx_tile and avx512_vnni, compilers amx-tile and avx512vnni.
         return tuple(f"-m{flag.replace('_', '-' if flag.startswith('amx') else '')}" for flag in self.flags)
 
 
@@ -121,6 +123,7 @@ def compiled(source: Path, instructions: InstructionSet, *options: str, folder: 
         Unavailable: The processor lacks the instructions, the kernel does not let this process use them, or there is no
             compiler that knows them.
     """
+    # A compiler makes what this processor cannot run as well; the process would die of it, with SIGILL.
     missing = [flag for flag in instructions.flags if flag not in cpu_flags()]
     if missing:
         raise Unavailable(f"the processor lacks {missing[0]}")
@@ -138,6 +141,7 @@ def compiled(source: Path, instructions: InstructionSet, *options: str, folder: 
         path = _checked(folder or KEPT) / f"{identity.hexdigest()[:32]}.so"
         if not path.exists():
             _compile([*command, str(source)], path)
+        # From a temporary folder that is mounted noexec, only this fails.
         return ctypes.CDLL(str(path))
     except OSError as error:
         raise Unavailable(f"the compiled kernels cannot be kept or loaded: {error}") from error
@@ -147,6 +151,7 @@ def _checked(folder: Path) -> Path:
     """Return the folder, made if need be, if nobody else can write it: whoever could would run code here."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
+        # Not stat: a link that somebody else put there would pass for the folder that it leads to.
         status = folder.lstat()
     except OSError as error:
         raise Unavailable(f"no folder for compiled kernels: {error}") from error
@@ -180,4 +185,5 @@ def _compile(command: list[str], path: Path) -> None:
     except subprocess.TimeoutExpired as error:
         raise Unavailable(f"{command[0]} did not end within {COMPILE_S:g} s") from error
     finally:
+        # Missing where all went well: it was renamed.
         Path(beside).unlink(missing_ok=True)

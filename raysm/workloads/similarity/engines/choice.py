@@ -132,6 +132,7 @@ def _first(
     candidates: Candidates, rows: Rows, make: Callable[[int, InstructionSet], Engine[Tile]]
 ) -> Engine[Tile] | None:
     for element, instructions in candidates:
+        # By its name, before it is made: making one runs the compiler.
         if not rows.wanted(kind_name(element, instructions)) or rows.columns < instructions.least_columns:
             continue
         try:
@@ -162,4 +163,5 @@ def _seconds(engine: Engine[Tile], rows: Rows) -> float:
         begin = time.perf_counter()
         engine.topk(operand, operand, again, again, same=True)
         took.append(time.perf_counter() - begin)
+    # The less disturbed one: what else runs on the machine can only add to the time.
     return min(took)

@@ -85,6 +85,7 @@ def _library(element: int, instructions: InstructionSet) -> ctypes.CDLL:
     library.all_scores.argtypes = [side, side, pointer, number]
     library.prepare.argtypes = [side, pointer, real, pointer, real, real]
     library.topk.argtypes = [side, side, best, best, real, ctypes.c_int, ctypes.c_int]
+    # How many pairs were scored: a tile may have more than a C int holds.
     library.topk.restype = number
     library.pairs.argtypes = [side, side, real, ctypes.c_float, ctypes.c_int, ctypes.POINTER(_PairList)]
     library.free_pairs.argtypes = [ctypes.POINTER(_PairList)]
@@ -112,12 +113,14 @@ class CompiledEngine:
         Raises:
             Unavailable: This machine, or a matrix of that many columns, cannot have it.
         """
+        # Rows are padded to whole groups of 4 bytes: of int8, with up to three elements.
         if columns > bounds.MOST_COLUMNS or (element < 32 and bounds.largest_integer(columns + 3, element) < 127):
             raise Unavailable(f"{ELEMENTS[element]} sums of {columns} products may overflow")
         self.name = kind_name(element, instructions) + (" mixed" if mixed else "")
         self.scored = 0
         """Pairs that were scored so far."""
         self._library = _library(element, instructions)
+        # Two calls: each is remembered by its lengths, so the many are checked once, whatever matrices come.
         _check(self._library, (columns,))
         _check(self._library, LENGTHS)
         self._element = element
@@ -150,6 +153,7 @@ class CompiledEngine:
         )
         if failed:
             raise MemoryError(f"no memory to prepare {len(tile)} rows")
+        # What is a view of the tile's rows takes no memory of its own.
         own = arrays + (() if np.shares_memory(rows, tile.rows) else (rows,))
         prepared = _Prepared(structure, (*own, rows, norms), squared)
         return PreparedTile(tile=tile, prepared=prepared, nbytes=sum(array.nbytes for array in own))
@@ -187,6 +191,7 @@ class CompiledEngine:
                 left.prepared.structure, right.prepared.structure, left.prepared.squared, threshold, same, pairs
             )
             _check_result(result, left.tile, right.tile, f"for the {pairs.count} pairs of one tile")
+            # The list of no pair may be a null pointer, which as_array refuses.
             if pairs.count == 0:
                 i, j, scores = np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.float32)
             else:
@@ -196,12 +201,14 @@ class CompiledEngine:
             offsets = np.concatenate([[0], np.cumsum(np.bincount(i, minlength=len(left)))]).astype(np.int64)
             # Each row's pairs come in rising order already.
             order = np.argsort(i, kind="stable")
+            # Copies, all three: the list is freed on the way out.
             return Pairs(
                 offsets=offsets,
                 neighbors=j[order] + np.uint32(right.tile.start),
                 similarities=scores[order],
             )
         finally:
+            # Of a failed call too: it leaves what it had found by then.
             self._library.free_pairs(pairs)
 
     def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
@@ -222,6 +229,7 @@ class CompiledEngine:
 def _check_result(result: int, left: Tile, right: Tile, purpose: str) -> None:
     """Raise what a negative result of the kernels says."""
     if result == TWO_TYPES:
+        # Read as the other side's type, rows gave garbage or a crash; whoever opens two matrices gives them one type.
         types = f"{left.rows.dtype} and {right.rows.dtype}"
         raise AssertionError(f"{types}: rows that are compared are of one type, see Layout.dtype")
     if result < 0:
@@ -234,6 +242,7 @@ def _whole(n: int, step: int) -> int:
 
 def _aligned(rows: int, columns: int) -> NDArray[np.int32]:
     """Return zeros[rows, columns] that begin a cache line: loads of 64 bytes that cross two take twice the time."""
+    # Not empty: the kernels fill in the rows, multiply the padding as well, and rely on its zeros.
     room = np.zeros(rows * columns + LINE, dtype=np.int32)
     start = -room.ctypes.data // room.itemsize % LINE
     return room[start : start + rows * columns].reshape(rows, columns)
@@ -245,6 +254,7 @@ def _structure(tile: Tile) -> tuple[_Side, Rows, NDArray[np.float64]]:
     if rows.dtype not in (np.float16, np.float32, np.float64):
         # Both hold the integers exactly as far as float64 does, which is how the definition takes them.
         rows = rows.astype(np.float32 if rows.dtype.itemsize <= 2 else np.float64)
+    # Rows may lie apart, as parts of wider ones do; but each has to lie in one piece.
     if rows.strides[1] != rows.itemsize or rows.strides[0] < 0:
         rows = np.ascontiguousarray(rows)
     norms = np.ascontiguousarray(tile.norms, dtype=np.float64)
@@ -262,6 +272,7 @@ def _structure(tile: Tile) -> tuple[_Side, Rows, NDArray[np.float64]]:
 
 def _best(best: Best) -> _Best:
     keys, lower_bounds = best.keys, best.lower_bounds
+    # Refused and not copied: what the kernels write into a copy, nobody would see.
     if not (keys.flags.c_contiguous and lower_bounds.flags.c_contiguous and keys.flags.writeable):
         raise ValueError("the keys and lower_bounds of a Best must be contiguous, and the keys writeable")
     if keys.dtype != np.uint64 or lower_bounds.dtype != np.float32 or len(keys) != len(lower_bounds):
@@ -297,6 +308,7 @@ def _check(library: ctypes.CDLL, lengths: tuple[int, ...]) -> None:
         half = rng.standard_normal((2, 4, columns - columns // 2))
         rows = np.concatenate([half, half * [[[1.0]], [[-1.0]]]], axis=2)[:, :, :columns]
         order = rng.permutation(columns)
+        # The kernels sum each of these by code of its own.
         for dtype in (np.float16, np.float32, np.float64):
             left, right = rows[:, :, order].astype(dtype)
             norms = np.ones(len(left))

@@ -41,14 +41,17 @@ def topk_densely(left: SparseTile, right: SparseTile, best_left: Best, best_righ
         if once:
             plain.topk(first, first, mine, mine, same=same)
         for beside in dense_tiles(right):
+            # Each two parts once, as no pair may be offered to a Best twice.
             if once and beside.start <= above.start:
                 continue
             theirs = None if best_right is None else _part(best_right, beside, right)
+            # Prepared anew for each part above: kept, the parts would be the whole tile made dense.
             plain.topk(first, plain.prepare(beside, frame), mine, theirs, same=same)
 
 
 def _part(best: Best, part: Tile, whole: SparseTile) -> Best:
     some = slice(part.start - whole.start, part.start - whole.start + len(part))
+    # Views: what is found for a part is written into the whole.
     return Best(best.keys[some], best.lower_bounds[some])
 
 

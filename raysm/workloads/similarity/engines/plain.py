@@ -59,10 +59,12 @@ class PlainEngine:
             product = near[:, : len(part)]
             np.matmul(left.prepared[0], right.prepared[0][start : start + step].T, out=product)
             if same:
+                # Before anything is chosen: a row's own score would count among the k that its limit is taken from.
                 _leave_out_self(product, left.tile, part)
             _serve(best_left.keys, best_left.lower_bounds, product, left.tile, part, bound, left.prepared[1], same)
             if other is not None:
                 keys, lower_bounds = other.keys[start : start + step], other.lower_bounds[start : start + step]
+                # The product is most of the work: turned, it serves the other side too.
                 _serve(keys, lower_bounds, product.T, part, left.tile, bound, left.prepared[1], same)
 
     def pairs(self, left: PreparedTile[Tile], right: PreparedTile[Tile], threshold: np.float32, *, same: bool) -> Pairs:
@@ -79,6 +81,7 @@ class PlainEngine:
 
     def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
         """See ``Engine.scores``."""
+        # Both sides: floats on one are enough for a BLAS to round, and its sums would be taken for exact.
         _exact(left, right, all(tile.rows.dtype.kind in "iub" for tile in (left, right)), out)
 
 
@@ -135,6 +138,7 @@ def _lower_bounds(
     lower = below(np.maximum(decode(best[:, -1])[0], lower_bounds), bound)
     open_rows = np.flatnonzero((best[:, -1] == EMPTY_KEY) & (lower_bounds < np.inf))
     if len(open_rows) and columns >= k:
+        # A choice of rows is a copy of their products: some at a time.
         step = max(1, WIDE_ENTRIES // columns)
         for start in range(0, len(open_rows), step):
             rows = open_rows[start : start + step]
@@ -187,6 +191,7 @@ def _merge_all(
         if not better.any():
             continue
         everyone = np.concatenate([best[mine][better], keys[better]], axis=1)
+        # A whole tile of each row: only the k that stay are worth sorting.
         everyone.partition(k - 1, axis=1)
         kept = everyone[:, :k]
         kept.sort(axis=1)
@@ -207,8 +212,10 @@ def _pairs(
     chosen = scores > lower
     _upper(chosen, part, right.tile, same)
     if np.count_nonzero(chosen) > CROWDED * chosen.size:
+        # Into the memory of the products, which nobody needs any more.
         _exact(part, right.tile, left.prepared[1], scores)
         np.greater_equal(scores, threshold, out=chosen)
+        # Again: the comparison has overwritten what was dropped.
         _upper(chosen, part, right.tile, same)
         i, j = np.nonzero(chosen)
         similarities = scores[i, j]

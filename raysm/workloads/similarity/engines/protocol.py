@@ -38,8 +38,10 @@ class Frame:
 
 def unit_sum(tile: Tile) -> NDArray[np.float64]:
     """Return sum[D] of the tile's rows divided by their norms: of all tiles, over N, they make ``Frame.centre``."""
+    # A zero row has no direction, and adds nothing to the mean.
     inverse = np.divide(1.0, tile.norms, out=np.zeros(len(tile)), where=tile.norms != 0)
     total = np.zeros(tile.rows.shape[1])
+    # As float64, all rows at once would take several times the tile's own memory.
     step = max(1, (1 << 20) // len(total))
     for start in range(0, len(tile), step):
         total += inverse[start : start + step] @ tile.rows[start : start + step].astype(np.float64)
@@ -82,6 +84,7 @@ class Best:
         bounds = (
             np.full(len(norms), -np.inf, dtype=np.float32) if lower_bounds is None else lower_bounds.astype(np.float32)
         )
+        # In a copy, which astype made even of float32: the caller's stays as it was.
         bounds[norms == 0] = np.inf
         return cls(np.full((len(norms), k), EMPTY_KEY, dtype=np.uint64), bounds)
 

@@ -27,6 +27,7 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
+    # NotImplementedError is zipfile's of a compression that it does not know.
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         raise InvalidInput(f"{path.name} is no whole .npz archive ({error}); write it with numpy.savez") from error
 
@@ -42,6 +43,7 @@ def is_sparse(path: Path) -> bool:
         if "format.npy" not in members or "shape.npy" not in members:
             return False
         with archive.open("format.npy") as stream:
+            # As SciPy's versions write it: bytes, or text of four bytes a letter.
             text = stream.read()[-16:].decode("latin1").replace("\0", "").split("\n")[-1].strip()
         if text != "csr":
             raise InvalidInput(f"{path.name} is a sparse matrix in the format {text!r}; convert it with .tocsr()")
@@ -75,6 +77,7 @@ def shape(path: Path) -> tuple[int, ...]:
 def _sparse_shape(archive: zipfile.ZipFile, path: Path) -> tuple[int, ...]:
     with archive.open("shape.npy") as stream:
         dimensions, dtype, _ = read_header(cast(BinaryIO, stream), path.name)
+        # One byte more than it should have: else a longer member would pass by its beginning.
         data = stream.read(2 * dtype.itemsize + 1)
     whole = dimensions == (2,) and len(data) == 2 * dtype.itemsize and dtype.kind in "iu"
     values = np.frombuffer(data, dtype=dtype).tolist() if whole else []
@@ -109,6 +112,7 @@ def _extract_member(archive: zipfile.ZipFile, name: str, target: Path, path: Pat
     # What can be no matrix is refused before it is written.
     with archive.open(name) as stream:
         read_header(cast(BinaryIO, stream), f"{path.name}: {name}")
+    # From the beginning again: the header is part of what is mapped.
     with archive.open(name) as source, target.open("wb") as written:
         shutil.copyfileobj(source, written, CHUNK_BYTES)
 
@@ -120,6 +124,7 @@ def _check_sparse(folder: Path, path: Path, rows: int, columns: int) -> None:
         raise InvalidInput(f"{path.name} is no whole CSR matrix: its arrays do not fit its shape ({rows}, {columns})")
     if indptr[0] != 0 or indptr[-1] != len(indices) or not _all(indptr[1:], indptr[:-1]):
         raise InvalidInput(f"{path.name} is no whole CSR matrix: its row pointers do not rise from 0 to its size")
+    # Some at a time: what is mapped may be larger than the memory.
     step = CHUNK_BYTES // 8
     for start in range(0, len(indices), step):
         part = indices[start : start + step]

@@ -52,6 +52,7 @@ def converted(file: Path, scratch: Path, id_column: str | None) -> Path:
     if folder.exists():
         return folder
     scratch.mkdir(parents=True, exist_ok=True)
+    # In the same folder: no rename leads from one file system to another.
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=scratch))
     try:
         _convert(file, beside, id_column)
@@ -63,6 +64,7 @@ def converted(file: Path, scratch: Path, id_column: str | None) -> Path:
         if not folder.exists():
             raise
     finally:
+        # Where all went well it has another name by now.
         shutil.rmtree(beside, ignore_errors=True)
     return folder
 
@@ -87,6 +89,7 @@ def _straighten_in_place(path: Path, dimensions: int) -> None:
     array = map_array(path, dimensions)
     if array.flags.c_contiguous and array.dtype.isnative:
         return
+    # Beside it: the array is mapped from this file while it is written.
     straight = path.with_suffix(".straight")
     _straighten(array, straight)
     straight.replace(path)

@@ -28,6 +28,7 @@ def begin(path: Path) -> None:
 
 def digest(path: Path) -> "Future[str]":
     """Return what will be ``digest_of(path)``."""
+    # Once: by the next time, the file may be another one.
     return _begun.pop(path, None) or in_thread(lambda: digest_of(path))
 
 
@@ -55,6 +56,7 @@ def joined(sums: Sequence[tuple[str, str]]) -> str:
 def _sha256(stream: BinaryIO) -> str:
     sha256 = hashlib.sha256()
     while chunk := stream.read(CHUNK_BYTES):
+        # Python's lock is let go of meanwhile: the thread holds up no other.
         sha256.update(chunk)
     return sha256.hexdigest()
 
@@ -67,6 +69,7 @@ def in_thread(make: Callable[[], str]) -> "Future[str]":
         try:
             digest.set_result(make())
         except BaseException as error:
+            # Whatever it is: without it, who waits for the digest would wait for ever.
             digest.set_exception(error)
 
     # A thread of a pool would keep a process that has nothing more to do until all is read.

@@ -26,6 +26,7 @@ def suffix(path: Path) -> str | None:
 def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
     """Return what names are sorted by: ``part-2`` before ``part-10``."""
     pieces = re.findall(r"\d+|\D+", name)
+    # Last the name itself: part-2 and part-02 are one to the numbers, and every instance must sort alike.
     return [(0, int(p), "") if p.isdecimal() and p.isascii() else (1, 0, p) for p in pieces], name
 
 
@@ -41,6 +42,7 @@ def matrix_files(path: Path) -> list[tuple[str, Path]]:
         files = [(path.name, path)]
     else:
         names = [(file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file()]
+        # As Spark leaves them beside its parts: _SUCCESS, and checksums in hidden files.
         shown = [(name, file) for name, file in names if not any(part[0] in "._" for part in name.split("/"))]
         files = sorted(shown, key=lambda item: natural(item[0]))
     if not files:
@@ -69,6 +71,7 @@ def peek(path: Path, id_column: str | None = None) -> tuple[int | None, int | No
     for name, file in files:
         file_rows, file_columns = _peek_file(file, id_column)
         rows = None if rows is None or file_rows is None else rows + file_rows
+        # None is a file of lists whose length only reading tells.
         if columns is not None and file_columns not in (None, columns):
             raise InvalidInput(f"{name} has {file_columns} columns, {first} has {columns}; one matrix has one width")
         if columns is None and file_columns is not None:
@@ -83,6 +86,7 @@ def _peek_file(file: Path, id_column: str | None) -> tuple[int | None, int | Non
     if kind in (".npy", ".npz"):
         refuse_ids(file, id_column)
         shape = archives.shape(file) if kind == ".npz" else map_array(file).shape
+        # Of an archive: map_array has refused others already.
         if len(shape) != 2:
             raise InvalidInput(f"{file.name} has the shape {shape}; expected 2 dimensions (rows, columns)")
         return shape[0], shape[1]

@@ -39,6 +39,7 @@ def check_inputs(workload: Similarity, inputs: Mapping[str, Path | None]) -> Non
     matrix, queries = inputs.get(MATRIX), inputs.get(QUERIES)
     rows, columns = _shape(matrix, workload.id_column)
     _, width = _shape(queries, workload.id_column)
+    # Whether there are queries says the channel's name alone: of those that lie elsewhere the path is None.
     _check_neighbors(workload.top_k, rows, matrix, with_queries=QUERIES in inputs)
     if None not in (columns, width) and columns != width:
         raise InvalidInput(f"{queries} has {width} columns, {matrix} has {columns}; both need the same")

@@ -86,6 +86,7 @@ def word(kind: pa.DataType | None) -> str:
 
 def _converted(kind: pa.DataType) -> pa.DataType | None:
     if isinstance(kind, pa.BaseExtensionType):
+        # An extension's own type where its storage can stay: UUIDs are UUIDs in the result.
         return kind if _converted(kind.storage_type) == kind.storage_type else _converted(kind.storage_type)
     if pa.types.is_dictionary(kind):
         return _converted(kind.value_type)
@@ -115,6 +116,7 @@ def check_missing(file: str, column: str, metadata: Any) -> None:
     missing = 0
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for chunk in map(group.column, range(group.num_columns)):
+            # A writer may leave statistics out: of such a file, reading tells.
             if chunk.path_in_schema == column and chunk.statistics is not None and chunk.statistics.has_null_count:
                 missing += chunk.statistics.null_count
     if missing:
@@ -129,6 +131,7 @@ def gather(rows: IdSource, neighbors: IdSource) -> Ids | None:
     if rows.ids is None or neighbors.ids is None:
         return None
     of_neighbors = _joined(neighbors)
+    # Once where both are one: ids are held as a whole.
     return Ids(rows=of_neighbors if rows is neighbors else _joined(rows), neighbors=of_neighbors)
 
 
@@ -155,5 +158,6 @@ def _mean_bytes(ids: pa.Array) -> float:
     """Return what an id takes in a Parquet file: it follows from the values alone, however they came here."""
     values = ids.storage if isinstance(ids, pa.ExtensionArray) else ids
     if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type):
+        # Parquet writes its length before each text, in four bytes.
         return 4 + float(pc.sum(pc.binary_length(values)).as_py() or 0) / max(1, len(values))
     return float(values.type.bit_width) / 8

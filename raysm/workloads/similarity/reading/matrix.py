@@ -79,6 +79,7 @@ class _Sparse:
         dense = np.zeros((stop - start, self.shape[1]), dtype=self.dtype)
         first, last = int(self.indptr[start]), int(self.indptr[stop])
         target = np.repeat(np.arange(stop - start), np.diff(self.indptr[start : stop + 1]))
+        # Not dense[…] += data: of entries given twice, only the last would be added.
         np.add.at(dense, (target, self.indices[first:last]), self.data[first:last])
         return dense
 
@@ -155,6 +156,7 @@ class Matrix:
         """
         self.columns = parts[0].shape[1]
         for name, part in zip(names, parts, strict=True):
+            # The client compares widths too, but reads nothing of what lies in S3.
             if part.shape[1] != self.columns:
                 raise InvalidInput(
                     f"{name} has {part.shape[1]} columns, {names[0]} has {self.columns}; one matrix has one width"
@@ -195,6 +197,7 @@ class Matrix:
     @property
     def ids(self) -> pa.DataType | None:
         """Type of the ids; None where no id column was named."""
+        # One for all: check_ids has refused files of different types.
         return pq.read_schema(self.id_files[0]).field(0).type if self.id_files else None
 
     @property
@@ -212,15 +215,18 @@ class Matrix:
     def portion(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> "Matrix":
         """Return rows start to stop as a matrix of its own, without ids; its arrays are views, until it is pickled."""
         parts, names = [], []
+        # One start more than parts: the last says where they end.
         for part, name, begin in zip(self._parts, self.names, self._starts.tolist(), strict=False):
             low, high = max(start, begin), min(stop, begin + part.shape[0])
             if low < high:
                 parts.append(part.portion(low - begin, high - begin))
                 names.append(name)
+        # That of all files, not of those that are in it: whoever has another portion must read the same type.
         return Matrix(parts, names, [], self.dtype if dtype is None else dtype)
 
     def read(self, start: int, stop: int) -> Rows:
         """Return rows[stop - start, D]: a view of the mapped file where they lie in one."""
+        # From the right: a file without rows begins where the next one does.
         first = int(np.searchsorted(self._starts, start, side="right")) - 1
         if stop <= self._starts[first + 1]:
             offset = int(self._starts[first])
@@ -252,11 +258,13 @@ def open_matrix(path: Path, scratch: Path, id_column: str | None = None) -> Matr
     id_files: list[Path] = []
     files = matrix_files(path)
     if id_column is not None:
+        # Before the first file is converted, which may take minutes.
         check_ids(files, id_column)
     for _, file in files:
         if suffix(file) == ".npy":
             refuse_ids(file, id_column)
             array = map_array(file)
+            # In Fortran's order a row lies all over the file; and no kernel reads another byte order.
             if array.flags.c_contiguous and array.dtype.isnative:
                 parts.append(_Dense(array))
                 continue

@@ -45,12 +45,14 @@ def read_header(stream: BinaryIO, where: str) -> tuple[tuple[int, ...], np.dtype
     size = 2 if magic[6] == 1 else 4
     prefix = stream.read(size)
     length = int.from_bytes(prefix, "little")
+    # Before it is read: four bytes of length can claim 4 GiB.
     if len(prefix) < size or length > MAX_HEADER_BYTES:
         raise InvalidInput(f"{where} is no whole .npy file: its header is torn; write it again")
     try:
         fields = ast.literal_eval(stream.read(length).decode("utf-8" if magic[6] == 3 else "latin1"))
         shape, order, descr = fields["shape"], fields["fortran_order"], fields["descr"]
         dtype = np.dtype(descr) if isinstance(descr, str) else np.dtype([tuple(field) for field in descr])
+    # The last two are what Python's parser raises of a text that is nested too deeply.
     except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError) as error:
         raise InvalidInput(f"{where} is no whole .npy file: its header cannot be read ({error})") from error
     if dtype.hasobject:
@@ -67,8 +69,10 @@ def _check_layout(where: str, shape: Any, order: Any, itemsize: int) -> None:
             f"{where} is no whole .npy file: its shape is {shape!r}, no tuple of whole numbers from 0 on"
         )
     # An axis of no length makes no other one addressable.
+    # Not NumPy's prod, whose integers wrap: 2**32 times 2**32 would be 0.
     if math.prod(max(1, length) for length in shape) * itemsize > sys.maxsize:
         raise InvalidInput(f"{where} has the shape {shape}, more than any memory can hold; write it again")
+    # The text 'False' would count as true, and the matrix would be read transposed.
     if not isinstance(order, bool):
         raise InvalidInput(f"{where} is no whole .npy file: 'fortran_order' is {order!r}, neither True nor False")
 
@@ -89,8 +93,10 @@ def map_array(path: Path, dimensions: int = 2) -> NDArray[Any]:
     if available < size:
         raise InvalidInput(f"{path.name} is torn: {shape} of {dtype} need {size} bytes of data, it has {available}")
     if size == 0:
+        # The system maps no file of no bytes, nor a part of none.
         return np.empty(shape, dtype)
     mapped = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C")
+    # A memmap runs Python code for each slice of it.
     return mapped.view(np.ndarray)
 
 

@@ -23,6 +23,7 @@ class ResidentRows:
 
     def load_remote(self, start: int, rows: Matrix | None) -> None:
         """Take in a remote chunk, whose rows lie from ``start`` on; the one before it is dropped. None: no other."""
+        # The one before is let go of: held, it would keep its room in the object store.
         self._remote = [] if rows is None else [(start, rows)]
 
     def holds(self, block: RowBlock) -> bool:

@@ -50,6 +50,7 @@ class Source:
     def has_files(self) -> bool:
         """Return whether this instance has any: of a sharded channel, some may have got none."""
         folder = self.here().channel
+        # Not by matrix_files, to which a folder without files is an error.
         names = [file.relative_to(folder).parts for file in folder.rglob("*") if file.is_file()]
         return folder.is_file() or any(not any(part[0] in "._" for part in parts) for parts in names)
 

@@ -62,6 +62,7 @@ def _as_ids(column: str) -> str:
 
 
 def _no_second_id(path: Path, id_column: str | None, names: tuple[str, ...]) -> None:
+    # Columns of numbers may share a name, since they go by their places; the ids go by their name.
     count = 0 if id_column is None else names.count(id_column)
     if count > 1:
         raise InvalidInput(
@@ -70,12 +71,14 @@ def _no_second_id(path: Path, id_column: str | None, names: tuple[str, ...]) -> 
 
 
 def _is_compressed(path: Path) -> bool:
+    # In any case, as suffix has it: M.CSV.GZ was once let in there, and read as plain text here.
     return path.name.lower().endswith(".gz")
 
 
 def _text(path: Path) -> TextIO:
     if _is_compressed(path):
         return cast(TextIO, gzip.open(path, "rt", encoding="utf-8-sig", newline=""))
+    # With a mark of the byte order or without: it would be part of the first name.
     return path.open(encoding="utf-8-sig", newline="")
 
 
@@ -100,6 +103,7 @@ def csv_table(path: Path, id_column: str | None) -> Table:
             records = csv.reader(stream)
             first = next(records, [])
             lines = records.line_num
+    # EOFError is what gzip raises of a torn file.
     except (UnicodeDecodeError, EOFError, OSError, csv.Error) as error:
         raise InvalidInput(f"{path.name} cannot be read as CSV: {error}") from error
     if not first:
@@ -129,8 +133,10 @@ def read_csv(path: Path, id_column: str | None) -> Iterator[Batch]:
         InvalidInput: A field is missing or no number, or a line has another number of fields.
     """
     table = csv_table(path, id_column)
+    # Numbers for names: column_types goes by them, and two columns may have one name.
     names = [str(i) for i in range(len(table.names))]
     id_index = None if id_column is None else table.names.index(id_column)
+    # Ids are text, or their leading zeros would be lost.
     types = {name: pa.string() if i == id_index else pa.float64() for i, name in enumerate(names)}
     try:
         reader = pyarrow.csv.open_csv(
@@ -142,6 +148,7 @@ def read_csv(path: Path, id_column: str | None) -> Iterator[Batch]:
                 skip_rows=table.header_lines,
                 use_threads=False,
             ),
+            # Arrow's own list of what is missing has NaN, NA and null: the one is a number, and all may be ids.
             convert_options=pyarrow.csv.ConvertOptions(
                 column_types=types, null_values=[""], strings_can_be_null=True, check_utf8=True
             ),
@@ -150,6 +157,7 @@ def read_csv(path: Path, id_column: str | None) -> Iterator[Batch]:
             if batch.num_rows:
                 yield _csv_batch(path, table, batch, id_index)
     except (pa.ArrowInvalid, OSError) as error:
+        # Where Python's reader finds nothing wrong, Arrow's words are all there is.
         raise _csv_error(path, table, id_index) or InvalidInput(
             f"{path.name} cannot be read as CSV: {error}"
         ) from error
@@ -180,6 +188,7 @@ def _csv_error(path: Path, table: Table, id_index: int | None) -> InvalidInput |
                 for i, field in enumerate(fields):
                     if i == id_index and field:
                         continue
+                    # Python takes 1_000 for a number, Arrow does not.
                     if not field or not _is_number(field) or "_" in field:
                         what = f"{field!r} is no number" if field else "the field is empty"
                         as_ids = field and table.header_lines and id_index is None
@@ -238,12 +247,14 @@ def read_parquet(path: Path, id_column: str | None) -> Iterator[Batch]:
         InvalidInput: A value is null, a list has another length than the first, or the file is torn.
     """
     table = parquet_table(path, id_column)
+    # How long its lists are, only reading tells; this sizes batches, no more.
     width = table.columns or 1024
     # By position: two columns may have one name.
     wanted = [i for i, name in enumerate(table.names) if name != id_column]
     names = [table.names[i] for i in wanted]
     done, length = 0, table.columns if table.nested else None
     try:
+        # What is read ahead would lie in memory: Arrow's default trades that for speed.
         with pq.ParquetFile(path, pre_buffer=False) as file:
             for batch in file.iter_batches(
                 batch_size=max(1, min(65536, BATCH_BYTES // (8 * width))), use_threads=False
@@ -260,6 +271,7 @@ def read_parquet(path: Path, id_column: str | None) -> Iterator[Batch]:
                 else:
                     rows = np.empty((batch.num_rows, len(columns)), dtype=table.dtype)
                     for i, column in enumerate(columns):
+                        # Booleans are single bits in Arrow: of them there is no view.
                         rows[:, i] = column.to_numpy(zero_copy_only=False)
                 yield Batch(rows, None if ids is None else row_ids.convert(ids))
                 done += batch.num_rows
@@ -287,6 +299,7 @@ def _list_rows(path: Path, name: str, column: Any, done: int, expected: int | No
             f"{path.name}: column {name!r}, row {done + int(wrong[0])}: the list has {int(lengths[wrong[0]])} numbers, "
             f"those before have {length}"
         )
+    # Not column.values, which has the lists outside this batch too.
     values = column.flatten()
     if values.null_count:
         at = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))

@@ -34,6 +34,7 @@ class DeviceBest:
     def of(cls, best: Best, cut: Cut, device: torch.device) -> "DeviceBest":
         """Bring the best of a tile, in the panels of ``cut``, to the device."""
         starts = np.cumsum([0, *map(len, cut.parts)]).tolist()
+        # A copy: seed raises these in place, and on a CPU the tensor would be the caller's own array.
         known = torch.from_numpy(np.array(best.lower_bounds)).to(device)
         return cls(
             keys=scores_on_gpu.from_host(best.keys, device),

@@ -22,6 +22,7 @@ def check_device(device: torch.device, columns: int) -> None:
     Raises:
         Unavailable: The device computes otherwise.
     """
+    # Two calls: each is remembered by its lengths, so the many are checked once, whatever matrices come.
     _check_scores(device, LENGTHS)
     _check_scores(device, (columns,))
     _check_products(device, columns)
@@ -56,6 +57,7 @@ def _check_products(device: torch.device, columns: int) -> None:
     multiply(left.to(device), right.to(device), near)
     first, second = left.to(torch.float64), right.to(torch.float64)
     exact = first @ second.T
+    # The last two terms are what rounding the output to float16 takes.
     most = bounds.device_growth(width) * (first.abs() @ second.abs().T) + exact.abs() * 2.0**-10 + 2.0**-24
     if not bool(((near.cpu().to(torch.float64) - exact).abs() <= most).all()):
         raise Unavailable(f"the float16 products of {device_name(device)} are further off than was measured of others")

@@ -108,6 +108,7 @@ class CudaEngine:
             if hasattr(torch.backends.cuda.matmul, "allow_fp16_accumulation"):
                 torch.backends.cuda.matmul.allow_fp16_accumulation = False
             if free_bytes is None:
+                # What torch keeps of freed memory counts as taken: the driver does not know better.
                 torch.cuda.empty_cache()
                 free_bytes = torch.cuda.mem_get_info()[0]
             if free_bytes < LEAST_FREE:
@@ -158,11 +159,13 @@ class CudaEngine:
         above, beside = left.prepared, left.prepared if diagonal else right.prepared
         with self._streams.filtering():
             mine = DeviceBest.of(best_left, above, self._device)
+            # One object: what one side has learned of a row is a limit for the other.
             theirs = mine if diagonal else None
             if best_right is not None and not diagonal:
                 theirs = DeviceBest.of(best_right, beside, self._device)
 
         def servers(i: int, j: int) -> tuple[PanelBest, PanelBest | None]:
+            # Of a panel with itself each row is served once.
             other = None if theirs is None or (diagonal and i == j) else panel_best(theirs, beside, j)
             return panel_best(mine, above, i), other
 
@@ -170,6 +173,7 @@ class CudaEngine:
         for product in self._products(above, beside, _order(above, beside, diagonal), servers, same):
             self._serve(product, squared)
         with self._streams.filtering():
+            # On the stream of the filters, behind the last one: from any other it could be copied too early.
             best_left.keys[...] = scores_on_gpu.to_host(mine.keys)
             if best_right is not None and theirs is not None and not diagonal:
                 best_right.keys[...] = scores_on_gpu.to_host(theirs.keys)
@@ -178,11 +182,13 @@ class CudaEngine:
         """See ``Engine.pairs``."""
         above, beside = left.prepared, right.prepared
         squared, least = _squared(above.frame), float(threshold)
+        # More than half a step of float32, as in PanelBest.limits.
         least -= abs(least) * 2.0**-23 + 2.0**-149 + squared
         survivors: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
         steps = _order(above, beside, False)
         for product in self._products(above, beside, steps, lambda i, j: (None, None), same):
             up, side = product.above, product.beside
+            # All of it lies on the diagonal or below: no row has a neighbor with a higher number here.
             if same and up.start >= side.start + len(side) - 1:
                 continue
             with self._filtering(product):
@@ -263,6 +269,7 @@ class CudaEngine:
             multiply(above.cheap, beside.right(), near)
             shift = above.start - beside.start
             if same and -len(above) < shift < len(beside):
+                # A row's own product would count among the k from which its limit is learned.
                 near.diagonal(shift).fill_(-torch.inf)
             return _Product(above, beside, near, servers, buffer, self._streams.mark())
 
@@ -304,6 +311,7 @@ class CudaEngine:
                 i, j = mask.nonzero().unbind(1)
                 yield i, j
             return
+        # It is half as large as the product, and each strip makes its own.
         del mask
         for left in range(0, columns, STRIP_COLUMNS):
             strip = slice(left, min(left + STRIP_COLUMNS, columns))
@@ -312,6 +320,7 @@ class CudaEngine:
             while start < rows:
                 before = ends[start - 1] if start else 0
                 stop = int(np.searchsorted(ends, before + self._survivors_at_once, side="right"))
+                # Some rows at least, however full they are, or it would not go on.
                 stop = max(stop, min(start + STRIP_ROWS, rows))
                 # Limits rose since they were counted: fewer are left.
                 i, j = chosen(slice(start, stop), strip).nonzero().unbind(1)
@@ -323,6 +332,7 @@ class CudaEngine:
         """Return scores[n] of pairs of rows of two panels, by the definition."""
         self.scored += len(i)
         scores = torch.empty(len(i), dtype=torch.float32, device=self._device)
+        # Both rows as they are and in float64, and their products: five numbers of up to 8 bytes a column.
         step = max(1, self._pair_bytes // (40 * above.rows.shape[1]))
         for start in range(0, len(i), step):
             rows, columns = i[start : start + step], j[start : start + step]
@@ -344,6 +354,7 @@ class _Filtering:
         self._engine._streams.after(self._product.ready)
 
     def __exit__(self, *details: Any) -> None:
+        # Before the stream is left: an event is recorded where work is queued at that moment.
         self._engine._free[self._product.buffer] = self._engine._streams.mark()
         self._stream.__exit__(*details)
 

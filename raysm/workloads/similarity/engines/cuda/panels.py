@@ -117,6 +117,7 @@ class Panels:
 
     def follow(self, cut: Cut) -> None:
         """Drop the panels of a side with the side."""
+        # By its token: who held the side itself would keep it alive. At the end of the process the memory goes anyway.
         weakref.finalize(cut, self._drop, cut.token).atexit = False
 
     def _drop(self, token: int) -> None:
@@ -174,6 +175,7 @@ def panel_bytes(count: int, rows: Rows) -> int:
 
 def _float_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     if dtype.kind == "f" and dtype.itemsize in FLOATS:
+        # Torch takes numbers in this machine's byte order alone.
         return dtype.newbyteorder("=")
     # Both hold the integers exactly as far as float64 does, which is how the definition takes them.
     return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
@@ -219,9 +221,11 @@ def _prepared(
     cheap[:, columns] = rounded_up(error * scale)
     cheap[:, columns + 1] = rounded_up(length * scale)
     first = (beta * scale).to(torch.float16)
+    # Only the second piece is rounded up: it takes in what the first one lost, either way.
     second = rounded_up((beta * scale - first) / PIECE)
     cheap[:, columns + 2], cheap[:, columns + 3] = first, second
     cheap[:, columns + 4], cheap[:, columns + 5] = scale, PIECE * scale
+    # Read back, as they were rounded: that is what products see.
     tall = cheap[:, columns : columns + EXTRA].to(wide)
     pieces = (tall[:, 2] + tall[:, 3] * PIECE) / scale
     spare = pieces - shift + 2 * growth * pieces.abs() + 2 * slop

@@ -39,6 +39,7 @@ def pair_scores(
     norms = left_norms * right_norms
     zero = norms == 0
     quotients = torch.where(zero, 0.0, dots / torch.where(zero, 1.0, norms))
+    # As in the definition: a negative zero becomes the other, which keys can order.
     return quotients.to(torch.float32) + 0.0
 
 
@@ -83,6 +84,7 @@ def _leaf_sums(part: torch.Tensor) -> torch.Tensor:
     """Return sums[n, count] of part[n, count, length]."""
     length = part.shape[2]
     if length < LANES:
+        # So few NumPy adds one after the other.
         total, rest = part[:, :, 0], 1
     else:
         lanes, rest = part[:, :, :LANES], length - length % LANES
@@ -91,6 +93,7 @@ def _leaf_sums(part: torch.Tensor) -> torch.Tensor:
         pairs = lanes[:, :, 0::2] + lanes[:, :, 1::2]
         fours = pairs[:, :, 0::2] + pairs[:, :, 1::2]
         total = fours[:, :, 0] + fours[:, :, 1]
+    # What does not fill the lanes NumPy adds when these are one sum.
     for at in range(rest, length):
         total = total + part[:, :, at]
     return total
@@ -99,6 +102,7 @@ def _leaf_sums(part: torch.Tensor) -> torch.Tensor:
 def encoded(scores: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     """Return keys that rise as scores fall, then as indices rise; scores float32 without NaN or negative zero."""
     bits = scores.view(torch.int32).to(torch.int64)
+    # The wider type carries the sign along: only the lower 32 bits are the score's.
     falling = torch.where(bits < 0, bits & 0xFFFFFFFF, ~bits & 0x7FFFFFFF)
     return (falling - 2**31) * 2**32 + indices
 

@@ -71,6 +71,7 @@ class InTurn:
 
     def upload(self, rows: NDArray[Any], to: torch.Tensor) -> None:
         """See ``Streams``."""
+        # A copy, since mapped rows are read-only: torch warns of a tensor that would share them.
         to.copy_(torch.from_numpy(np.array(rows)))
 
 
@@ -80,6 +81,7 @@ class CudaStreams:
     def __init__(self, device: torch.device) -> None:
         """Make three streams, and two pinned buffers."""
         self._copy, self._product, self._filter = (torch.cuda.Stream(device) for _ in range(3))  # type: ignore[no-untyped-call]
+        # Only from pinned memory does a copy run beside the host, and mapped rows are not.
         self._stages = [torch.empty(STAGE_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
         self._busy: list[Any] = [None, None]
         self._next = 0
