@@ -116,7 +116,6 @@ def _library(candidates: tuple[InstructionSet, ...] = INSTRUCTIONS) -> tuple[Any
 def _declared(library: Any) -> Any:
     for name, arguments in FUNCTIONS.items():
         function = getattr(library, name)
-        # Undeclared, ctypes would pass an address as a C int, and cut off its upper half.
         function.argtypes, function.restype, function.errcheck = arguments, Integer, _checked
     return library
 
@@ -193,7 +192,6 @@ class SparseEngine:
     def _segment(self, rows: SparseRows, norms: NDArray[np.float64], start: int, first_row: int) -> _Segment:
         data = rows.data.astype(np.float64)
         inverse = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms != 0)
-        # An element may vanish here: it is given back below.
         with np.errstate(under="ignore"):
             unit = (data * np.repeat(inverse, rows.counts)).astype(np.float32)
         # So that no product of two vanishes, and no touched sum looks untouched.
@@ -201,7 +199,6 @@ class SparseEngine:
         unit[small] = np.copysign(SMALLEST, unit[small])
         described, kept = _described(rows, data, np.ascontiguousarray(norms), unit, start + first_row)
         first = np.empty(rows.columns + 1, dtype=np.int32)
-        # As the kernel's own structure lies in memory.
         postings = np.empty(len(data), dtype=np.dtype([("row", np.int32), ("value", np.float32)]))
         self._library.sparse_columns(described, _address(first), _address(postings))
         columns = _Columns(_address(first), _address(postings))
@@ -224,18 +221,15 @@ class SparseEngine:
         bound = float32_bound(min(left.prepared.most, right.prepared.most))
         once = best_right is best_left
         for i, above in enumerate(left.prepared.segments):
-            # Below the diagonal are the same pairs, seen from the other side.
             for beside in right.prepared.segments[i if once else 0 :]:
                 mine, kept = _described_best(best_left, above, bound)
                 theirs, others = (None, ()) if best_right is None else _described_best(best_right, beside, bound)
-                # A copy: the kernel moves it past the rows that are done, and the next call needs the segment's own.
                 cursor = beside.first.copy() if once and beside.start == above.start else None
                 self._library.sparse_topk(
                     above.rows,
                     beside.rows,
                     beside.columns,
                     mine,
-                    # Not the same rows described twice: each has its own limits, and those of one side would not rise.
                     theirs if cursor is None else mine,
                     None if cursor is None else _address(cursor),
                     same,
@@ -259,7 +253,6 @@ class SparseEngine:
             for column, kind in enumerate((np.int64, np.uint32, np.float32))
         )
         if same:
-            # The kernel knows of no order: of a tile with itself come both (i, j) and (j, i), and each row itself.
             upper = rows + left.tile.start < neighbors
             rows, neighbors, similarities = rows[upper], neighbors[upper], similarities[upper]
         # Segments come one after the other, so their pairs are not in order.
@@ -274,7 +267,6 @@ class SparseEngine:
         cut = float(below(np.array([threshold], dtype=np.float32), bound)[0])
         for above in left.prepared.segments:
             for beside in right.prepared.segments:
-                # The kernel stops before a row that might not fit: with less room than that, it would stop for good.
                 capacity = max(int(beside.rows.count), OUTPUT_ENTRIES)
                 neighbors, similarities = np.empty(capacity, np.uint32), np.empty(capacity, np.float32)
                 done = 0
@@ -286,7 +278,6 @@ class SparseEngine:
                     )
                     size = int(counts.sum())
                     rows = np.repeat(np.arange(above.start, above.stop), counts)
-                    # Copies: the next call writes where these lie.
                     yield rows, neighbors[:size].copy(), similarities[:size].copy()
 
     def _all_pairs(
@@ -355,7 +346,6 @@ def _agrees(library: Any, columns: int) -> bool:
     # Of very long rows, one as long as can be held: they are halved in the same way.
     length = columns if columns <= LONGEST_CHECKED else LONGEST_CHECKED + columns % 128
     rng = np.random.default_rng(length)
-    # Full rows show the order of a sum, thin ones that it stays the same without the zeros.
     for kept in (1.0, 0.1):
         rows = rng.standard_normal((2, length)) * np.exp2(rng.integers(-20, 20, (2, length)))
         rows *= rng.random((2, length)) < kept
@@ -376,7 +366,6 @@ def sparse_norms(rows: SparseRows) -> Norms:
     """Compute what ``score.prepare`` computes of the same rows made dense, from their elements alone."""
     library, _ = _library()
     if library is None or not _agrees(library, rows.columns):
-        # Norms are what is to be computed: no tile needs any, and of none a cut is none.
         parts = [prepare(tile.rows) for tile in dense_tiles(SparseTile(start=0, rows=rows, norms=np.empty(0)))]
         starts = np.cumsum([0, *(len(part.norms) for part in parts)])
         bad = [int(at) + part.first_bad for at, part in zip(starts, parts, strict=False) if part.first_bad is not None]
@@ -407,6 +396,5 @@ def _exponents(rows: SparseRows) -> NDArray[np.int16]:
     some = np.flatnonzero(rows.counts)
     if len(some):
         largest[some] = np.maximum.reduceat(np.abs(rows.data), rows.begins[some])
-    # Rows with NaN or infinity are found by their squares.
     binary = np.frexp(np.where(np.isfinite(largest) & (largest != 0), largest, 1.0))[1]
     return np.where(np.abs(binary) > EXTREME, binary, 0).astype(np.int16)
