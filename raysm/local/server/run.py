@@ -27,7 +27,7 @@ from raysm.local.outcome import Outcome
 from raysm.local.server import inputs, outputs
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.capacity import Capacity, Ticket
-from raysm.local.server.endings import ENDS, FAILURES, EndReason, TimeLimits
+from raysm.local.server.endings import ENDS, FAILURES, EndReason, TimeLimits, failure_reason
 from raysm.local.server.log_files import LogWriter
 from raysm.local.server.metrics import MetricScanner
 from raysm.local.server.moto_services import MotoServices
@@ -347,7 +347,7 @@ class JobRun:
         changes: dict[str, Any] = {"exit_message": outputs.exit_message(job) if self._api.has_exit_message else None}
         if failed:
             self._records.update(self._api, self._name, **changes)
-            self._fail(outcome.failure_reason or "AlgorithmError: unknown")
+            self._fail(failure_reason(self._api, outcome))
             return
         changes["artifacts"] = self._definition.artifacts
         if outcome.status == "Stopped":
