@@ -49,6 +49,9 @@ class Checkpoints:
 
     sync_s: float = 2.0
     """Seconds from one look at the folder to the next; what changed in between is uploaded then."""
+    cut_at_sigkill: bool = True
+    """Whether what an instance wrote after the last look is lost when it is killed. AWS does not say whether it goes on
+    uploading then; a job must not count on it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

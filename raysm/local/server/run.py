@@ -15,8 +15,9 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from raysm.contract.result import MAX_REASON
@@ -24,6 +25,7 @@ from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.job_spec import JobSpec, Patience
 from raysm.local.local_job import LocalJob
 from raysm.local.outcome import Outcome
+from raysm.local.scenario import Scenario
 from raysm.local.server import inputs, outputs
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.capacity import Capacity, Ticket
@@ -57,6 +59,10 @@ class Services:
     """The machine's cores."""
     stop_grace_s: float = 120.0
     """Seconds from SIGTERM to SIGKILL."""
+    scenario: Scenario = field(default_factory=Scenario)
+    """What AWS would do to them."""
+    chance: Random = field(default_factory=Random)
+    """Decides whatever the scenario leaves to chance."""
 
 
 class _Ended(Exception):
@@ -282,6 +288,7 @@ class JobRun:
                 on_line=on_line,
                 on_end=self._changed.set,
                 patience=Patience(stop_grace_s=self._services.stop_grace_s),
+                scenario=self._services.scenario,
             ) as job,
         ):
             for host in job.hosts:
@@ -343,7 +350,7 @@ class JobRun:
     def _conclude(self, job: LocalJob, outcome: Outcome) -> None:
         self._enter("Uploading", f"Uploading generated {self._api.kind} model")
         failed = outcome.status == "Failed"
-        outputs.upload(self._services.objects, self._definition, job, self._folder / "work", failed=failed)
+        self._upload(job, failed)
         changes: dict[str, Any] = {"exit_message": outputs.exit_message(job) if self._api.has_exit_message else None}
         if failed:
             self._records.update(self._api, self._name, **changes)
@@ -354,3 +361,8 @@ class JobRun:
             self._finish_early(**changes)
         else:
             self._finish("Completed", "Completed", f"{self._api.title} job completed", **changes)
+
+    def _upload(self, job: LocalJob, failed: bool) -> None:
+        hosts = outputs.order(job, self._services.scenario.outputs, self._services.chance)
+        bases = [job.paths(host).base for host in hosts]
+        outputs.upload(self._services.objects, self._definition, bases, self._folder / "work", failed=failed)
