@@ -34,16 +34,24 @@ REMEDIES: Mapping[str, str] = {
 """What to do, by the beginning of the error code."""
 
 TRANSIENT = (
-    "Throttling",
+    "Throttl",  # ThrottlingException of most services, ThrottledException of some
+    "TooManyRequests",
+    "RequestLimitExceeded",
+    "PriorRequestNotComplete",
+    "SlowDown",
+    "InternalError",  # S3's
     "InternalFailure",
-    "InternalServerError",
+    "InternalServer",  # …Error, …Exception
     "ServiceUnavailable",
     "RequestTimeout",
     # HEAD's answer has no body: its status is all the code there is.
-    "503",
+    "429",
     "500",
+    "502",
+    "503",
+    "504",
 )
-"""How the codes of errors begin that pass."""
+"""How the codes of errors begin that pass. More than botocore's own retries know: they end after seconds."""
 
 
 class Service:

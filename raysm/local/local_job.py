@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Literal
 
 from raysm.contract.paths import DEFAULT_BASE, Paths
-from raysm.contract.result import MAX_REASON
+from raysm.contract.result import SERVICE_REASON
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local import channels
 from raysm.local.checkpoints import CheckpointSync
@@ -384,9 +384,9 @@ class LocalJob:
         for host in dict.fromkeys([self.head, *failed]):
             with contextlib.suppress(OSError):
                 # A program writes the file, in whatever encoding, and SageMaker takes its first 1024 characters.
-                text = self.paths(host).failure.read_text(encoding="utf-8", errors="replace")[:MAX_REASON].strip()
+                text = self.paths(host).failure.read_text(encoding="utf-8", errors="replace")[:SERVICE_REASON].strip()
                 if text:
-                    return text if host == self.head else f"{host}: {text}"[:MAX_REASON]
+                    return text if host == self.head else f"{host}: {text}"[:SERVICE_REASON]
         return f"{failed[0]}: {_describe(codes[failed[0]])}"
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from raysm.contract.result import MAX_REASON
+from raysm.contract.result import SERVICE_REASON
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.job_spec import JobSpec, Patience
 from raysm.local.local_job import LocalJob, Outcome
@@ -184,7 +184,7 @@ class JobRun:
             message,
             status=status,
             ended_s=time.time(),
-            failure_reason=None if reason is None else reason[:MAX_REASON],
+            failure_reason=None if reason is None else reason[:SERVICE_REASON],
             metrics=self._scanner.last(),
             **changes,
         )
@@ -409,7 +409,7 @@ class JobRun:
             return None
         for host in job.instances:
             with contextlib.suppress(OSError):
-                text = job.paths(host).failure.read_text(encoding="utf-8", errors="replace")[:MAX_REASON].strip()
+                text = job.paths(host).failure.read_text(encoding="utf-8", errors="replace")[:SERVICE_REASON].strip()
                 if text:
                     return text
         return None
