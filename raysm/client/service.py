@@ -183,6 +183,11 @@ class Service:
         """Return what Describe says of a job."""
         return dict(self._call_api(api.describe, **{api.name_key: name}))
 
+    def update(self, api: JobApi, name: str, **changes: Any) -> None:
+        """Change a job that runs; of an API that can."""
+        assert api.update is not None, "asked of the API before"
+        self._call_api(api.update, **{api.name_key: name, **changes})
+
     def stop(self, api: JobApi, name: str) -> None:
         """Ask the service to stop a job."""
         self._call_api(api.stop, **{api.name_key: name})
