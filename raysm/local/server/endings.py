@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from raysm.contract.job_api import JobApi
-from raysm.contract.result import MAX_REASON
+from raysm.contract.result import SERVICE_REASON
 from raysm.local.outcome import Outcome
 from raysm.local.server.definitions import Definition
 
@@ -80,4 +80,4 @@ def failure_reason(api: JobApi, outcome: Outcome) -> str:
     """
     if api.has_exit_message:
         return "AlgorithmError: See job logs for more information"
-    return f"AlgorithmError: {outcome.failure_reason or ''}, exit code: {outcome.exit_code}"[:MAX_REASON]
+    return f"AlgorithmError: {outcome.failure_reason or ''}, exit code: {outcome.exit_code}"[:SERVICE_REASON]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from raysm.contract.result import MAX_REASON
+from raysm.contract.result import SERVICE_REASON
 from raysm.errors import InvalidRequest
 from raysm.local.local_job import LocalJob
 from raysm.local.scenario import Outputs
@@ -60,7 +60,7 @@ def exit_message(job: LocalJob) -> str | None:
     """Return what the first instance that has any words left for whoever asks."""
     for host in job.instances:
         with contextlib.suppress(OSError):
-            text = job.paths(host).failure.read_text(encoding="utf-8", errors="replace")[:MAX_REASON].strip()
+            text = job.paths(host).failure.read_text(encoding="utf-8", errors="replace")[:SERVICE_REASON].strip()
             if text:
                 return text
     return None
