@@ -17,7 +17,19 @@ from typing import Any, TypeAlias
 
 from raysm.contract.patterns import compiled
 
-__all__ = ["FILE", "TYPES", "Entry", "Key", "Rule", "Step", "Violation", "service_model", "violations", "violations_in"]
+__all__ = [
+    "FILE",
+    "TYPES",
+    "Entry",
+    "Key",
+    "Rule",
+    "Step",
+    "Violation",
+    "loader",
+    "service_model",
+    "violations",
+    "violations_in",
+]
 
 FILE = "file:///"
 """The embedded SageMaker takes it wherever AWS takes ``s3://``: its one extension."""
@@ -89,13 +101,23 @@ class Violation:
 
 
 @functools.cache
+def loader() -> Any:
+    """Return botocore's reader of its data files, which keeps what it has read.
+
+    One for the process: a session that makes its own reads 0.1 s of JSON again, for each handle on a service.
+    """
+    from botocore.loaders import Loader
+
+    return Loader()
+
+
+@functools.cache
 def service_model() -> Any:
     """Return botocore's ``ServiceModel`` of SageMaker; reading it takes 0.1 s, and `import raysm` must not."""
-    from botocore.loaders import Loader
     from botocore.model import ServiceModel
 
     # Not by a client, which would want a region before it could say anything.
-    return ServiceModel(Loader().load_service_model("sagemaker", "service-2"), "sagemaker")
+    return ServiceModel(loader().load_service_model("sagemaker", "service-2"), "sagemaker")
 
 
 def violations(operation: str, parameters: Any, *, takes_files: bool) -> Iterator[Violation]:
