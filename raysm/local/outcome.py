@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from raysm.contract.paths import Paths
-from raysm.contract.result import MAX_REASON
+from raysm.contract.result import SERVICE_REASON
 from raysm.local.job_spec import JobSpec
 
 __all__ = ["Exits", "Outcome"]
@@ -82,9 +82,9 @@ class Exits:
         for host in dict.fromkeys([self.spec.first, *failed]):
             with contextlib.suppress(OSError):
                 # A program writes the file, in whatever encoding, and SageMaker takes its first 1024 characters.
-                text = paths(host).failure.read_text(encoding="utf-8", errors="replace")[:MAX_REASON].strip()
+                text = paths(host).failure.read_text(encoding="utf-8", errors="replace")[:SERVICE_REASON].strip()
                 if text:
-                    return text if host == self.spec.first else f"{host}: {text}"[:MAX_REASON]
+                    return text if host == self.spec.first else f"{host}: {text}"[:SERVICE_REASON]
         return f"{failed[0]}: {_describe(self.codes[failed[0]])}"
 
 

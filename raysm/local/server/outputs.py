@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from raysm.contract.result import MAX_REASON
+from raysm.contract.result import SERVICE_REASON
 from raysm.contract.store import PARTIAL
 from raysm.errors import InvalidRequest
 from raysm.local.local_job import LocalJob
@@ -55,7 +55,7 @@ def exit_message(job: LocalJob) -> str | None:
     """Return what the first instance that has any words left for whoever asks."""
     for host in job.instances:
         with contextlib.suppress(OSError):
-            text = job.paths(host).failure.read_text(encoding="utf-8", errors="replace")[:MAX_REASON].strip()
+            text = job.paths(host).failure.read_text(encoding="utf-8", errors="replace")[:SERVICE_REASON].strip()
             if text:
                 return text
     return None

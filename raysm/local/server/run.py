@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raysm.contract.result import MAX_REASON
+from raysm.contract.result import SERVICE_REASON
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.job_spec import JobSpec, Patience
 from raysm.local.local_job import LocalJob
@@ -174,7 +174,7 @@ class JobRun:
             message,
             status=status,
             ended_s=time.time(),
-            failure_reason=None if reason is None else reason[:MAX_REASON],
+            failure_reason=None if reason is None else reason[:SERVICE_REASON],
             metrics=self._scanner.last(),
             **changes,
         )
