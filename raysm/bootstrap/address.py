@@ -10,6 +10,7 @@ import ipaddress
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from raysm.bootstrap.interfaces import Interface, choose_interface, default_route, list_interfaces
 
@@ -23,6 +24,8 @@ __all__ = [
     "resolve",
     "resolve_peer",
 ]
+
+T = TypeVar("T")
 
 # The standard library alone: this runs before anything is installed in the instance.
 FIRST_WAIT_S = 0.05
@@ -44,8 +47,8 @@ def backoff(attempt: int) -> float:
     return float(min(LONGEST_WAIT_S, FIRST_WAIT_S * 1.6 ** min(attempt, 20)))
 
 
-async def resolve(host: str, lookup: Callable[[str], str] = socket.gethostbyname) -> str:
-    """Return the IPv4 address of ``host``.
+async def resolve(host: str, lookup: Callable[[str], T] = socket.gethostbyname) -> T:  # type: ignore[assignment]
+    """Return the IPv4 address of ``host``, or what ``lookup`` makes of its name.
 
     The lookup runs in a thread that nobody waits for: a resolver may hang for longer than the job has left.
 
@@ -53,9 +56,9 @@ async def resolve(host: str, lookup: Callable[[str], str] = socket.gethostbyname
         OSError: It is not known, yet.
     """
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[str] = loop.create_future()
+    answer: asyncio.Future[T] = loop.create_future()
 
-    def settle(address: str | None, error: OSError | None) -> None:
+    def settle(address: T | None, error: OSError | None) -> None:
         if answer.done():  # the caller has given up
             return
         if address is None:
