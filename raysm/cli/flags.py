@@ -71,6 +71,7 @@ COMMON = (
     Flag("--name", "name", "the task's name; each job gets a name of its own, made from it"),
     Flag("--project", "project", "jobs of one project lie together (default: default)"),
     Flag("--requirement", "requirements", "pip installs it; or a requirements.txt; repeatable", metavar="PACKAGE"),
+    Flag("--pip-index", "pip_index", "where pip gets them from: an address, or a CodeArtifact ARN", metavar="URL"),
     Flag("--wheel", "wheels", "a package that travels along and is installed; repeatable", metavar="FILE"),
     Flag(
         "--env",
@@ -100,7 +101,12 @@ TARGET = (
     Flag("--region", "target.region", "on AWS (default: of the AWS configuration)"),
     Flag("--profile", "target.profile", "on AWS: of the AWS configuration"),
     Flag("--bucket", "target.bucket", "on AWS: for payloads and results (default: sagemaker-REGION-ACCOUNT)"),
-    Flag("--image", "target.image", "the container image, on AWS and for --instance-kind docker", metavar="URI"),
+    Flag(
+        "--image",
+        "target.image",
+        "the container image, on AWS (default: AWS's PyTorch of the region) and for --instance-kind docker",
+        metavar="URI",
+    ),
 )
 """Of every command that asks a service."""
 
