@@ -136,8 +136,10 @@ USER: tuple[Grant, ...] = (
     ),
     Grant(
         purpose="Session",
-        actions=("ssm:StartSession",),
+        # The command line of AWS calls StartSession; raysm itself only switches the debugging of a job on.
+        actions=("sagemaker:UpdateTrainingJob", "ssm:StartSession"),
         resources=(JOBS[0], "arn:{partition}:ssm:{region}::document/AWS-StartPortForwardingSession"),
+        calls=("sagemaker:UpdateTrainingJob",),
         needs="remote_debug",
     ),
     Grant(

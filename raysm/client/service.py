@@ -14,10 +14,10 @@ from typing import Any
 from raysm.client.pace import Pace
 from raysm.client.places import Places, places_in
 from raysm.client.plan import Plan
-from raysm.client.targets import Bucket, Clients, connection_to
+from raysm.client.targets import Bucket, Clients, Resolved, connection_to
 from raysm.contract.job_api import JobApi
 from raysm.errors import JobNotFound, MissingDependency, ServiceError
-from raysm.request import Local, Target
+from raysm.request import JobRequest, Local, Target
 
 __all__ = ["Service", "connect"]
 
@@ -34,16 +34,24 @@ REMEDIES: Mapping[str, str] = {
 """What to do, by the beginning of the error code."""
 
 TRANSIENT = (
-    "Throttling",
+    "Throttl",  # ThrottlingException of most services, ThrottledException of some
+    "TooManyRequests",
+    "RequestLimitExceeded",
+    "PriorRequestNotComplete",
+    "SlowDown",
+    "InternalError",  # S3's
     "InternalFailure",
-    "InternalServerError",
+    "InternalServer",  # …Error, …Exception
     "ServiceUnavailable",
     "RequestTimeout",
     # HEAD's answer has no body: its status is all the code there is.
-    "503",
+    "429",
     "500",
+    "502",
+    "503",
+    "504",
 )
-"""How the codes of errors begin that pass."""
+"""How the codes of errors begin that pass. More than botocore's own retries know: they end after seconds."""
 
 
 class Service:
@@ -102,6 +110,15 @@ class Service:
     def places(self) -> Places:
         """Where the things of jobs lie."""
         return places_in(self.bucket.name, self._connection.data_root)
+
+    def resolve(self, request: JobRequest) -> Resolved:
+        """Return the target as a job has it: on AWS with the image that it runs in.
+
+        Raises:
+            InvalidRequest: The job cannot be had there.
+            ServiceError: It depends on the region, and none is set.
+        """
+        return self._connection.resolve(request, lambda: self.region)
 
     def client(self, name: str) -> Any:
         """Return the boto3 client of ``sagemaker``, ``s3``, ``logs``, ``cloudwatch``, ``sts`` and so on.
@@ -174,6 +191,11 @@ class Service:
     def describe(self, api: JobApi, name: str) -> dict[str, Any]:
         """Return what Describe says of a job."""
         return dict(self._call_api(api.describe, **{api.name_key: name}))
+
+    def update(self, api: JobApi, name: str, **changes: Any) -> None:
+        """Change a job that runs; of an API that can."""
+        assert api.update is not None, "asked of the API before"
+        self._call_api(api.update, **{api.name_key: name, **changes})
 
     def stop(self, api: JobApi, name: str) -> None:
         """Ask the service to stop a job."""

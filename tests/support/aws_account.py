@@ -4,6 +4,7 @@ A test says what is there, what a policy denies, and which question is refused; 
 """
 
 import contextlib
+import functools
 import json
 
 from moto import mock_aws
@@ -24,6 +25,12 @@ QUOTAS = {
 }
 SERVICES = ("iam", "s3", "ecr", "ec2", "kms", "logs", "sts", "sagemaker")
 ONE = Intent(cluster=Cluster("ml.m5.large"))
+
+
+@functools.cache
+def real_clients():
+    """Return boto3's clients, which moto answers within an account; to make them takes longer than most tests."""
+    return {name: SESSION.client(name, region_name=REGION) for name in SERVICES}
 
 
 class Caller:
@@ -87,7 +94,7 @@ class Account:
 
     def __init__(self, *, caller=USER, **target):
         self.failures = []
-        real = {name: SESSION.client(name, region_name=REGION) for name in SERVICES}
+        real = real_clients()
         self.permissions = Permissions(real["iam"])
         self.quotas = Quotas(dict(QUOTAS), {})
         behind = real | {

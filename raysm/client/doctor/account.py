@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from raysm.client.doctor.case import Case
 from raysm.client.doctor.finding import Finding, bad, good, unknown
 from raysm.client.service_model_check import instance_types
+from raysm.contract.service_model import may_be_newer
 from raysm.errors import ServiceError
 
 __all__ = ["look_at_credentials", "look_at_endpoints", "look_at_region", "look_at_types"]
@@ -27,7 +28,6 @@ SERVICES = ("sagemaker", "s3", "logs", "sts")
 """Without any of which no job is sent or followed."""
 
 REGION = re.compile(r"[a-z]{2,}(-[a-z]+)+-\d+")
-TYPE = re.compile(r"ml\.[a-z][a-z0-9-]*\.\w+")
 
 
 def look_at_endpoints(case: Case) -> Iterator[Finding]:
@@ -97,7 +97,7 @@ def look_at_types(case: Case) -> Iterator[Finding]:
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         if name in known:
             yield good(f"{name} is an instance type of {case.api.title} jobs")
-        elif not TYPE.fullmatch(name):
+        elif not may_be_newer(("InstanceType",), name):
             yield bad(f"{name!r} is no instance type", f"{hint}write ml.FAMILY.SIZE, ml.m5.large for example")
         else:
             # AWS adds types more often than people update botocore.

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from raysm.client.images.default_image import default_image
 from raysm.client.plan import Plan
 from raysm.client.service import Service
 from raysm.client.targets import Bucket
 from raysm.contract.job_api import TRAINING, JobApi, api_of
+from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, Limits, Security
 
 __all__ = ["Case", "Intent", "intent_of"]
@@ -91,6 +93,21 @@ class Case:
     def region(self) -> str:
         """Where the job runs."""
         return self.service.region
+
+    @functools.cached_property
+    def image(self) -> str:
+        """The URI of the image that the job runs in.
+
+        Raises:
+            InvalidRequest: None is named, and AWS has none for these instances here.
+        """
+        target, cluster = self.service.target, self.intent.cluster
+        if target.image is not None:
+            return target.image
+        if cluster is None:
+            raise InvalidRequest("no image and no instance type is named; give --image, or --instance-type")
+        image, registry = default_image(cluster, self.region)
+        return image.uri(registry)
 
     @property
     def bucket(self) -> Bucket:

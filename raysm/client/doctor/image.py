@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from raysm.client.doctor.case import Case
-from raysm.client.doctor.finding import Finding, bad, good
+from raysm.client.doctor.finding import Finding, bad, good, unknown
 from raysm.client.doctor.names import ECR
 from raysm.errors import ServiceError
 
@@ -12,7 +12,10 @@ __all__ = ["look_at_image"]
 
 def look_at_image(case: Case) -> Iterator[Finding]:
     """Yield whether the image is there."""
-    uri = case.service.target.job_image()
+    if case.service.target.image is None and case.intent.cluster is None:
+        yield unknown("none is named, and AWS's own depends on the instances", "--image URI, or --instance-type TYPE")
+        return
+    uri = case.image
     parts = ECR.fullmatch(uri)
     if parts is None:
         yield bad(

@@ -72,7 +72,7 @@ def repository_arn(case: Case) -> str:
     Raises:
         InvalidRequest: There is no image, or it lies elsewhere.
     """
-    uri = case.service.target.job_image()
+    uri = case.image
     parts = ECR.fullmatch(uri)
     if parts is None:
         raise InvalidRequest(f"the image {uri!r} is not in Amazon ECR; push it there")

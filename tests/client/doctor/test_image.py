@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.doctor import State
+from raysm.client.doctor import Intent, State
 from tests.support import aws_account
 from tests.support.sagemaker import ACCOUNT, IMAGE, REGION
 
@@ -40,3 +40,15 @@ def test_an_image_that_cannot_be_pulled_is_bad(uri, text, remedy):
 def test_who_may_not_ask_for_the_image_could_not_look(account):
     account.refuse("batch_get_image")
     assert account.findings()["image"][0].state is State.UNKNOWN
+
+
+def test_without_an_image_aws_own_is_looked_for_in_the_registry_of_the_region():
+    with aws_account.account(image=None) as made:
+        (finding,) = made.findings()["image"]
+        assert "pytorch" in finding.text
+        assert made.findings(Intent())["image"][0].state is State.UNKNOWN
+
+
+def test_a_region_without_an_image_of_aws_is_told_to_name_one():
+    with aws_account.account(image=None, region="xx-west-1") as made:
+        assert "AWS(image=" in made.findings()["image"][0].text
