@@ -18,7 +18,7 @@ from raysm.client import endpoint
 pytestmark = pytest.mark.usefixtures("home")
 
 ROOT = Path(__file__).parents[2]
-RAYSM = [sys.executable, "-c", "import sys; from raysm.cli.main import main; sys.exit(main())"]
+RAYSM = [sys.executable, "-m", "raysm"]
 
 
 def raysm(*argv, cwd, env=None):
