@@ -226,7 +226,11 @@ def _add_files(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--request", type=Path, metavar="FILE", help="a whole request, .json or .toml; flags win over it"
     )
-    group.add_argument(
+    _add_change(group)
+
+
+def _add_change(command: Any) -> None:
+    command.add_argument(
         CHANGE, action="append", metavar="OPTION=VALUE", help="any option, as in security.isolation=true; repeatable"
     )
 
@@ -365,7 +369,20 @@ def _add_image(commands: Any) -> None:
 
 def _add_doctor(commands: Any) -> None:
     command = _command(commands, "doctor", "what stands in the way of a job, with the remedy for each")
-    command.add_argument("--instance-type", metavar="TYPE", help="whose quota to look at")
+    add_flags(command, COMMON)
+    command.add_argument(
+        "--for",
+        dest="request",
+        type=Path,
+        metavar="FILE",
+        help="check this one job: a whole request, .json or .toml, as --dry-run --json prints one; flags win over it",
+    )
+    command.add_argument(
+        "--policy",
+        choices=("user", "role"),
+        help="print the policy that whoever sends jobs needs, or the role that they run as, and look at nothing",
+    )
+    _add_change(command)
     _add_reading(command)
 
 
