@@ -44,3 +44,17 @@ def test_a_payload_that_is_not_there_is_said(tmp_path):
     Paths(cluster.base("algo-1")).payload.rename(tmp_path / "elsewhere")
     with pytest.raises(InvalidPayload):
         prepare(cluster._environment("algo-1"))
+
+
+def test_a_processing_job_is_told_no_interface_and_takes_the_one_that_has_its_address(tmp_path):
+    instance = Cluster(tmp_path, request(2), processing=True).prepare("algo-2")
+    assert instance.environment.network_interface is None
+    told = instance.at("127.0.0.1").ray_environment()
+    names = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "SM_NETWORK_INTERFACE_NAME")
+    assert [told[name] for name in names] == ["lo"] * 4
+
+
+def test_an_interface_that_was_told_but_is_not_there_is_replaced_by_the_one_that_has_the_address(tmp_path):
+    instance = Cluster(tmp_path, request(2), network_interface_name="nosuch0").prepare("algo-2")
+    assert instance.at("127.0.0.1").environment.network_interface == "lo"
+    assert instance.at("192.0.2.1").environment.network_interface == "nosuch0"
