@@ -13,7 +13,7 @@ import textwrap
 import pytest
 
 from raysm.contract.home import sdk_config_file
-from tests.support.sagemaker_server import ROLE, Server
+from tests.support.sagemaker_server import BUCKET, ROLE, Server
 
 pytestmark = pytest.mark.namespace
 
@@ -159,9 +159,10 @@ if __name__ == "__main__":
 
 @pytest.mark.long
 def test_a_script_of_aws_s_samples_for_ray_runs_unmodified(server, train, tmp_path):
-    server.s3.put_object(Bucket="raysm-local", Key="sample/a.csv", Body=b"1\n\n2\n")
-    server.s3.put_object(Bucket="raysm-local", Key="sample/b.csv", Body=b"3\n")
-    name, status, reason = train(SAMPLE, ray={"init": True}, inputs={"processing": "s3://raysm-local/sample/"})
+    server.make_bucket()
+    server.put("sample/a.csv", b"1\n\n2\n")
+    server.put("sample/b.csv", b"3\n")
+    name, status, reason = train(SAMPLE, ray={"init": True}, inputs={"processing": f"s3://{BUCKET}/sample/"})
     assert status == "Completed", reason
     assert [text for _, text in server.lines(name) if text.startswith("SAW")] == ["SAW 1 2"]
     assert model(server, name, tmp_path)["counts.txt"] == b"[2, 1]"
