@@ -9,7 +9,7 @@ from raysm.contract.result import SERVICE_REASON
 from raysm.local.outcome import Outcome
 from raysm.local.server.definitions import Definition
 
-__all__ = ["ENDS", "FAILURES", "EndReason", "TimeLimits", "failure_reason"]
+__all__ = ["ENDS", "FAILURES", "INSUFFICIENT", "INTERNAL_ERROR", "EndReason", "TimeLimits", "failure_reason"]
 
 EndReason: TypeAlias = Literal["stop", "interrupt", "runtime", "wait", "pending", "shutdown"]
 """Why a job is to end before its instances do."""
@@ -26,6 +26,15 @@ FAILURES: Mapping[EndReason, str] = {
     "pending": "CapacityError: the machine's cores were not free within MaxPendingTimeInSeconds; wait for other jobs",
 }
 """Why a job Failed by which it was ended."""
+
+
+INSUFFICIENT = (
+    "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML instance type."
+)
+"""In AWS's words, as jobs that failed by it show them (DIAGNijmegen/rse-grand-challenge, issue 2631)."""
+
+INTERNAL_ERROR = "We encountered an internal error. Please try again."
+"""What AWS says behind ``InternalServerError:`` (sagemaker-python-sdk, issue 2496)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -28,6 +28,7 @@ from raysm.local.server import s3_snapshot
 from raysm.local.server.app import App
 from raysm.local.server.capacity import Capacity
 from raysm.local.server.console import Console
+from raysm.local.server.faults import Faults
 from raysm.local.server.log_service import LogService
 from raysm.local.server.moto_internals import ACCOUNT, request_handler
 from raysm.local.server.moto_services import MotoServices
@@ -151,7 +152,7 @@ def serve(options: Options) -> None:
         )
         operations = Operations(services, options.instance_kind)
         console = Console(operations, capacity, started_s=started_s, shut_down=ending.set)
-        app = App(operations, LogService(records), console, moto)
+        app = App(operations, LogService(records), console, moto, Faults(scenario.api, services.chance))
         # Threads: a request may wait until a job ends, and others are to be answered meanwhile.
         server = make_server("127.0.0.1", options.port, app, threaded=True, request_handler=_Handler)
         # Only noted: a handler interrupts this thread also while it holds a lock that the end has to take.
