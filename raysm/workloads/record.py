@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from raysm.contract.store import replacing
 from raysm.workloads.disk import full_disk_is_no_room
+from raysm.workloads.mapping import map_file
 
 __all__ = ["BlockRecord", "Buffers", "occupied_bytes"]
 
@@ -125,15 +126,14 @@ class BlockRecord(Generic[V]):
         """
         if block not in self:
             raise KeyError(str(block))
-        content: bytes | mmap.mmap
         with self.path(block).open("rb") as file:
             offset = len(file.readline(MAX_LINE_BYTES))
             # A mapping costs more than reading a small file, and there are thousands of them.
-            if os.fstat(file.fileno()).st_size < mapped_bytes:
+            is_small = os.fstat(file.fileno()).st_size < mapped_bytes
+            content: bytes | mmap.mmap | None = None if is_small else map_file(file.fileno())
+            if content is None:
                 file.seek(0)
                 content = file.read()
-            else:
-                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return self._decode(memoryview(content)[offset:])
 
     def size_bytes(self) -> int:
