@@ -23,6 +23,7 @@ from raysm.contract import names
 from raysm.contract import payload as payloads
 from raysm.contract.paths import SDK_DRIVERS
 from raysm.contract.payload import Payload
+from raysm.contract.store import remove_unfinished
 from raysm.errors import InvalidConfig
 from raysm.request import Cluster, JobRequest, Ports
 
@@ -121,6 +122,8 @@ def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Ins
     if environment.current == head:
         _check_outputs(environment)
     if environment.has_checkpoints:
+        # Brought back by the service, which takes over all that lies there when an instance dies.
+        remove_unfinished(environment.paths.checkpoints)
         with contextlib.suppress(OSError):  # user code that writes there will say why it cannot
             environment.paths.state(environment.current_host).mkdir(parents=True, exist_ok=True)
     # Asked again of the instances that there are: the request was checked against those that were wanted.

@@ -50,6 +50,16 @@ def test_a_payload_that_is_not_there_is_said(tmp_path):
         prepare(cluster.environment("algo-1"))
 
 
+def test_what_an_instance_that_died_was_writing_among_the_checkpoints_is_removed(tmp_path):
+    cluster = Cluster(tmp_path, request(1))
+    folder = Paths(cluster.base("algo-1")).checkpoints / "raysm" / "training"
+    folder.mkdir(parents=True)
+    for name in (".manifest.json.0123abcd.partial", "mine.partial"):
+        (folder / name).touch()
+    cluster.prepare("algo-1")
+    assert [path.name for path in folder.iterdir()] == ["mine.partial"]
+
+
 PREPARE = """
 import json, sys
 from raysm.bootstrap.instance import prepare
