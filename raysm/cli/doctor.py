@@ -15,11 +15,12 @@ from rich.text import Text
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
 from raysm.client import endpoint
+from raysm.client.images.default_image import default_image
 from raysm.client.service import Service
 from raysm.client.settings import Settings
 from raysm.contract.home import home
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.request import AWS
+from raysm.request import AWS, Cluster
 from raysm.request.instance_kinds import INSTANCE_KINDS
 
 __all__ = ["Check", "aws_checks", "local_checks", "run", "train_check"]
@@ -111,12 +112,7 @@ def aws_checks(service: Service, *, instance_type: str | None, named_role: bool 
     # Without credentials this would only fail the same way once more.
     if credentials.good and named_role:
         yield _look("role", lambda: _role(service, target.job_role()))
-    yield Check(
-        name="image",
-        good=target.image is not None,
-        found=target.image or "no image was named",
-        remedy="" if target.image else "--image URI: any image with Python 3.11 or later, in ECR",
-    )
+    yield _look("image", lambda: target.image or _default_image(service, instance_type))
     if credentials.good and instance_type:
         yield _look("quota", lambda: _quota(service, instance_type))
     plugin = shutil.which("session-manager-plugin")
@@ -148,6 +144,11 @@ def _role(service: Service, arn: str) -> str:
     if "sagemaker.amazonaws.com" not in json.dumps(policy):
         raise InvalidRequest(f"{arn} cannot be assumed by sagemaker.amazonaws.com: add it to the role's trust policy")
     return arn
+
+
+def _default_image(service: Service, instance_type: str | None) -> str:
+    image, registry = default_image(Cluster(instance_type or "ml.m5.large"), service.region)
+    return f"{image.uri(registry)} ({image.describe()}), since no image is named"
 
 
 def _quota(service: Service, instance_type: str) -> str:

@@ -100,7 +100,12 @@ TARGET = (
     Flag("--region", "target.region", "on AWS (default: of the AWS configuration)"),
     Flag("--profile", "target.profile", "on AWS: of the AWS configuration"),
     Flag("--bucket", "target.bucket", "on AWS: for payloads and results (default: sagemaker-REGION-ACCOUNT)"),
-    Flag("--image", "target.image", "the container image, on AWS and for --instance-kind docker", metavar="URI"),
+    Flag(
+        "--image",
+        "target.image",
+        "the container image, on AWS (default: AWS's PyTorch of the region) and for --instance-kind docker",
+        metavar="URI",
+    ),
 )
 """Of every command that asks a service."""
 

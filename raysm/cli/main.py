@@ -102,12 +102,16 @@ def _submit(arguments: Arguments, console: Console) -> None:
     source = ready.source.summary if ready.source is not None else None
     if arguments.dry_run:
         print(json.dumps(as_request(ready, settings), indent=1) if arguments.json else ready.plan.json())
+        if ready.image:
+            print(f"would run in {ready.image}", file=sys.stderr)
         if source is not None:
             print(f"would send {source}", file=sys.stderr)
         return
     done = ready.finished() if settings.options().get("if_done") == "skip" else None
     job = done or ready.send()
     if arguments.detach:
+        if done is None and ready.image:
+            print(f"image {ready.image}", file=sys.stderr)
         if done is None and source is not None:
             print(f"sent {source}", file=sys.stderr)
         print(json.dumps(described(job), indent=1) if arguments.json else job.name)
@@ -119,6 +123,8 @@ def _submit(arguments: Arguments, console: Console) -> None:
             display.say(f"already done by {job.name}; nothing was started")
         else:
             display.say(f"job {job.name}")
+            if done is None and ready.image:
+                display.say(f"image {ready.image}")
             if done is None and source is not None:
                 display.say(f"sent {source}")
             display.job = job.name

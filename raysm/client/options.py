@@ -5,7 +5,6 @@ JobRequest takes them.
 """
 
 import dataclasses
-import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
@@ -97,7 +96,7 @@ def check_names(options: Mapping[str, Any]) -> None:
         InvalidRequest: The name, and the nearest one that there is.
     """
     # Types of ``**options`` are for editors and checkers: Python itself takes any name.
-    keywords.check_names("raysm.submit", list(typing.get_type_hints(SubmitKeywords)), options)
+    keywords.check_names("raysm.submit", SubmitKeywords.__annotations__, options)
 
 
 def of_request(request: JobRequest, options: Mapping[str, Any]) -> dict[str, Any]:

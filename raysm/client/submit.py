@@ -67,6 +67,8 @@ class Prepared:
     """Packages that travel."""
     source_digest: str
     """Of all that the result depends on but the state of its inputs."""
+    image: str = ""
+    """Which image was taken where none was named, for people; empty where none had to be."""
 
     @functools.cached_property
     def digest(self) -> str:
@@ -113,6 +115,8 @@ class Prepared:
         try:
             with tempfile.TemporaryDirectory(prefix="raysm-payload-") as folder:
                 packed = Path(folder) / "payload"
+                if self.image:
+                    _log.info("%s runs in the image %s", request.name, self.image)
                 if self.source is not None:
                     _log.info("%s is sent with %s", request.name, self.source.summary)
                 payload.pack(request, packed, source=self.source, function=self.pickled, wheels=self.wheels)
@@ -236,11 +240,13 @@ def prepare(
     from_json(JobRequest, to_json(request))
     wheels = tuple(Path(wheel) for wheel in chosen.get("wheels") or ())
     _check_packages(request, wheels)
-    digest = records.digest_of(request, service.target, source=package.source, pickled=package.pickled, wheels=wheels)
+    resolved = service.resolve(request)
+    target = resolved.target
+    digest = records.digest_of(request, target, source=package.source, pickled=package.pickled, wheels=wheels)
     # Only now: a piece of the digest is in it, for which the name itself does not count.
     request = replace(request, name=records.job_name(task, digest, time.time()))
     state = _state(request, task, service, resume)
-    planned = plan(request, target=service.target, places=service.places, state=state, tags=tags_of(request, task))
+    planned = plan(request, target=target, places=service.places, state=state, tags=tags_of(request, task))
     check_plan(planned, takes_files=service.target.takes_files)
     return Prepared(
         request=request,
@@ -253,6 +259,7 @@ def prepare(
         source=package.source,
         wheels=wheels,
         source_digest=digest,
+        image=resolved.image,
     )
 
 

@@ -19,6 +19,7 @@ import pytest
 import raysm
 from raysm.bootstrap.packages import NEEDS
 from raysm.contract import payload
+from raysm.contract.job_api import PROCESSING, TRAINING
 from raysm.contract.library import LIBRARY, library
 from raysm.contract.paths import Paths
 from raysm.errors import InvalidRequest
@@ -29,8 +30,8 @@ from tests.support.wheels import make_wheel
 HERE = ".".join(platform.python_version_tuple()[:2])
 
 
-def pack(base, *, processing=False, function=None, wheels=(), **fields):
-    paths = Paths(base, processing)
+def pack(base, *, api=TRAINING, function=None, wheels=(), **fields):
+    paths = Paths(base, api)
     script = base.parent / "user.py"
     script.write_text("print('user code')")
     request = JobRequest(name="a", **{"workload": Script(str(script))} | fields)
@@ -92,7 +93,7 @@ def test_a_payload_without_digests_is_not_run(tmp_path):
 
 
 def test_a_processing_job_says_it_in_its_message(tmp_path):
-    paths = pack(tmp_path / "ml", processing=True)
+    paths = pack(tmp_path / "ml", api=PROCESSING)
     (paths.payload / LIBRARY).unlink()
     assert start(tmp_path / "ml", paths).returncode == 2
     assert "no payload" in paths.failure.read_text()

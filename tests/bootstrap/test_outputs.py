@@ -3,6 +3,7 @@
 import pytest
 
 from raysm.bootstrap.outputs import Owners, give_way, read_outputs
+from raysm.contract.job_api import APIS
 from raysm.contract.paths import Paths
 from tests.support.bootstraps import Cluster, request
 
@@ -35,9 +36,9 @@ def test_one_name_has_one_key_on_all_instances_and_another_one_in_another_folder
     assert read_outputs(Paths(tmp_path / "none")) == {}
 
 
-@pytest.mark.parametrize("processing", [False, True])
-def test_of_the_model_what_others_have_is_left_out_and_of_the_rest_kept_apart(tmp_path, processing):
-    paths = Paths(tmp_path, processing)
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
+def test_of_the_model_what_others_have_is_left_out_and_of_the_rest_kept_apart(tmp_path, api):
+    paths = Paths(tmp_path, api)
     write(paths, model={"model.pt": "mine", "shard-2": "mine"}, data={"log/x.txt": "mine", "own.txt": "mine"})
     files = read_outputs(paths)
     taken = [key for key, path in files.items() if path.name in ("model.pt", "x.txt")]

@@ -67,8 +67,10 @@ def test_a_quota_of_zero_is_said_with_where_to_ask_for_more():
     assert "Service Quotas" in check.remedy
 
 
-def test_a_missing_image_is_said():
-    assert "ECR" in found(Clients(), image=None)["image"].remedy
+def test_where_no_image_is_named_aws_own_is():
+    image = found(Clients(), image=None)["image"]
+    assert image.good
+    assert "AWS's PyTorch" in image.found
 
 
 def test_this_machine_has_what_local_jobs_need():

@@ -96,6 +96,16 @@ def test_a_script_that_fails_ends_the_command_with_1_and_the_reason(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s.py"]
 
 
+def test_a_dry_run_for_aws_says_which_image_it_would_take(tmp_path):
+    (tmp_path / "a.py").touch()
+    where = ["--on", "aws", "--role", "arn:aws:iam::123456789012:role/jobs", "--region", "eu-south-1", "--bucket", "b"]
+    done = raysm("run", "a.py", *where, "--instance-type", "ml.c5.xlarge", "--dry-run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    image = json.loads(done.stdout)["request"]["AlgorithmSpecification"]["TrainingImage"]
+    assert image.startswith("692866216735.dkr.ecr.eu-south-1.amazonaws.com/pytorch:")
+    assert f"would run in {image} (AWS's PyTorch" in done.stderr
+
+
 def test_dry_run_prints_the_exact_call_and_starts_nothing(tmp_path):
     five_rows(tmp_path)
     home = {"RAYSM_HOME": str(tmp_path / "untouched")}

@@ -225,8 +225,8 @@ def test_spot_excludes_what_is_reserved(fields):
         planned(**fields)
 
 
-def test_aws_without_an_image_says_which_to_give():
-    with pytest.raises(InvalidRequest, match=r"AWS\(image=…\) is missing.*dkr\.ecr.*containers/"):
+def test_a_plan_alone_asks_nobody_for_the_region_that_an_image_depends_on():
+    with pytest.raises(InvalidRequest, match=r"AWS\(image=…\) is missing.*raysm\.submit"):
         planned(aws(image=None))
 
 

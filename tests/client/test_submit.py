@@ -24,7 +24,7 @@ from raysm.contract import payload
 from raysm.contract.result import VALUE
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import Cluster, Input, InstanceGroup, Limits, Local, Script, Security, Similarity, TorchScript
-from tests.support.sagemaker import KEYS, REGION, aws, refusal
+from tests.support.sagemaker import KEYS, REGION, aws, fake_aws, refusal
 
 M5 = Cluster("ml.m5.large")
 
@@ -49,6 +49,28 @@ def test_the_plan_of_a_dry_run_is_the_call_that_is_sent(remote, script):
     assert remote.s3.calls == []
     prepared.send()
     assert sent(remote) == json.loads(prepared.plan.json())["request"]
+
+
+def test_without_an_image_aws_own_is_taken_and_said(script):
+    with fake_aws(image=None) as fake:
+        prepared = prepare(Script(str(script)), cluster=Cluster("ml.g5.xlarge"), on=fake.service)
+        prepared.send()
+        image = sent(fake)["AlgorithmSpecification"]["TrainingImage"]
+    assert re.fullmatch(rf"763104351884\.dkr\.ecr\.{REGION}\.amazonaws\.com/pytorch:\d\.\d+-cu\d+-\S+", image)
+    assert prepared.image.startswith(f"{image} (AWS's PyTorch ")
+
+
+def test_an_image_that_is_named_needs_no_words(remote, script):
+    assert prepare(Script(str(script)), cluster=M5, on=remote.service).image == ""
+
+
+@pytest.mark.parametrize("workload", [Function(sum, [1]), DataParallel(sum)], ids=repr)
+def test_a_pickle_that_the_image_cannot_read_is_refused_while_nothing_is_sent(workload):
+    other = "3.12" if python_version() != "3.12" else "3.13"
+    with fake_aws(python=other) as fake:
+        with pytest.raises(InvalidRequest, match=f"pickled by this Python {python_version()}, .* has Python {other}"):
+            submit(workload, cluster=M5, on=fake.service)
+        assert fake.s3.calls == []
 
 
 def test_botocore_itself_takes_the_plan_as_it_is(remote, script):

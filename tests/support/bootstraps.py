@@ -17,6 +17,7 @@ import raysm
 from raysm.bootstrap.commands import Commands
 from raysm.bootstrap.instance import prepare
 from raysm.contract import events, payload
+from raysm.contract.job_api import PROCESSING, TRAINING
 from raysm.contract.paths import Paths
 from raysm.contract.result import FAILURE, Failure
 
@@ -64,11 +65,11 @@ def write_training(base, host, hosts, *, hyperparameters=None, **more):
 
 def write_processing(base, host, hosts, **more):
     """Write the configuration files of a processing job, as the service does."""
-    paths = Paths(base, processing=True)
+    paths = Paths(base, PROCESSING)
     paths.config.mkdir(parents=True, exist_ok=True)
     paths.resource_config.write_text(json.dumps({"current_host": host, "hosts": hosts, **more}))
     inputs = [{"InputName": "raysm", "S3Input": {"LocalPath": str(paths.payload)}}]
-    paths.processing_config.write_text(json.dumps({"ProcessingJobName": "a-job", "ProcessingInputs": inputs}))
+    paths.description.write_text(json.dumps({"ProcessingJobName": "a-job", "ProcessingInputs": inputs}))
     return paths
 
 
@@ -83,7 +84,7 @@ class Cluster:
         self.processes = {}
         self.lines = {host: [] for host in self.hosts}
         self.arrived = queue.Queue()
-        self._fake, self._processing = fake, processing
+        self._fake, self._api = fake, PROCESSING if processing else TRAINING
         control, gcs, dashboard = free_ports(3)
         self.ports = {"control": control, "gcs": gcs, "dashboard": dashboard} | dict.fromkeys(NODE_PORTS, 0)
         script = root / "user.py"
@@ -101,17 +102,17 @@ class Cluster:
         return self.root / host
 
     def failure(self, host):
-        path = Paths(self.base(host), processing=self._processing).failure
+        path = Paths(self.base(host), self._api).failure
         return path.read_text() if path.exists() else None
 
     def recorded(self):
         """Return the failure among the outputs of the head, which the client reads; None where there is none."""
-        record = Paths(self.base("algo-1"), processing=self._processing).output_data / FAILURE
+        record = Paths(self.base("algo-1"), self._api).output_data / FAILURE
         return Failure.read(record) if record.exists() else None
 
     def go(self):
         """Let a driver that waits for the file ``go`` go on."""
-        (Paths(self.base("algo-1"), processing=self._processing).payload / "source" / "go").touch()
+        (Paths(self.base("algo-1"), self._api).payload / "source" / "go").touch()
 
     def prepare(self, host):
         """Return the instance of ``host``, with stand-ins for Ray, for a life in this very process."""

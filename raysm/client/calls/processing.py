@@ -5,6 +5,7 @@ from pathlib import PurePath
 from typing import Any
 
 from raysm.client.calls.parts import Call, Parts, present
+from raysm.contract.job_api import PROCESSING
 from raysm.contract.paths import Paths
 from raysm.request import Input
 from raysm.request.job import OWN_PREFIX
@@ -12,7 +13,7 @@ from raysm.request.options import refuse_what_processing_lacks
 
 __all__ = ["CALL"]
 
-INSIDE = Paths(processing=True)
+INSIDE = Paths(api=PROCESSING)
 
 
 def _parameters(parts: Parts) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from typing import Any
 
 from raysm.client import endpoint
 from raysm.client.pace import Pace
-from raysm.client.targets.connection import Bucket, Clients, Connection, client_options
+from raysm.client.targets.connection import Bucket, Clients, Connection, Resolved, client_options
 from raysm.contract.home import ServerRecord, home
 from raysm.contract.names import LOCAL_BUCKET
 from raysm.errors import ServiceError
-from raysm.request import Local
+from raysm.request import JobRequest, Local
 
 __all__ = ["LocalConnection"]
 
@@ -29,6 +29,7 @@ class LocalConnection(Connection):
 
     def __init__(self, target: Local) -> None:
         """Connect to nothing yet."""
+        self._target = target
         self._home = home(target.home)
         self._session: Any = None
         self._url: str | None = None
@@ -49,6 +50,10 @@ class LocalConnection(Connection):
     def data_root(self, bucket_root: str) -> str:
         """Return a folder of the home: nothing large passes through an S3 that lives in memory."""
         return (self._home / "data").as_uri()
+
+    def resolve(self, request: JobRequest, region: Callable[[], str]) -> Resolved:
+        """Return the target: it needs no image but what its kind of instance asks for."""
+        return Resolved(target=self._target)
 
     def make_client(self, name: str) -> Any:
         """Return a client of the server, which is started where none answers."""
