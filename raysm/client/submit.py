@@ -54,7 +54,7 @@ class Prepared:
     task: str
     """Name of the task: of which the job is one run."""
     state: str | None
-    """Checkpoint prefix; None for Processing."""
+    """Checkpoint prefix; None for Processing, and of a workload that keeps no state."""
     service: Service
     """Where it goes."""
     uploads: tuple[uploads.Upload, ...]
@@ -332,6 +332,13 @@ def _state(request: JobRequest, task: str, service: Service, resume: bool) -> st
         return None
     if request.checkpoint_uri is not None:
         return request.checkpoint_uri
+    if not request.workload.keeps_state:
+        if resume:
+            raise InvalidRequest(
+                f"{request.workload.label} keeps no state (keeps_state of {request.workload.kind}) to resume from; "
+                "drop resume, or give checkpoint_uri"
+            )
+        return None
     if resume:
         prefix = service.places.records(request.project, task)
         for record in records.recorded(prefix, Storage(service)):
