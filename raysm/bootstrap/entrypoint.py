@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from raysm.bootstrap.environment import base_paths, child_environment, inherited, read, tell
 from raysm.bootstrap.exit_status import exit_by_signal
-from raysm.bootstrap.packages import install, missing
+from raysm.bootstrap.packages import install, lacking
 from raysm.bootstrap.private_files import private_folder
 from raysm.bootstrap.scratch import settle_scratch
 from raysm.bootstrap.sdk_job import is_driver_folder, make_payload
@@ -62,10 +62,10 @@ def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     place = private_folder(base_paths(environ))
     payload = _load(folder, place, environ)
     search = [unpack(folder / LIBRARY, place / "lib")]
-    needed = missing(payload.request.workload)
-    if payload.requirements or needed:
+    wanted = lacking(payload)
+    if wanted:
         site = place / "site"
-        install(payload, needed, site)
+        install(payload, wanted, site, environ)
         # What is installed wins over the image's own packages, and raysm over what is installed.
         search.append(site)
     variables = {"PYTHONPATH": _joined(search, environ.get("PYTHONPATH")), names.PAYLOAD: str(payload.folder)}

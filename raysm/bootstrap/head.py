@@ -50,6 +50,7 @@ END_GRACE_S = 0.6
 """Seconds that Ray has to end by itself once the job is over; its raylet and GCS need 0.2."""
 FAREWELL_S = 3.0
 """Seconds that the workers have to say goodbye; their own end takes less than two."""
+LOOPBACK = "127.0.0.1"
 PROBE_S = 0.05
 """How often to see whether the GCS answers, and whether the last worker has left: a job ends in a second or two."""
 
@@ -77,13 +78,12 @@ class Head:
             report=self._hear,
             silence_s=instance.cluster.silence_s,
         )
-        self._ray_environment = instance.ray_environment()
         self._ray: RayNode | None = None
         self._driver: DriverRun | None = None
         self._owners: Owners | None = None
         self._farewell_until_s = 0.0
-        command = (*instance.commands.node_watcher, f"127.0.0.1:{instance.ports.gcs}")
-        self._watcher = NodeWatcher(children, command, self._ray_environment)
+        command = (*instance.commands.node_watcher, f"{LOOPBACK}:{instance.ports.gcs}")
+        self._watcher = NodeWatcher(children, command, instance.ray_environment())
         self._tasks: list[asyncio.Task[None]] = []
 
     def stop(self) -> None:
@@ -93,6 +93,7 @@ class Head:
     async def run(self) -> ExitStatus:
         """Live; return how this instance, and with it the job, ends: by what came first."""
         address = await self._find_address()
+        self._instance = self._instance.at(address or LOOPBACK)
         await self._listen()
         self._start_ray(address)
         membership, decisions = Membership.begin(self._rules, self._started_s)
@@ -152,7 +153,7 @@ class Head:
         self._farewell_until_s = max(self._farewell_until_s, time.monotonic() + FAREWELL_S)
 
     async def _probe_gcs(self) -> None:
-        while not await port_answers("127.0.0.1", self._instance.ports.gcs):
+        while not await port_answers(LOOPBACK, self._instance.ports.gcs):
             await asyncio.sleep(PROBE_S)
         self._inbox.put(GcsAnswers())
 
@@ -217,7 +218,7 @@ class Head:
         local = is_loopback(named) if named else len(self._rules.hosts) == 1
         port = self._instance.ports.control
         try:
-            await self._control.start("127.0.0.1" if local else "0.0.0.0", port)
+            await self._control.start(LOOPBACK if local else "0.0.0.0", port)
         except OSError as error:
             raise ClusterNotFormed(
                 f"the head {self._instance.name} cannot listen on its control port {port}: {error.strerror};"
@@ -226,7 +227,7 @@ class Head:
 
     def _start_ray(self, address: str | None) -> None:
         command = self._instance.ray_command(None, address)
-        self._ray = ray = RayNode(self._children, command, self._ray_environment)
+        self._ray = ray = RayNode(self._children, command, self._instance.ray_environment())
         ray.ended.add_done_callback(lambda _: self._inbox.put(RayEnded(ray.why())))
         self._spawn(self._probe_gcs())
 
@@ -241,7 +242,7 @@ class Head:
         else:
             self._driver = self._start_driver(gcs)
         named = self._instance.environment.addresses.get(self._instance.name, address)
-        shown = "127.0.0.1" if is_loopback(named) else address
+        shown = LOOPBACK if is_loopback(named) else address
         self._spawn(announce_dashboard(self._instance.name, shown, self._instance.ports.dashboard))
 
     def _start_driver(self, address: str | None) -> DriverRun:

@@ -16,6 +16,7 @@ from raysm.bootstrap import resources, variables
 from raysm.bootstrap.commands import Commands
 from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.identity import Identity
+from raysm.bootstrap.interfaces import list_interfaces
 from raysm.bootstrap.private_files import private_token
 from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_arguments
 from raysm.bootstrap.ray_start import DASHBOARD_FIRST, WORKERS
@@ -68,6 +69,19 @@ class Instance:
     def head(self) -> str:
         """The head's host name."""
         return self.environment.head(self.cluster).name
+
+    def at(self, address: str) -> "Instance":
+        """Return this instance, told by which interface the others reach it.
+
+        Args:
+            address: Its own, as the others use it. A Processing job is told no interface, and the one that a Training
+                job is told need not be there.
+        """
+        by_name = {item.name: item.address for item in list_interfaces()}
+        if self.environment.network_interface in by_name:
+            return self
+        interface = next((name for name, own in by_name.items() if own == address), self.environment.network_interface)
+        return replace(self, environment=replace(self.environment, network_interface=interface))
 
     def ray_command(self, head_address: str | None, node_address: str | None) -> list[str]:
         """Return the command of this instance's Ray node; see ``start_arguments``."""

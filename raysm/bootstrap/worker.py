@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import ParamSpec
 
 from raysm.bootstrap import control, messages
-from raysm.bootstrap.address import backoff, explain, is_loopback, port_answers, resolve
+from raysm.bootstrap.address import backoff, explain, is_loopback, port_answers, resolve, resolve_peer
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import MessageReceived, WorkerControl
 from raysm.bootstrap.exit_status import STOPPED, ExitStatus
@@ -70,7 +70,6 @@ class Worker:
         self._member = Member.begin(rules, time.monotonic())
         self._inbox = Inbox()
         self._tasks: list[asyncio.Task[None]] = []
-        self._ray_environment = instance.ray_environment()
         self._control: WorkerControl | None = None
         self._ray: RayNode | None = None
 
@@ -204,8 +203,9 @@ class Worker:
                 self._inbox.put(report)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        head = self._instance.head
-        address = await resolve(self._instance.environment.addresses.get(head, head))
+        head, addresses = self._instance.head, self._instance.environment.addresses
+        # Where addresses are told, instances may share one machine, and its loopback is meant.
+        address = await (resolve(addresses[head]) if head in addresses else resolve_peer(head))
         connection = asyncio.open_connection(address, self._instance.ports.control, limit=MAX_LINE)
         return await asyncio.wait_for(connection, CONNECT_TIMEOUT_S)
 
@@ -226,8 +226,9 @@ class Worker:
         named = self._instance.environment.addresses.get(self._instance.name)
         # The side of the connection that the head sees is the one that its Ray will reach too.
         address = named or self._control.addresses[0]
-        command = self._instance.ray_command(gcs_address, None if is_loopback(address) else address)
-        self._ray = ray = RayNode(self._children, command, self._ray_environment)
+        instance = self._instance.at(address)
+        command = instance.ray_command(gcs_address, None if is_loopback(address) else address)
+        self._ray = ray = RayNode(self._children, command, instance.ray_environment())
         ray.ended.add_done_callback(lambda _: self._inbox.put(RayEnded(ray.why())))
 
 

@@ -71,6 +71,7 @@ COMMON = (
     Flag("--name", "name", "the task's name; each job gets a name of its own, made from it"),
     Flag("--project", "project", "jobs of one project lie together (default: default)"),
     Flag("--requirement", "requirements", "pip installs it; or a requirements.txt; repeatable", metavar="PACKAGE"),
+    Flag("--pip-index", "pip_index", "where pip gets them from: an address, or a CodeArtifact ARN", metavar="URL"),
     Flag("--wheel", "wheels", "a package that travels along and is installed; repeatable", metavar="FILE"),
     Flag(
         "--env",

@@ -86,3 +86,17 @@ def test_a_head_that_cannot_write_the_result_says_so_before_anything_is_spent(tm
     assert f"{Paths(cluster.base('algo-1')).model} cannot be written by the container's user (0)" in answers["algo-1"]
     assert "run the image as root" in answers["algo-1"]
     assert answers["algo-2"] == "algo-2"  # what it could write is nobody's result
+
+
+def test_a_processing_job_is_told_no_interface_and_takes_the_one_that_has_its_address(tmp_path):
+    instance = Cluster(tmp_path, request(2), processing=True).prepare("algo-2")
+    assert instance.environment.network_interface is None
+    told = instance.at("127.0.0.1").ray_environment()
+    names = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "SM_NETWORK_INTERFACE_NAME")
+    assert [told[name] for name in names] == ["lo"] * 4
+
+
+def test_an_interface_that_was_told_but_is_not_there_is_replaced_by_the_one_that_has_the_address(tmp_path):
+    instance = Cluster(tmp_path, request(2), network_interface_name="nosuch0").prepare("algo-2")
+    assert instance.at("127.0.0.1").environment.network_interface == "lo"
+    assert instance.at("192.0.2.1").environment.network_interface == "nosuch0"

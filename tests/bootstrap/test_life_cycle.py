@@ -261,6 +261,16 @@ def test_a_processing_job_lives_and_fails_in_its_own_layout(tmp_path):
         assert (cluster.base("algo-1") / "output/message").read_text() == "the driver exited with code 4"
 
 
+def test_in_a_processing_job_which_is_told_no_interface_head_and_worker_find_it_out(tmp_path):
+    with Cluster(tmp_path, request(2), processing=True, driver=WAITER) as cluster:
+        cluster.start().wait_for("user code runs")
+        for host in cluster.hosts:
+            with open(f"/proc/{cluster.node_pid(host)}/environ") as file:
+                assert "GLOO_SOCKET_IFNAME=lo" in file.read().split("\0")
+        cluster.go()
+        assert cluster.wait() == {"algo-1": 0, "algo-2": 0}
+
+
 CHECKPOINT = """
 import pathlib, signal, sys, time
 def save(*_):

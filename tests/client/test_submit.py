@@ -24,6 +24,7 @@ from raysm.contract import payload
 from raysm.contract.result import VALUE
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import Cluster, Input, InstanceGroup, Limits, Local, Script, Security, Similarity, TorchScript
+from tests.support.crowd import Crowd
 from tests.support.sagemaker import KEYS, REGION, aws, fake_aws, refusal
 
 M5 = Cluster("ml.m5.large")
@@ -390,13 +391,40 @@ def test_inputs_that_this_user_may_not_list_do_not_hinder_a_job(remote, script):
     assert len(remote.sagemaker.sent) == 1
 
 
+def test_a_plain_submit_lists_few_of_a_million_inputs_and_is_not_remembered_as_done(remote, script, caplog):
+    crowd = Crowd(1_300_000, behind=remote.s3)
+    service = Service(
+        remote.service.target,
+        clients=lambda name: crowd if name == "s3" else remote.clients[name],
+        pace=remote.service.pace,
+    )
+    with caplog.at_level("INFO", logger="raysm"):
+        submit(Script(str(script)), cluster=M5, on=service, inputs={"x": "s3://crowd/pictures/"})
+    assert crowd.lists <= 11
+    assert "not remembered for if_done: its inputs are more than 10,000 objects" in caplog.text
+
+
+def test_a_job_that_may_be_skipped_is_remembered_whatever_the_number_of_its_inputs(remote, script):
+    crowd = Crowd(12_000, behind=remote.s3)
+    service = Service(
+        remote.service.target,
+        clients=lambda name: crowd if name == "s3" else remote.clients[name],
+        pace=remote.service.pace,
+    )
+    options = {"cluster": M5, "on": service, "inputs": {"x": "s3://crowd/pictures/"}, "if_done": "skip"}
+    first = submit(Script(str(script)), **options)
+    assert crowd.lists == 12, "once, for the question and for the record"
+    assert submit(Script(str(script)), **options) == first
+
+
 def test_tasks_of_one_name_in_two_projects_are_two(either, folder):
     assert run(either, folder, project="a") != run(either, folder, project="b")
 
 
 def test_each_run_begins_with_an_empty_state_unless_it_resumes(either, folder):
     run(either, folder)
-    run(either, folder, environment={"A": "1"})
+    second = run(either, folder, environment={"A": "1"})
+    either.sagemaker.end(second.name, "Stopped")
     run(either, folder, environment={"A": "2"}, resume=True)
     states = [call["CheckpointConfig"]["S3Uri"] for call in either.sagemaker.sent]
     assert states[0] != states[1]
@@ -410,7 +438,10 @@ def test_the_first_run_may_resume_from_nothing(either, folder):
 
 def test_a_checkpoint_uri_of_ones_own_is_used_by_every_run(remote, folder):
     for _ in range(2):
-        submit(Script("main.py", source_dir=str(folder)), cluster=M5, on=remote.service, checkpoint_uri="s3://mine/ck")
+        job = submit(
+            Script("main.py", source_dir=str(folder)), cluster=M5, on=remote.service, checkpoint_uri="s3://mine/ck"
+        )
+        remote.sagemaker.end(job.name, "Completed")
     assert {call["CheckpointConfig"]["S3Uri"] for call in remote.sagemaker.sent} == {"s3://mine/ck"}
 
 

@@ -122,17 +122,13 @@ def _outputs(name: str, answer: Mapping[str, Any]) -> str:
     return join_path(answer["OutputDataConfig"]["S3OutputPath"], name)
 
 
+# What else excludes itself in a training job stands among the rules that no model says, which check the whole call.
 def _check(request: JobRequest) -> None:
-    cluster, limits = request.cluster, request.limits
-    if cluster.keep_alive_s and limits.spot:
-        raise InvalidRequest("warm pools (cluster.keep_alive_s) cannot be had on spot capacity (limits.spot); drop one")
-    if limits.max_restarts and not request.workload.keeps_state and request.checkpoint_uri is None:
+    if request.limits.max_restarts and not request.workload.keeps_state and request.checkpoint_uri is None:
         raise InvalidRequest(
             f"{request.workload.label} keeps no state (keeps_state of {request.workload.kind}) with which a follow-up "
             "job could go on (limits.max_restarts); drop one"
         )
-    if cluster.training_plan is not None and limits.spot:
-        raise InvalidRequest("a training plan (cluster.training_plan) excludes spot capacity (limits.spot); drop one")
 
 
 CALL = Call(check=_check, parameters=_parameters, outputs=_outputs)
