@@ -119,6 +119,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_config(commands)
     _add_about_jobs(commands)
     _add_local(commands)
+    _add_image(commands)
     _add_doctor(commands)
     return parser
 
@@ -237,6 +238,10 @@ def _add_change(command: Any) -> None:
 def _add_target(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("where")
     add_flags(group, TARGET)
+    _add_files_of_project(group)
+
+
+def _add_files_of_project(group: Any) -> None:
     group.add_argument(
         "--project-file",
         type=Path,
@@ -330,6 +335,36 @@ def _age(text: str) -> timedelta:
     if unit is None or not number.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no age; write 7d, 12h or 30m")
     return timedelta(**{unit: int(number)})
+
+
+def _add_image(commands: Any) -> None:
+    image = _command(commands, "image", "container images for jobs")
+    verbs = image.add_subparsers(dest="verb", required=True, metavar="build")
+    build = verbs.add_parser(
+        "build",
+        help="build one with all that a job needs",
+        description="Build an image with all that a job needs, so that its instances install nothing as they start.",
+        allow_abbrev=False,
+    )
+    build.add_argument(
+        "--base", metavar="URI", help="the image that it begins with (default: python:X.Y-slim of this Python)"
+    )
+    build.add_argument("--gpu", action="store_true", help="for GPUs (default base: NVIDIA's CUDA image)")
+    build.add_argument(
+        "--tag", metavar="NAME:TAG", help="what it is called; or a whole URI of ECR (default: raysm:VERSION-cpu)"
+    )
+    build.add_argument(
+        "--platform", metavar="OS/ARCH", help="linux/arm64 for Graviton (default: linux/amd64 or this machine's)"
+    )
+    build.add_argument(
+        "--push", action="store_true", help="to Amazon ECR of the account; the repository is made where it is missing"
+    )
+    build.add_argument("--dry-run", action="store_true", help="print the commands and run none")
+    build.add_argument("--json", action="store_true", help="what was built as JSON")
+    _add_files_of_project(build)
+    add_flags(build, [flag for flag in TARGET if flag.path in ("target.region", "target.profile")])
+    # Where it goes is no question, so there is no flag --on that would say whose region this is.
+    build.set_defaults(on="aws")
 
 
 def _add_doctor(commands: Any) -> None:

@@ -69,6 +69,10 @@ def _run(arguments: Arguments, console: Console) -> int:
         from raysm.cli import local_server
 
         local_server.run(arguments, console)
+    elif arguments.command == "image":
+        from raysm.cli import image
+
+        image.run(arguments, console)
     elif arguments.command == "doctor":
         from raysm.cli import doctor
 
