@@ -1,7 +1,8 @@
 """Between the payload's ``start.py`` and ``python -m raysm.bootstrap``: verify, unpack raysm, install, become it.
 
-What flows in is a payload as the service brought it, what flows out is this very process, PID 1 still, as the
-bootstrap, with ``PYTHONPATH`` naming raysm's own modules and what was installed; or one line in the failure file.
+What flows in is a payload as the service brought it, what flows out is this very process, still the one that the service
+started, as the bootstrap, with ``PYTHONPATH`` naming raysm's own modules and what was installed; or one line in the
+failure file.
 """
 
 import os
@@ -35,7 +36,8 @@ def main(folder: str) -> int:
     Returns:
         The exit code of an instance that could not begin; else this does not return.
     """
-    # As PID 1 a process without a handler does not even hear SIGTERM; pip is ended as Python unwinds.
+    # Without an init in front this is PID 1, which does not hear a SIGTERM that it has no handler for; pip is ended as
+    # Python unwinds.
     signal.signal(signal.SIGTERM, exit_by_signal)
     environ = inherited()
     try:
@@ -49,7 +51,7 @@ def become(variables: Mapping[str, str], environ: Mapping[str, str]) -> NoReturn
     """Turn into the bootstrap, told ``variables`` beside ``environ``."""
     sys.stdout.flush()
     sys.stderr.flush()
-    # A SIGTERM in between stays pending until the bootstrap listens; unblocked, it would be lost on PID 1.
+    # A SIGTERM in between stays pending until the bootstrap listens; unblocked, it would be lost where this is PID 1.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     os.execve(sys.executable, [sys.executable, *BOOTSTRAP], child_environment(variables, environ=environ))
 

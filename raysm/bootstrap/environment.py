@@ -1,7 +1,7 @@
 """What this instance is told: the only reader of ``os.environ`` and of the service's configuration files.
 
 What flows in are the variables and the files under the base folder, what flows out is one frozen ``Environment``, or
-an ``InvalidConfig`` of one line. Every process of a job reads it: PID 1, the driver, and Ray's workers.
+an ``InvalidConfig`` of one line. Every process of a job reads it: the bootstrap, the driver, and Ray's workers.
 """
 
 import json
