@@ -1,8 +1,8 @@
 """Between the payload's ``start.py`` and ``python -m raysm.bootstrap``: verify, unpack raysm, install, become it.
 
-What flows in is a payload as the service brought it, what flows out is this very process, still the one that the service
-started, as the bootstrap, with ``PYTHONPATH`` naming raysm's own modules and what was installed; or one line in the
-failure file.
+What flows in is a payload as the service brought it, what flows out is this very process, still the one that the
+service started, as the bootstrap, with ``PYTHONPATH`` naming raysm's own modules and what was installed; or one line in
+the failure file.
 """
 
 import os
