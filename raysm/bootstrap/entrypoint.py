@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from raysm.bootstrap.environment import base_paths, child_environment, inherited, read
 from raysm.bootstrap.exit_status import exit_by_signal
-from raysm.bootstrap.packages import install, lacking
+from raysm.bootstrap.packages import bring, lacking
 from raysm.bootstrap.private_files import private_folder
 from raysm.bootstrap.sdk_job import is_driver_folder, make_payload
 from raysm.bootstrap.startup_failure import report_startup_failure
@@ -62,8 +62,7 @@ def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     search = [unpack(folder / LIBRARY, place / "lib")]
     wanted = lacking(payload)
     if wanted:
-        site = place / "site"
-        install(payload, wanted, site, environ)
+        site = bring(payload, wanted, place / "site", environ)
         # What is installed wins over the image's own packages, and raysm over what is installed.
         search.append(site)
     variables = {"PYTHONPATH": _joined(search, environ.get("PYTHONPATH")), names.PAYLOAD: str(payload.folder)}
