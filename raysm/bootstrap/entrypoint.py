@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from raysm.bootstrap.environment import base_paths, child_environment, inherited, read
+from raysm.bootstrap.environment import base_paths, child_environment, inherited, read, tell
 from raysm.bootstrap.exit_status import exit_by_signal
 from raysm.bootstrap.packages import bring, lacking
 from raysm.bootstrap.private_files import private_folder
+from raysm.bootstrap.scratch import settle_scratch
 from raysm.bootstrap.sdk_job import is_driver_folder, make_payload
 from raysm.bootstrap.startup_failure import report_startup_failure
 from raysm.contract import names
@@ -41,6 +42,9 @@ def main(folder: str) -> int:
     signal.signal(signal.SIGTERM, exit_by_signal)
     environ = inherited()
     try:
+        environ = settle_scratch(environ)
+        # pip is a child of this process, and may need another place for its temporary files.
+        tell(environ)
         variables = _arrive(Path(folder), environ)
     except Exception as error:  # the last line of defence: every error becomes a reason
         return report_startup_failure(error, environ).exit_code

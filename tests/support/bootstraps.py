@@ -121,14 +121,14 @@ class Cluster:
         fake = (sys.executable, "-S", str(FAKE_RAY), str(self.folder))
         driver = (sys.executable, str(self.root / "user.py"))
         commands = Commands(ray=(*fake, "ray"), node_watcher=(*fake, "node_watcher"), driver=driver)
-        return prepare(self._environment(host), commands)
+        return prepare(self.environment(host), commands)
 
     def start(self, *hosts, front=()):
         """Start instances, all or some; with ``front``, a command that is given the bootstrap's as its arguments."""
         for host in hosts or self.hosts:
             process = subprocess.Popen(
                 [*front, sys.executable, "-c", self._code()],
-                env=self._environment(host),
+                env=self.environment(host),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -150,7 +150,8 @@ sys.exit(main(commands=commands))
 """
         return program if self._fake else program.replace(RAY_STAND_INS, "")
 
-    def _environment(self, host):
+    def environment(self, host):
+        """Return the variables of an instance."""
         index = self.hosts.index(host)
         return os.environ | {
             "SAGEMAKER_BASE_DIR": str(self.base(host)),
