@@ -22,7 +22,7 @@ from raysm.local.local_job import LocalJob
 from tests.support.leftovers import assert_nothing_left
 
 BOTH = ["process", pytest.param("namespace", marks=pytest.mark.namespace)]
-SOON_S = 20.0
+SOON_S = 120.0
 
 PRELUDE = """
 import json, os, pathlib, signal, sys, time
@@ -165,7 +165,7 @@ folder, root = map(pathlib.Path, sys.argv[1:])
 spec = spec_for(running(HARM), channels=(Channel(name="c", source=folder),))
 with LocalJob(spec, root=root, on_line=lambda host, line: print(host, line)) as job:
     job.start()
-    job.wait(20)
+    job.wait(SOON_S)
 """
 
 

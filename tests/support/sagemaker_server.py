@@ -15,7 +15,7 @@ from botocore.config import Config
 
 from raysm.contract.home import ServerRecord
 
-SOON_S = 90.0
+SOON_S = 180.0
 ROLE = "arn:aws:iam::123456789012:role/test"
 BUCKET = "test-bucket"
 TRAINING_LOGS = "/aws/sagemaker/TrainingJobs"
@@ -69,7 +69,7 @@ class Server:
 
     def ask(self, method, path, headers=None):
         """Call one of the server's own operations; return status and answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.record.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.record.port, timeout=120)
         with contextlib.closing(connection):
             connection.request(method, path, headers=headers or {})
             answer = connection.getresponse()
