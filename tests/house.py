@@ -24,8 +24,9 @@ import tempfile
 import time
 import tokenize
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.sources import circles, imports, modules_of
 
 ROOT = Path(__file__).parents[1]
 DIRECTIVES = ("noqa", "type:", "pragma", "fmt:", "ruff:", "mypy:", "!/")
@@ -33,36 +34,6 @@ MOST_PARAMETERS = 8
 RUN_LINES = 6
 TEST_FOLDERS = {"benchmarks"}
 """Of tests/, what is measuring and not testing: its lines are not counted."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Module:
-    """One file of the package."""
-
-    name: str
-    """``raysm.client.job``; of a package ``raysm.client``."""
-    path: Path
-    text: str
-    tree: ast.Module
-
-    @property
-    def is_package(self) -> bool:
-        return self.path.name == "__init__.py"
-
-    @property
-    def lines(self) -> int:
-        return self.text.count("\n")
-
-
-def modules_of(root):
-    """Return the modules of the package below ``root``, by name."""
-    read = []
-    for path in sorted((root / "raysm").rglob("*.py")):
-        parts = path.relative_to(root).with_suffix("").parts
-        text = path.read_text()
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        read.append(Module(name=name, path=path, text=text, tree=ast.parse(text)))
-    return {module.name: module for module in read}
 
 
 def comments(text):
@@ -97,51 +68,6 @@ def checks(module):
     """Return how often a module asks ``isinstance``."""
     calls = (node.func for node in ast.walk(module.tree) if isinstance(node, ast.Call))
     return sum(isinstance(called, ast.Name) and called.id == "isinstance" for called in calls)
-
-
-def imports(tree, names):
-    """Yield the modules of ``names`` that a file imports anywhere."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            below = [f"{node.module}.{alias.name}" for alias in node.names]
-            is_of_itself = any(name not in names for name in below)
-            yield from (name for name in below if name in names)
-            if is_of_itself and node.module in names:
-                yield node.module
-
-
-def circles(modules):
-    """Return the groups of modules that import each other: Tarjan's strongly connected components of two or more."""
-    graph = {name: sorted(set(imports(module.tree, modules)) - {name}) for name, module in modules.items()}
-    # What a module imports of its own package is the package's file too, which runs first: no circle of anybody's.
-    graph = {name: [used for used in below if not modules[used].is_package] for name, below in graph.items()}
-    return [group for group in connected(graph) if len(group) > 1]
-
-
-def connected(graph):
-    """Return the strongly connected components of ``graph``: a mapping of nodes to the nodes that they point at."""
-    number, low, stack, groups = {}, {}, [], []
-
-    def visit(node):
-        number[node] = low[node] = len(number)
-        stack.append(node)
-        for neighbor in graph.get(node, ()):
-            if neighbor not in number:
-                visit(neighbor)
-                low[node] = min(low[node], low[neighbor])
-            elif neighbor in stack:
-                low[node] = min(low[node], number[neighbor])
-        if low[node] == number[node]:
-            begin = stack.index(node)
-            groups.append(sorted(stack[begin:]))
-            del stack[begin:]
-
-    for node in graph:
-        if node not in number:
-            visit(node)
-    return groups
 
 
 def duplicated(modules):

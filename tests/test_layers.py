@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import raysm
+from tests.support.sources import circles, imported, modules_of
 
 PACKAGE = Path(raysm.__file__).parent
 
@@ -36,29 +37,26 @@ def modules():
     return [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.name != "__init__.py"]
 
 
-def imported(path, *, top_level_only=False):
-    tree = ast.parse(path.read_text())
-    for node in tree.body if top_level_only else ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from ([f"raysm.{alias.name}" for alias in node.names] if node.module == "raysm" else [node.module])
-
-
 def layer(path):
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_a_module_imports_only_from_layers_below_its_own(path):
-    used = {name.split(".")[1] for name in imported(path) if name.startswith("raysm.")}
+    used = {name.split(".")[1] for name in imported(ast.parse(path.read_text())) if name.startswith("raysm.")}
     assert used - {layer(path), "__version__"} <= ALLOWED[layer(path)]
+
+
+def test_no_modules_import_each_other():
+    assert circles(modules_of(PACKAGE.parent)) == []
 
 
 def test_what_starts_in_a_bare_image_needs_only_the_standard_library():
     for path in modules():
         if layer(path) in STANDARD_LIBRARY_ONLY:
-            foreign = {name.split(".")[0] for name in imported(path, top_level_only=True)} - {"raysm"}
+            foreign = {name.split(".")[0] for name in imported(ast.parse(path.read_text()), top_level_only=True)} - {
+                "raysm"
+            }
             assert foreign <= sys.stdlib_module_names, path
 
 

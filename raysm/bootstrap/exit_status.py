@@ -32,7 +32,7 @@ class ExitStatus:
     exit_code: int
     """Of PID 1."""
     reason: str | None = None
-    """At most 1024 characters, the exception first; None where nothing failed."""
+    """At most MAX_REASON characters, the exception first; None where nothing failed."""
     stopped: bool = False
     """True where the end was asked for."""
 
@@ -56,7 +56,7 @@ def exit_by_signal(number: int, frame: FrameType | None) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error's text as one line of at most 1024 characters; its class where it has no text."""
+    """Return an error's text as one line of at most MAX_REASON characters; its class where it has no text."""
     text = " ".join(str(error).split()) or type(error).__name__
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
     return text if len(text) <= MAX_REASON else text[: MAX_REASON - 1] + "…"

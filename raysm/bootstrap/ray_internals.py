@@ -7,8 +7,6 @@ A name is *needed* (its absence is an error that names Ray's version) or *spared
 with one warning). Nothing of Ray is imported before a name is looked for, and then no more than its module.
 """
 
-import importlib
-import importlib.metadata
 import importlib.util
 import inspect
 import sys
@@ -18,7 +16,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from raysm.bootstrap.log import remark
-from raysm.errors import MissingDependency
+from raysm.contract import internals
+from raysm.contract.internals import Library, check_all
 
 __all__ = [
     "CHECKLIST",
@@ -28,7 +27,6 @@ __all__ = [
     "Internal",
     "Setting",
     "Text",
-    "find_gaps",
     "main",
     "spare_options",
 ]
@@ -37,25 +35,19 @@ NATIVE = ("_raylet.so", "core/src/ray/raylet/raylet", "core/src/ray/gcs/gcs_serv
 """Ray's compiled programs, below its package."""
 
 
+RAY = Library(title="Ray", distribution="ray", user="raysm", remedy="use another Ray")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Internal:
+class Internal(internals.Internal):
     """One name of Ray's Python code."""
 
-    module: str
-    """Where it is."""
-    name: str = ""
-    """Its name there, dots within; empty for the module itself."""
-    purpose: str
-    """What raysm does with it; where it is spared, what is left out without it."""
+    library: ClassVar[Library] = RAY
+
     is_needed: bool = False
     """Whether raysm cannot do without it."""
     fits: Callable[[Any], bool] = bool
     """Whether what is there still has the form that raysm expects."""
-
-    @property
-    def path(self) -> str:
-        """Its whole name."""
-        return f"{self.module}.{self.name}".rstrip(".")
 
     def find(self) -> Any:
         """Return it; None, with one warning, where it is missing or has another form and is spared.
@@ -64,12 +56,9 @@ class Internal:
             MissingDependency: It is needed.
         """
         gap = self.gap()
-        if gap is None:
-            return self._resolve()
-        # Said where it is looked for, with what was to be done: far from here it would be an AttributeError of Ray's.
-        if self.is_needed:
-            raise MissingDependency(f"Ray {_version()} has {gap}, which raysm needs to {self.purpose}; use another Ray")
-        remark(f"warning: Ray {_version()} has {gap}; left out: {self.purpose}")
+        if gap is None or self.is_needed:
+            return internals.Internal.find(self)  # super() would look for the class that slots=True has replaced
+        remark(f"warning: Ray {RAY.version} has {gap}; left out: {self.purpose}")
         return None
 
     def replace(self, adapt: Callable[[Any], Any]) -> None:
@@ -80,27 +69,7 @@ class Internal:
         # In its owner, module or class: Ray's own calls look it up there each time.
         owner, _, name = self.path.rpartition(".")
         parent = Internal(module=self.module, name=owner.removeprefix(self.module).strip("."), purpose=self.purpose)
-        setattr(parent._resolve(), name, adapt(original))
-
-    def gap(self) -> str | None:
-        """Return what the installed Ray lacks of it, for people; None if nothing."""
-        try:
-            value = self._resolve()
-        except (ImportError, AttributeError):
-            return f"no {self.path}"
-        except Exception as error:  # a module of another Ray may fail in any way while it is imported
-            return f"no {self.path} ({type(error).__name__}: {error})"
-        try:
-            fits = self.fits(value)
-        except Exception:  # what cannot be looked into has another form than the one that is expected
-            fits = False
-        return None if fits else f"another {self.path} than the one that is known"
-
-    def _resolve(self) -> Any:
-        value: Any = importlib.import_module(self.module)
-        for part in filter(None, self.name.split(".")):
-            value = getattr(value, part)
-        return value
+        setattr(parent.resolve(), name, adapt(original))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -375,30 +344,9 @@ def spare_options(internal: Internal, options: Mapping[str, Any]) -> dict[str, A
     return {} if internal.find() is None else dict(options)
 
 
-def find_gaps() -> dict[Internal | Text | Setting, str]:
-    """Return what the installed Ray lacks of all that raysm uses of it."""
-    gaps = {entry: entry.gap() for entry in CHECKLIST}
-    return {entry: gap for entry, gap in gaps.items() if gap}
-
-
 def main() -> int:
     """Print the checklist; return 1 when something is missing."""
-    gaps = find_gaps()
-    sys.stdout.write(f"Ray {_version()}\n")
-    for entry in CHECKLIST:
-        sys.stdout.write(f"{'MISSING' if entry in gaps else 'ok     '} {entry.path}\n")
-        if entry in gaps:
-            loss = "raysm cannot " if entry.is_needed else "left out: "
-            sys.stdout.write(f"        {gaps[entry]}; {loss}{entry.purpose}\n")
-    sys.stdout.write(f"{len(CHECKLIST) - len(gaps)} of {len(CHECKLIST)} are there\n")
-    return 1 if gaps else 0
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("ray")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
+    return check_all(RAY, CHECKLIST)
 
 
 def _source(module: str) -> str:

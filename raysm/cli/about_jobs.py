@@ -1,4 +1,4 @@
-"""The commands about jobs that there are: jobs, rm, status, logs, result, metrics, stop, token."""
+"""The commands about jobs that there are: jobs, rm, status, logs, result, metrics, stop, token, debug."""
 
 import json
 from dataclasses import asdict
@@ -16,6 +16,7 @@ from raysm.cli.submitting import check_output
 from raysm.cli.waiting import await_end
 from raysm.client.job import Job, attach
 from raysm.client.listing import jobs as list_jobs
+from raysm.client.remote_debugging import session_commands, switch_remote_debugging
 from raysm.client.removal import check, descriptions, remove
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
@@ -36,9 +37,16 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
         _remove(arguments, service, console)
         return
     job = attach(arguments.job, service)
-    {"status": _status, "logs": _logs, "result": _result, "metrics": print_metrics, "stop": _stop, "token": _token}[
-        arguments.command
-    ](arguments, job, console)
+    of_one = {
+        "status": _status,
+        "logs": _logs,
+        "result": _result,
+        "metrics": print_metrics,
+        "stop": _stop,
+        "token": _token,
+        "debug": _debug,
+    }
+    of_one[arguments.command](arguments, job, console)
 
 
 def _reading_target(arguments: Arguments) -> Target:
@@ -164,3 +172,17 @@ def _token(arguments: Arguments, job: Job, console: Console) -> None:
     if content is None:
         raise JobNotFound(f"the payload of {job.name} is not there any more, nor is its token")
     print(json.dumps({"token": content.decode()}) if arguments.json else content.decode())
+
+
+def _debug(arguments: Arguments, job: Job, console: Console) -> None:
+    switch_remote_debugging(job.chain, enabled=not arguments.off)
+    shell, dashboard = session_commands(job.name)
+    if arguments.json:
+        enabled = {"shell": shell, "dashboard": dashboard}
+        print(json.dumps({"job": job.name, "remote_debug": not arguments.off} | ({} if arguments.off else enabled)))
+        return
+    lines = [f"{job.name}: nobody is let in any more"]
+    if not arguments.off:
+        # The agent has to start, and its errors stand in a log stream of its own.
+        lines = [f"{job.name}: a shell, once its agent is up:", f"  {shell}", "Ray's dashboard:", f"  {dashboard}"]
+    console.print(Text("\n".join(lines)), soft_wrap=True)

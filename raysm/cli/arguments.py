@@ -257,6 +257,7 @@ def _add_about_jobs(commands: Any) -> None:
         ("metrics", "its metrics"),
         ("stop", "stop it: user code has its grace to save its work"),
         ("token", "its token, which the Ray dashboard asks for"),
+        ("debug", "let those who may start SSM sessions into its instances, while it runs on AWS"),
     ):
         command = _command(commands, name, text)
         command.add_argument("job", metavar="JOB", help="the job's name")
@@ -264,6 +265,8 @@ def _add_about_jobs(commands: Any) -> None:
             command.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
             command.add_argument("--instance", metavar="HOST", help="of one instance, algo-2")
             command.add_argument("--metrics", action="store_true", help="the latest values too, every few seconds")
+        if name == "debug":
+            command.add_argument("--off", action="store_true", help="let nobody in any more")
         if name == "metrics":
             command.add_argument(
                 "--name", action="append", default=[], metavar="NAME", help="of this name, or like val/*; repeatable"

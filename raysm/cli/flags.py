@@ -83,6 +83,11 @@ COMMON = (
     Flag("--max-restarts", "limits.max_restarts", "follow-up jobs after --max-runtime", metavar="N"),
     Flag("--spot", "limits.spot", "spot capacity, which can be interrupted"),
     Flag("--max-wait", "limits.max_wait_s", "seconds to wait for spot capacity and to run", metavar="S"),
+    Flag(
+        "--debug",
+        "security.remote_debug",
+        "on AWS: a shell in each instance, and Ray's dashboard, through SSM (default: none)",
+    ),
     Flag("--resume", "resume", "go on with the state of the task's latest job"),
     Flag("--if-done", "if_done", "skip: return what the same task did before"),
 )

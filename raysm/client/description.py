@@ -4,6 +4,7 @@ Pure: what flows in is an answer of Describe, what flows out is a Description. A
 UNKNOWN, with a warning, never an error: AWS adds some from time to time.
 """
 
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,9 @@ from raysm.client.calls import call_of
 from raysm.contract.job_api import JobApi
 
 __all__ = ["Description", "SecondaryStatus", "Status", "outputs_of", "read"]
+
+WRAPPED = re.compile(r"AlgorithmError: (.*?)(?:\s*, exit code: (\d+))?", re.DOTALL)
+"""What the service makes of a failure file; of a long one the end is cut off. Seen in public reports of real jobs."""
 
 
 class Status(StrEnum):
@@ -141,9 +145,18 @@ def read(api: JobApi, answer: Mapping[str, Any]) -> Description:
 def _reason(api: JobApi, status: Status, answer: Mapping[str, Any]) -> str:
     if api.has_exit_message and status is not Status.FAILED:  # it says how a job went that is none the worse for it
         return ""
-    texts = [answer.get(key, "") for key in api.reason_keys]
+    texts = [_unwrapped(answer.get(key, "")) for key in api.reason_keys]
     # The same words may have arrived under two keys.
     return "\n".join(dict.fromkeys(text for text in texts if text))
+
+
+def _unwrapped(reason: str) -> str:
+    """Return the job's own words of a reason; what the service says itself (ClientError: …) stays as it is."""
+    wrapped = WRAPPED.fullmatch(reason)
+    if wrapped is None:
+        return reason
+    # An instance that was killed has left no words: its exit code is all there is.
+    return wrapped[1] or (f"exit code: {wrapped[2]}" if wrapped[2] else reason)
 
 
 def _instances(api: JobApi, answer: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:

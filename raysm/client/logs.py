@@ -1,7 +1,8 @@
 """The log lines of a job's instances, from CloudWatch Logs, in the order of their times.
 
-A stream is ``JOB/algo-N-EPOCH`` for Training, ``JOB/algo-N-…`` for Processing. A stream has no end that the service
-would tell: at its end ``nextForwardToken`` is the token that was sent. A page may be empty and still not be the last.
+An instance's stream is ``JOB/algo-N-EPOCH``, of Training as of Processing; what else begins so is another's: the agent
+of remote debugging writes into ``JOB/algo-N-EPOCH/ssm``. A stream has no end that the service would tell: at its end
+``nextForwardToken`` is the token that was sent. A page may be empty and still not be the last.
 """
 
 import heapq
@@ -16,7 +17,8 @@ from raysm.errors import ServiceError
 
 __all__ = ["LogLine", "LogReader"]
 
-HOST = re.compile(r"algo-\d+")
+STREAM = re.compile(r"(algo-\d+)-\d+")
+"""What follows the job's name in that of an instance's stream."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -65,7 +67,8 @@ class LogReader:
                 raise
             for stream in page.get("logStreams", ()):
                 name = stream["logStreamName"]
-                if self._instance in (None, _host(name)):
+                host = self._host(name)
+                if host is not None and self._instance in (None, host):
                     # A stream that is known keeps its place.
                     self._tokens.setdefault(name, None)
             if not page.get("nextToken"):
@@ -73,7 +76,7 @@ class LogReader:
             more = {"nextToken": page["nextToken"]}
 
     def _read(self, stream: str) -> Iterator[LogLine]:
-        host = _host(stream)
+        host = self._host(stream) or ""
         while True:
             token = self._tokens[stream]
             page = self._page(stream, token)
@@ -95,7 +98,7 @@ class LogReader:
         )
         return dict(found)
 
-
-def _host(stream: str) -> str:
-    found = HOST.search(stream.rpartition("/")[2])
-    return found.group() if found else stream.rpartition("/")[2]
+    def _host(self, stream: str) -> str | None:
+        """Return the instance that writes ``stream``; None where none does."""
+        form = STREAM.fullmatch(stream.removeprefix(f"{self._job}/"))
+        return None if form is None else form[1]

@@ -34,16 +34,24 @@ REMEDIES: Mapping[str, str] = {
 """What to do, by the beginning of the error code."""
 
 TRANSIENT = (
-    "Throttling",
+    "Throttl",  # ThrottlingException of most services, ThrottledException of some
+    "TooManyRequests",
+    "RequestLimitExceeded",
+    "PriorRequestNotComplete",
+    "SlowDown",
+    "InternalError",  # S3's
     "InternalFailure",
-    "InternalServerError",
+    "InternalServer",  # …Error, …Exception
     "ServiceUnavailable",
     "RequestTimeout",
     # HEAD's answer has no body: its status is all the code there is.
-    "503",
+    "429",
     "500",
+    "502",
+    "503",
+    "504",
 )
-"""How the codes of errors begin that pass."""
+"""How the codes of errors begin that pass. More than botocore's own retries know: they end after seconds."""
 
 
 class Service:
@@ -174,6 +182,11 @@ class Service:
     def describe(self, api: JobApi, name: str) -> dict[str, Any]:
         """Return what Describe says of a job."""
         return dict(self._call_api(api.describe, **{api.name_key: name}))
+
+    def update(self, api: JobApi, name: str, **changes: Any) -> None:
+        """Change a job that runs; of an API that can."""
+        assert api.update is not None, "asked of the API before"
+        self._call_api(api.update, **{api.name_key: name, **changes})
 
     def stop(self, api: JobApi, name: str) -> None:
         """Ask the service to stop a job."""

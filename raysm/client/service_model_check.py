@@ -5,11 +5,21 @@ nothing, or the first thing that is wrong, with its limit and the remedy.
 """
 
 import difflib
+import logging
 from collections.abc import Mapping, Sequence
 
 from raysm.client.plan import Plan
 from raysm.contract.job_api import TRAINING, JobApi
-from raysm.contract.service_model import Entry, Key, Rule, Step, Violation, service_model, violations
+from raysm.contract.service_model import (
+    Entry,
+    Key,
+    Rule,
+    Step,
+    Violation,
+    may_be_newer,
+    service_model,
+    violations,
+)
 from raysm.contract.unwritten_rules import breaches
 from raysm.errors import InvalidRequest
 
@@ -49,6 +59,8 @@ UNITS: Mapping[str, str] = {"list": "entries", "map": "entries", "string": "char
 FEW = 8
 """Values that are all told to whoever gave another."""
 
+_log = logging.getLogger("raysm")
+
 
 def check(plan: Plan, *, takes_files: bool) -> None:
     """Refuse a plan that the API would refuse.
@@ -60,21 +72,43 @@ def check(plan: Plan, *, takes_files: bool) -> None:
     Raises:
         InvalidRequest: The parameter's path, its value, the limit, and what to do.
     """
+    newer: list[Violation] = []
     for violation in violations(plan.api.create, plan.request, takes_files=takes_files):
-        raise InvalidRequest(_message(violation))
+        if violation.rule is not Rule.VALUES or not may_be_newer(violation.path, violation.value):
+            raise InvalidRequest(_message(violation))
+        newer.append(violation)
     for breach in breaches(plan.api, plan.request):
         raise InvalidRequest(breach.message)
+    # Last: of a request that is refused, nobody wants to know what else may be.
+    for violation in newer:
+        _warn_of_newer(violation.values, violation.value, violation.path)
 
 
 def check_instance_type(name: str, api: JobApi = TRAINING) -> None:
-    """Refuse an instance type that the API does not have.
+    """Refuse what is no instance type; warn of one that the API may have by now.
 
     Raises:
         InvalidRequest: The type, and those that are spelt like it.
     """
-    known = instance_types(api)
-    if name not in known:
-        raise InvalidRequest(_unknown_value(known, name, ("InstanceType",)))
+    known, path = instance_types(api), ("InstanceType",)
+    if name in known:
+        return
+    if not may_be_newer(path, name):
+        raise InvalidRequest(_unknown_value(known, name, path))
+    _warn_of_newer(known, name, path)
+
+
+def _warn_of_newer(known: Sequence[str], name: str, path: tuple[Step, ...]) -> None:
+    from botocore import __version__
+
+    _log.warning(
+        "%s is %r, which botocore %s does not know%s: it is sent as it is; if AWS refuses it, check the name, or "
+        "update boto3 for a newer list",
+        _named(path),
+        name,
+        __version__,
+        _hint(known, name, path),
+    )
 
 
 def instance_types(api: JobApi) -> tuple[str, ...]:
@@ -114,13 +148,16 @@ def _out_of_bounds(violation: Violation) -> str:
 
 
 def _unknown_value(known: Sequence[str], value: str, path: tuple[Step, ...]) -> str:
+    few = f"; it takes {', '.join(known)}" if len(known) <= FEW else ""
+    return f"{_named(path)} is {value!r}, which SageMaker does not have{_hint(known, value, path)}{few}"
+
+
+def _hint(known: Sequence[str], value: str, path: tuple[Step, ...]) -> str:
     # Instance types are in small letters, and begin with ml., which people leave out.
     near = difflib.get_close_matches(value.lower(), known, n=3, cutoff=0.6)
     if path[-1] == "InstanceType" and not near:
         near = difflib.get_close_matches(f"ml.{value.lower()}", known, n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    few = f"; it takes {', '.join(known)}" if len(known) <= FEW else ""
-    return f"{_named(path)} is {value!r}, which SageMaker does not have{hint}{few}"
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def _named(path: tuple[Step, ...]) -> str:

@@ -17,6 +17,7 @@ __all__ = [
     "MARK",
     "MAX_REASON",
     "MODEL_FILE",
+    "SERVICE_REASON",
     "TRAINING",
     "VALUE",
     "Failure",
@@ -46,8 +47,11 @@ MODEL_FILE = "model.safetensors"
 TRAINING = "training.json"
 """Name of what a training has measured of itself, a ``Measured``, beside the model."""
 
-MAX_REASON = 1024
-"""Characters of the failure file that SageMaker keeps as FailureReason."""
+SERVICE_REASON = 1024
+"""Characters of FailureReason, of which the failure file is a part."""
+
+MAX_REASON = 950
+"""Characters that raysm writes into the failure file: with what the service puts around it, all of them are kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +73,7 @@ class Failure:
         return f"{self.error_type}: {self.message}".strip().removesuffix(":")
 
     def reason(self) -> str:
-        """Return at most 1024 characters: the exception first, then as much of the traceback's end as fits.
+        """Return at most MAX_REASON characters: the exception first, then as much of the traceback's end as fits.
 
         The message of a task's error is a whole traceback, with the exception itself in its last line: where the
         message does not fit, that line comes first.

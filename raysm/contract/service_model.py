@@ -10,6 +10,7 @@ embedded SageMaker alone, and whoever calls says whether it is that.
 
 import datetime
 import functools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,10 +18,25 @@ from typing import Any, TypeAlias
 
 from raysm.contract.patterns import compiled
 
-__all__ = ["FILE", "TYPES", "Entry", "Key", "Rule", "Step", "Violation", "service_model", "violations", "violations_in"]
+__all__ = [
+    "FILE",
+    "TYPES",
+    "Entry",
+    "Key",
+    "Rule",
+    "Step",
+    "Violation",
+    "may_be_newer",
+    "service_model",
+    "violations",
+    "violations_in",
+]
 
 FILE = "file:///"
 """The embedded SageMaker takes it wherever AWS takes ``s3://``: its one extension."""
+
+INSTANCE_TYPE = re.compile(r"ml\.[a-z][a-z0-9-]*\d[a-z0-9-]*\.(small|medium|large|\d*xlarge|metal(-\d+xl)?)")
+"""The form of all instance types that there are."""
 
 URI_SHAPE = "S3Uri"
 """How the model calls every place in S3."""
@@ -108,6 +124,14 @@ def violations(operation: str, parameters: Any, *, takes_files: bool) -> Iterato
     """
     shape = service_model().operation_model(operation).input_shape
     yield from violations_in(parameters, shape, takes_files=takes_files)
+
+
+def may_be_newer(path: tuple[Step, ...], value: str) -> bool:
+    """Whether a value that the model does not have may be one that AWS has added since: an instance type's name.
+
+    Types are added every few weeks, and a botocore of last year, pinned by other packages, knows none of them.
+    """
+    return path[-1:] == ("InstanceType",) and INSTANCE_TYPE.fullmatch(value) is not None
 
 
 def violations_in(value: Any, shape: Any, *, takes_files: bool) -> Iterator[Violation]:

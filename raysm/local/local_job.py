@@ -13,59 +13,28 @@ own words about the loss become the failure reason; then they get SIGTERM, and l
 neither the others nor SIGTERM, and must not keep the job from its end.
 """
 
-import contextlib
-import re
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
 
-from raysm.contract.paths import DEFAULT_BASE, Paths
-from raysm.contract.result import MAX_REASON
+from raysm.contract.paths import Paths
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local import channels
 from raysm.local.checkpoints import CheckpointSync
-from raysm.local.config_files import JobFiles
-from raysm.local.instances import Instance, InstanceSpec, Link, Site, open_site
-from raysm.local.instances.share import Share, measure, split
+from raysm.local.instances import Instance, InstanceSpec, Site, open_site
 from raysm.local.job_spec import Channel, JobSpec, Patience
 from raysm.local.logs import LogPump
 from raysm.local.originals import Originals
+from raysm.local.outcome import Exits, Outcome
+from raysm.local.preparing import Preparation
+from raysm.local.scenario import Scenario
 
-__all__ = ["Outcome", "LocalJob"]
-
-CHECKPOINT_SYNC_S = 2.0
-"""How often checkpoints are taken over while the job runs."""
+__all__ = ["LocalJob"]
 
 WATCH_S = 2.0
 """How often to look, beside the moments at which something happens."""
-
-OPT_ML = re.compile(rf"(?<![\w/.-]){re.escape(str(DEFAULT_BASE))}(?![\w.-])")
-"""The base folder as it stands in a command."""
-
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """How a job ended."""
-
-    status: Literal["Completed", "Failed", "Stopped"]
-    """As the service says it."""
-    failure_reason: str | None
-    """Of a Failed job: what the head left in its failure file, else what is known of the instance that failed first."""
-    exit_codes: Mapping[str, int]
-    """By host; 128 + signal where the main process was killed."""
-    started_s: float
-    """When all instances had been started, in seconds since the epoch."""
-    ended_s: float
-    """When the last of them was gone."""
-    exited_s: Mapping[str, float] = field(default_factory=dict)
-    """When each was gone, by host."""
 
 
 class LocalJob:
@@ -87,7 +56,7 @@ class LocalJob:
         on_line: Callable[[str, str], None] = lambda host, line: None,
         on_end: Callable[[], None] = lambda: None,
         patience: Patience | None = None,
-        absent: Collection[str] = (),
+        scenario: Scenario | None = None,
     ) -> None:
         """Keep what is to be done; nothing starts before ``start``.
 
@@ -99,17 +68,19 @@ class LocalJob:
             on_line: Called with host and line for each line that an instance writes, in one thread.
             on_end: Called when ``wait`` would return at once.
             patience: How long instances that are to end may take.
-            absent: Hosts that are announced and never come: a fault.
+            scenario: What AWS would do to it.
 
         Raises:
-            InvalidRequest: ``absent`` names no host.
+            InvalidRequest: The scenario speaks of a host that the job does not have.
         """
         self.spec = spec
         self.head = spec.first
         self.hosts = spec.hosts
+        self._scenario = scenario or Scenario()
+        absent = self._scenario.capacity.absent
         unknown = sorted(set(absent) - set(self.hosts))
         if unknown:
-            raise InvalidRequest(f"absent={unknown[0]!r} is none of the hosts {', '.join(self.hosts)}")
+            raise InvalidRequest(f"capacity.absent={unknown[0]!r} is none of the hosts {', '.join(self.hosts)}")
         self._present = tuple(host for host in self.hosts if host not in absent)
         self._root = root.resolve()
         self._kind = kind
@@ -162,14 +133,24 @@ class LocalJob:
         if self._site is not None:
             raise RaysmError(f"the job {self.spec.name} was started before; make another LocalJob")
         # Before a folder or a network is made: what is missing is said while there is nothing to clean up.
-        found = channels.resolve(self.spec)
+        entries = channels.resolve(self.spec)
         self._site = open_site(self._kind, self._image)
         try:
+            self._site.check(self._scenario)
+            preparation = Preparation(
+                spec=self.spec,
+                root=self._root,
+                present=self._present,
+                site=self._site,
+                entries=entries,
+                scenario=self._scenario,
+            )
             if not self._site.protects:
-                self._watch_originals(self._linked(found))
+                self._watch_originals(preparation.linked())
             (self._root / "logs").mkdir(exist_ok=True)
-            self._logs = LogPump(self._on_line)
-            specs = self._specs(self._site, found)
+            logs = self._logs = LogPump(self._on_line)
+            specs = preparation.write(lambda host: logs.open(host, self.log(host)))
+            self._restore([spec.base for spec in specs])
             launching()
             self._launch(self._site, specs)
         except BaseException:
@@ -177,16 +158,6 @@ class LocalJob:
             raise
         self._watcher = threading.Thread(target=self._watch, name=f"job {self.spec.name}", daemon=True)
         self._watcher.start()
-
-    def _linked(self, found: Mapping[str, list[channels.Entry]]) -> list[Channel]:
-        """Return the channels of which the instances see the user's own files."""
-        linked = [entry.name for entries in found.values() for entry in entries if not entry.owned]
-        places = {channel.name: self.spec.place_of(channel) for channel in self.spec.channels}
-        return [
-            channel
-            for channel in self.spec.channels
-            if any(name.is_relative_to(places[channel.name]) for name in linked)
-        ]
 
     def _watch_originals(self, linked: list[Channel]) -> None:
         self._originals = Originals(linked)
@@ -198,48 +169,12 @@ class LocalJob:
                 f"its files in place changes the original in {channel.source}",
             )
 
-    def _specs(self, site: Site, found: Mapping[str, list[channels.Entry]]) -> list[InstanceSpec]:
-        """Write each instance's files; return the instances, the head first."""
-        assert self._logs is not None
-        files = JobFiles(spec=self.spec, interface=site.interface)
-        order = sorted(self._present, key=lambda host: (host != self.head, self.hosts.index(host)))
-        originals = tuple(channel.source.resolve() for channel in self._linked(found))
-        # Among those that come: what an absent host would have got is nobody's.
-        shares = dict(zip(order, split(measure(), len(order)), strict=True))
-        bases = {host: self.paths(host).base for host in order}
-        for host, base in bases.items():
-            files.write(host, base, site.base_inside(base))
-        channels.hand_over(found, bases)
-        kept = self.spec.checkpoints
-        if kept is not None:
-            self._sync = CheckpointSync(kept.store, [base / kept.target for base in bases.values()])
+    def _restore(self, bases: list[Path]) -> None:
+        checkpoints = self.spec.checkpoints
+        if checkpoints is not None:
+            self._sync = CheckpointSync(checkpoints.store, [base / checkpoints.target for base in bases])
             # Before any instance: a program looks for its checkpoint when it starts, and SageMaker brings none later.
             self._sync.restore()
-        return [
-            replace(self._spec(site, host, found[host], shares[host], files.variables()), originals=originals)
-            for host in order
-        ]
-
-    def _spec(
-        self, site: Site, host: str, entries: list[channels.Entry], share: Share, given: Mapping[str, str]
-    ) -> InstanceSpec:
-        assert self._logs is not None
-        base = self.paths(host).base
-        links = [Link(source=entry.source, target=base / entry.name) for entry in entries if not entry.owned]
-        # This Python first: a job's ``python`` is the one in which raysm and Ray are installed.
-        path = f"{Path(sys.executable).parent}:{SYSTEM_PATH}"
-        variables = {"PATH": path, "LANG": "C.UTF-8", **given, **self.spec.environment}
-        inside = str(site.base_inside(base))
-        return InstanceSpec(
-            host=host,
-            base=base,
-            private=self._root / host,
-            command=tuple(_seen(word, inside) for word in self.spec.command),
-            variables={name: _seen(value, inside) for name, value in variables.items()},
-            links=tuple(links),
-            share=share,
-            log_fd=self._logs.open(host, self.log(host)),
-        )
 
     def _launch(self, site: Site, specs: list[InstanceSpec]) -> None:
         assert self._logs is not None
@@ -248,7 +183,7 @@ class LocalJob:
         self._logs.release()
         self._started_s = time.time()
         if self._sync is not None:
-            self._sync.follow(CHECKPOINT_SYNC_S)
+            self._sync.follow(self._scenario.checkpoints.sync_s)
         for instance in self._instances.values():
             instance.exited.add_done_callback(lambda exited: self._changed.set())
 
@@ -306,23 +241,22 @@ class LocalJob:
             self._on_end()
 
     def _follow(self) -> Outcome:
-        exited_s: dict[str, float] = {}
-        codes: dict[str, int] = {}
+        exits = Exits(spec=self.spec)
         stopped = terminated = False
         settle_at = kill_at = float("inf")
-        while len(codes) < len(self._instances):
+        while len(exits.codes) < len(self._instances):
             # With a timeout: a stop and an exit set it, but nothing does at the moments of SIGTERM and SIGKILL.
             self._changed.wait(min(WATCH_S, max(0.0, min(settle_at, kill_at) - time.monotonic())))
             self._changed.clear()
             for host, instance in self._instances.items():
-                if host not in codes and instance.exited.done():
-                    codes[host], exited_s[host] = instance.exited.result(), time.time()
+                if host not in exits.codes and instance.exited.done():
+                    exits.add(host, instance.exited.result(), time.time())
             now = time.monotonic()
             # A stop that comes when all have ended changes nothing: the job is what they made of it.
-            if self._stop.is_set() and not stopped and len(codes) < len(self._instances):
+            if self._stop.is_set() and not stopped and len(exits.codes) < len(self._instances):
                 stopped = True
                 settle_at = now
-            if any(self._counts(host, code) for host, code in codes.items()):
+            if exits.failed():
                 settle_at = min(settle_at, now + self._patience.settle_s)
             if not terminated and now >= settle_at:
                 terminated = True
@@ -334,8 +268,8 @@ class LocalJob:
             if now >= kill_at:
                 kill_at = float("inf")
                 self._signal_all(signal.SIGKILL)
-        unkept = self._keep_checkpoints()
-        return self._conclude(stopped, codes, exited_s, unkept)
+        self._say_last(self._keep_checkpoints())
+        return exits.outcome(self.paths, stopped=stopped, started_s=self._started_s, ended_s=time.time())
 
     def _keep_checkpoints(self) -> str | None:
         """Take checkpoints over for the last time; return what is to be said if some could not be.
@@ -349,57 +283,15 @@ class LocalJob:
             return f"raysm: not all checkpoints were kept: {type(error).__name__}: {error}"
         return None
 
-    def _counts(self, host: str, code: int) -> bool:
-        """Whether this exit fails the job: the loss of an instance other than the head may be allowed."""
-        return code != 0 and (host == self.head or not self.spec.losses_allowed)
-
     def _signal_all(self, number: int) -> None:
         for instance in self._instances.values():
             instance.signal(number)
 
-    def _conclude(
-        self, stopped: bool, codes: Mapping[str, int], exited_s: Mapping[str, float], unkept: str | None
-    ) -> Outcome:
+    def _say_last(self, unkept: str | None) -> None:
+        """End the log, with what is to be said of what the job left."""
         assert self._logs is not None
         self._logs.close()  # before anything is added: it belongs behind the last line of the instances
-        said = [*([] if unkept is None else [unkept]), *self._originals.complaints()]
-        for line in said if self._logs.error is None else ():
-            self._on_line(self.head, line)
         if self._logs.error is not None:
             raise self._logs.error
-        # Who failed first is the cause: the others may have failed because of it.
-        failed = sorted((host for host, code in codes.items() if self._counts(host, code)), key=lambda h: exited_s[h])
-        return Outcome(
-            status="Stopped" if stopped else "Failed" if failed else "Completed",
-            failure_reason=self._reason(failed, codes) if failed and not stopped else None,
-            exit_codes=dict(codes),
-            started_s=self._started_s,
-            ended_s=time.time(),
-            exited_s=dict(exited_s),
-        )
-
-    def _reason(self, failed: list[str], codes: Mapping[str, int]) -> str:
-        """Return the head's words, else those of the first instance that has any, else its exit code."""
-        # The head's words first: it knows of the others' losses, and each of the others of its own alone.
-        for host in dict.fromkeys([self.head, *failed]):
-            with contextlib.suppress(OSError):
-                # A program writes the file, in whatever encoding, and SageMaker takes its first 1024 characters.
-                text = self.paths(host).failure.read_text(encoding="utf-8", errors="replace")[:MAX_REASON].strip()
-                if text:
-                    return text if host == self.head else f"{host}: {text}"[:MAX_REASON]
-        return f"{failed[0]}: {_describe(codes[failed[0]])}"
-
-
-def _seen(text: str, inside: str) -> str:
-    """Return ``text`` with the folder that plays ``/opt/ml`` in its place: instances of kind process have no other."""
-    return text if inside == str(DEFAULT_BASE) else OPT_ML.sub(lambda found: inside, text)
-
-
-def _describe(code: int) -> str:
-    if code == 128 + signal.SIGTERM:
-        # It came first, so it was not this service that told it to end: a stop, and the end of the others, come later.
-        return "ended because somebody sent it SIGTERM; the service had not asked it to stop"
-    if code > 128:
-        with contextlib.suppress(ValueError):
-            return f"killed by {signal.Signals(code - 128).name}"
-    return f"exit code {code}"
+        for line in [*([] if unkept is None else [unkept]), *self._originals.complaints()]:
+            self._on_line(self.head, line)

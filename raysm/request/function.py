@@ -1,23 +1,18 @@
-"""A function as a workload: what stands in the request for the pickle that travels beside it."""
+"""Functions as workloads: what stands in the request for the pickle that travels beside it."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from raysm.request.workload import Workload, Wrapper
 
-__all__ = ["PickledFunction"]
+__all__ = ["PickledFunction", "PickledWorkload"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PickledFunction(Workload):
-    """A function with its arguments, pickled by cloudpickle into the payload; its value is the job's result."""
+class PickledWorkload(Workload):
+    """What every workload says whose code travels as a pickle."""
 
-    runner: ClassVar[str] = "raysm.workloads.runners.function:FunctionRunner"
-    label: ClassVar[str] = "a function"
-    keeps: ClassVar[str] = "the value of the function"
-    wrapper: ClassVar[Wrapper | None] = Wrapper("function", "raysm.Function(fn, *args, **kwargs)")
     packages: ClassVar[tuple[str, ...]] = ("cloudpickle",)
-    returns_value: ClassVar[bool] = True
 
     name: str
     """For people: ``module.function``."""
@@ -33,3 +28,14 @@ class PickledFunction(Workload):
     def title(self) -> str:
         """Its ``name``."""
         return self.name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PickledFunction(PickledWorkload):
+    """A function with its arguments, pickled by cloudpickle into the payload; its value is the job's result."""
+
+    runner: ClassVar[str] = "raysm.workloads.runners.function:FunctionRunner"
+    label: ClassVar[str] = "a function"
+    keeps: ClassVar[str] = "the value of the function"
+    wrapper: ClassVar[Wrapper | None] = Wrapper("function", "raysm.Function(fn, *args, **kwargs)")
+    returns_value: ClassVar[bool] = True

@@ -98,16 +98,19 @@ class Security:
     """Encrypts what the instances send each other; slower."""
     isolation: bool = field(
         default=False,
-        metadata=decides(result=False, create=("EnableNetworkIsolation", "RemoteDebugConfig.EnableRemoteDebug")),
+        metadata=decides(result=False, create="EnableNetworkIsolation"),
     )
     """No network but between the instances; then no requirements can be installed from an index."""
-    remote_debug: bool | None = field(
-        default=None,
+    # Whoever may start a session gets a root shell with the role's credentials, and accounts that guard it allow
+    # CreateTrainingJob only without: docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html
+    remote_debug: bool = field(
+        default=False,
         metadata=decides(
             result=False, create="RemoteDebugConfig.EnableRemoteDebug", processing_lacks="remote debugging"
         ),
     )
-    """Whether a shell and the dashboard can be reached through SSM; None is yes, unless ``isolation``."""
+    """Whether a shell and the dashboard can be reached through SSM, by whoever may start a session; the role then needs
+    ``ssmmessages``. ``raysm debug JOB`` switches it while the job runs."""
 
     def __post_init__(self) -> None:
         """Check the fields against each other."""

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from raysm.errors import InvalidRequest
+from raysm.request.function import PickledWorkload
 from raysm.request.script import ScriptWorkload
-from raysm.request.workload import Workload, Wrapper
+from raysm.request.workload import Wrapper
 
 __all__ = ["Precision", "TorchScript", "TrainLoop", "check_workers"]
 
@@ -79,7 +80,7 @@ class TorchScript(ScriptWorkload):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrainLoop(Workload):
+class TrainLoop(PickledWorkload):
     """A training loop with its config, pickled by cloudpickle into the payload; ``raysm.DataParallel`` makes it."""
 
     runner: ClassVar[str] = "raysm.workloads.runners.data_parallel:DataParallelRunner"
@@ -92,10 +93,6 @@ class TrainLoop(Workload):
     # The lines of its workers come by raysm's relay.
     log_monitor: ClassVar[bool] = False
 
-    name: str
-    """For people: ``module.function``."""
-    python: str
-    """Version of the Python that pickled it, ``3.11``: another one cannot be trusted to read it."""
     precision: Precision = "fp32"
     """What ``training.prepare`` computes in, where the loop does not say."""
     workers: int | None = None
@@ -110,16 +107,6 @@ class TrainLoop(Workload):
         check_workers("DataParallel", self.workers_per_instance, self.max_restarts, self.workers)
         if self.precision not in ("fp32", "bf16"):
             raise InvalidRequest(f"DataParallel: precision is 'fp32' or 'bf16', got {self.precision!r}")
-
-    @property
-    def pickled_by(self) -> str:
-        """Its ``python``."""
-        return self.python
-
-    @property
-    def title(self) -> str:
-        """Its ``name``."""
-        return self.name
 
 
 def check_workers(what: str, per_instance: int | None, max_restarts: int, workers: int | None = None) -> None:

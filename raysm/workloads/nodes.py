@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysm.contract.names import LABEL_HOST, LABEL_INSTANCE_TYPE, LABEL_RANK
+from raysm.errors import InvalidRequest
 
-__all__ = ["Node", "ask_every_node", "cluster_nodes", "only_on"]
+__all__ = ["Node", "answers", "ask_every_node", "cluster_nodes", "only_on"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,3 +94,24 @@ def ask_every_node(
     task = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus, max_retries=max_retries)(function)
     asked = cluster_nodes() if nodes is None else nodes
     return {node: task.options(scheduling_strategy=only_on(node.node_id)).remote(*arguments) for node in asked}
+
+
+def answers(references: Iterable[Any]) -> list[Any]:
+    """Return what the instances answered, without those of instances that went away.
+
+    Raises:
+        InvalidRequest: One of them cannot use what it has.
+    """
+    values = []
+    for reference in references:
+        try:
+            values.append(ray.get(reference))
+        except RayTaskError as error:
+            # The user's files are at fault: Ray's wrapper would hide the line that says so in a traceback of raysm's.
+            if isinstance(error.cause, InvalidRequest):
+                raise error.cause from None
+            raise
+        except RayError:
+            # It went away: who needs all of them sees by the values whose are missing.
+            continue
+    return values

@@ -8,16 +8,19 @@ slower. Machines are noisy: the least of both stand beside, which noise can only
 """
 
 import argparse
-import io
 import re
 import statistics
 import subprocess
+import sys
 import sysconfig
-import tarfile
 import tempfile
 import venv
 from collections import defaultdict
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.house import unpacked
 
 ROOT = Path(__file__).parents[2]
 ALLOWED = 1.05
@@ -122,11 +125,7 @@ def main():
     if unknown := set(arguments.benchmarks) - set(COMMANDS):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory() as folder:
-        other = Path(folder) / "tree"
-        archive = subprocess.run(["git", "archive", arguments.commit], cwd=ROOT, capture_output=True, check=True).stdout
-        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            tar.extractall(other, filter="data")
-        trees = {arguments.commit: other, "today": ROOT}
+        trees = {arguments.commit: unpacked(arguments.commit, Path(folder) / "tree"), "today": ROOT}
         pythons = {name: interpreter(tree, Path(folder) / name) for name, tree in trees.items()}
         values = defaultdict(list)
         for number in range(arguments.rounds):

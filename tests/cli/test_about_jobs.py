@@ -54,3 +54,15 @@ def test_the_printed_log_has_metrics_where_they_are_asked_for(remote, job, capsy
     assert capsys.readouterr().out == ""
     printed(remote, "logs", "--metrics", job.name)
     assert capsys.readouterr().out == "metrics at step 3: loss = 0.5\n"
+
+
+# debug
+
+
+def test_who_opens_a_job_is_told_the_commands_and_who_shuts_it_none(remote, job):
+    remote.sagemaker.jobs[job.name]["answer"]["SecondaryStatus"] = "Training"
+    opened = printed(remote, "debug", job.name)
+    assert f"--target sagemaker-training-job:{job.name}_algo-1" in opened
+    assert job.describe().answer["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
+    assert "nobody" in printed(remote, "debug", "--off", job.name)
+    assert job.describe().answer["RemoteDebugConfig"] == {"EnableRemoteDebug": False}

@@ -68,7 +68,7 @@ def test_a_plain_training_job_is_this_very_call():
         "EnableNetworkIsolation": False,
         "EnableInterContainerTrafficEncryption": False,
         "EnableManagedSpotTraining": False,
-        "RemoteDebugConfig": {"EnableRemoteDebug": True},
+        "RemoteDebugConfig": {"EnableRemoteDebug": False},
         "Tags": [],
     }
 
@@ -158,13 +158,13 @@ def test_channels_that_name_no_groups_leave_the_payload_without_them_too():
 @pytest.mark.parametrize(
     ("security", "debug"),
     [
-        (Security(), True),
+        (Security(), False),
         (Security(isolation=True), False),
         (Security(remote_debug=False), False),
         (Security(remote_debug=True), True),
     ],
 )
-def test_remote_debug_is_on_unless_the_job_is_isolated_or_told_otherwise(security, debug):
+def test_nobody_can_look_into_a_job_that_does_not_ask_for_it(security, debug):
     assert planned(security=security)["RemoteDebugConfig"] == {"EnableRemoteDebug": debug}
 
 

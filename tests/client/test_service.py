@@ -121,6 +121,32 @@ def test_importing_the_client_pulls_in_neither_boto3_nor_cloudpickle():
     assert out.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "SlowDown",
+        "InternalError",
+        "RequestLimitExceeded",
+        "TooManyRequestsException",
+        "InternalServerException",
+        "InternalFailure",
+        "ServiceUnavailableException",
+        "ThrottlingException",
+        "RequestTimeout",
+        "PriorRequestNotComplete",
+        "429",
+        "502",
+        "504",
+    ],
+)
+def test_an_error_that_passes_is_known_by_its_code(stubbed, code):
+    service, stubber = stubbed
+    stubber.add_client_error("describe_training_job", code, "later")
+    with pytest.raises(ServiceError) as caught:
+        service.describe(TRAINING, "job")
+    assert caught.value.is_transient
+
+
 def test_a_service_that_cannot_be_reached_is_an_error_that_may_pass():
     with socket.create_server(("127.0.0.1", 0)) as closed:
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"

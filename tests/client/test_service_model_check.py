@@ -7,7 +7,7 @@ import pytest
 
 from raysm.client.plan import Plan, plan
 from raysm.client.service_model_check import check, instance_types
-from raysm.contract.job_api import TRAINING
+from raysm.contract.job_api import APIS, TRAINING
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, Local, MetricDefinition, Script, Security
 from tests.support.api_requests import training_parameters
@@ -148,6 +148,31 @@ def test_a_mistyped_type_inside_a_group_and_of_processing_is_found_too():
         checked(cluster=Cluster(groups=(InstanceGroup("a", "ml.m5.lrge", 1),)))
     with pytest.raises(InvalidRequest, match=r"ClusterConfig\.InstanceType is 'ml.m5.lrge'"):
         checked(kind="processing", cluster=Cluster("ml.m5.lrge"))
+
+
+@pytest.mark.parametrize("name", ["ml.m9i.48xlarge", "ml.p99-b900.48xlarge", "ml.u9n.metal-24xl", "ml.t9g.medium"])
+@pytest.mark.parametrize("kind", ["training", "processing"])
+def test_a_type_that_is_newer_than_botocore_passes_with_a_warning(name, kind, caplog):
+    with caplog.at_level("WARNING", logger="raysm"):
+        checked(kind=kind, cluster=Cluster(name))
+    (record,) = caplog.records
+    assert name in record.getMessage()
+    assert "update boto3" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    "name", ["m9i.48xlarge", "ml.m9i", "ml.m9i.48xlrage", "ml.m9i.2large", "ML.M9I.large", "ml..x"]
+)
+def test_what_has_not_the_form_of_an_instance_type_is_refused(name):
+    with pytest.raises(InvalidRequest, match="InstanceType"):
+        checked(cluster=Cluster(name))
+
+
+def test_every_type_of_the_service_model_has_the_form_of_one():
+    from raysm.contract.service_model import may_be_newer
+
+    for api in APIS:
+        assert not [name for name in instance_types(api) if not may_be_newer(("InstanceType",), name)]
 
 
 def test_every_type_of_the_service_model_passes():

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from raysm.contract.result import MAX_REASON, Failure, Manifest, ResultFile
+from raysm.contract.result import MAX_REASON, SERVICE_REASON, Failure, Manifest, ResultFile
 from raysm.errors import BlockFailed
 
 
@@ -13,7 +13,7 @@ def test_a_reason_begins_with_the_exception_and_ends_with_the_end_of_the_traceba
     assert len(failure.reason()) == MAX_REASON
 
 
-@pytest.mark.parametrize("length", [0, 1, 900, 1008, 1009, 1010, 1011, 1012, 5000])
+@pytest.mark.parametrize("length", [0, 1, 900, 934, 935, 936, 937, 938, 939, 5000])
 def test_a_reason_is_never_longer_than_what_sagemaker_keeps(length):
     reason = Failure(error_type="ValueError", message="m" * length, remote_traceback="t" * 2000).reason()
     assert len(reason) <= MAX_REASON
@@ -34,6 +34,11 @@ def test_a_failed_block_says_which_and_how_often_and_why_in_the_first_line():
     first = "BlockFailed: block (0, 20) failed 3 times; the last time with: ValueError: no such layer"
     assert reason.startswith(f"{first}\n…t")
     assert len(reason) == MAX_REASON
+
+
+def test_a_reason_leaves_room_for_what_sagemaker_puts_around_it():
+    reason = Failure(error_type="ValueError", message="m", remote_traceback="t" * 2000).reason()
+    assert len(f"AlgorithmError: {reason}, exit code: 137") <= SERVICE_REASON
 
 
 def test_a_short_failure_is_its_exception_alone():

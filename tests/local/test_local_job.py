@@ -19,10 +19,12 @@ from raysm.local.channels import SMALL_BYTES
 from raysm.local.checkpoints import FolderStore
 from raysm.local.job_spec import Channel, Checkpoints, JobSpec, Patience, number_hosts
 from raysm.local.local_job import LocalJob
+from raysm.local.scenario import Capacity, Scenario
 from tests.support.leftovers import assert_nothing_left
 
 BOTH = ["process", pytest.param("namespace", marks=pytest.mark.namespace)]
 SOON_S = 120.0
+ABSENT = Scenario(capacity=Capacity(absent=("algo-2",)))
 
 PRELUDE = """
 import json, os, pathlib, signal, sys, time
@@ -376,15 +378,15 @@ def test_leaving_the_block_ends_a_running_job_at_once(kind, root):
 def test_an_instance_that_is_absent_is_announced_and_not_started(root):
     lines = Lines()
     command = running("print(json.loads((base / 'input/config/resourceconfig.json').read_text())['hosts'])")
-    with LocalJob(spec_for(command, 2), root=root, on_line=lines, absent=["algo-2"]) as job:
+    with LocalJob(spec_for(command, 2), root=root, on_line=lines, scenario=ABSENT) as job:
         job.start()
         assert job.wait(SOON_S).exit_codes == {"algo-1": 0}
     assert lines == [("algo-1", "['algo-1', 'algo-2']")]
 
 
 def test_an_absent_host_that_is_no_host_is_refused(root):
-    with pytest.raises(InvalidRequest, match="absent='algo-2' is none of the hosts algo-1"):
-        LocalJob(spec_for(("true",)), root=root, absent=["algo-2"])
+    with pytest.raises(InvalidRequest, match="capacity.absent='algo-2' is none of the hosts algo-1"):
+        LocalJob(spec_for(("true",)), root=root, scenario=ABSENT)
 
 
 def test_a_missing_input_is_said_before_anything_is_made(root, tmp_path):

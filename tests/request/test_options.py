@@ -89,7 +89,7 @@ CHOICES = {
     "security.output_kms_key": (BASE, with_("security", output_kms_key="ko")),
     "security.encrypt_traffic": (BASE, with_("security", encrypt_traffic=True)),
     "security.isolation": (BASE, with_("security", isolation=True)),
-    "security.remote_debug": (BASE, with_("security", remote_debug=False)),
+    "security.remote_debug": (BASE, with_("security", remote_debug=True)),
     "environment": (BASE, dataclasses.replace(BASE, environment={"A": "1"})),
     "hyperparameters": (BASE, dataclasses.replace(BASE, hyperparameters={"lr": "0.1"})),
     "tags": (BASE, dataclasses.replace(BASE, tags={"team": "a"})),
@@ -160,8 +160,6 @@ def test_an_option_is_part_of_the_digest_where_its_field_says_that_the_result_de
 @pytest.mark.parametrize("path", [path for path in CHOICES if path != OTHER_CALL])
 def test_processing_refuses_those_options_and_no_others_whose_fields_say_that_it_lacks_them(path):
     request = dataclasses.replace(CHOICES[path][1], kind="processing")
-    if path == "security.remote_debug":  # False is what a Processing job is anyway
-        request = with_("security", request, remote_debug=True)
     lacks = {option.decides.processing_lacks for option in options_of(request) if option.is_asked_for} - {None}
     if facts(request)[path].processing_lacks is None and not lacks:
         call_of(request)

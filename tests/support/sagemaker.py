@@ -94,6 +94,10 @@ class ScriptedSageMaker:
         self.stopped.append(ProcessingJobName)
         self.end(ProcessingJobName, "Stopped")
 
+    def update_training_job(self, *, TrainingJobName, **changes):  # noqa: N803
+        self.jobs[TrainingJobName]["answer"].update(changes)
+        return {"TrainingJobArn": self.jobs[TrainingJobName]["arn"]}
+
     def end(self, name, status, secondary=None, **more):
         kind = self.jobs[name]["kind"]
         end = "TrainingEndTime" if kind == "TrainingJob" else "ProcessingEndTime"

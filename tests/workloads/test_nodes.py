@@ -1,6 +1,11 @@
-"""The instances as Ray knows them, read from rows as ``ray.nodes()`` returns them."""
+"""The instances as Ray knows them, read from rows as ``ray.nodes()`` returns them, and what they answer."""
 
-from raysm.workloads.nodes import cluster_nodes
+import os
+
+import pytest
+
+from raysm.errors import InvalidInput
+from raysm.workloads.nodes import answers, ask_every_node, cluster_nodes
 
 
 def test_the_instances_are_read_from_rays_nodes_by_rank_without_the_dead():
@@ -18,3 +23,32 @@ def test_the_instances_are_read_from_rays_nodes_by_rank_without_the_dead():
     nodes = cluster_nodes([row(11), row(2, alive=False), row(1)])
     assert [(item.host, item.cpus, item.gpus) for item in nodes] == [("algo-1", 2, 1), ("algo-11", 2, 1)]
     assert {item.object_store_bytes for item in nodes} == {5_000_000_000}
+
+
+def answer(text):
+    if text == "unusable":
+        raise InvalidInput("a.npy is no matrix")
+    if text == "wrong":
+        raise KeyError(text)
+    if text == "gone":
+        os._exit(1)
+    return text
+
+
+def ask(text):
+    return list(ask_every_node(answer, text, max_retries=0).values())
+
+
+def test_an_instance_that_went_away_has_no_answer(ray_here):
+    assert answers([*ask("one"), *ask("gone"), *ask("two")]) == ["one", "two"]
+
+
+def test_files_that_an_instance_cannot_use_are_the_users_error_without_rays_traceback(ray_here):
+    with pytest.raises(InvalidInput) as raised:
+        answers(ask("unusable"))
+    assert (str(raised.value), raised.value.__suppress_context__) == ("a.npy is no matrix", True)
+
+
+def test_any_other_failure_of_an_instance_is_raised_as_it_is(ray_here):
+    with pytest.raises(KeyError):
+        answers(ask("wrong"))

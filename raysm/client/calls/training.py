@@ -14,8 +14,6 @@ __all__ = ["CALL"]
 def _parameters(parts: Parts) -> dict[str, Any]:
     request, security = parts.request, parts.request.security
     checkpoints = request.checkpoint_uri or parts.state
-    # A session into an instance, by which its dashboard is reached, cannot be had with isolation.
-    debug = not security.isolation if security.remote_debug is None else security.remote_debug
     return present(
         TrainingJobName=request.name,
         AlgorithmSpecification=_algorithm(parts),
@@ -34,7 +32,8 @@ def _parameters(parts: Parts) -> dict[str, Any]:
         EnableNetworkIsolation=security.isolation,
         EnableInterContainerTrafficEncryption=security.encrypt_traffic,
         EnableManagedSpotTraining=request.limits.spot,
-        RemoteDebugConfig={"EnableRemoteDebug": debug},
+        # Also where it is false: a policy's condition on it may want it said.
+        RemoteDebugConfig={"EnableRemoteDebug": security.remote_debug},
         Tags=parts.tag_list(),
         RetryStrategy=_retries(request),
         HyperParameters=dict(request.hyperparameters) or None,

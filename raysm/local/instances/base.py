@@ -13,8 +13,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
+from raysm.errors import InvalidRequest
 from raysm.local.instances.share import Share
+from raysm.local.scenario import Scenario
 
 __all__ = ["Instance", "InstanceSpec", "Link", "Site"]
 
@@ -51,6 +54,8 @@ class InstanceSpec:
     """Files and folders of the user's from which links come: nothing in the instance is to change them."""
     share: Share = field(default_factory=Share)
     """Its part of this machine."""
+    scenario: Scenario = field(default_factory=Scenario)
+    """What AWS would do to it."""
 
 
 class Instance(abc.ABC):
@@ -101,6 +106,21 @@ class Site(abc.ABC):
     """
 
     interface: str
+    plays: ClassVar[frozenset[str]] = frozenset()
+    """The switches of a scenario's tables ``container`` and ``network`` that such instances can follow."""
+
+    def check(self, scenario: Scenario) -> None:
+        """Refuse a scenario that instances of this kind cannot play.
+
+        Raises:
+            InvalidRequest: It asks for what they cannot do; its defaults are played as far as they can.
+        """
+        for switch, value in scenario.switched():
+            if switch.startswith(("container.", "network.")) and switch not in self.plays:
+                raise InvalidRequest(
+                    f"the scenario asks for {switch}={value!r}, which instances of this kind cannot play: use kind "
+                    "'namespace', or take the switch out of the scenario"
+                )
 
     @staticmethod
     def missing() -> str | None:

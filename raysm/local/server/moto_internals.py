@@ -7,15 +7,12 @@ error that names it and moto's version; nothing is left out without a word.
 
 import contextlib
 import functools
-import importlib
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import moto
-
-from raysm.errors import MissingDependency
+from raysm.contract import internals
+from raysm.contract.internals import Library, check_all
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -34,51 +31,25 @@ __all__ = [
     "request_handler",
 ]
 
-VERSION = str(moto.__version__)
+MOTO = Library(
+    title="moto",
+    distribution="moto",
+    user="the embedded SageMaker",
+    remedy="install one that raysm[local] names: python3 -m pip install 'raysm[local]'",
+)
+
+VERSION = MOTO.version
 
 PARTITION = "aws"
 """Of AWS's own regions; moto keeps those of China and of governments apart."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Internal:
-    """One name of moto's code."""
+class Internal(internals.Internal):
+    """One name of moto's code; all of them are needed."""
 
-    module: str
-    """Where it is."""
-    name: str
-    """Its name there."""
-    purpose: str
-    """What the embedded SageMaker does with it."""
-    fits: Callable[[Any], bool] = callable
-    """Whether what is there still has the form that is expected."""
+    __slots__ = ()
 
-    def find(self) -> Any:
-        """Return it.
-
-        Raises:
-            MissingDependency: The installed moto lacks it, or has it in another form.
-        """
-        gap = self.gap()
-        if gap is not None:
-            raise MissingDependency(
-                f"moto {VERSION} has {gap}, which the embedded SageMaker needs to {self.purpose}; install one that "
-                "raysm[local] names: python3 -m pip install 'raysm[local]'"
-            )
-        return getattr(importlib.import_module(self.module), self.name)
-
-    def gap(self) -> str | None:
-        """Return what the installed moto lacks of it, for people; None if nothing."""
-        path = f"{self.module}.{self.name}"
-        try:
-            value = getattr(importlib.import_module(self.module), self.name)
-        except (ImportError, AttributeError):
-            return f"no {path}"
-        try:
-            fits = self.fits(value)
-        except Exception as error:  # of another moto it may raise anything
-            return f"another {path} ({type(error).__name__}: {error})"
-        return None if fits else f"another {path}"
+    library: ClassVar[Library] = MOTO
 
 
 def _is_account(value: Any) -> bool:
@@ -220,11 +191,7 @@ def _check_spool() -> None:
 
 def main() -> int:
     """Print what the installed moto has and lacks; return how many are lacking, at most 1."""
-    gaps = {internal: internal.gap() for internal in INTERNALS}
-    for internal, gap in gaps.items():
-        sys.stdout.write(f"{'ok' if gap is None else 'GAP':<4} {gap or f'{internal.module}.{internal.name}'}\n")
-    sys.stdout.write(f"moto {VERSION}\n")
-    return 1 if any(gaps.values()) else 0
+    return check_all(MOTO, INTERNALS)
 
 
 if __name__ == "__main__":

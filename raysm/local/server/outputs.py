@@ -4,19 +4,61 @@ The folders of all instances are merged; where two have a file of one name, that
 AWS does then its documents do not agree on: jobs should not.)
 """
 
+import contextlib
 import os
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from raysm.contract.result import SERVICE_REASON
 from raysm.contract.store import PARTIAL
-from raysm.local.server.definitions import Output
+from raysm.errors import InvalidRequest
+from raysm.local.local_job import LocalJob
+from raysm.local.server.definitions import Definition, Output
 from raysm.local.server.objects import Objects, join
 
-__all__ = ["collect"]
+__all__ = ["collect", "exit_message", "upload"]
 
 COMPRESSION = 1
 """Of the archives: the fastest; they are read once, on this machine."""
+
+
+def upload(objects: Objects, definition: Definition, job: LocalJob, scratch: Path, *, failed: bool) -> None:
+    """Bring all outputs of a job that has ended.
+
+    Args:
+        objects: Where to.
+        definition: Says which.
+        job: The job.
+        scratch: A folder for archives on their way.
+        failed: Whether the job has.
+
+    Raises:
+        InvalidRequest: One of them could not be brought; not of a job that failed, which has a reason already that
+            tells more.
+    """
+    # Of files of one name the first is kept, and the head's is the one that counts.
+    order = [job.head, *(host for host in job.instances if host != job.head)]
+    bases = [job.paths(host).base for host in order]
+    for output in definition.outputs:
+        # SageMaker uploads no model of a job that failed.
+        if failed and output.only_of_the_good:
+            continue
+        try:
+            collect(objects, output, bases, scratch, definition.kms_key)
+        except (InvalidRequest, OSError) as error:
+            if not failed:
+                raise InvalidRequest(f"Artifact upload failed: {error}") from error
+
+
+def exit_message(job: LocalJob) -> str | None:
+    """Return what the first instance that has any words left for whoever asks."""
+    for host in job.instances:
+        with contextlib.suppress(OSError):
+            text = job.paths(host).failure.read_text(encoding="utf-8", errors="replace")[:SERVICE_REASON].strip()
+            if text:
+                return text
+    return None
 
 
 def collect(objects: Objects, output: Output, bases: Sequence[Path], scratch: Path, kms_key: str | None) -> None:

@@ -17,19 +17,21 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-from raysm.contract.result import MAX_REASON
+from raysm.contract.result import SERVICE_REASON
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.job_spec import JobSpec, Patience
-from raysm.local.local_job import LocalJob, Outcome
-from raysm.local.server import outputs
+from raysm.local.local_job import LocalJob
+from raysm.local.outcome import Outcome
+from raysm.local.server import inputs, outputs
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.capacity import Capacity, Ticket
+from raysm.local.server.endings import ENDS, FAILURES, EndReason, TimeLimits
 from raysm.local.server.log_files import LogWriter
 from raysm.local.server.metrics import MetricScanner
 from raysm.local.server.moto_services import MotoServices
-from raysm.local.server.objects import Objects, is_file
+from raysm.local.server.objects import Objects
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.served_apis import served
 
@@ -39,19 +41,6 @@ TICK_S = 0.1
 """How often a job that waits for its turn looks at the limits of time."""
 METRICS_S = 2.0
 """How often metrics are passed on."""
-
-EndReason: TypeAlias = Literal["stop", "interrupt", "runtime", "wait", "pending", "shutdown"]
-"""Why a job is to end before its instances do."""
-
-ENDS: Mapping[EndReason, tuple[str, str]] = {
-    "stop": ("Stopped", "{} job stopped"),
-    "runtime": ("MaxRuntimeExceeded", "{} job runtime exceeded MaxRuntimeInSeconds provided"),
-    "wait": ("MaxWaitTimeExceeded", "{} job wait time exceeded MaxWaitTimeInSeconds provided"),
-}
-"""Secondary status and message of a job that was stopped."""
-
-SHUT_DOWN = "InternalServerError: the embedded SageMaker was shut down while the job ran"
-NO_CAPACITY = "CapacityError: the machine's cores were not free within MaxPendingTimeInSeconds; wait for other jobs"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +76,7 @@ class JobRun:
         self._instance_kind = record.instance_kind
         self._definition = served(record.api).define(record)
         self._folder = services.records.folder(record.api, record.name)
+        self._limits = TimeLimits.of(self._definition)
         self._scanner = MetricScanner(services.moto, record, self._definition.metrics)
         self._end_reason: EndReason | None = None
         self._changed = threading.Event()
@@ -184,7 +174,7 @@ class JobRun:
             message,
             status=status,
             ended_s=time.time(),
-            failure_reason=None if reason is None else reason[:MAX_REASON],
+            failure_reason=None if reason is None else reason[:SERVICE_REASON],
             metrics=self._scanner.last(),
             **changes,
         )
@@ -231,13 +221,11 @@ class JobRun:
                 self._records.explain(self._api, self._name, message)
 
     def _finish_early(self, **changes: Any) -> None:
-        reason = self._end_reason
-        if reason == "shutdown":
-            self._fail(SHUT_DOWN)
-        elif reason == "pending":
-            self._fail(NO_CAPACITY)
+        reason = self._end_reason or "stop"
+        if reason in FAILURES:
+            self._fail(FAILURES[reason])
         else:
-            secondary, message = ENDS.get(reason or "stop", ENDS["stop"])
+            secondary, message = ENDS.get(reason, ENDS["stop"])
             self._finish("Stopped", secondary, message.format(self._api.title), **changes)
 
     def _look_at_clock(self, *, waiting: bool = False, running_s: float = 0.0) -> None:
@@ -246,18 +234,16 @@ class JobRun:
         Raises:
             _Ended: Somebody or some limit wants the job to end, and it has no instances.
         """
-        limits = self._definition
-        waited_s = time.time() - self._created_s
         if self._end_reason is None:
-            if limits.max_wait_s is not None and waited_s > limits.max_wait_s:
-                self._end_early("wait")
-            elif self._training_s + running_s > limits.max_runtime_s:
-                self._end_early("runtime")
-            # No more once its instances run: it is not pending then.
-            elif waiting and limits.max_pending_s is not None and waited_s > limits.max_pending_s:
+            exceeded = self._limits.exceeded(
+                waited_s=time.time() - self._created_s, ran_s=self._training_s + running_s, pending=waiting
+            )
+            if exceeded == "pending":
                 with self._records.held():
                     # A stop that came in the meantime stays the reason.
-                    self._end_reason = self._end_reason or "pending"
+                    self._end_reason = self._end_reason or exceeded
+            elif exceeded is not None:
+                self._end_early(exceeded)
         # Where instances run, ``_watch`` has to end them first.
         if waiting and self._end_reason is not None:
             raise _Ended
@@ -276,7 +262,7 @@ class JobRun:
         root = self._folder / "work" / str(number)
         root.mkdir(parents=True)
         self._enter("Downloading", "Downloading input data", attempts=number)
-        spec = self._specify(self._bring(root / "channels"))
+        spec = self._specify(inputs.bring(self._services.objects, self._definition.sources, root / "channels"))
         self._look_at_clock(waiting=True)
         # For each attempt anew: a stream is named by the second at which its container began.
         logs = LogWriter(self._folder / "streams", time.time())
@@ -319,23 +305,6 @@ class JobRun:
         started_s = self._records.get(self._api, self._name).started_s or time.time()
         self._enter("Training", "Training image download completed. Training in progress.", started_s=started_s)
 
-    def _bring(self, folder: Path) -> dict[str, tuple[Path, bool]]:
-        """Download the channels that are in S3; return by channel where its data lies, and whether it is the job's."""
-        objects = self._services.objects
-        found: dict[str, tuple[Path, bool]] = {}
-        for number, source in enumerate(self._definition.sources):
-            if is_file(source.uri):
-                found[source.name] = (objects.local(source.uri), False)
-                continue
-            # Not by its name: Processing's may be any text, as ``/home/me`` or ``../..``.
-            place = folder / str(number)
-            try:
-                objects.download(source.uri, place, manifest=source.manifest)
-            except InvalidRequest as error:
-                raise InvalidRequest(f"Data download failed: channel {source.name!r}: {error}") from error
-            found[source.name] = (place, True)
-        return found
-
     def _specify(self, sources: Mapping[str, tuple[Path, bool]]) -> JobSpec:
         record = self._records.get(self._api, self._name)
         return served(self._api).specify(record, self._services.objects, sources)
@@ -366,19 +335,16 @@ class JobRun:
 
     def _pause_s(self, running_s: float) -> float:
         """Return the seconds until there is something to do though nothing happens."""
-        limits = self._definition
-        left_s = [METRICS_S]
-        if self._end_reason is None:  # else no limit counts any more
-            left_s.append(limits.max_runtime_s - self._training_s - running_s)
-            if limits.max_wait_s is not None:
-                left_s.append(limits.max_wait_s - (time.time() - self._created_s))
-        return max(0.001, min(left_s))
+        if self._end_reason is not None:  # no limit counts any more
+            return METRICS_S
+        left_s = self._limits.left_s(waited_s=time.time() - self._created_s, ran_s=self._training_s + running_s)
+        return max(0.001, min(METRICS_S, left_s))
 
     def _conclude(self, job: LocalJob, outcome: Outcome) -> None:
         self._enter("Uploading", f"Uploading generated {self._api.kind} model")
         failed = outcome.status == "Failed"
-        self._upload(job, failed)
-        changes: dict[str, Any] = {"exit_message": self._exit_message(job)}
+        outputs.upload(self._services.objects, self._definition, job, self._folder / "work", failed=failed)
+        changes: dict[str, Any] = {"exit_message": outputs.exit_message(job) if self._api.has_exit_message else None}
         if failed:
             self._records.update(self._api, self._name, **changes)
             self._fail(outcome.failure_reason or "AlgorithmError: unknown")
@@ -388,28 +354,3 @@ class JobRun:
             self._finish_early(**changes)
         else:
             self._finish("Completed", "Completed", f"{self._api.title} job completed", **changes)
-
-    def _upload(self, job: LocalJob, failed: bool) -> None:
-        # Of files of one name the first is kept, and the head's is the one that counts.
-        order = [job.head, *(host for host in job.instances if host != job.head)]
-        bases = [job.paths(host).base for host in order]
-        for output in self._definition.outputs:
-            # SageMaker uploads no model of a job that failed.
-            if failed and output.only_of_the_good:
-                continue
-            try:
-                outputs.collect(self._services.objects, output, bases, self._folder / "work", self._definition.kms_key)
-            except (InvalidRequest, OSError) as error:
-                # The job has a reason already, which tells more than what could not be uploaded.
-                if not failed:
-                    raise InvalidRequest(f"Artifact upload failed: {error}") from error
-
-    def _exit_message(self, job: LocalJob) -> str | None:
-        if not self._api.has_exit_message:
-            return None
-        for host in job.instances:
-            with contextlib.suppress(OSError):
-                text = job.paths(host).failure.read_text(encoding="utf-8", errors="replace")[:MAX_REASON].strip()
-                if text:
-                    return text
-        return None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from raysm.contract.job_api import JobApi
-from raysm.contract.service_model import Entry, Key, Rule, Step, Violation, violations
+from raysm.contract.service_model import Entry, Key, Rule, Step, Violation, may_be_newer, violations
 from raysm.contract.unwritten_rules import breaches
 from raysm.local.server.api_error import ApiError, validation
 
@@ -34,13 +34,19 @@ def check(operation: str, request: Any) -> None:
     Raises:
         ApiError: ValidationException, as SageMaker words it.
     """
-    # SageMaker passes over members that it does not know: they may be of a newer model.
-    broken = (item for item in violations(operation, request, takes_files=True) if item.rule is not Rule.UNKNOWN)
-    wrong = [_worded(violation) for violation in broken]
+    broken = violations(operation, request, takes_files=True)
+    wrong = [_worded(violation) for violation in broken if not _may_pass(violation)]
     if wrong:
         # A list of 100 wrong entries would be 100 sentences: the number tells of the others.
         shown = "; ".join(wrong[:MOST_SHOWN])
         raise validation(f"{len(wrong)} validation error{'s'[: len(wrong) > 1]} detected: {shown}")
+
+
+def _may_pass(violation: Violation) -> bool:
+    # SageMaker passes over members that it does not know: they may be of a newer model, as an instance type may.
+    if violation.rule is Rule.VALUES:
+        return may_be_newer(violation.path, violation.value)
+    return violation.rule is Rule.UNKNOWN
 
 
 def check_unwritten(api: JobApi, request: Mapping[str, Any]) -> None:

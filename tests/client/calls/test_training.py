@@ -47,11 +47,12 @@ def test_groups_take_the_place_of_the_type_and_count():
     assert not {"InstanceType", "InstanceCount"} & set(resources)
 
 
-def test_a_job_can_be_looked_into_unless_it_is_isolated_or_the_user_says_otherwise():
+def test_a_job_can_be_looked_into_only_where_the_user_asks_for_it_and_the_call_says_no_elsewhere():
     def debug(**fields):
         return parameters(security=Security(**fields))["RemoteDebugConfig"]["EnableRemoteDebug"]
 
-    assert (debug(), debug(isolation=True), debug(remote_debug=False)) == (True, False, False)
+    # Said, not left out: policies that allow a job only where the key is false compare it with what the call says.
+    assert (debug(), debug(isolation=True), debug(remote_debug=True)) == (False, False, True)
 
 
 def test_a_channel_says_what_the_user_said_of_it_and_nothing_else():

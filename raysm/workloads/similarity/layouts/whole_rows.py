@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import ray
-from ray.exceptions import RayError, RayTaskError
 
-from raysm.errors import InvalidInput, InvalidRequest
+from raysm.errors import InvalidInput
 from raysm.workloads.blocks import RowBlock, map_blocks, task_slots
-from raysm.workloads.nodes import ask_every_node, cluster_nodes
+from raysm.workloads.nodes import answers, ask_every_node, cluster_nodes
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder, Run
 from raysm.workloads.similarity.engines import compile_ahead
 from raysm.workloads.similarity.layouts.sharded.index import Shard
@@ -112,17 +111,8 @@ def load_everywhere(sources: Sequence[Source]) -> list[WholeRows]:
     # For what has to be converted: it stays in the instance's scratch, where every task's process then maps it.
     loading = ask_every_node(_load_there, list(sources), nodes=others, num_cpus=1)
     opened = [WholeRows(source, source.open()) for source in sources]
-    for reference in loading.values():
-        try:
-            ray.get(reference)
-        except RayTaskError as error:
-            # The user's files are at fault: Ray's wrapper would hide the line that says so in a traceback of raysm's.
-            if isinstance(error.cause, InvalidRequest):
-                raise error.cause from None
-            raise
-        except RayError:
-            # The instance went away; whoever works there next converts what it needs.
-            continue
+    # An instance that went away has no answer; whoever works there next converts what it needs.
+    answers(loading.values())
     return opened
 
 

@@ -1,48 +1,26 @@
 """What the head knows of a matrix that is spread over the instances, and how it asks them."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import ray
-from ray.exceptions import RayError, RayTaskError
 
 from raysm.contract.names import LABEL_HOST
-from raysm.errors import InvalidRequest
+from raysm.workloads.nodes import answers
 from raysm.workloads.similarity.layouts.sharded.index import ShardIndex
 from raysm.workloads.similarity.layouts.sharded.pair_task import portion
 from raysm.workloads.similarity.layouts.sharded.schedule import RowChunk
 from raysm.workloads.similarity.reading.digests import file_digests, joined
 from raysm.workloads.similarity.reading.source import Source
 
-__all__ = ["SpreadMatrix", "answers", "asked", "chunk_of", "digest_of", "digests"]
+__all__ = ["SpreadMatrix", "asked", "chunk_of", "digest_of", "digests"]
 
 AHEAD = 2
 """Pieces of the id column that are asked for before they are needed."""
-
-
-def answers(waiting: Iterable[Any]) -> list[Any]:
-    """Return what the instances answered, without those of instances that went away.
-
-    Raises:
-        InvalidRequest: One of them cannot use what it has.
-    """
-    values = []
-    for reference in waiting:
-        try:
-            values.append(ray.get(reference))
-        except RayTaskError as error:
-            # The user's files are at fault: Ray's wrapper would hide the line that says so in a traceback of raysm's.
-            if isinstance(error.cause, InvalidRequest):
-                raise error.cause from None
-            raise
-        except RayError:
-            # It went away: ``join`` says whose rows are missing.
-            continue
-    return values
 
 
 def asked(host: str, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from raysm.bootstrap import environment
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.workloads.blocks import RowBlock, map_blocks
-from raysm.workloads.nodes import ask_every_node, cluster_nodes
+from raysm.workloads.nodes import answers, ask_every_node, cluster_nodes
 from raysm.workloads.placed import PlacedBlock
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder, Run
 from raysm.workloads.similarity.layouts.sharded import asking
@@ -85,7 +85,7 @@ class ShardedRows:
         self.source = source
         # By what the service said, not by who joined: nobody else has the rows of one that is missing in Ray.
         hosts = [host.name for host in environment.read().hosts]
-        self.index: ShardIndex = join(asking.answers(ask_every_node(report, source).values()), hosts, source.channel)
+        self.index: ShardIndex = join(answers(ask_every_node(report, source).values()), hosts, source.channel)
         self.described = SpreadMatrix(self.index, source)
         nodes = {node.host: node for node in cluster_nodes()}
         self.slots: Mapping[str, int] = {shard.host: nodes[shard.host].cpus for shard in self.index.shards}
@@ -122,7 +122,7 @@ class ShardedRows:
         # One answer for all: rows that are compared with each other have to be made ready alike.
         largest = max(self.index.shards, key=lambda shard: shard.rows)
         asked = asking.asked(largest.host, _sparse_pays, self.source, self.index.rows)
-        return bool(asking.answers([asked])[0])
+        return bool(answers([asked])[0])
 
     def shape(self, dtype: np.dtype[Any], *, sparse: bool) -> RowShape:
         """Return what tasks are told before anything is prepared."""

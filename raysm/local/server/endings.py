@@ -1,0 +1,68 @@
+"""Why a job ends before its instances do, and when: limits of time flow in, a reason to end flows out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from raysm.local.server.definitions import Definition
+
+__all__ = ["ENDS", "FAILURES", "EndReason", "TimeLimits"]
+
+EndReason: TypeAlias = Literal["stop", "interrupt", "runtime", "wait", "pending", "shutdown"]
+"""Why a job is to end before its instances do."""
+
+ENDS: Mapping[EndReason, tuple[str, str]] = {
+    "stop": ("Stopped", "{} job stopped"),
+    "runtime": ("MaxRuntimeExceeded", "{} job runtime exceeded MaxRuntimeInSeconds provided"),
+    "wait": ("MaxWaitTimeExceeded", "{} job wait time exceeded MaxWaitTimeInSeconds provided"),
+}
+"""Secondary status and message of a job that was stopped."""
+
+FAILURES: Mapping[EndReason, str] = {
+    "shutdown": "InternalServerError: the embedded SageMaker was shut down while the job ran",
+    "pending": "CapacityError: the machine's cores were not free within MaxPendingTimeInSeconds; wait for other jobs",
+}
+"""Why a job Failed by which it was ended."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimeLimits:
+    """How long a job may wait and run; all in seconds."""
+
+    max_runtime_s: float
+    """That its instances may run, in all attempts."""
+    max_wait_s: float | None
+    """From the request to the end, waiting and running; None is no limit."""
+    max_pending_s: float | None
+    """That it may wait for its turn; None is no limit."""
+
+    @classmethod
+    def of(cls, definition: Definition) -> "TimeLimits":
+        """Return the limits of a job."""
+        return cls(
+            max_runtime_s=definition.max_runtime_s,
+            max_wait_s=definition.max_wait_s,
+            max_pending_s=definition.max_pending_s,
+        )
+
+    def exceeded(self, *, waited_s: float, ran_s: float, pending: bool) -> EndReason | None:
+        """Return the limit that is exceeded.
+
+        Args:
+            waited_s: Since the request.
+            ran_s: That its instances have run in all.
+            pending: Whether it waits for its turn.
+        """
+        if self.max_wait_s is not None and waited_s > self.max_wait_s:
+            return "wait"
+        if ran_s > self.max_runtime_s:
+            return "runtime"
+        # No more once its instances run: it is not pending then.
+        if pending and self.max_pending_s is not None and waited_s > self.max_pending_s:
+            return "pending"
+        return None
+
+    def left_s(self, *, waited_s: float, ran_s: float) -> float:
+        """Return the seconds until one of them is exceeded, where the instances run."""
+        left_s = self.max_runtime_s - ran_s
+        return left_s if self.max_wait_s is None else min(left_s, self.max_wait_s - waited_s)

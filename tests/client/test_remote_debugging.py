@@ -1,0 +1,54 @@
+"""Letting somebody into a job that runs."""
+
+import json
+
+import pytest
+
+from raysm.client.remote_debugging import session_commands, switch_remote_debugging
+from raysm.client.submit import submit
+from raysm.errors import InvalidRequest, ServiceError
+from raysm.request import Script, Security
+from tests.support.client_jobs import M5
+from tests.support.sagemaker import refusal
+
+
+def running(remote, job, status="Training"):
+    remote.sagemaker.jobs[job.name]["answer"]["SecondaryStatus"] = status
+    return job
+
+
+@pytest.mark.parametrize("status", ["Downloading", "Training"])
+def test_a_job_that_runs_can_be_opened_and_shut(remote, job, status):
+    running(remote, job, status)
+    for enabled in (True, False):
+        switch_remote_debugging(job.chain, enabled=enabled)
+        assert job.describe().answer["RemoteDebugConfig"] == {"EnableRemoteDebug": enabled}
+
+
+@pytest.mark.parametrize("status", ["Starting", "Uploading", "Stopping"])
+def test_before_and_after_it_says_when(remote, job, status):
+    with pytest.raises(InvalidRequest, match=rf"is {status}: .* while a job is Downloading or Training"):
+        switch_remote_debugging(running(remote, job, status).chain, enabled=True)
+
+
+def test_what_has_no_network_or_no_such_thing_is_refused(remote, script):
+    isolated = submit(Script(str(script)), cluster=M5, on=remote.service, security=Security(isolation=True))
+    with pytest.raises(InvalidRequest, match="no network"):
+        switch_remote_debugging(running(remote, isolated).chain, enabled=True)
+    processing = submit(Script(str(script)), cluster=M5, on=remote.service, kind="processing")
+    with pytest.raises(InvalidRequest, match="Processing job, which has no remote debugging"):
+        switch_remote_debugging(processing.chain, enabled=True)
+
+
+def test_an_account_that_guards_it_is_told_of_as_such(remote, job):
+    remote.fail("update_training_job", refusal("AccessDeniedException", "not authorized"))
+    with pytest.raises(ServiceError, match="only where sagemaker:EnableRemoteDebug is false"):
+        switch_remote_debugging(running(remote, job).chain, enabled=True)
+
+
+def test_the_ports_of_the_second_command_are_what_the_session_document_takes():
+    shell, dashboard = session_commands("a-job")
+    assert shell == "aws ssm start-session --target sagemaker-training-job:a-job_algo-1"
+    assert dashboard.startswith(f"{shell} --document-name AWS-StartPortForwardingSession --parameters ")
+    ports = json.loads(dashboard.split("'")[1])
+    assert ports == {"portNumber": ["8265"], "localPortNumber": ["8265"]}

@@ -1,0 +1,76 @@
+"""The wings keep their order: which room may import which, and no room that overflows."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from raysm import workloads
+from tests.support.sources import imported
+
+BELOW_MODES = {"arithmetic", "reading", "engines", "tasks", "sizing", "output", "runs"}
+
+ALLOWED = {
+    "similarity": {
+        "arithmetic": set(),
+        "reading": {"arithmetic"},
+        "engines": {"arithmetic"},
+        "tasks": {"arithmetic", "reading", "engines"},
+        "sizing": {"arithmetic", "reading"},
+        "output": {"arithmetic", "reading"},
+        "runs": {"reading", "tasks"},
+        "modes": BELOW_MODES,
+        "layouts": BELOW_MODES | {"modes"},
+        "estimating": {"arithmetic", "reading", "tasks", "sizing", "modes"},
+        "gpus": {"engines", "runs", "modes", "layouts"},
+        "run": BELOW_MODES | {"modes", "layouts", "gpus"},
+    },
+    "training": {
+        "degrees": set(),
+        "loop": {"degrees"},
+        "engines": {"degrees", "loop"},
+        "parallel": {"degrees", "loop", "engines"},
+        "checkpoint": {"degrees", "loop", "engines", "parallel"},
+        "measure": {"degrees", "loop"},
+        "results": {"loop"},
+        "launch": {"loop", "measure", "results"},
+        "prepare": {"degrees", "loop", "engines", "parallel", "checkpoint", "measure"},
+    },
+}
+"""Wing -> room, or module of the wing itself -> what it may import, lowest first."""
+
+WINGS = Path(workloads.__file__).parent
+
+MOST_FILES = 12
+
+MOST_LINES = 400
+
+
+def modules(wing):
+    return sorted(path for path in (WINGS / wing).rglob("*.py") if path.name != "__init__.py")
+
+
+@pytest.mark.parametrize(
+    "path", [path for wing in ALLOWED for path in modules(wing)], ids=lambda path: str(path.relative_to(WINGS))
+)
+def test_a_room_imports_only_from_rooms_below_it(path):
+    wing, room, *_ = path.relative_to(WINGS).with_suffix("").parts
+    prefix = f"raysm.workloads.{wing}."
+    names = imported(ast.parse(path.read_text()))
+    used = {name.removeprefix(prefix).split(".")[0] for name in names if name.startswith(prefix)}
+    assert used - {room} <= ALLOWED[wing][room]
+
+
+@pytest.mark.parametrize("wing", ALLOWED)
+def test_what_a_reader_sees_at_once_is_not_too_much(wing):
+    folders = [WINGS / wing, *(WINGS / wing).rglob("*/")]
+    crowded = [folder for folder in folders if len(list(folder.glob("*.py"))) > MOST_FILES + 1]
+    long = [path for path in modules(wing) if len(path.read_text().splitlines()) > MOST_LINES]
+    assert (crowded, long) == ([], [])
+
+
+@pytest.mark.parametrize("wing", ALLOWED)
+def test_every_room_says_what_it_is_for(wing):
+    rooms = [folder for folder in (WINGS / wing).iterdir() if folder.is_dir() and folder.name != "__pycache__"]
+    assert {folder.name for folder in rooms} <= ALLOWED[wing].keys()
+    assert all(ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) for folder in rooms)
