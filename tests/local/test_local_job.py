@@ -162,7 +162,7 @@ WITHOUT_MOUNTS = """
 import pathlib, sys
 from raysm.local.job_spec import Channel
 from raysm.local.local_job import LocalJob
-from tests.local.test_local_job import HARM, running, spec_for
+from tests.local.test_local_job import HARM, SOON_S, running, spec_for
 folder, root = map(pathlib.Path, sys.argv[1:])
 spec = spec_for(running(HARM), channels=(Channel(name="c", source=folder),))
 with LocalJob(spec, root=root, on_line=lambda host, line: print(host, line)) as job:

@@ -27,7 +27,6 @@ class Server:
     def __init__(self, home: Path, *arguments):
         self.home = home
         home.mkdir(parents=True, exist_ok=True)
-        began = time.monotonic()
         with (home / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "raysm.local.server", "--home", str(home), *arguments],
@@ -37,7 +36,6 @@ class Server:
                 start_new_session=True,
             )
         wait_until(lambda: self.process.poll() is not None or self._record() is not None)
-        self.start_s = time.monotonic() - began
         self.record = self._record()
         assert self.record is not None, self.log()
 
