@@ -48,6 +48,6 @@ def test_what_a_function_raises_is_recorded_as_the_very_exception_with_its_trace
     assert done.returncode == failure.exit_code == 1
     assert failure.headline.endswith("Own: ('no', 7)")
     assert "raise Own" in failure.remote_traceback
-    assert 'function.py", line' not in failure.remote_traceback
+    assert '/function.py", line' not in failure.remote_traceback
     raised = pickle.loads(exception_beside(tmp_path / "failure.json").read_bytes())
     assert (type(raised).__name__, raised.args) == ("Own", ("no", 7))
