@@ -28,6 +28,7 @@ ALLOWED = {
     "local": {"errors", "request", "contract"},
     "views": {"errors", "request", "contract", "client", "bootstrap", "workloads", "local"},
     "cli": {"errors", "request", "contract", "client", "bootstrap", "workloads", "local", "views"},
+    "__main__": {"cli"},
 }
 
 STANDARD_LIBRARY_ONLY = ("errors", "request", "contract", "bootstrap")

@@ -119,7 +119,9 @@ class Environment:
 
 def base_paths(environ: Mapping[str, str] = os.environ) -> Paths:
     """Return the layout that is found, before anything in it is read: for a failure file of last resort."""
-    return Paths.found_in(Path(environ.get(names.BASE_DIR) or DEFAULT_BASE))
+    paths = Paths.found_in(Path(environ.get(names.BASE_DIR) or DEFAULT_BASE))
+    scratch = environ.get(names.SCRATCH)
+    return replace(paths, scratch_root=Path(scratch)) if scratch else paths
 
 
 def read(environ: Mapping[str, str] = os.environ) -> Environment:
@@ -130,8 +132,8 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
     """
     paths = base_paths(environ)
     resources = read_resource_config(read_json(paths.resource_config), paths.resource_config)
-    if paths.processing:
-        job_name, channels = _read_processing(paths)
+    if paths.description is not None:
+        job_name, channels = _read_description(paths.description, paths.channel(""))
         hyperparameters: Mapping[str, str] = {}
         inputs: Mapping[str, Any] = {}
     else:
@@ -220,9 +222,9 @@ def _input_data_config(paths: Paths) -> Mapping[str, Any]:
     return {name: channel.expect(dict, "the object of a channel") for name, channel in channels.items()}
 
 
-def _read_processing(paths: Paths) -> tuple[str, Iterable[str]]:
-    """Return the job's name and its inputs' names."""
-    config = _optional_object(paths.processing_config)
+def _read_description(file: Path, folder: Path) -> tuple[str, Iterable[str]]:
+    """Return the name of a Processing job and its inputs' names, from the file or else from their folder."""
+    config = _optional_object(file)
     own_name = config.member("ProcessingJobName")
     name = own_name.expect(str, "a text") if own_name.value else ""
     if not _passable(name):
@@ -234,7 +236,7 @@ def _read_processing(paths: Paths) -> tuple[str, Iterable[str]]:
     for channel in names:
         if not channel.isprintable() or "/" in channel:
             raise InvalidConfig(f"{config.file}: {shown(channel)} is no input's name")
-    return name, names or _folders(paths.channel(""))
+    return name, names or _folders(folder)
 
 
 def _folders(folder: Path) -> list[str]:

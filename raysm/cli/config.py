@@ -1,4 +1,8 @@
-"""``raysm config``: the options that apply here, and the place that chose each of them."""
+"""``raysm config``: the options that apply here, and the place that chose each of them.
+
+What flows in are the settings of a command line and its files; what flows out is TOML, each value with its origin as
+a comment: a project file that says the same.
+"""
 
 import dataclasses
 import json
@@ -16,7 +20,10 @@ from raysm.client.settings import Key, Settings, schema
 from raysm.request import Ports
 from raysm.request.codec import to_json
 
-__all__ = ["effective", "run"]
+__all__ = ["effective", "run", "toml"]
+
+WIDE = 80
+"""Characters of a line whose origin may stand further to the right than the others'."""
 
 
 def run(arguments: Arguments, console: Console) -> None:
@@ -32,12 +39,32 @@ def run(arguments: Arguments, console: Console) -> None:
         answer = {"file": None if file is None else str(file), "profile": arguments.config_profile, "options": shown}
         print(json.dumps(answer, indent=1))
         return
+    lines = {_line(key, value): origin for key, (value, origin) in options.items()}
     # One long value would push all the origins out of sight.
-    width = max(len(f"{key} = {json.dumps(value)}") for key, (value, _) in options.items() if len(str(value)) < 60)
+    width = max(len(line) for line in lines if len(line) < WIDE)
     console.print(Text(f"# project file: {file or 'none (raysm.toml, here or above)'}"), soft_wrap=True)
-    for key, (value, origin) in options.items():
-        text = f"{key} = {json.dumps(value, ensure_ascii=False)}"
-        console.print(Text(f"{text:<{width}}  # {origin}"), soft_wrap=True)
+    for line, origin in lines.items():
+        console.print(Text(f"{line:<{width}}  # {origin}"), soft_wrap=True)
+
+
+def _line(key: str, value: Any) -> str:
+    """Return the line of a project file that chooses a value."""
+    # TOML has no word for nothing: an option without a value is one that no file names.
+    return f"# {key} has no value" if value is None else f"{key} = {toml(value)}"
+
+
+def toml(value: Any) -> str:
+    """Return a value of JSON, but null, as TOML writes it."""
+    match value:
+        case dict():
+            members = ", ".join(f"{json.dumps(key)} = {toml(item)}" for key, item in value.items() if item is not None)
+            return f"{{ {members} }}"
+        case list() | tuple():
+            return f"[{', '.join(map(toml, value))}]"
+        case str():
+            # JSON's escapes are TOML's too; but TOML takes no DEL as it is.
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value)
 
 
 def effective(settings: Settings) -> Iterator[tuple[str, tuple[Any, str]]]:

@@ -26,8 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Returns:
-        0 where all went well, 1 where a job failed or a check of the doctor did, 2 where what was asked for cannot
-        be, 130 after Ctrl-C.
+        0 where all went well, 1 where a job failed or the doctor found what stands in its way, 2 where what was asked
+        for cannot be, 3 where the doctor found nothing, but could not look at all, 130 after Ctrl-C.
     """
     arguments = parse(sys.argv[1:] if argv is None else argv)
     errors = Console(stderr=True)
@@ -69,10 +69,14 @@ def _run(arguments: Arguments, console: Console) -> int:
         from raysm.cli import local_server
 
         local_server.run(arguments, console)
+    elif arguments.command == "image":
+        from raysm.cli import image
+
+        image.run(arguments, console)
     elif arguments.command == "doctor":
         from raysm.cli import doctor
 
-        return 0 if doctor.run(arguments, console) else 1
+        return doctor.run(arguments, console)
     else:
         from raysm.cli import about_jobs
 
@@ -102,12 +106,16 @@ def _submit(arguments: Arguments, console: Console) -> None:
     source = ready.source.summary if ready.source is not None else None
     if arguments.dry_run:
         print(json.dumps(as_request(ready, settings), indent=1) if arguments.json else ready.plan.json())
+        if ready.image:
+            print(f"would run in {ready.image}", file=sys.stderr)
         if source is not None:
             print(f"would send {source}", file=sys.stderr)
         return
     done = ready.finished() if settings.options().get("if_done") == "skip" else None
     job = done or ready.send()
     if arguments.detach:
+        if done is None and ready.image:
+            print(f"image {ready.image}", file=sys.stderr)
         if done is None and source is not None:
             print(f"sent {source}", file=sys.stderr)
         print(json.dumps(described(job), indent=1) if arguments.json else job.name)
@@ -119,6 +127,8 @@ def _submit(arguments: Arguments, console: Console) -> None:
             display.say(f"already done by {job.name}; nothing was started")
         else:
             display.say(f"job {job.name}")
+            if done is None and ready.image:
+                display.say(f"image {ready.image}")
             if done is None and source is not None:
                 display.say(f"sent {source}")
             display.job = job.name

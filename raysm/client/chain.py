@@ -9,10 +9,12 @@ import threading
 import time
 from collections.abc import Mapping
 
-from raysm.client import restart
+from raysm.client import records, restart
 from raysm.client.description import Description, SecondaryStatus, Status, read
 from raysm.client.service import Service
+from raysm.client.storage import Storage
 from raysm.contract.job_api import JobApi
+from raysm.contract.names import FIRST_TAG, PROJECT_TAG, TASK_TAG
 from raysm.errors import JobNotFound, ServiceError
 
 __all__ = ["Chain", "Patience"]
@@ -62,6 +64,7 @@ class Chain:
         self.service = service
         self.api = api
         self.is_cancelled = False
+        self._is_over = False
         self._names = restart.names_until(name, tags or {})
         self._last = description
         self._ended: dict[str, Description | None] = {}
@@ -135,14 +138,35 @@ class Chain:
             if following is None:
                 return True
             if not self._go_over(description, following, send and not self.is_cancelled):
-                return self.is_cancelled  # who cancelled it between two jobs wants no further one
+                # Who cancelled it between two jobs wants no further one.
+                return self.is_cancelled or self._is_replaced(description)
+
+    def _is_replaced(self, ended: Description) -> bool:
+        """Whether somebody sent another job that goes on with the state of the one that ended: the chain is over then.
+
+        Asked before a follow-up is sent: two jobs of one state would each destroy what the other one saves.
+        """
+        tags, state = self.tags, ended.answer["CheckpointConfig"]["S3Uri"]
+        if self._is_over or PROJECT_TAG not in tags or TASK_TAG not in tags:
+            return self._is_over
+        prefix = self.service.places.records(tags[PROJECT_TAG], tags[TASK_TAG])
+        try:
+            latest = records.latest_of_state(prefix, Storage(self.service), state)
+        except ServiceError as error:
+            if error.is_transient:
+                raise
+            return False  # who may not read the records may send follow-ups all the same
+        self._is_over = latest is not None and latest.job != tags.get(FIRST_TAG, self.first)
+        if latest is not None and self._is_over:
+            _log.warning("the job %s has no follow-up: %s goes on with its state", ended.name, latest.job)
+        return self._is_over
 
     def _go_over(self, ended: Description, following: str, send: bool) -> bool:
         """Go over to the follow-up job; with ``send`` create it where it is not there. Return whether it is there."""
         try:
             description = read(self.api, self.service.describe(self.api, following))
         except JobNotFound:
-            if not send:
+            if not send or self._is_replaced(ended):
                 return False
             try:
                 self.service.create(restart.follow_up(ended, self.tags))

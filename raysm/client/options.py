@@ -5,7 +5,6 @@ JobRequest takes them.
 """
 
 import dataclasses
-import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
@@ -45,6 +44,7 @@ class SubmitOptions(TypedDict, total=False):
         tags: Of the job.
         metrics: Found in the log by the service.
         requirements: Packages that every instance installs with pip before it joins.
+        pip_index: Where pip gets them from: an address without a password, or the ARN of a CodeArtifact repository.
         wheels: Packages (files) that travel along, in which pip looks first.
         checkpoint_uri: Prefix of the state that survives runs; None is one of the task.
         output_uri: Prefix of results; None is one of the project.
@@ -64,6 +64,7 @@ class SubmitOptions(TypedDict, total=False):
     tags: Mapping[str, str] | None
     metrics: Sequence[MetricDefinition]
     requirements: Sequence[str]
+    pip_index: str | None
     wheels: Sequence[str | Path]
     checkpoint_uri: str | None
     output_uri: str | None
@@ -97,7 +98,7 @@ def check_names(options: Mapping[str, Any]) -> None:
         InvalidRequest: The name, and the nearest one that there is.
     """
     # Types of ``**options`` are for editors and checkers: Python itself takes any name.
-    keywords.check_names("raysm.submit", list(typing.get_type_hints(SubmitKeywords)), options)
+    keywords.check_names("raysm.submit", SubmitKeywords.__annotations__, options)
 
 
 def of_request(request: JobRequest, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ same task at once. What flows in and out are Records; whether a job is done is a
 
 import hashlib
 import json
+import logging
 import re
 import secrets
 import time
@@ -23,7 +24,7 @@ from raysm.request import Input, JobRequest, Target
 from raysm.request.codec import from_json, to_json
 from raysm.request.options import decisive
 
-__all__ = ["Record", "digest_of", "job_name", "keep", "recorded", "task_of", "with_inputs"]
+__all__ = ["Record", "digest_of", "job_name", "keep", "latest_of_state", "recorded", "task_of", "with_inputs"]
 
 MAX_NAME = 63
 """Characters of a job's name."""
@@ -40,6 +41,11 @@ NAMED = re.compile(rf"-\d{{8}}-\d{{6}}-([0-9a-f]{{{DIGEST_CHARACTERS}}})[0-9a-f]
 
 READ_AT_ONCE = 16
 """Records: as many as transfers at a time."""
+
+SHOWN_EVERY = 100_000
+"""Objects of an input: about a hundred calls, and ten seconds, on S3."""
+
+_log = logging.getLogger("raysm")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,6 +86,15 @@ def recorded(prefix: str, storage: Storage, digest: str | None = None) -> Iterat
         records = [record for record in map(_read, contents) if record is not None]
         # Times of objects are whole seconds, in which several jobs may have been sent.
         yield from sorted(records, key=lambda record: record.submitted_s, reverse=True)
+
+
+def latest_of_state(prefix: str, storage: Storage, uri: str | None = None) -> Record | None:
+    """Return the task's latest job that has checkpoints, at ``uri`` or, where that is None, anywhere."""
+    for record in recorded(prefix, storage):
+        # The latest may have been a Processing job, which has none.
+        if record.state is not None and (uri is None or record.state.rstrip("/") == uri.rstrip("/")):
+            return record
+    return None
 
 
 def _may_be_of(name: str, digest: str) -> bool:
@@ -139,18 +154,38 @@ def digest_of(
     return _sha256(parts)
 
 
-def with_inputs(digest: str, inputs: Mapping[str, Input], storage: Storage) -> str:
-    """Return ``digest`` with the state of the inputs in it.
+def with_inputs(digest: str, inputs: Mapping[str, Input], storage: Storage, *, most: int | None = None) -> str | None:
+    """Return ``digest`` with the state of the inputs in it; memory holds one page of their lists.
 
     Files of this machine count by their names, sizes and times of modification, objects by their ETags.
+
+    Args:
+        digest: Of all else.
+        inputs: By their channels.
+        storage: Lists them.
+        most: Objects after which it is given up; None is never.
+
+    Returns:
+        None where there are more than ``most`` objects.
     """
-    states = {
-        channel: [(stored.name, stored.size, stored.version) for stored in storage.below(item.uri)]
-        for channel, item in inputs.items()
-    }
-    return _sha256([digest, states])
+    whole, count = hashlib.sha256(digest.encode()), 0
+    for channel in sorted(inputs):
+        whole.update(_line([channel]))
+        for number, stored in enumerate(storage.walk(inputs[channel].uri), 1):
+            if count == most:
+                return None
+            count += 1
+            whole.update(_line([stored.name, stored.size, stored.version]))
+            if number % SHOWN_EVERY == 0:
+                _log.warning("if_done looks at the objects of the input %r: %s so far", channel, f"{number:,}")
+    return whole.hexdigest()
 
 
 def _sha256(value: Any) -> str:
-    # The order in which somebody writes the environment or the tags changes nothing.
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(_line(value)).hexdigest()
+
+
+def _line(value: Any) -> bytes:
+    # The order in which somebody writes the environment or the tags changes nothing. JSON has no line breaks of its
+    # own, so that of two different lists of lines none are the same bytes.
+    return json.dumps(value, sort_keys=True).encode() + b"\n"

@@ -14,10 +14,10 @@ from typing import Any
 from raysm.client.pace import Pace
 from raysm.client.places import Places, places_in
 from raysm.client.plan import Plan
-from raysm.client.targets import Bucket, Clients, connection_to
+from raysm.client.targets import Bucket, Clients, Resolved, connection_to
 from raysm.contract.job_api import JobApi
 from raysm.errors import JobNotFound, MissingDependency, ServiceError
-from raysm.request import Local, Target
+from raysm.request import JobRequest, Local, Target
 
 __all__ = ["Service", "connect"]
 
@@ -110,6 +110,15 @@ class Service:
     def places(self) -> Places:
         """Where the things of jobs lie."""
         return places_in(self.bucket.name, self._connection.data_root)
+
+    def resolve(self, request: JobRequest) -> Resolved:
+        """Return the target as a job has it: on AWS with the image that it runs in.
+
+        Raises:
+            InvalidRequest: The job cannot be had there.
+            ServiceError: It depends on the region, and none is set.
+        """
+        return self._connection.resolve(request, lambda: self.region)
 
     def client(self, name: str) -> Any:
         """Return the boto3 client of ``sagemaker``, ``s3``, ``logs``, ``cloudwatch``, ``sts`` and so on.

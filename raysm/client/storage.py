@@ -4,6 +4,7 @@ The scheme decides, never the target: on this machine the large things are files
 """
 
 import concurrent.futures
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -88,24 +89,25 @@ class Storage:
 
         ``s3://bucket/prefix`` takes every key that begins so, as SageMaker does; with a slash at its end, a folder.
         """
+        return sorted(self.walk(uri), key=lambda stored: stored.name)
+
+    def walk(self, uri: str) -> Iterator[Stored]:
+        """Yield what ``below`` returns, while it is listed, in an order that is the same each time."""
         if not uri.startswith("s3://"):
-            return sorted(_files(file_path(uri)), key=lambda stored: stored.name)
+            yield from _files(file_path(uri))
+            return
         bucket, prefix = split(uri)
         base = prefix[: prefix.rfind("/") + 1]
-        found = []
         for item in self._keys(bucket, prefix):
             # Such an empty object is what the S3 console makes for a folder.
             if not item["Key"].endswith("/"):
-                found.append(
-                    Stored(
-                        name=item["Key"][len(base) :],
-                        uri=f"s3://{bucket}/{item['Key']}",
-                        size=item["Size"],
-                        version=item["ETag"].strip('"'),
-                        modified_s=item["LastModified"].timestamp(),
-                    )
+                yield Stored(
+                    name=item["Key"][len(base) :],
+                    uri=f"s3://{bucket}/{item['Key']}",
+                    size=item["Size"],
+                    version=item["ETag"].strip('"'),
+                    modified_s=item["LastModified"].timestamp(),
                 )
-        return sorted(found, key=lambda stored: stored.name)
 
     def _keys(self, bucket: str, prefix: str) -> Iterator[dict[str, Any]]:
         more: dict[str, str] = {}
@@ -236,7 +238,7 @@ def file_path(uri: str) -> Path:
 
 
 def _files(root: Path) -> Iterator[Stored]:
-    for path in [root] if root.is_file() else root.rglob("*"):
+    for path in [root] if root.is_file() else _paths_below(root):
         if path.is_file():
             stat = path.stat()
             yield Stored(
@@ -246,6 +248,13 @@ def _files(root: Path) -> Iterator[Stored]:
                 version=f"{stat.st_mtime_ns}-{stat.st_size}",
                 modified_s=stat.st_mtime,
             )
+
+
+def _paths_below(root: Path) -> Iterator[Path]:
+    # Not rglob, which yields in the order of the disk: this one is the same on every machine.
+    for folder, folders, names in os.walk(root):
+        folders.sort()
+        yield from (Path(folder, name) for name in sorted(names))
 
 
 def _safe(name: str) -> str:

@@ -22,12 +22,13 @@ from raysm.client.job import Job, attach
 from raysm.client.options import IfDone, SubmitOptions, check_names, default_of, of_request, request_fields
 from raysm.client.package import Wrapped, package_of
 from raysm.client.plan import Plan, plan
+from raysm.client.predecessor import await_predecessor, state_of
+from raysm.client.ray_requirement import check_ray
 from raysm.client.service import Service, connect
 from raysm.client.service_model_check import check as check_plan
 from raysm.client.storage import Storage
 from raysm.client.tags import tags_of
 from raysm.contract import payload
-from raysm.contract.job_api import TRAINING, api_of
 from raysm.contract.keywords import documents_options
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
@@ -39,6 +40,10 @@ __all__ = ["Prepared", "prepare", "submit"]
 
 REFERENCE = "job:"
 """How an input that another job left begins: ``job:NAME/data``."""
+
+MOST_LISTED = 10_000
+"""Objects of the inputs that are looked at for a job that nobody wants to skip: ten calls, about a second. A million
+took minutes, and money, before the job was even sent."""
 
 _log = logging.getLogger("raysm")
 
@@ -54,7 +59,9 @@ class Prepared:
     task: str
     """Name of the task: of which the job is one run."""
     state: str | None
-    """Checkpoint prefix; None for Processing."""
+    """Checkpoint prefix; None for Processing, and of a workload that keeps no state."""
+    has_old_state: bool
+    """Whether another job may have had that prefix before."""
     service: Service
     """Where it goes."""
     uploads: tuple[uploads.Upload, ...]
@@ -67,13 +74,21 @@ class Prepared:
     """Packages that travel."""
     source_digest: str
     """Of all that the result depends on but the state of its inputs."""
+    image: str = ""
+    """Which image was taken where none was named, for people; empty where none had to be."""
 
     @functools.cached_property
     def digest(self) -> str:
-        """Of all that the result depends on; looks at the inputs."""
-        sent = {upload.channel for upload in self.uploads}  # their URIs say their content
-        inputs = {channel: given for channel, given in self.request.inputs.items() if channel not in sent}
-        return records.with_inputs(self.source_digest, inputs, self._storage)
+        """Of all that the result depends on; looks at every object of the inputs."""
+        digest = records.with_inputs(self.source_digest, self._inputs_of_others, self._storage)
+        assert digest is not None, "without a limit"
+        return digest
+
+    @property
+    def _inputs_of_others(self) -> Mapping[str, Input]:
+        """The inputs that may change; of those that are uploaded the URIs say the content."""
+        sent = {upload.channel for upload in self.uploads}
+        return {channel: source for channel, source in self.request.inputs.items() if channel not in sent}
 
     @functools.cached_property
     def _storage(self) -> Storage:
@@ -85,9 +100,11 @@ class Prepared:
 
     def finished(self) -> Job | None:
         """Return the latest job of the task that did the very same and is Completed, or is still at it; else None."""
+        # Asked for here, also where no record is looked at: the job that is sent then has to be found by it.
+        digest = self.digest
         for record in records.recorded(self._records, self._storage, self.source_digest):
             # Its name told a piece of another digest, in which the state of the inputs is not.
-            if record.digest != self.digest:
+            if record.digest != digest:
                 continue
             try:
                 job = attach(record.job, self.service)
@@ -100,12 +117,17 @@ class Prepared:
     def send(self) -> Job:
         """Upload what has changed, send the plan, and return the job.
 
+        Where the job goes on with the state of one that is just ending, it waits for that end.
+
         Raises:
+            InvalidRequest: The job whose state it goes on with runs; nothing was uploaded.
             ServiceError: The service refused; nothing of the job is left but data that can be used again.
         """
         storage, request, places = self._storage, self.request, self.service.places
         kms_key = request.security.output_kms_key
-        digest = self._digest_or_none()
+        if self.has_old_state and self.state is not None:
+            await_predecessor(self._records, self.state, self.service)
+        digest = self._digest_to_remember()
         storage.ensure_bucket(self.service.bucket, self.service.region)
         for upload in self.uploads:
             uploads.carry_out(upload, storage, kms_key)
@@ -113,6 +135,8 @@ class Prepared:
         try:
             with tempfile.TemporaryDirectory(prefix="raysm-payload-") as folder:
                 packed = Path(folder) / "payload"
+                if self.image:
+                    _log.info("%s runs in the image %s", request.name, self.image)
                 if self.source is not None:
                     _log.info("%s is sent with %s", request.name, self.source.summary)
                 payload.pack(request, packed, source=self.source, function=self.pickled, wheels=self.wheels)
@@ -124,7 +148,11 @@ class Prepared:
                 storage.remove(prefix)  # it holds the token of a job that never was
             raise
         record = records.Record(
-            job=request.name, api=self.plan.api.create, digest=digest or "", state=self.state, submitted_s=time.time()
+            job=request.name,
+            api=self.plan.api.create,
+            digest=digest or "",
+            state=self.state,
+            submitted_s=time.time(),
         )
         try:
             records.keep(record, self._records, storage, kms_key)
@@ -151,11 +179,23 @@ class Prepared:
             return False
         return _payload_uri(description) == _payload_uri(self.plan.request)
 
-    def _digest_or_none(self) -> str | None:
-        try:
+    def _digest_to_remember(self) -> str | None:
+        """Return the digest; None where nobody asked for it and it takes long, or this user may not list the inputs."""
+        if "digest" in vars(self):
             return self.digest
-        except ServiceError:  # this user may not list the inputs, the job's role may: it is not remembered as done
+        inputs, source = self._inputs_of_others, self.source_digest
+        try:
+            digest = records.with_inputs(source, inputs, self._storage, most=MOST_LISTED)
+        except ServiceError:  # the job's role may list them
             return None
+        if digest is None:
+            _log.info(
+                "%s is not remembered for if_done: its inputs are more than %s objects; send it with if_done='skip' to "
+                "have them all looked at",
+                self.request.name,
+                f"{MOST_LISTED:,}",
+            )
+        return digest
 
 
 def _payload_uri(call: Mapping[str, Any]) -> str | None:
@@ -236,23 +276,27 @@ def prepare(
     from_json(JobRequest, to_json(request))
     wheels = tuple(Path(wheel) for wheel in chosen.get("wheels") or ())
     _check_packages(request, wheels)
-    digest = records.digest_of(request, service.target, source=package.source, pickled=package.pickled, wheels=wheels)
+    resolved = service.resolve(request)
+    target = resolved.target
+    digest = records.digest_of(request, target, source=package.source, pickled=package.pickled, wheels=wheels)
     # Only now: a piece of the digest is in it, for which the name itself does not count.
     request = replace(request, name=records.job_name(task, digest, time.time()))
-    state = _state(request, task, service, resume)
-    planned = plan(request, target=service.target, places=service.places, state=state, tags=tags_of(request, task))
+    state = state_of(request, task, service, resume=resume)
+    planned = plan(request, target=target, places=service.places, state=state, tags=tags_of(request, task))
     check_plan(planned, takes_files=service.target.takes_files)
     return Prepared(
         request=request,
         plan=planned,
         task=task,
         state=state,
+        has_old_state=resume or request.checkpoint_uri is not None,
         service=service,
         uploads=tuple(needed),
         pickled=package.pickled,
         source=package.source,
         wheels=wheels,
         source_digest=digest,
+        image=resolved.image,
     )
 
 
@@ -302,6 +346,7 @@ def _referred(channel: str, reference: str, service: Service) -> Input:
 
 def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
     payload.check_wheels(wheels)
+    check_ray(request.requirements)
     for name in request.requirements:
         if name.endswith(".txt"):  # pip would look for a package of that name, on every instance
             raise InvalidRequest(
@@ -312,23 +357,3 @@ def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
         raise InvalidRequest(
             "requirements cannot be installed from an index with security.isolation; let them travel: wheels=[…]"
         )
-
-
-def _state(request: JobRequest, task: str, service: Service, resume: bool) -> str | None:
-    """Return the checkpoint prefix: the one given, that of the latest job, or a new one."""
-    api = api_of(request.kind)
-    if not api.has_checkpoints:
-        if resume:
-            raise InvalidRequest(
-                f"a {api.title} job has no checkpoints to resume from; submit with kind={TRAINING.kind!r}"
-            )
-        return None
-    if request.checkpoint_uri is not None:
-        return request.checkpoint_uri
-    if resume:
-        prefix = service.places.records(request.project, task)
-        for record in records.recorded(prefix, Storage(service)):
-            # The latest may have been a Processing job, which has none.
-            if record.state is not None:
-                return record.state
-    return service.places.state(request.project, task, request.name)

@@ -10,7 +10,25 @@ from dataclasses import dataclass
 
 from raysm.errors import InvalidRequest
 
-__all__ = ["APIS", "PROCESSING", "TRAINING", "JobApi", "api_of"]
+__all__ = ["APIS", "PROCESSING", "TRAINING", "JobApi", "Layout", "api_of"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """Where the instances of an API find their files: paths below ``/opt/ml``."""
+
+    config: str
+    """Folder of the configuration files."""
+    description: str | None = None
+    """The file in which the whole job stands; None where each part has a file of its own beside it."""
+    channels: str
+    """Folder of the channels."""
+    model: str
+    """Folder of the result."""
+    output_data: str
+    """Folder of what else is kept."""
+    failure: str
+    """File with the reason of a failure."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,12 +44,12 @@ class JobApi:
     # Each API has a list of its own: what trains need not be there for processing.
     instance_type_shape: str
     """How the service model calls the values of an instance type."""
+    layout: Layout
+    """Where its instances find their files."""
     reason_keys: tuple[str, ...] = ("FailureReason",)
     """Where Describe says why a job failed, the job's own words first."""
     has_exit_message: bool = False
     """Whether what a job leaves as its message is told also where it did not fail."""
-    has_processing_layout: bool = False
-    """Whether its instances find their files where ``Paths(processing=True)`` says."""
     can_update: bool = False
     """Whether a job that runs can be changed."""
     has_groups: bool = False
@@ -131,6 +149,13 @@ TRAINING = JobApi(
     console_page="jobs",
     cluster_keys=("ResourceConfig",),
     instance_type_shape="TrainingInstanceType",
+    layout=Layout(
+        config="input/config",
+        channels="input/data",
+        model="model",
+        output_data="output/data",
+        failure="output/failure",
+    ),
     can_update=True,
     has_groups=True,
     has_checkpoints=True,
@@ -143,10 +168,18 @@ PROCESSING = JobApi(
     console_page="processing-jobs",
     cluster_keys=("ProcessingResources", "ClusterConfig"),
     instance_type_shape="ProcessingInstanceType",
+    layout=Layout(
+        config="config",
+        description="config/processingjobconfig.json",
+        # The service has no fixed places for these: the client asks for them by LocalPath.
+        channels="processing/input",
+        model="processing/output/result",
+        output_data="processing/output/data",
+        failure="output/message",
+    ),
     # The failure file's words arrive as ExitMessage; FailureReason says it in the service's own.
     reason_keys=("ExitMessage", "FailureReason"),
     has_exit_message=True,
-    has_processing_layout=True,
 )
 """Processing jobs. What else they lack stands at the options of a request."""
 

@@ -6,7 +6,6 @@ whose ``help`` and signature name each option, and the options of one call, chec
 
 import difflib
 import inspect
-import typing
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
@@ -76,7 +75,7 @@ def _with_names(signature: inspect.Signature, kind: type, default_of: Callable[[
     taken = {item.name for item in named}
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default_of(name), annotation=hint)
-        for name, hint in typing.get_type_hints(kind).items()
+        for name, hint in kind.__annotations__.items()
         if name not in taken
     ]
     return signature.replace(parameters=[*named, *options])

@@ -7,7 +7,7 @@ Processing Configures Your Processing Container".
 from dataclasses import dataclass
 from pathlib import Path
 
-from raysm.contract.job_api import PROCESSING, TRAINING, JobApi
+from raysm.contract.job_api import APIS, TRAINING, JobApi
 from raysm.request.job import PAYLOAD_CHANNEL
 
 __all__ = ["DEFAULT_BASE", "Paths", "SDK_CODE", "SDK_DRIVERS"]
@@ -27,28 +27,24 @@ class Paths:
 
     base: Path = DEFAULT_BASE
     """``/opt/ml``, or the folder that plays it."""
-    processing: bool = False
-    """True for the layout of a Processing job."""
+    api: JobApi = TRAINING
+    """The API whose jobs have this layout."""
+    scratch_root: Path | None = None
+    """Where this instance has room for its own things; None is ``scratch`` below the base folder."""
 
     @classmethod
     def found_in(cls, base: Path) -> "Paths":
-        """Return the layout that the service has made under ``base``: a Training job's, unless only the other is there.
-
-        Both agree on where the file of a Processing job would be, so either can be asked.
-        """
-        paths = cls(base)
-        processing = cls(base, processing=True)
-        return processing if paths.processing_config.exists() and not paths.resource_config.exists() else paths
-
-    @property
-    def api(self) -> JobApi:
-        """The API whose jobs have this layout."""
-        return PROCESSING if self.processing else TRAINING
+        """Return the layout that the service has made under ``base``; a Training job's where it has made none yet."""
+        training = cls(base)
+        if training.resource_config.exists():
+            return training
+        layouts = (cls(base, api) for api in APIS)
+        return next((paths for paths in layouts if paths.description and paths.description.exists()), training)
 
     @property
     def config(self) -> Path:
         """Folder of the configuration files."""
-        return self.base / "config" if self.processing else self.base / "input" / "config"
+        return self.base / self.api.layout.config
 
     @property
     def resource_config(self) -> Path:
@@ -71,15 +67,14 @@ class Paths:
         return self.config / "checkpointconfig.json"
 
     @property
-    def processing_config(self) -> Path:
-        """The whole Processing job (processing only); its presence tells the layouts apart."""
-        # The same of either layout: whoever looks for it does not know yet which one this is.
-        return self.base / "config" / "processingjobconfig.json"
+    def description(self) -> Path | None:
+        """The whole job (processing only)."""
+        description = self.api.layout.description
+        return None if description is None else self.base / description
 
     def channel(self, name: str) -> Path:
         """Folder of a channel's data."""
-        # A Processing job has no fixed place for inputs: the client asks for these by LocalPath.
-        return (self.base / "processing" / "input" if self.processing else self.base / "input" / "data") / name
+        return self.base / self.api.layout.channels / name
 
     @property
     def payload(self) -> Path:
@@ -89,17 +84,17 @@ class Paths:
     @property
     def model(self) -> Path:
         """Where the result goes: uploaded as ``model.tar.gz``; of a Processing job, its output ``raysm-result``."""
-        return self.base / "processing" / "output" / "result" if self.processing else self.base / "model"
+        return self.base / self.api.layout.model
 
     @property
     def output_data(self) -> Path:
         """What else is kept: uploaded as ``output.tar.gz``; of a Processing job, its output ``raysm-data``."""
-        return self.base / "processing" / "output" / "data" if self.processing else self.base / "output" / "data"
+        return self.base / self.api.layout.output_data
 
     @property
     def failure(self) -> Path:
         """Its first 1024 characters become FailureReason (of a Processing job, ExitMessage)."""
-        return self.base / "output" / ("message" if self.processing else "failure")
+        return self.base / self.api.layout.failure
 
     @property
     def checkpoints(self) -> Path:
@@ -119,5 +114,8 @@ class Paths:
 
     @property
     def scratch(self) -> Path:
-        """What this instance needs for itself while the job runs: never uploaded, lost with the instance."""
-        return self.base / "scratch"
+        """What this instance needs for itself while the job runs: never uploaded, lost with the instance.
+
+        Its first program chooses: of ``/tmp/raysm`` and this one, the folder that can be written and has most room.
+        """
+        return self.scratch_root or self.base / "scratch"

@@ -27,8 +27,8 @@ class JobFiles:
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables that the service sets."""
-        if self.spec.processing:
-            # Name and ARN stand in processingjobconfig.json.
+        if self.spec.api.layout.description:
+            # Name and ARN stand in it.
             return {"AWS_REGION": self.spec.region}
         return {
             "TRAINING_JOB_NAME": self.spec.name,
@@ -48,7 +48,7 @@ class JobFiles:
             The layout below ``base``.
         """
         spec = self.spec
-        paths, seen = Paths(base, spec.processing), Paths(inside, spec.processing)
+        paths, seen = Paths(base, spec.api), Paths(inside, spec.api)
         for folder in (paths.config, paths.model, paths.output_data, paths.failure.parent, paths.payload.parent):
             folder.mkdir(parents=True, exist_ok=True)
         for place in spec.outputs.values():
@@ -65,11 +65,11 @@ class JobFiles:
 
     def _contents(self, host: str, paths: Paths, seen: Paths) -> list[tuple[Path, Any]]:
         spec = self.spec
-        if spec.processing:
+        if paths.description:
             return [
                 # All that this file has of a Processing job: neither groups nor the interface's name.
                 (paths.resource_config, {"current_host": host, "hosts": sorted(spec.hosts)}),
-                (paths.processing_config, dict(spec.description)),
+                (paths.description, dict(spec.description)),
             ]
         mine = [channel for channel in spec.channels if host in spec.hosts_of(channel)]
         found: list[tuple[Path, Any]] = [

@@ -142,11 +142,6 @@ class JobSpec:
         return self.api.arn(region=self.region, account=self.account, name=self.name)
 
     @property
-    def processing(self) -> bool:
-        """Whether its instances have the layout of a Processing job."""
-        return self.api.has_processing_layout
-
-    @property
     def hosts(self) -> tuple[str, ...]:
         """All instances in the order of their numbers."""
         return tuple(host for group in self.groups for host in group.hosts)
@@ -163,5 +158,4 @@ class JobSpec:
 
     def place_of(self, channel: Channel) -> PurePosixPath:
         """Return where ``channel`` appears, relative to the base folder."""
-        below = PurePosixPath("processing/input" if self.processing else "input/data")
-        return channel.target or below / channel.name
+        return channel.target or PurePosixPath(self.api.layout.channels) / channel.name

@@ -104,7 +104,7 @@ class LocalJob:
 
     def paths(self, host: str) -> Paths:
         """Return where the files of ``host`` lie on this machine."""
-        return Paths(self._root / host / "ml", self.spec.processing)
+        return Paths(self._root / host / "ml", self.spec.api)
 
     def log(self, host: str) -> Path:
         """Return the file with all that ``host`` wrote."""

@@ -4,6 +4,7 @@ A target answers for itself what a request becomes there. What takes a network o
 connection, ``raysm.client.targets``: so a further target is a class here, a module there, and a line in each.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 from urllib.parse import quote
@@ -18,6 +19,9 @@ __all__ = ["AWS", "LOCAL_INSTANCE_TYPE", "LOCAL_ROLE", "Local", "Target"]
 LOCAL_ROLE = "arn:aws:iam::123456789012:role/raysm-local"
 """The API wants a role; on this machine nobody assumes it."""
 
+PYTHON = re.compile(r"3\.\d{1,2}")
+"""A version as pickles name it: their bytecode is the same for all that follows the second number."""
+
 LOCAL_INSTANCE_TYPE = "ml.m5.large"
 """What the API is told of ``instance_type='local'``: it takes no type that SageMaker does not have."""
 
@@ -27,7 +31,7 @@ class AWS:
     """Amazon SageMaker in one account and region.
 
     Raises:
-        InvalidRequest: The role is no ARN of a role.
+        InvalidRequest: The role is no ARN of a role, or the Python no version.
     """
 
     kind: ClassVar[str] = "aws"
@@ -55,7 +59,11 @@ class AWS:
     image: str | None = field(
         default=None, metadata=decides(result=True, create="AlgorithmSpecification.TrainingImage")
     )
-    """URI of the container image: any with Python 3.11 or later; it must be given for now for AWS."""
+    """URI of the container image: any with Python 3.11 or later; None is AWS's own PyTorch image of the region, for
+    CPUs or GPUs as the instances are."""
+    python: str | None = field(default=None, metadata=decides(result=False))
+    """Version of the image's Python, ``3.12``: a function that another one pickles is then refused before it is sent.
+    None where AWS's own image says it, or nothing is pickled."""
     profile: str | None = field(default=None, metadata=decides(result=False))
     """Profile of the AWS configuration; None is the default."""
 
@@ -66,6 +74,8 @@ class AWS:
             raise InvalidRequest(
                 f"AWS: role must be the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME, got {self.role!r}"
             )
+        if self.python is not None and not PYTHON.fullmatch(self.python):
+            raise InvalidRequest(f"AWS: python is the version of the image's Python, '3.12', got {self.python!r}")
 
     def job_role(self) -> str:
         """Return the role that the API is told."""
@@ -75,14 +85,12 @@ class AWS:
         """Return the image that the API is told.
 
         Raises:
-            InvalidRequest: None was given.
+            InvalidRequest: None was given, and none was chosen: that takes the region, which a target may leave open.
         """
         if self.image is None:
             raise InvalidRequest(
-                "AWS(image=…) is missing: give the URI of a container image with Python 3.11 or later in Amazon ECR, "
-                "such as one of AWS's deep-learning images "
-                "(763104351884.dkr.ecr.REGION.amazonaws.com/pytorch-training:TAG) or one that you built from "
-                "containers/"
+                "AWS(image=…) is missing in a plan that is made by itself: raysm.submit and raysm run take AWS's own "
+                "image of the region; give the URI of one with Python 3.11 or later in Amazon ECR"
             )
         return self.image
 

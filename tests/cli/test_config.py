@@ -38,6 +38,31 @@ def test_each_line_has_option_value_and_origin(folder):
     assert fields['on = "local"'] == "default"
 
 
+def test_what_is_shown_is_a_project_file_that_says_the_same(folder):
+    metric = 'metrics=[{name = "loss", regex = "loss=(.*)"}]'
+    lines = shown("--max-runtime", "60", "--set", metric, "--set", 'environment.A="b\\u007fé\\n"')
+    assert "# local.image has no value" in [line.partition("  #")[0].strip() for line in lines]
+    before = {key: value for key, (value, _) in effective(read_settings(parse(["config"])))}
+    (folder / "raysm.toml").write_text("\n".join(lines))
+    after = {key: value for key, (value, _) in effective(read_settings(parse(["config"])))}
+    chosen = {"limits.max_runtime_s": 60, "metrics": [{"name": "loss", "regex": "loss=(.*)"}]}
+    assert after == before | chosen | {"environment.A": "b\x7fé\n"}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (True, "true"),
+        (1.5, "1.5"),
+        ('a"b', '"a\\"b"'),
+        ([1, "b"], '[1, "b"]'),
+        ({"a b": {"c": [2]}, "d": None}, '{ "a b" = { "c" = [2] } }'),
+    ],
+)
+def test_values_are_written_as_toml_writes_them(value, text):
+    assert config.toml(value) == text
+
+
 def test_programs_read_the_same_as_json(folder, capsys):
     shown("--json", "--on", "aws")
     answer = json.loads(capsys.readouterr().out)

@@ -18,7 +18,7 @@ from raysm.client import endpoint
 pytestmark = pytest.mark.usefixtures("home")
 
 ROOT = Path(__file__).parents[2]
-RAYSM = [sys.executable, "-c", "import sys; from raysm.cli.main import main; sys.exit(main())"]
+RAYSM = [sys.executable, "-m", "raysm"]
 
 
 def raysm(*argv, cwd, env=None):
@@ -99,6 +99,16 @@ def test_a_script_that_fails_ends_the_command_with_1_and_the_reason(tmp_path):
     shown = raysm("result", name, cwd=tmp_path)
     assert (shown.returncode, shown.stderr.count("Traceback")) == (1, 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s.py"]
+
+
+def test_a_dry_run_for_aws_says_which_image_it_would_take(tmp_path):
+    (tmp_path / "a.py").touch()
+    where = ["--on", "aws", "--role", "arn:aws:iam::123456789012:role/jobs", "--region", "eu-south-1", "--bucket", "b"]
+    done = raysm("run", "a.py", *where, "--instance-type", "ml.c5.xlarge", "--dry-run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    image = json.loads(done.stdout)["request"]["AlgorithmSpecification"]["TrainingImage"]
+    assert image.startswith("692866216735.dkr.ecr.eu-south-1.amazonaws.com/pytorch:")
+    assert f"would run in {image} (AWS's PyTorch" in done.stderr
 
 
 def test_dry_run_prints_the_exact_call_and_starts_nothing(tmp_path):
@@ -218,5 +228,5 @@ def test_a_job_that_nobody_knows_is_said_so(tmp_path):
 def test_the_doctor_says_what_this_machine_has(tmp_path):
     done = raysm("doctor", "--json", cwd=tmp_path)
     found = {check["name"]: check for check in json.loads(done.stdout)}
-    assert found["ray"]["good"]
-    assert found["server"]["good"]
+    assert found["ray"]["state"] == "good"
+    assert found["server"]["state"] == "good"

@@ -1,9 +1,15 @@
 """What is remembered of a task's jobs."""
 
 import hashlib
+import os
+import tracemalloc
 
-from raysm.client.records import Record, job_name, keep, recorded
+from raysm.client.records import Record, job_name, keep, latest_of_state, recorded, with_inputs
+from raysm.client.service import Service
 from raysm.client.storage import Storage
+from raysm.request import Input
+from tests.support.crowd import Crowd
+from tests.support.sagemaker import aws
 
 PREFIX = "s3://bucket/data/default/task/jobs"
 
@@ -53,3 +59,72 @@ def test_a_record_whose_name_tells_nothing_is_read(remote):
     record = Record(job="mine", api="CreateTrainingJob", digest=digest("x"), state=None, submitted_s=1.0)
     keep(record, PREFIX, storage)
     assert list(recorded(PREFIX, storage, digest("x"))) == [record]
+
+
+def test_of_several_jobs_of_one_state_the_latest_is_found(remote):
+    storage = Storage(remote.service)
+    for number, state in enumerate(["s3://b/x", "s3://b/y/", "s3://b/x", None]):
+        record = Record(job=f"j{number}", api="CreateTrainingJob", digest="", state=state, submitted_s=float(number))
+        keep(record, f"file://{remote.service.home}/records-of-a-state", storage)
+    prefix = f"file://{remote.service.home}/records-of-a-state"
+    found = [latest_of_state(prefix, storage, uri) for uri in ("s3://b/x", "s3://b/y", "s3://b/z", None)]
+    assert [record and record.job for record in found] == ["j2", "j1", None, "j2"]
+
+
+# The state of the inputs
+
+
+def crowded(count):
+    crowd = Crowd(count)
+    return crowd, Storage(Service(aws(), clients={"s3": crowd}.__getitem__))
+
+
+def test_of_too_many_objects_no_more_are_listed_than_it_takes_to_know_that():
+    crowd, storage = crowded(1_300_000)
+    assert with_inputs("d", {"x": Input("s3://crowd/x/"), "y": Input("s3://crowd/y/")}, storage, most=10_000) is None
+    assert crowd.lists <= 11
+
+
+def test_the_most_objects_counts_for_all_inputs_together():
+    _, storage = crowded(600)
+    inputs = {"x": Input("s3://crowd/x/"), "y": Input("s3://crowd/y/")}
+    assert with_inputs("d", inputs, storage, most=1200) is not None
+    assert with_inputs("d", inputs, storage, most=1199) is None
+
+
+def test_with_a_limit_that_is_not_reached_the_digest_is_the_same():
+    _, storage = crowded(1500)
+    inputs = {"x": Input("s3://crowd/x/")}
+    assert with_inputs("d", inputs, storage, most=1500) == with_inputs("d", inputs, storage) != "d"
+
+
+def test_no_list_of_all_objects_is_kept_in_memory():
+    _, storage = crowded(60_000)
+    with_inputs("d", {"x": Input("s3://crowd/x/")}, storage, most=1000)  # what is imported on first use
+    tracemalloc.start()
+    with_inputs("d", {"x": Input("s3://crowd/x/")}, storage)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5e6, "a page at a time; a list of them all takes 30 MB"
+
+
+def test_who_looks_at_very_many_objects_is_told_that_it_takes_its_time(caplog):
+    _, storage = crowded(250_000)
+    with_inputs("d", {"pictures": Input("s3://crowd/x/")}, storage)
+    assert [record.getMessage() for record in caplog.records] == [
+        "if_done looks at the objects of the input 'pictures': 100,000 so far",
+        "if_done looks at the objects of the input 'pictures': 200,000 so far",
+    ]
+
+
+def test_the_digest_of_a_folder_does_not_depend_on_the_order_in_which_the_disk_lists_it(tmp_path, remote):
+    digests = set()
+    for folder, names in (("one", ["b/2", "b/1", "a", "c"]), ("two", ["c", "a", "b/1", "b/2"])):
+        for name in names:
+            path = tmp_path / folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(name)
+            os.utime(path, (1, 1))
+        inputs = {"x": Input((tmp_path / folder).as_uri())}
+        digests.add(with_inputs("d", inputs, Storage(remote.service)))
+    assert len(digests) == 1

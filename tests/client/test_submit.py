@@ -24,7 +24,8 @@ from raysm.contract import payload
 from raysm.contract.result import VALUE
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import Cluster, Input, InstanceGroup, Limits, Local, Script, Security, Similarity, TorchScript
-from tests.support.sagemaker import KEYS, REGION, aws, refusal
+from tests.support.crowd import Crowd
+from tests.support.sagemaker import KEYS, REGION, aws, fake_aws, refusal
 
 M5 = Cluster("ml.m5.large")
 
@@ -49,6 +50,28 @@ def test_the_plan_of_a_dry_run_is_the_call_that_is_sent(remote, script):
     assert remote.s3.calls == []
     prepared.send()
     assert sent(remote) == json.loads(prepared.plan.json())["request"]
+
+
+def test_without_an_image_aws_own_is_taken_and_said(script):
+    with fake_aws(image=None) as fake:
+        prepared = prepare(Script(str(script)), cluster=Cluster("ml.g5.xlarge"), on=fake.service)
+        prepared.send()
+        image = sent(fake)["AlgorithmSpecification"]["TrainingImage"]
+    assert re.fullmatch(rf"763104351884\.dkr\.ecr\.{REGION}\.amazonaws\.com/pytorch:\d\.\d+-cu\d+-\S+", image)
+    assert prepared.image.startswith(f"{image} (AWS's PyTorch ")
+
+
+def test_an_image_that_is_named_needs_no_words(remote, script):
+    assert prepare(Script(str(script)), cluster=M5, on=remote.service).image == ""
+
+
+@pytest.mark.parametrize("workload", [Function(sum, [1]), DataParallel(sum)], ids=repr)
+def test_a_pickle_that_the_image_cannot_read_is_refused_while_nothing_is_sent(workload):
+    other = "3.12" if python_version() != "3.12" else "3.13"
+    with fake_aws(python=other) as fake:
+        with pytest.raises(InvalidRequest, match=f"pickled by this Python {python_version()}, .* has Python {other}"):
+            submit(workload, cluster=M5, on=fake.service)
+        assert fake.s3.calls == []
 
 
 def test_botocore_itself_takes_the_plan_as_it_is(remote, script):
@@ -368,13 +391,40 @@ def test_inputs_that_this_user_may_not_list_do_not_hinder_a_job(remote, script):
     assert len(remote.sagemaker.sent) == 1
 
 
+def test_a_plain_submit_lists_few_of_a_million_inputs_and_is_not_remembered_as_done(remote, script, caplog):
+    crowd = Crowd(1_300_000, behind=remote.s3)
+    service = Service(
+        remote.service.target,
+        clients=lambda name: crowd if name == "s3" else remote.clients[name],
+        pace=remote.service.pace,
+    )
+    with caplog.at_level("INFO", logger="raysm"):
+        submit(Script(str(script)), cluster=M5, on=service, inputs={"x": "s3://crowd/pictures/"})
+    assert crowd.lists <= 11
+    assert "not remembered for if_done: its inputs are more than 10,000 objects" in caplog.text
+
+
+def test_a_job_that_may_be_skipped_is_remembered_whatever_the_number_of_its_inputs(remote, script):
+    crowd = Crowd(12_000, behind=remote.s3)
+    service = Service(
+        remote.service.target,
+        clients=lambda name: crowd if name == "s3" else remote.clients[name],
+        pace=remote.service.pace,
+    )
+    options = {"cluster": M5, "on": service, "inputs": {"x": "s3://crowd/pictures/"}, "if_done": "skip"}
+    first = submit(Script(str(script)), **options)
+    assert crowd.lists == 12, "once, for the question and for the record"
+    assert submit(Script(str(script)), **options) == first
+
+
 def test_tasks_of_one_name_in_two_projects_are_two(either, folder):
     assert run(either, folder, project="a") != run(either, folder, project="b")
 
 
 def test_each_run_begins_with_an_empty_state_unless_it_resumes(either, folder):
     run(either, folder)
-    run(either, folder, environment={"A": "1"})
+    second = run(either, folder, environment={"A": "1"})
+    either.sagemaker.end(second.name, "Stopped")
     run(either, folder, environment={"A": "2"}, resume=True)
     states = [call["CheckpointConfig"]["S3Uri"] for call in either.sagemaker.sent]
     assert states[0] != states[1]
@@ -388,7 +438,10 @@ def test_the_first_run_may_resume_from_nothing(either, folder):
 
 def test_a_checkpoint_uri_of_ones_own_is_used_by_every_run(remote, folder):
     for _ in range(2):
-        submit(Script("main.py", source_dir=str(folder)), cluster=M5, on=remote.service, checkpoint_uri="s3://mine/ck")
+        job = submit(
+            Script("main.py", source_dir=str(folder)), cluster=M5, on=remote.service, checkpoint_uri="s3://mine/ck"
+        )
+        remote.sagemaker.end(job.name, "Completed")
     assert {call["CheckpointConfig"]["S3Uri"] for call in remote.sagemaker.sent} == {"s3://mine/ck"}
 
 

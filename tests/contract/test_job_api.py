@@ -4,7 +4,7 @@ from typing import get_args, get_type_hints
 import pytest
 from botocore.session import Session
 
-from raysm.contract.job_api import APIS, PROCESSING, TRAINING, api_of
+from raysm.contract.job_api import APIS, TRAINING, api_of
 from raysm.contract.paths import Paths
 from raysm.errors import InvalidRequest
 from raysm.request import JobRequest
@@ -55,6 +55,6 @@ def test_a_kind_that_is_none_is_refused_with_those_that_are():
         api_of("transform")
 
 
-def test_only_a_processing_job_has_its_own_layout():
-    assert [api for api in APIS if api.has_processing_layout] == [PROCESSING]
-    assert Paths(processing=TRAINING.has_processing_layout) == Paths()
+def test_every_api_has_a_layout_of_its_own_and_training_is_the_usual_one():
+    assert len({api.layout for api in APIS}) == len(APIS)
+    assert Paths() == Paths(api=TRAINING)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from raysm.contract.job_api import APIS
+from raysm.contract.job_api import APIS, PROCESSING
 from raysm.contract.paths import Paths
 
 
@@ -18,17 +18,17 @@ def test_a_training_jobs_files_lie_where_sagemaker_puts_them():
 
 
 def test_a_processing_jobs_files_lie_where_sagemaker_puts_them():
-    paths = Paths(processing=True)
+    paths = Paths(api=PROCESSING)
     assert paths.resource_config == Path("/opt/ml/config/resourceconfig.json")
-    assert paths.processing_config == Path("/opt/ml/config/processingjobconfig.json")
+    assert paths.description == Path("/opt/ml/config/processingjobconfig.json")
     assert paths.channel("matrix") == Path("/opt/ml/processing/input/matrix")
     assert paths.failure == Path("/opt/ml/output/message")
 
 
-@pytest.mark.parametrize("processing", [False, True])
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
 @pytest.mark.parametrize("lasting", [False, True])
-def test_what_is_recorded_of_finished_work_never_lies_in_what_is_uploaded_as_the_result(processing, lasting):
-    paths = Paths(processing=processing)
+def test_what_is_recorded_of_finished_work_never_lies_in_what_is_uploaded_as_the_result(api, lasting):
+    paths = Paths(api=api)
     records = paths.records(lasting=lasting)
     assert records.is_relative_to(paths.checkpoints) == lasting
     assert not any(records.is_relative_to(output) for output in (paths.model, paths.output_data))
@@ -36,9 +36,9 @@ def test_what_is_recorded_of_finished_work_never_lies_in_what_is_uploaded_as_the
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
 def test_the_layout_that_the_service_made_says_of_which_api_the_job_is(tmp_path, api):
-    made = Paths(tmp_path, processing=api.has_processing_layout)
+    made = Paths(tmp_path, api)
     made.config.mkdir(parents=True)
-    for file in (made.resource_config, *([made.processing_config] if api.has_processing_layout else [])):
+    for file in (made.resource_config, *filter(None, [made.description])):
         file.write_text("{}")
     assert Paths.found_in(tmp_path) == made
     assert Paths.found_in(tmp_path).api is api
@@ -46,3 +46,11 @@ def test_the_layout_that_the_service_made_says_of_which_api_the_job_is(tmp_path,
 
 def test_where_nothing_was_written_yet_the_layout_is_a_training_jobs(tmp_path):
     assert Paths.found_in(tmp_path) == Paths(tmp_path)
+
+
+def test_an_instance_s_own_things_lie_where_it_has_chosen_and_else_below_the_base(tmp_path):
+    assert Paths().scratch == Path("/opt/ml/scratch")
+    chosen = Paths(scratch_root=tmp_path)
+    assert chosen.scratch == tmp_path
+    assert chosen.records(lasting=False).is_relative_to(tmp_path)
+    assert chosen.records(lasting=True).is_relative_to(chosen.checkpoints)

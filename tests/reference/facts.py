@@ -10,6 +10,7 @@ from raysm.bootstrap import environment
 from raysm.bootstrap.variables import user_variables
 from raysm.client import places
 from raysm.contract import events, home, names, payload, result
+from raysm.contract.job_api import APIS
 from raysm.contract.paths import Paths
 from raysm.local.server import records
 from raysm.request import Ports
@@ -76,12 +77,11 @@ def _events():
 
 
 def _files():
-    training, processing = Paths(), Paths(processing=True)
+    training, processing = (Paths(api=api) for api in APIS)
     rows = [
         _in_an_instance(getattr(training, name), getattr(processing, name), cell(read(item.fget).text))
         for name, item in vars(Paths).items()
-        # Not every property is a place: ``api`` says of which kind of job they are.
-        if isinstance(item, property) and isinstance(getattr(training, name), Path | None)
+        if isinstance(item, property)
     ]
     parts = [
         "# Files",

@@ -9,10 +9,16 @@ IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:cpu"
 ARN = "arn:aws:sagemaker:eu-west-1:123456789012:processing-job/a job"
 
 
-def test_aws_needs_an_image_and_says_which_will_do():
+def test_an_image_that_nobody_has_chosen_yet_is_none():
     assert AWS(role=ROLE, image=IMAGE).job_image() == IMAGE
-    with pytest.raises(InvalidRequest, match=r"AWS\(image=…\) is missing.*deep-learning images"):
+    with pytest.raises(InvalidRequest, match=r"AWS\(image=…\) is missing.*AWS's own image of the region"):
         AWS(role=ROLE).job_image()
+
+
+@pytest.mark.parametrize("python", ["3", "py312", "3.12.1", "2.7"])
+def test_a_python_that_is_no_version_is_refused(python):
+    with pytest.raises(InvalidRequest, match=f"python is the version .*got {python!r}"):
+        AWS(role=ROLE, python=python)
 
 
 def test_a_role_that_is_none_is_refused():

@@ -17,6 +17,7 @@ import raysm
 from raysm.bootstrap.commands import Commands
 from raysm.bootstrap.instance import prepare
 from raysm.contract import events, payload
+from raysm.contract.job_api import PROCESSING, TRAINING
 from raysm.contract.paths import Paths
 from raysm.contract.result import FAILURE, Failure
 
@@ -67,11 +68,11 @@ def write_training(base, host, hosts, *, hyperparameters=None, **more):
 
 def write_processing(base, host, hosts, **more):
     """Write the configuration files of a processing job, as the service does."""
-    paths = Paths(base, processing=True)
+    paths = Paths(base, PROCESSING)
     paths.config.mkdir(parents=True, exist_ok=True)
     paths.resource_config.write_text(json.dumps({"current_host": host, "hosts": hosts, **more}))
     inputs = [{"InputName": "raysm", "S3Input": {"LocalPath": str(paths.payload)}}]
-    paths.processing_config.write_text(json.dumps({"ProcessingJobName": "a-job", "ProcessingInputs": inputs}))
+    paths.description.write_text(json.dumps({"ProcessingJobName": "a-job", "ProcessingInputs": inputs}))
     return paths
 
 
@@ -93,7 +94,9 @@ class Cluster:
         self.processes = {}
         self.lines = {host: [] for host in self.hosts}
         self.arrived = queue.Queue()
-        self._fake, self._processing = fake, processing
+        self.may_read = threading.Event()
+        self.may_read.set()
+        self._fake, self._api = fake, PROCESSING if processing else TRAINING
         control, gcs, dashboard = free_ports(3)
         self.ports = {"control": control, "gcs": gcs, "dashboard": dashboard} | dict.fromkeys(NODE_PORTS, 0)
         script = root / "user.py"
@@ -112,29 +115,29 @@ class Cluster:
         return self.root / host
 
     def failure(self, host):
-        path = Paths(self.base(host), processing=self._processing).failure
+        path = Paths(self.base(host), self._api).failure
         return path.read_text() if path.exists() else None
 
     def recorded(self):
         """Return the failure among the outputs of the head, which the client reads; None where there is none."""
-        record = Paths(self.base("algo-1"), processing=self._processing).output_data / FAILURE
+        record = Paths(self.base("algo-1"), self._api).output_data / FAILURE
         return Failure.read(record) if record.exists() else None
 
     def go(self):
         """Let a driver that waits for the file ``go`` go on."""
-        (Paths(self.base("algo-1"), processing=self._processing).payload / "source" / "go").touch()
+        (Paths(self.base("algo-1"), self._api).payload / "source" / "go").touch()
 
     def prepare(self, host):
         """Return the instance of ``host``, with stand-ins for Ray, for a life in this very process."""
         fake = (sys.executable, "-S", str(FAKE_RAY), str(self.folder))
         commands = Commands(ray=(*fake, "ray"), node_watcher=(*fake, "node_watcher"), driver=self._driver)
-        return prepare(self._environment(host), commands)
+        return prepare(self.environment(host), commands)
 
     def start(self, *hosts):
         for host in hosts or self.hosts:
             process = subprocess.Popen(
                 [sys.executable, "-c", self._code()],
-                env=self._environment(host),
+                env=self.environment(host),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -155,7 +158,8 @@ sys.exit(main(commands=commands))
 """
         return program if self._fake else program.replace(RAY_STAND_INS, "")
 
-    def _environment(self, host):
+    def environment(self, host):
+        """Return the variables of an instance."""
         index = self.hosts.index(host)
         return os.environ | {
             "SAGEMAKER_BASE_DIR": str(self.base(host)),
@@ -175,6 +179,7 @@ sys.exit(main(commands=commands))
     def _read(self, host, stream):
         with stream:
             for line in stream:
+                self.may_read.wait()
                 self.lines[host].append(line)
                 self.arrived.put((host, line))
 
@@ -196,6 +201,10 @@ sys.exit(main(commands=commands))
             except queue.Empty:
                 continue
         raise AssertionError(f"{text!r} never came; the logs:\n" + "\n".join(map(self.log, self.hosts)))
+
+    def stop_reading(self):
+        """Read no log any more until ``may_read`` is set: whoever writes much has to wait."""
+        self.may_read.clear()
 
     def node_pid(self, host):
         return json.loads((self.folder / f"{host}.node").read_text())["pid"]
@@ -221,6 +230,7 @@ sys.exit(main(commands=commands))
         return self
 
     def __exit__(self, *_):
+        self.may_read.set()
         for process in self.processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)

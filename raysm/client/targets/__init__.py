@@ -7,10 +7,10 @@ when its target is used.
 import importlib
 from typing import Any
 
-from raysm.client.targets.connection import Bucket, Clients, Connection
+from raysm.client.targets.connection import Bucket, Clients, Connection, Resolved
 from raysm.errors import InvalidRequest
 
-__all__ = ["Bucket", "CONNECTIONS", "Clients", "Connection", "connection_to"]
+__all__ = ["Bucket", "CONNECTIONS", "Clients", "Connection", "Resolved", "connection_to"]
 
 CONNECTIONS: dict[str, str] = {
     "aws": "raysm.client.targets.aws:AWSConnection",

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from raysm.client.images.default_image import with_image
 from raysm.client.pace import Pace
-from raysm.client.targets.connection import Bucket, Clients, Connection, client_options
+from raysm.client.targets.connection import Bucket, Clients, Connection, Resolved, client_options
 from raysm.contract.home import home
 from raysm.errors import ServiceError
-from raysm.request import AWS
+from raysm.request import AWS, JobRequest
 
 __all__ = ["AWSConnection"]
 
@@ -46,6 +47,15 @@ class AWSConnection(Connection):
     def data_root(self, bucket_root: str) -> str:
         """Return the same prefix: all lies in S3."""
         return bucket_root
+
+    def resolve(self, request: JobRequest, region: Callable[[], str]) -> Resolved:
+        """Return the target with an image: AWS's own for the region and the instances where none is named.
+
+        Raises:
+            InvalidRequest: There is none, or the image's Python cannot read what the job pickles.
+        """
+        target, image = with_image(self._target, request, region)
+        return Resolved(target=target, image=image)
 
     def make_client(self, name: str) -> Any:
         """Return a client with the credentials of the AWS configuration."""

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, TypeAlias
 
 from raysm import __version__
 from raysm.client.pace import Pace
+from raysm.request import JobRequest, Target
 
-__all__ = ["Bucket", "Clients", "Connection", "client_options"]
+__all__ = ["Bucket", "Clients", "Connection", "Resolved", "client_options"]
 
 Clients: TypeAlias = Callable[[str], Any]
 """Returns the boto3 client of a service by its name."""
@@ -26,6 +27,16 @@ class Bucket:
     """Whether the user named it: then it has to be there, and is not made."""
     owner: str | None = None
     """The account that it has to belong to; None is any."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resolved:
+    """A target for one job, with all that depends on the job decided."""
+
+    target: Target
+    """As the plan takes it."""
+    image: str = ""
+    """Which image was taken where the user named none, for people; empty where none had to be."""
 
 
 class Connection(abc.ABC):
@@ -61,6 +72,14 @@ class Connection(abc.ABC):
     @abc.abstractmethod
     def make_client(self, name: str) -> Any:
         """Return a boto3 client of the service ``name``."""
+
+    @abc.abstractmethod
+    def resolve(self, request: JobRequest, region: Callable[[], str]) -> Resolved:
+        """Return the target as a job has it; the region is asked for only where it decides.
+
+        Raises:
+            InvalidRequest: The job cannot be had there.
+        """
 
     def reconnect(self, error: Exception, *, is_followed: bool = False) -> bool:
         """Whether a call that failed so can be made once more, with clients made anew.

@@ -7,11 +7,12 @@ from typing import Any
 
 from raysm.client import endpoint
 from raysm.client.pace import Pace
-from raysm.client.targets.connection import Bucket, Clients, Connection, client_options
+from raysm.client.targets.connection import Bucket, Clients, Connection, Resolved, client_options
 from raysm.contract.home import ServerRecord, home
 from raysm.contract.names import LOCAL_BUCKET
+from raysm.contract.service_model import loader
 from raysm.errors import ServiceError
-from raysm.request import Local
+from raysm.request import JobRequest, Local
 
 __all__ = ["LocalConnection"]
 
@@ -29,6 +30,7 @@ class LocalConnection(Connection):
 
     def __init__(self, target: Local) -> None:
         """Connect to nothing yet."""
+        self._target = target
         self._home = home(target.home)
         self._session: Any = None
         self._url: str | None = None
@@ -50,6 +52,10 @@ class LocalConnection(Connection):
         """Return a folder of the home: nothing large passes through an S3 that lives in memory."""
         return (self._home / "data").as_uri()
 
+    def resolve(self, request: JobRequest, region: Callable[[], str]) -> Resolved:
+        """Return the target: it needs no image but what its kind of instance asks for."""
+        return Resolved(target=self._target)
+
     def make_client(self, name: str) -> Any:
         """Return a client of the server, which is started where none answers."""
         import boto3
@@ -58,6 +64,7 @@ class LocalConnection(Connection):
         if self._session is None:
             # No variable names its profile: AWS_PROFILE may be one that this machine does not have.
             core = botocore.session.Session({"profile": (None, None, None, None)})
+            core.register_component("data_loader", loader())
             self._session = boto3.Session(
                 aws_access_key_id="raysm",
                 aws_secret_access_key="raysm",

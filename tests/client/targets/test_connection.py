@@ -5,7 +5,7 @@ from pathlib import Path
 
 from raysm import __version__
 from raysm.client.pace import Pace
-from raysm.client.targets.connection import Bucket, Connection, client_options
+from raysm.client.targets.connection import Bucket, Connection, Resolved, client_options
 
 
 class Least(Connection):
@@ -20,6 +20,9 @@ class Least(Connection):
 
     def data_root(self, bucket_root):
         return bucket_root
+
+    def resolve(self, request, region):
+        return Resolved(target=region())
 
     def make_client(self, name):
         return name
@@ -45,3 +48,7 @@ def test_every_client_names_raysm_and_takes_what_a_target_adds():
     assert options.user_agent_extra == f"raysm/{__version__}"
     assert options.proxies == {}
     assert options.retries == {"mode": "standard", "max_attempts": 5}
+
+
+def test_a_target_has_chosen_no_image_where_nobody_says_so():
+    assert Least().resolve(None, lambda: "r") == Resolved(target="r", image="")

@@ -65,5 +65,5 @@ def test_what_is_no_target_is_refused(target):
 
 
 def test_the_targets_answer_the_same_questions():
-    own = {"role", "region", "bucket", "profile"}
+    own = {"role", "region", "bucket", "profile", "python"}
     assert {name for name in dir(AWS) if not name.startswith("_")} - own <= set(dir(Local))

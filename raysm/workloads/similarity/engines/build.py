@@ -161,7 +161,11 @@ def _checked(folder: Path) -> Path:
 
 
 def _version(compiler: str) -> str:
-    answer = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=COMPILE_S, check=False)
+    try:
+        answer = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=COMPILE_S, check=False)
+    # One that cannot even say what it is makes nothing that could be named by it: the next engine is asked.
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"{compiler} does not say its version: {error}") from error
     return answer.stdout
 
 

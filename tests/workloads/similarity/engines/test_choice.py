@@ -6,7 +6,7 @@ import pytest
 from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.arithmetic.products import Tile
 from raysm.workloads.similarity.engines import Frame, choose, unit_sum
-from raysm.workloads.similarity.engines.build import AVX2, InstructionSet, Unavailable, compiled, cpu_flags
+from raysm.workloads.similarity.engines.build import AVX2, InstructionSet, Unavailable, cpu_flags
 from raysm.workloads.similarity.engines.choice import floats, integers
 from raysm.workloads.similarity.engines.compiled import CompiledEngine
 
@@ -87,21 +87,3 @@ def test_instructions_that_do_not_pay_for_short_rows_are_left_for_the_next():
     long = InstructionSet("for long rows", AVX2.flags, least_columns=65)
     assert chosen(normal(), "int", candidates=((16, long), (16, AVX2))).name == next_best()
     assert chosen(normal(columns=65), "int", candidates=((16, long), (16, AVX2))).name == "int16 for long rows"
-
-
-def test_what_cannot_be_compiled_says_so_and_leaves_nothing(tmp_path):
-    source = tmp_path / "wrong.c"
-    source.write_text("this is no C")
-    with pytest.raises(Unavailable, match="cannot compile the kernels"):
-        compiled(source, InstructionSet("any", ()), folder=tmp_path)
-    assert list(tmp_path.iterdir()) == [source]
-
-
-def test_a_folder_that_others_can_write_is_not_used(tmp_path):
-    source = tmp_path / "right.c"
-    source.write_text('__attribute__((visibility("default"))) int one(void) { return 1; }')
-    tmp_path.chmod(0o777)
-    with pytest.raises(Unavailable, match="not this user's alone"):
-        compiled(source, InstructionSet("any", ()), folder=tmp_path)
-    tmp_path.chmod(0o700)
-    assert compiled(source, InstructionSet("any", ()), folder=tmp_path).one() == 1

@@ -1,0 +1,104 @@
+"""C files become libraries where a compiler is; where none can be had, the reason is one phrase."""
+
+import shutil
+
+import pytest
+
+from raysm.workloads.similarity.engines.build import BASELINE, InstructionSet, Unavailable, compiled
+
+ONE = '#include "number.h"\n__attribute__((visibility("default"))) int one(void) { return NUMBER; }\n'
+
+
+@pytest.fixture
+def source(tmp_path):
+    folder = tmp_path / "source"
+    folder.mkdir()
+    (folder / "number.h").write_text("#define NUMBER 1\n")
+    (folder / "one.c").write_text(ONE)
+    return folder / "one.c"
+
+
+@pytest.fixture
+def compiler(tmp_path, monkeypatch):
+    """A function that writes the one compiler that is found: a shell script."""
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    monkeypatch.setenv("PATH", str(bin_folder))
+
+    def write(text):
+        (bin_folder / "cc").write_text(text)
+        (bin_folder / "cc").chmod(0o755)
+        return bin_folder / "cc"
+
+    return write
+
+
+def libraries(folder):
+    return sorted(folder.glob("*.so"))
+
+
+def recompiled(source, folder):
+    """Return what a process that has loaded nothing yet gets."""
+    return compiled.__wrapped__(source, BASELINE, folder=folder)
+
+
+def test_a_library_is_compiled_once_and_anew_where_a_header_differs(source, tmp_path):
+    assert recompiled(source, tmp_path).one() == 1
+    (kept,) = libraries(tmp_path)
+    made_ns = kept.stat().st_mtime_ns
+    assert recompiled(source, tmp_path).one() == 1
+    assert (libraries(tmp_path), kept.stat().st_mtime_ns) == ([kept], made_ns)
+    (source.parent / "number.h").write_text("#define NUMBER 2\n")
+    assert recompiled(source, tmp_path).one() == 2
+    assert len(libraries(tmp_path)) == 2
+
+
+def test_another_compiler_makes_another_library(source, tmp_path, compiler):
+    real = shutil.which("gcc", path="/usr/bin:/usr/local/bin:/bin")
+    if real is None:
+        pytest.skip("no gcc on this machine")
+    for version in ("1.0", "2.0"):
+        compiler(
+            "#!/bin/sh\nPATH=/usr/local/bin:/usr/bin:/bin; export PATH\n"
+            f'if [ "$1" = --version ]; then echo {version}; else exec {real} "$@"; fi\n'
+        )
+        assert recompiled(source, tmp_path).one() == 1
+    assert len(libraries(tmp_path)) == 2
+
+
+def test_what_cannot_be_compiled_says_so_and_leaves_nothing(tmp_path):
+    source = tmp_path / "wrong.c"
+    source.write_text("this is no C")
+    with pytest.raises(Unavailable, match="cannot compile the kernels"):
+        compiled(source, BASELINE, folder=tmp_path)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_a_machine_without_a_compiler_says_so(source, tmp_path, compiler):
+    with pytest.raises(Unavailable, match="^no C compiler$"):
+        recompiled(source, tmp_path)
+
+
+def test_a_compiler_that_cannot_be_run_is_a_reason_and_no_error(source, tmp_path, compiler):
+    path = compiler("#!/no/such/interpreter\n")
+    with pytest.raises(Unavailable, match=f"^{path} does not say its version: .*No such file"):
+        recompiled(source, tmp_path)
+
+
+def test_a_folder_that_others_can_write_is_not_used(source, tmp_path):
+    tmp_path.chmod(0o777)
+    with pytest.raises(Unavailable, match="not this user's alone"):
+        recompiled(source, tmp_path)
+    tmp_path.chmod(0o700)
+    assert recompiled(source, tmp_path).one() == 1
+
+
+def test_a_link_to_a_folder_is_not_used(source, tmp_path):
+    (tmp_path / "kept").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    with pytest.raises(Unavailable, match="not this user's alone"):
+        recompiled(source, tmp_path / "link")
+
+
+def test_options_of_instructions_are_written_as_compilers_do():
+    assert InstructionSet("some", ("amx_tile", "avx512_vnni")).options == ("-mamx-tile", "-mavx512vnni")
