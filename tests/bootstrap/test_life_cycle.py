@@ -8,11 +8,14 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
 import raysm
+from tests.support import init
 from tests.support.bootstraps import Cluster, request
 
 SLEEPER = "import time\nprint('user code runs', flush=True)\ntime.sleep(60)\n"
@@ -306,9 +309,14 @@ while True: time.sleep(1)
 """
 
 
-def test_user_code_writes_its_checkpoint_after_sigterm_to_all_and_ray_stays(tmp_path):
+INIT = (sys.executable, "-S", str(Path(init.__file__)))
+"""As on SageMaker; without it the bootstrap is the first process itself, as in other images."""
+
+
+@pytest.mark.parametrize("front", [(), INIT], ids=["alone", "under an init"])
+def test_user_code_writes_its_checkpoint_after_sigterm_to_all_and_ray_stays(tmp_path, front):
     with Cluster(tmp_path, request(2), driver=CHECKPOINT) as cluster:
-        cluster.start().wait_for("user code runs")
+        cluster.start(front=front).wait_for("user code runs")
         node = cluster.node_pid("algo-2")
         cluster.signal(signal.SIGTERM)
         cluster.wait_for('"stopping"')
@@ -316,6 +324,17 @@ def test_user_code_writes_its_checkpoint_after_sigterm_to_all_and_ray_stays(tmp_
         assert cluster.wait() == {"algo-1": 0, "algo-2": 0}
         assert (cluster.base("algo-1") / "input/data/raysm/source/checkpoint").read_text() == "whole"
         assert not any(cluster.failure(host) for host in cluster.hosts)
+
+
+def test_behind_a_shell_as_the_sdk_starts_it_user_code_is_not_told_of_sigterm_because_the_shell_dies_first(tmp_path):
+    with Cluster(tmp_path, request(1), driver=CHECKPOINT) as cluster:
+        shell = ("bash", "-c", '"$@" && echo well', "bash")
+        cluster.start(front=(*INIT, *shell)).wait_for("user code runs")
+        node = cluster.node_pid("algo-1")
+        cluster.signal(signal.SIGTERM)
+        assert cluster.wait() == {"algo-1": 143}
+        assert not (cluster.base("algo-1") / "input/data/raysm/source/checkpoint").exists()
+        assert gone(node)
 
 
 def test_user_code_that_ignores_sigterm_is_killed_when_its_grace_is_over(tmp_path):

@@ -123,10 +123,11 @@ class Cluster:
         commands = Commands(ray=(*fake, "ray"), node_watcher=(*fake, "node_watcher"), driver=driver)
         return prepare(self.environment(host), commands)
 
-    def start(self, *hosts):
+    def start(self, *hosts, front=()):
+        """Start instances, all or some; with ``front``, a command that is given the bootstrap's as its arguments."""
         for host in hosts or self.hosts:
             process = subprocess.Popen(
-                [sys.executable, "-c", self._code()],
+                [*front, sys.executable, "-c", self._code()],
                 env=self.environment(host),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
