@@ -56,10 +56,10 @@ class Network:
 class Outputs:
     """What becomes of ``/opt/ml/model`` and the other outputs."""
 
-    last_writer: Literal["head", "random"] = "head"
-    """Whose file stays where several instances left one of the same name: the head's, or, as on AWS, that of whichever
-    instance is uploaded last (developer guide, "Amazon SageMaker AI Training Storage Folders": containers have to take
-    care that names do not clash)."""
+    last_writer: Literal["head", "random"] = "random"
+    """Whose file stays where several instances left one of the same name: as on AWS that of whichever instance is
+    uploaded last, or the head's (developer guide, "Amazon SageMaker AI Training Storage Folders": containers have to
+    take care that names do not clash)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -56,13 +56,13 @@ def test_what_an_instance_removes_is_removed(folders):
     assert files(kept) == {}
 
 
-def test_files_that_are_still_being_written_are_not_taken(folders):
+def test_files_that_are_still_being_written_are_taken_as_they_lie_there(folders):
     kept, first, _ = folders
     sync = CheckpointSync(FolderStore(kept), [first])
     sync.restore()
     (first / ".x.partial").write_text("half")
     sync.collect()
-    assert files(kept) == {}
+    assert files(kept) == {".x.partial": "half"}
 
 
 def test_while_it_follows_changes_are_taken_over_and_at_the_end_the_last_ones(folders):
