@@ -29,6 +29,7 @@ __all__ = ["Wanted", "bring", "install", "lacking"]
 MB = 1e6
 INDEX_VARIABLES = ("PIP_INDEX_URL", "PIP_NO_INDEX")
 """They would count more than an index that the request names."""
+WITHOUT_NETWORK = "the job is isolated: let the packages travel (wheels), or take an image that has them"
 TOOLKIT_INDEX = "CA_REPOSITORY_ARN"
 """The variable in which AWS's training toolkit is told a CodeArtifact repository; who has set it means it here too."""
 
@@ -177,7 +178,7 @@ def _resolve(
             return here, here.pip.resolve([*here.options, *arguments])
         except PipFailed as error:
             if isolated:
-                raise
+                raise InvalidRequest(f"{error}; {WITHOUT_NETWORK}") from error
             lacks = f"; the wheels that travelled do not do: {error}" if wheels else ""
     try:
         source = _Source(_pip_with_index(payload, folder, environ), wheels)

@@ -139,7 +139,8 @@ def test_a_requirement_that_would_move_ray_away_from_what_raysm_needs_is_refused
 
 def test_an_isolated_instance_says_what_its_wheels_lack(tmp_path):
     packed = pack(tmp_path, requirements=("no-such-package",), security=Security(isolation=True))
-    with pytest.raises(InvalidRequest, match="No matching distribution found for no-such-package"):
+    words = "No matching distribution found for no-such-package; the job is isolated: let the packages travel"
+    with pytest.raises(InvalidRequest, match=words):
         installed(tmp_path, packed)
 
 
