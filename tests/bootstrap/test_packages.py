@@ -73,6 +73,11 @@ def test_an_image_with_another_ray_lacks_the_one_that_raysm_needs_and_says_which
     assert lacks == f"{NEEDS['ray']} (this image has Ray 2.56.0)\n"
 
 
+def test_of_many_requirements_the_first_are_named():
+    many = Wanted(requirements=tuple(f"package-{number}" for number in range(100)), needs=("torch>=2.9",))
+    assert str(many) == "torch>=2.9, package-0, package-1, package-2, package-3, package-4, 95 more"
+
+
 def test_a_ray_that_travelled_takes_the_place_of_the_image_s_which_stays_as_it_is(tmp_path):
     packed = pack(
         tmp_path, wheels=[make_wheel(tmp_path / "wheels", "ray", "2.60.99")], security=Security(isolation=True)
