@@ -109,6 +109,15 @@ def test_what_did_not_travel_comes_from_the_index_that_the_request_names(tmp_pat
     assert {path.name for path in site.glob("*.py")} == {"far.py", "near.py"}
 
 
+def test_a_file_is_fetched_once_also_where_the_image_has_pip_s_cache_switched_off(tmp_path):
+    fetched = []
+    with package_index(make_wheel(tmp_path / "there", "far"), fetched=fetched) as url:
+        packed = pack(tmp_path, requirements=("far",), pip_index=url)
+        # Trusted, because pip keeps nothing that came by plain http.
+        installed(tmp_path, packed, PIP_NO_CACHE_DIR="1", PIP_TRUSTED_HOST="127.0.0.1")
+    assert fetched == ["far-1.0-py3-none-any.whl"]
+
+
 def test_a_requirement_that_the_image_has_needs_no_index(tmp_path):
     with silent_port() as port:
         packed = pack(tmp_path, requirements=("pytest",), pip_index=f"http://127.0.0.1:{port}/simple")
