@@ -19,6 +19,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "raysm"
 TIMEOUT_S = 170
 
+CARRIED = {f"raysm/containers/{name}" for name in ("Dockerfile.cpu", "Dockerfile.gpu", "pyproject.toml", "PACKAGE.md")}
+"""What a wheel has beside the package: what images are built from."""
+
 pytestmark = pytest.mark.long
 
 
@@ -67,7 +70,7 @@ def test_a_package_index_would_take_both(release):
 def test_the_wheel_has_all_of_the_package_and_nothing_else(contents):
     ours = {name for name in contents if ".dist-info/" not in name}
     there = {path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*") if path.is_file()}
-    assert ours == {name for name in there if "__pycache__" not in name}
+    assert ours - CARRIED == {name for name in there if "__pycache__" not in name}
     assert {"raysm/py.typed", "raysm/cli/data/digits.csv.gz"} <= ours
     assert any(name.endswith(".c") for name in ours)
     assert any(name.endswith(".h") for name in ours)
@@ -100,15 +103,41 @@ def test_the_source_distribution_has_what_its_pages_link_to(release):
     assert {target.rstrip("/") for target in targets} <= names
 
 
-def test_the_demo_runs_where_nothing_but_the_wheel_is_installed(wheel, tmp_path):
-    environment, empty = tmp_path / "venv", tmp_path / "empty"
-    run(sys.executable, "-m", "venv", "--without-pip", environment, cwd=tmp_path)
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """The folder of an environment that has the wheel, and beside it what the tests themselves need."""
+    environment = tmp_path_factory.mktemp("installed") / "venv"
+    run(sys.executable, "-m", "venv", "--without-pip", environment, cwd=environment.parent)
     python = environment / "bin" / "python"
-    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=tmp_path)
+    run(
+        *(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel),
+        cwd=environment.parent,
+    )
     # What raysm needs is that of the tests; their .pth files, which name the tree, are not read from there.
     (site,) = environment.glob("lib/python3*/site-packages")
     others = [path for path in sys.path if path.endswith("-packages")]
     (site / "needed.pth").write_text("".join(f"{path}\n" for path in others))
+    return environment
+
+
+def test_an_installed_wheel_has_what_its_images_are_built_from(contents, installed, tmp_path):
+    assert contents >= CARRIED
+    code = "from pathlib import Path; from raysm.client.images.context import write_context as write"
+    run(installed / "bin" / "python", "-c", f"{code}; write(Path('context'), 'Dockerfile.gpu')", cwd=tmp_path)
+    context = tmp_path / "context"
+    assert sorted(path.name for path in context.iterdir()) == [
+        "Dockerfile.gpu",
+        "PACKAGE.md",
+        "pyproject.toml",
+        "raysm",
+    ]
+    # As the image does it: from that folder alone.
+    run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path / "dist", cwd=context)
+
+
+def test_the_demo_runs_where_nothing_but_the_wheel_is_installed(installed, tmp_path):
+    environment, empty = installed, tmp_path / "empty"
+    python = environment / "bin" / "python"
     empty.mkdir()
     assert run(python, "-c", "import raysm; print(raysm.__file__)", cwd=empty).startswith(str(environment))
     with serving(tmp_path / "home") as home:

@@ -8,20 +8,37 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
-import struct
-import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-__all__ = ["backoff", "explain", "find_own_address", "interface_address", "is_loopback", "port_answers", "resolve"]
+from raysm.bootstrap.interfaces import Interface, choose_interface, default_route, list_interfaces
 
-# The standard library alone, ioctl too: this runs before anything is installed in the instance.
+__all__ = [
+    "MisleadingName",
+    "backoff",
+    "explain",
+    "find_own_address",
+    "is_loopback",
+    "port_answers",
+    "resolve",
+    "resolve_peer",
+]
+
+T = TypeVar("T")
+
+# The standard library alone: this runs before anything is installed in the instance.
 FIRST_WAIT_S = 0.05
 LONGEST_WAIT_S = 1.0
 CONNECT_TIMEOUT_S = 5.0
 OWN_NAME_S = 2.0
 """Seconds for an instance's own name: on SageMaker it stands in /etc/hosts, and elsewhere the interface will do."""
-SIOCGIFADDR = 0x8915
+PEER_NAME_S = 10.0
+"""Seconds for one look-up of another's: a resolver that hangs is asked again."""
+
+
+class MisleadingName(OSError):
+    """A name resolves, but to an address that cannot be meant."""
 
 
 def backoff(attempt: int) -> float:
@@ -30,8 +47,8 @@ def backoff(attempt: int) -> float:
     return float(min(LONGEST_WAIT_S, FIRST_WAIT_S * 1.6 ** min(attempt, 20)))
 
 
-async def resolve(host: str, lookup: Callable[[str], str] = socket.gethostbyname) -> str:
-    """Return the IPv4 address of ``host``.
+async def resolve(host: str, lookup: Callable[[str], T] = socket.gethostbyname) -> T:  # type: ignore[assignment]
+    """Return the IPv4 address of ``host``, or what ``lookup`` makes of its name.
 
     The lookup runs in a thread that nobody waits for: a resolver may hang for longer than the job has left.
 
@@ -39,9 +56,9 @@ async def resolve(host: str, lookup: Callable[[str], str] = socket.gethostbyname
         OSError: It is not known, yet.
     """
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[str] = loop.create_future()
+    answer: asyncio.Future[T] = loop.create_future()
 
-    def settle(address: str | None, error: OSError | None) -> None:
+    def settle(address: T | None, error: OSError | None) -> None:
         if answer.done():  # the caller has given up
             return
         if address is None:
@@ -77,21 +94,55 @@ async def port_answers(address: str, port: int) -> bool:
     return True
 
 
-async def find_own_address(host: str, named: str | None, interface: str | None) -> str | None:
+async def find_own_address(
+    host: str,
+    named: str | None,
+    told: str | None,
+    interfaces: Callable[[], Sequence[Interface]] = list_interfaces,
+    lookup: Callable[[str], str] = socket.gethostbyname,
+) -> str | None:
     """Return the IP address at which others find this instance; None if only loopback is known.
 
     Args:
         host: This instance's name.
         named: The address, or another name, that it was told to have; None where it was told none.
-        interface: The network interface that the instances share.
+        told: The name of the network interface that the service says the instances share.
+        interfaces: Lists this instance's interfaces.
+        lookup: Resolves a name.
     """
-    address: str | None = None
-    with contextlib.suppress(TimeoutError, OSError):
-        address = await asyncio.wait_for(resolve(named or host), OWN_NAME_S)
-    if named is None and interface and (address is None or is_loopback(address)):
-        # A container's own name may resolve to loopback, or not yet: the shared interface knows better.
-        address = interface_address(interface)
-    return None if address is None or is_loopback(address) else address
+    if named is not None:
+        return await _reachable_address(named, lookup)
+    own = interfaces()
+    candidates = {item.name for item in own if not is_loopback(item.address)}
+    # Its own name resolves late, to loopback, or to what an address of old was: asked only where it can decide.
+    undecided = len(candidates) != 1 and told not in candidates
+    own_name = await _reachable_address(host, lookup) if undecided else None
+    chosen = choose_interface(own, told=told, own_name=own_name, default=default_route() if undecided else None)
+    # Without a list of interfaces, as on macOS, the name is all that there is.
+    return own_name if chosen is None else chosen.address
+
+
+async def _reachable_address(name: str, lookup: Callable[[str], str]) -> str | None:
+    try:
+        address = await asyncio.wait_for(resolve(name, lookup), OWN_NAME_S)
+    except (TimeoutError, OSError):
+        return None
+    return None if is_loopback(address) else address
+
+
+async def resolve_peer(host: str, lookup: Callable[[str], str] = socket.gethostbyname) -> str:
+    """Return the IPv4 address of another instance.
+
+    Raises:
+        OSError: Its name is not known, yet, or resolves to this instance itself.
+    """
+    try:
+        address = await asyncio.wait_for(resolve(host, lookup), PEER_NAME_S)
+    except TimeoutError:
+        raise socket.gaierror(f"no resolver answers for {host}") from None
+    if is_loopback(address):
+        raise MisleadingName(f"the name {host} resolves to {address} here, which is this instance itself")
+    return address
 
 
 def is_loopback(address: str) -> bool:
@@ -102,27 +153,13 @@ def is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
-def interface_address(interface: str) -> str | None:
-    """Return the IPv4 address of a network interface; None where it has none, or on other systems than Linux."""
-    if sys.platform != "linux":
-        return None
-    import fcntl
-
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # IFNAMSIZ is 16, with the NUL behind the name.
-            answer = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))
-        except OSError:
-            return None
-    # struct ifreq: 16 bytes of name, then a sockaddr_in, whose address follows its family and port.
-    return socket.inet_ntoa(answer[20:24])
-
-
 def explain(error: BaseException, host: str, port: int) -> str:
     """Say for people why ``host`` could not be reached, and what that most likely means."""
     match error:
         case socket.gaierror():
             return f"the name {host} does not resolve"
+        case MisleadingName():
+            return str(error)
         case ConnectionRefusedError():
             return f"{host} refuses connections on port {port}: nothing listens there"
         case TimeoutError():

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from raysm.bootstrap.environment import base_paths, child_environment, inherited, read
+from raysm.bootstrap.environment import base_paths, child_environment, inherited, read, tell
 from raysm.bootstrap.exit_status import exit_by_signal
-from raysm.bootstrap.packages import install, missing
+from raysm.bootstrap.packages import install, lacking
 from raysm.bootstrap.private_files import private_folder
+from raysm.bootstrap.scratch import settle_scratch
 from raysm.bootstrap.sdk_job import is_driver_folder, make_payload
 from raysm.bootstrap.startup_failure import report_startup_failure
 from raysm.contract import names
@@ -39,6 +40,9 @@ def main(folder: str) -> int:
     signal.signal(signal.SIGTERM, exit_by_signal)
     environ = inherited()
     try:
+        environ = settle_scratch(environ)
+        # pip is a child of this process, and may need another place for its temporary files.
+        tell(environ)
         variables = _arrive(Path(folder), environ)
     except Exception as error:  # the last line of defence: every error becomes a reason
         return report_startup_failure(error, environ).exit_code
@@ -58,10 +62,10 @@ def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     place = private_folder(base_paths(environ))
     payload = _load(folder, place, environ)
     search = [unpack(folder / LIBRARY, place / "lib")]
-    needed = missing(payload.request.workload)
-    if payload.requirements or needed:
+    wanted = lacking(payload)
+    if wanted:
         site = place / "site"
-        install(payload, needed, site)
+        install(payload, wanted, site, environ)
         # What is installed wins over the image's own packages, and raysm over what is installed.
         search.append(site)
     variables = {"PYTHONPATH": _joined(search, environ.get("PYTHONPATH")), names.PAYLOAD: str(payload.folder)}

@@ -119,7 +119,9 @@ class Environment:
 
 def base_paths(environ: Mapping[str, str] = os.environ) -> Paths:
     """Return the layout that is found, before anything in it is read: for a failure file of last resort."""
-    return Paths.found_in(Path(environ.get(names.BASE_DIR) or DEFAULT_BASE))
+    paths = Paths.found_in(Path(environ.get(names.BASE_DIR) or DEFAULT_BASE))
+    scratch = environ.get(names.SCRATCH)
+    return replace(paths, scratch_root=Path(scratch)) if scratch else paths
 
 
 def read(environ: Mapping[str, str] = os.environ) -> Environment:

@@ -5,6 +5,7 @@ What flows in are the environment variables and the files under the base folder;
 """
 
 import contextlib
+import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from raysm.bootstrap import resources, variables
 from raysm.bootstrap.commands import Commands
 from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.identity import Identity
+from raysm.bootstrap.interfaces import list_interfaces
 from raysm.bootstrap.private_files import private_token
 from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_arguments
 from raysm.bootstrap.ray_start import DASHBOARD_FIRST, WORKERS
@@ -22,6 +24,7 @@ from raysm.contract import names
 from raysm.contract import payload as payloads
 from raysm.contract.paths import SDK_DRIVERS
 from raysm.contract.payload import Payload
+from raysm.contract.store import remove_unfinished
 from raysm.errors import InvalidConfig
 from raysm.request import Cluster, JobRequest, Ports
 
@@ -67,6 +70,19 @@ class Instance:
         """The head's host name."""
         return self.environment.head(self.cluster).name
 
+    def at(self, address: str) -> "Instance":
+        """Return this instance, told by which interface the others reach it.
+
+        Args:
+            address: Its own, as the others use it. A Processing job is told no interface, and the one that a Training
+                job is told need not be there.
+        """
+        by_name = {item.name: item.address for item in list_interfaces()}
+        if self.environment.network_interface in by_name:
+            return self
+        interface = next((name for name, own in by_name.items() if own == address), self.environment.network_interface)
+        return replace(self, environment=replace(self.environment, network_interface=interface))
+
     def ray_command(self, head_address: str | None, node_address: str | None) -> list[str]:
         """Return the command of this instance's Ray node; see ``start_arguments``."""
         workload = self.request.workload
@@ -109,15 +125,19 @@ def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Ins
     """Read and verify everything.
 
     Raises:
-        InvalidConfig: A configuration file, a variable or the payload cannot be used.
+        InvalidConfig: A configuration file, a variable or the payload cannot be used, or the result not be written.
         MissingDependency: Ray is not installed.
     """
     environment = environments.read(environ)
     payload = payloads.load(environment.payload)
     cluster = payload.request.cluster
     # For its error: else all would wait until the deadline for a head that is not there.
-    environment.head(cluster)
+    head = environment.head(cluster)
+    if environment.current == head:
+        _check_outputs(environment)
     if environment.has_checkpoints:
+        # Brought back by the service, which takes over all that lies there when an instance dies.
+        remove_unfinished(environment.paths.checkpoints)
         with contextlib.suppress(OSError):  # user code that writes there will say why it cannot
             environment.paths.state(environment.current_host).mkdir(parents=True, exist_ok=True)
     # Asked again of the instances that there are: the request was checked against those that were wanted.
@@ -138,3 +158,15 @@ def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Ins
         commands=commands or Commands(),
         inherited=dict(environ),
     )
+
+
+def _check_outputs(environment: Environment) -> None:
+    """Refuse a container whose user cannot write the result, before hours are spent on it."""
+    for folder in (environment.paths.model, environment.paths.output_data):
+        # Neither need be there yet: then it is made in the first that is.
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise InvalidConfig(
+                f"{there} cannot be written by the container's user ({os.geteuid()}), and the result has to go to "
+                f"{folder}: run the image as root (USER root), or let that user write there"
+            )

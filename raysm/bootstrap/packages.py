@@ -5,99 +5,179 @@ The image itself is not changed, and what it has already is not installed again:
 install, then installs exactly that, without its dependencies, into the folder.
 """
 
+import importlib.metadata
 import importlib.util
-import json
-import subprocess
-import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from raysm.bootstrap.environment import child_environment
 from raysm.bootstrap.log import remark
+from raysm.bootstrap.package_index import PYPI, check_reachable, credentials_of, pip_config
+from raysm.bootstrap.pip import Pip, PipFailed
+from raysm.contract.needs import NEEDS, RAY_RANGE, name_of, ray_will_do
 from raysm.contract.payload import Payload
 from raysm.errors import InvalidRequest
-from raysm.request import Workload
+from raysm.request.package_index import CodeArtifact
 
-__all__ = ["NEEDS", "install", "missing"]
+__all__ = ["Wanted", "install", "lacking"]
 
-NEEDS = {
-    "ray": "ray[default,train]>=2.60,<2.61",
-    "cloudpickle": "cloudpickle>=3",
-    "numpy": "numpy>=1.26",
-    "pyarrow": "pyarrow>=17",
-    "safetensors": "safetensors>=0.5",
-    "torch": "torch>=2.9,<2.14",
-}
-"""What instances import, and the pyproject's requirement of each."""
-
-PIP = (sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check", "install", "--progress-bar", "off")
-TAIL = 600
+MB = 1e6
+INDEX_VARIABLES = ("PIP_INDEX_URL", "PIP_NO_INDEX")
+"""They would count more than an index that the request names."""
+TOOLKIT_INDEX = "CA_REPOSITORY_ARN"
+"""The variable in which AWS's training toolkit is told a CodeArtifact repository; who has set it means it here too."""
 
 
-def missing(workload: Workload) -> list[str]:
-    """Return the requirements of ``workload`` that this Python cannot import."""
-    modules = ("ray", *workload.packages)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What has to be installed before this instance can begin."""
+
+    requirements: tuple[str, ...]
+    """What the user requires."""
+    needs: tuple[str, ...] = ()
+    """What raysm needs, and the image has not."""
+    remarks: Mapping[str, str] = field(default_factory=dict)
+    """Of some needs, what the image has instead: ``this image has Ray 2.56.0``."""
+
+    def __bool__(self) -> bool:
+        return bool(self.requirements or self.needs)
+
+    def __str__(self) -> str:
+        """Return all of it, for people."""
+        return ", ".join(
+            f"{text} ({self.remarks[text]})" if text in self.remarks else text
+            for text in (*self.requirements, *self.needs)
+        )
+
+
+def lacking(payload: Payload) -> Wanted:
+    """Return what this image lacks for the payload's request."""
+    modules = ("ray", *payload.request.workload.packages)
     # A kind of the user's may need what raysm has no version for: by the module's name, as most packages are called.
     # Looked for, not imported: torch alone takes seconds.
-    return [NEEDS.get(module, module) for module in modules if importlib.util.find_spec(module) is None]
+    needs = [NEEDS.get(module, module) for module in modules if importlib.util.find_spec(module) is None]
+    remarks = {}
+    own_ray = installed_version("ray")
+    if NEEDS["ray"] not in needs and (own_ray is None or not ray_will_do(own_ray)):
+        needs.insert(0, NEEDS["ray"])
+        remarks[NEEDS["ray"]] = f"this image has Ray {own_ray or 'of an unknown version'}"
+    lines = [line.strip() for line in payload.request.requirements]
+    required = tuple(line for line in lines if line and not line.startswith("#"))
+    return Wanted(requirements=required, needs=tuple(needs), remarks=remarks)
 
 
-def install(payload: Payload, needed: Sequence[str], site: Path) -> None:
-    """Install the payload's requirements, and ``needed``, into the folder ``site``.
+def installed_version(name: str) -> str | None:
+    """Return the version of a package that this Python has, without importing it; None where it says none."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def install(payload: Payload, wanted: Wanted, site: Path, environ: Mapping[str, str]) -> None:
+    """Install ``wanted`` into the folder ``site``.
+
+    Args:
+        payload: Whose wheels are asked first, and whose request names the index.
+        wanted: As ``lacking`` returns it.
+        site: The folder.
+        environ: The environment variables of this process.
 
     Raises:
-        InvalidRequest: pip is not there, too old, or could not install them; its last words are in the message.
+        InvalidRequest: pip is not there, too old, or could not install them, or there is no way to its index; one
+            sentence.
     """
-    where = []
-    if payload.wheels:
-        where += ["--find-links", str(payload.wheels)]
-    if payload.request.security.isolation:
-        # Else pip tries its index several times, with pauses, over a network that is not there.
-        where += ["--no-index"]
-    wanted = ["-r", str(payload.requirements)] if payload.requirements else []
-    wanted += needed
     site.mkdir(parents=True, exist_ok=True)
-    named = ", ".join([*payload.request.requirements, *needed])
+    began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="raysm-pip-") as folder:
-        report = Path(folder) / "report.json"
-        _pip([*where, "--dry-run", "--quiet", "--report", str(report), *wanted], named)
-        exact = _pinned(json.loads(report.read_text(encoding="utf-8")))
-        if not exact:
-            return
-        listed = Path(folder) / "exact.txt"
-        listed.write_text("".join(f"{line}\n" for line in exact), encoding="utf-8")
-        remark(f"installing {len(exact)} packages for {named}")
-        _pip([*where, "--quiet", "--no-deps", "--target", str(site), "-r", str(listed)], named)
+        try:
+            source, exact = _resolve(payload, wanted, Path(folder), environ)
+            if not exact:
+                return
+            remark(f"installing {len(exact)} packages for {wanted}")
+            resolved_s = time.monotonic()
+            source.pip.install(exact, site, source.options)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"the requirements {wanted} cannot be installed: {error}") from error
+    ended_s = time.monotonic()
+    size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
+    remark(
+        f"installed {len(exact)} packages, {size / MB:.0f} MB, in {ended_s - began_s:.1f} s, {resolved_s - began_s:.1f}"
+        " s of them to find out which; an image that has them begins that much sooner"
+    )
 
 
-def _pinned(report: dict[str, Any]) -> list[str]:
-    """Return what pip would install, each as a requirement that names the very file."""
-    requirements = []
-    for item in report["install"]:
-        source, name = item["download_info"], item["metadata"]["name"]
-        url = source["url"]
-        if "vcs_info" in source:
-            # The report has the plain address: a requirement says by which program, and here the commit that was found.
-            url = f"{source['vcs_info']['vcs']}+{url}@{source['vcs_info']['commit_id']}"
-        if "subdirectory" in source:
-            url += f"#subdirectory={source['subdirectory']}"
-        requirements.append(f"{name} @ {url}")
-    return requirements
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where packages come from."""
+
+    pip: Pip
+    options: tuple[str, ...]
 
 
-def _pip(arguments: Sequence[str], named: str) -> None:
-    command = [*PIP, *arguments]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
-    if done.stderr.strip():
-        sys.stderr.write(done.stderr)
-        sys.stderr.flush()
-    if done.returncode == 0:
-        return
-    errors = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
-    tail = " ".join(errors) or " ".join(done.stderr.split())[-TAIL:]
-    if "No module named pip" in done.stderr:
-        tail = f"this image's {sys.executable} has no pip; add it, or the packages, to the image"
-    elif "no such option: --report" in done.stderr:
-        tail = "this image's pip is older than 22.2; add a newer one, or the packages, to the image"
-    raise InvalidRequest(f"the requirements {named} cannot be installed: {tail[:TAIL]}")
+def _resolve(
+    payload: Payload, wanted: Wanted, folder: Path, environ: Mapping[str, str]
+) -> tuple[_Source, Sequence[str]]:
+    """Return what would be installed, and from where: from what travelled or is there, else from the index."""
+    listed = _write_constraints(wanted, folder)
+    # The user's by their file: its lines may be comments.
+    asked = ["-r", str(payload.requirements)] if payload.requirements else []
+    arguments = [*asked, *wanted.needs, "-c", str(listed)]
+    wheels = ("--find-links", str(payload.wheels)) if payload.wheels else ()
+    isolated = payload.request.security.isolation
+    lacks = ""
+    if isolated or _may_be_there(payload, wanted):
+        # First, and alone where the network is: pip asks its index for each package, also for one that travelled.
+        here = _Source(Pip(folder, environ), (*wheels, "--no-index"))
+        try:
+            return here, here.pip.resolve([*here.options, *arguments])
+        except PipFailed as error:
+            if isolated:
+                raise
+            lacks = f"; the wheels that travelled do not do: {error}" if wheels else ""
+    try:
+        source = _Source(_pip_with_index(payload, folder, environ), wheels)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{error}{lacks}") from error
+    return source, source.pip.resolve([*wheels, *arguments])
+
+
+def _may_be_there(payload: Payload, wanted: Wanted) -> bool:
+    """Return whether all of it may be had without an index: an attempt takes a second."""
+    # Another server's package is fetched in any attempt, and may be silent for minutes.
+    is_remote = any("://" in line and "file://" not in line for line in wanted.requirements)
+    return not is_remote and (payload.wheels is not None or not wanted.needs)
+
+
+def _write_constraints(wanted: Wanted, folder: Path) -> Path:
+    """Write what pip must keep to: a Ray that raysm works with, and the image's torch."""
+    lines = [f"ray{RAY_RANGE}"]
+    torch = installed_version("torch")
+    # It fits the image's CUDA and NCCL, and another one is gigabytes; who names it means to have another.
+    if torch is not None and "torch" not in map(name_of, wanted.requirements):
+        lines.append(f"torch=={torch}")
+    path = folder / "constraints.txt"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def _pip_with_index(payload: Payload, folder: Path, environ: Mapping[str, str]) -> Pip:
+    """Return pip, told of an index to which there is a way.
+
+    Raises:
+        InvalidRequest: There is none.
+    """
+    index = payload.request.pip_index or environ.get(TOOLKIT_INDEX)
+    if not index:
+        pip = Pip(folder, environ)
+        settings = pip.settings()
+        if "no-index" not in settings:
+            check_reachable(settings.get("index-url", PYPI))
+        return pip
+    repository = CodeArtifact.of(index)
+    url = index if repository is None else credentials_of(repository)
+    check_reachable(url)
+    return Pip(folder, child_environment(pip_config(folder, url), INDEX_VARIABLES, environ))

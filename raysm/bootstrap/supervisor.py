@@ -18,6 +18,7 @@ from raysm.bootstrap.head import Head
 from raysm.bootstrap.instance import Instance, prepare
 from raysm.bootstrap.log import emit_event, remark
 from raysm.bootstrap.memory import PeakMemory
+from raysm.bootstrap.scratch import settle_scratch
 from raysm.bootstrap.startup_failure import report_startup_failure
 from raysm.bootstrap.worker import Worker
 from raysm.contract.events import Metric, State
@@ -47,7 +48,8 @@ def main(environ: Mapping[str, str] | None = None, commands: Commands | None = N
 def begin(environ: Mapping[str, str], commands: Commands | None = None) -> Instance | ExitStatus:
     """Read and verify everything; what is wrong stands in the failure file and in the log when this returns."""
     try:
-        return prepare(environ, commands)
+        # The entry point has done so already, where there was one.
+        return prepare(settle_scratch(environ), commands)
     except Exception as error:  # the last line of defence: every error becomes a reason
         return report_startup_failure(error, environ)
 

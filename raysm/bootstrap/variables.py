@@ -23,6 +23,9 @@ MAX_VARIABLE = 128 * 1024 - 1
 RDMA_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
 """Types whose EFA needs to be told to use RDMA by older libfabric; newer ones find out."""
 
+INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+"""Where the network interface is told: to NCCL, to GLOO, and to TensorPipe, by which torch's RPC goes."""
+
 DROPPED = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_NAMESPACE", "RAY_JOB_CONFIG_JSON_ENV_VAR")
 """Variables of another cluster, or of another token: they would win over what raysm says."""
 
@@ -73,11 +76,15 @@ def workload_variables(workload: Workload) -> dict[str, str]:
 
 
 def network_variables(environment: Environment, efa: bool, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return what NCCL, GLOO and libfabric are told; what the user set stays."""
+    """Return what NCCL, GLOO, torch's RPC and libfabric are told; what the user set stays."""
     variables: dict[str, str] = {}
     if environment.network_interface:
-        variables["NCCL_SOCKET_IFNAME"] = environment.network_interface
-        variables["GLOO_SOCKET_IFNAME"] = environment.network_interface
+        # Without it each asks for the address of this host's own name, which on SageMaker is "aws" everywhere.
+        variables |= dict.fromkeys(INTERFACE_NAMES, environment.network_interface)
+    if not environment.addresses:
+        # By default NCCL tells hosts apart by their names, too. Instances that share one address share one machine:
+        # there its workers are to find each other's memory.
+        variables["NCCL_HOSTID"] = environment.current_host
     if efa:
         variables["FI_PROVIDER"] = "efa"
         variables["FI_EFA_FORK_SAFE"] = "1"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from raysm import __version__
-from raysm.cli.flags import CHANGE, COMMON, RUN, SIMILARITY, TARGET, TRAIN, WORKLOADS, add_flags
+from raysm.cli.flags import CHANGE, COMMON, SCRIPT, SIMILARITY, TARGET, TRAIN, WORKLOADS, add_flags
 
 __all__ = ["Arguments", "build_parser", "parse"]
 
@@ -119,6 +119,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_config(commands)
     _add_about_jobs(commands)
     _add_local(commands)
+    _add_image(commands)
     _add_doctor(commands)
     return parser
 
@@ -165,7 +166,7 @@ def _add_run(commands: Any) -> None:
         usage="raysm run SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT]",
     )
     _add_script(command)
-    add_flags(command, RUN, "run")
+    add_flags(command, SCRIPT, "run")
     _add_submitting(command)
 
 
@@ -225,7 +226,11 @@ def _add_files(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--request", type=Path, metavar="FILE", help="a whole request, .json or .toml; flags win over it"
     )
-    group.add_argument(
+    _add_change(group)
+
+
+def _add_change(command: Any) -> None:
+    command.add_argument(
         CHANGE, action="append", metavar="OPTION=VALUE", help="any option, as in security.isolation=true; repeatable"
     )
 
@@ -233,6 +238,10 @@ def _add_files(command: argparse.ArgumentParser) -> None:
 def _add_target(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("where")
     add_flags(group, TARGET)
+    _add_files_of_project(group)
+
+
+def _add_files_of_project(group: Any) -> None:
     group.add_argument(
         "--project-file",
         type=Path,
@@ -328,9 +337,52 @@ def _age(text: str) -> timedelta:
     return timedelta(**{unit: int(number)})
 
 
+def _add_image(commands: Any) -> None:
+    image = _command(commands, "image", "container images for jobs")
+    verbs = image.add_subparsers(dest="verb", required=True, metavar="build")
+    build = verbs.add_parser(
+        "build",
+        help="build one with all that a job needs",
+        description="Build an image with all that a job needs, so that its instances install nothing as they start.",
+        allow_abbrev=False,
+    )
+    build.add_argument(
+        "--base", metavar="URI", help="the image that it begins with (default: python:X.Y-slim of this Python)"
+    )
+    build.add_argument("--gpu", action="store_true", help="for GPUs (default base: NVIDIA's CUDA image)")
+    build.add_argument(
+        "--tag", metavar="NAME:TAG", help="what it is called; or a whole URI of ECR (default: raysm:VERSION-cpu)"
+    )
+    build.add_argument(
+        "--platform", metavar="OS/ARCH", help="linux/arm64 for Graviton (default: linux/amd64 or this machine's)"
+    )
+    build.add_argument(
+        "--push", action="store_true", help="to Amazon ECR of the account; the repository is made where it is missing"
+    )
+    build.add_argument("--dry-run", action="store_true", help="print the commands and run none")
+    build.add_argument("--json", action="store_true", help="what was built as JSON")
+    _add_files_of_project(build)
+    add_flags(build, [flag for flag in TARGET if flag.path in ("target.region", "target.profile")])
+    # Where it goes is no question, so there is no flag --on that would say whose region this is.
+    build.set_defaults(on="aws")
+
+
 def _add_doctor(commands: Any) -> None:
     command = _command(commands, "doctor", "what stands in the way of a job, with the remedy for each")
-    command.add_argument("--instance-type", metavar="TYPE", help="whose quota to look at")
+    add_flags(command, COMMON)
+    command.add_argument(
+        "--for",
+        dest="request",
+        type=Path,
+        metavar="FILE",
+        help="check this one job: a whole request, .json or .toml, as --dry-run --json prints one; flags win over it",
+    )
+    command.add_argument(
+        "--policy",
+        choices=("user", "role"),
+        help="print the policy that whoever sends jobs needs, or the role that they run as, and look at nothing",
+    )
+    _add_change(command)
     _add_reading(command)
 
 

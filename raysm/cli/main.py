@@ -26,8 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Returns:
-        0 where all went well, 1 where a job failed or a check of the doctor did, 2 where what was asked for cannot
-        be, 130 after Ctrl-C.
+        0 where all went well, 1 where a job failed or the doctor found what stands in its way, 2 where what was asked
+        for cannot be, 3 where the doctor found nothing, but could not look at all, 130 after Ctrl-C.
     """
     arguments = parse(sys.argv[1:] if argv is None else argv)
     errors = Console(stderr=True)
@@ -69,10 +69,14 @@ def _run(arguments: Arguments, console: Console) -> int:
         from raysm.cli import local_server
 
         local_server.run(arguments, console)
+    elif arguments.command == "image":
+        from raysm.cli import image
+
+        image.run(arguments, console)
     elif arguments.command == "doctor":
         from raysm.cli import doctor
 
-        return 0 if doctor.run(arguments, console) else 1
+        return doctor.run(arguments, console)
     else:
         from raysm.cli import about_jobs
 

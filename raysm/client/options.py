@@ -44,6 +44,7 @@ class SubmitOptions(TypedDict, total=False):
         tags: Of the job.
         metrics: Found in the log by the service.
         requirements: Packages that every instance installs with pip before it joins.
+        pip_index: Where pip gets them from: an address without a password, or the ARN of a CodeArtifact repository.
         wheels: Packages (files) that travel along, in which pip looks first.
         checkpoint_uri: Prefix of the state that survives runs; None is one of the task.
         output_uri: Prefix of results; None is one of the project.
@@ -63,6 +64,7 @@ class SubmitOptions(TypedDict, total=False):
     tags: Mapping[str, str] | None
     metrics: Sequence[MetricDefinition]
     requirements: Sequence[str]
+    pip_index: str | None
     wheels: Sequence[str | Path]
     checkpoint_uri: str | None
     output_uri: str | None

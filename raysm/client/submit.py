@@ -23,6 +23,7 @@ from raysm.client.options import IfDone, SubmitOptions, check_names, default_of,
 from raysm.client.package import Wrapped, package_of
 from raysm.client.plan import Plan, plan
 from raysm.client.predecessor import await_predecessor, state_of
+from raysm.client.ray_requirement import check_ray
 from raysm.client.service import Service, connect
 from raysm.client.service_model_check import check as check_plan
 from raysm.client.storage import Storage
@@ -58,7 +59,7 @@ class Prepared:
     task: str
     """Name of the task: of which the job is one run."""
     state: str | None
-    """Checkpoint prefix; None for Processing."""
+    """Checkpoint prefix; None for Processing, and of a workload that keeps no state."""
     has_old_state: bool
     """Whether another job may have had that prefix before."""
     service: Service
@@ -345,6 +346,7 @@ def _referred(channel: str, reference: str, service: Service) -> Input:
 
 def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
     payload.check_wheels(wheels)
+    check_ray(request.requirements)
     for name in request.requirements:
         if name.endswith(".txt"):  # pip would look for a package of that name, on every instance
             raise InvalidRequest(

@@ -26,6 +26,7 @@ __all__ = [
     "Rule",
     "Step",
     "Violation",
+    "loader",
     "may_be_newer",
     "service_model",
     "violations",
@@ -105,13 +106,23 @@ class Violation:
 
 
 @functools.cache
+def loader() -> Any:
+    """Return botocore's reader of its data files, which keeps what it has read.
+
+    One for the process: a session that makes its own reads 0.1 s of JSON again, for each handle on a service.
+    """
+    from botocore.loaders import Loader
+
+    return Loader()
+
+
+@functools.cache
 def service_model() -> Any:
     """Return botocore's ``ServiceModel`` of SageMaker; reading it takes 0.1 s, and `import raysm` must not."""
-    from botocore.loaders import Loader
     from botocore.model import ServiceModel
 
     # Not by a client, which would want a region before it could say anything.
-    return ServiceModel(Loader().load_service_model("sagemaker", "service-2"), "sagemaker")
+    return ServiceModel(loader().load_service_model("sagemaker", "service-2"), "sagemaker")
 
 
 def violations(operation: str, parameters: Any, *, takes_files: bool) -> Iterator[Violation]:

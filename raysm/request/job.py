@@ -10,6 +10,7 @@ from raysm.request.channels import Input
 from raysm.request.cluster import Cluster
 from raysm.request.limits import Limits, MetricDefinition, Security
 from raysm.request.options import decides
+from raysm.request.package_index import check_index
 from raysm.request.ports import Ports
 from raysm.request.workload import Workload
 
@@ -92,6 +93,10 @@ class JobRequest:
     """Found in the log by the service."""
     requirements: tuple[str, ...] = field(default=(), metadata=decides(result=True))
     """Packages that every instance installs with pip before it joins."""
+    # The same packages come from any of them.
+    pip_index: str | None = field(default=None, metadata=decides(result=False))
+    """Where pip gets them from: the https:// address of an index without a password, or the ARN of a CodeArtifact
+    repository, for which the job's role gets a token; None is what the image says, else PyPI."""
     checkpoint_uri: str | None = field(
         default=None, metadata=decides(result=True, create="CheckpointConfig.S3Uri", processing_lacks="checkpoints")
     )
@@ -135,6 +140,10 @@ class JobRequest:
             # Whether file:/// will do depends on the target, which a request does not know; the plan asks it.
             if uri is not None and not uri.startswith(("s3://", "file:///")):
                 raise InvalidRequest(f"{name}={uri!r} is not s3://bucket/prefix (here on this machine: file:///path)")
+        if self.pip_index is not None:
+            check_index(self.pip_index)
+            if self.security.isolation:
+                raise InvalidRequest("pip_index cannot be reached with security.isolation; drop one of the two")
         self._check_groups()
         # Written so that NaN, of which every comparison is false, is refused too.
         if not 0 < self.grace_s <= 120:

@@ -17,7 +17,6 @@ import psutil
 import pytest
 
 import raysm
-from raysm.bootstrap.packages import NEEDS
 from raysm.contract import payload
 from raysm.contract.job_api import PROCESSING, TRAINING
 from raysm.contract.library import LIBRARY, library
@@ -25,7 +24,8 @@ from raysm.contract.paths import Paths
 from raysm.errors import InvalidRequest
 from raysm.request import JobRequest, PickledFunction, Script, Security
 from tests.support.bootstraps import write_training
-from tests.support.wheels import make_wheel
+from tests.support.package_index import silent_port
+from tests.support.wheels import make_installed, make_wheel
 
 HERE = ".".join(platform.python_version_tuple()[:2])
 
@@ -40,10 +40,10 @@ def pack(base, *, api=TRAINING, function=None, wheels=(), **fields):
     return paths
 
 
-def start(base, paths, *arguments, python=sys.executable):
+def start(base, paths, *arguments, python=sys.executable, **variables):
     """Run start.py as the service does."""
     command = [str(python), *arguments, str(paths.payload / "start.py")]
-    environ = {"PATH": os.environ["PATH"], "SAGEMAKER_BASE_DIR": str(base)}
+    environ = {"PATH": os.environ["PATH"], "SAGEMAKER_BASE_DIR": str(base)} | variables
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
 
 
@@ -64,6 +64,28 @@ def test_an_image_without_ray_and_without_pip_says_so(tmp_path):
     assert done.returncode == 2
     assert "ray[default,train]" in paths.failure.read_text()
     assert "has no pip; add it, or the packages, to the image" in paths.failure.read_text()
+
+
+def test_an_isolated_image_with_another_ray_says_which_it_has_and_which_it_needs(tmp_path):
+    old = make_installed(tmp_path / "image", "ray", "2.56.0")
+    paths = pack(tmp_path / "ml", security=Security(isolation=True))
+    done = start(tmp_path / "ml", paths, PYTHONPATH=str(old))
+    assert done.returncode == 2
+    needed = "the requirements ray[default,train]>=2.60,<2.61 (this image has Ray 2.56.0) cannot be installed: "
+    assert paths.failure.read_text().startswith(needed)
+
+
+def test_a_package_that_must_come_from_an_index_behind_no_nat_fails_in_one_sentence_while_pip_itself_would_try_on(
+    tmp_path,
+):
+    with silent_port() as port:
+        index = f"http://127.0.0.1:{port}/simple"
+        paths = pack(tmp_path / "ml", requirements=("far",), pip_index=index)
+        # Of which 12 s are the patience, for all packages together; pip has a minute and a half for each.
+        done = start(tmp_path / "ml", paths)
+    assert done.returncode == 2
+    reason = "the requirements far cannot be installed: there is no way from this instance to the package index "
+    assert paths.failure.read_text().startswith(f"{reason}{index}: 127.0.0.1 does not answer on port {port}")
 
 
 def test_a_python_that_is_too_old_says_so(tmp_path):
@@ -152,11 +174,6 @@ def test_the_library_is_the_same_bytes_each_time_and_holds_every_module():
     with zipfile.ZipFile(io.BytesIO(first)) as archive:
         names = set(archive.namelist())
     assert {path.relative_to(package.parent).as_posix() for path in package.rglob("*.py")} <= names
-
-
-def test_what_an_image_may_lack_is_required_as_the_project_requires_it():
-    text = (Path(raysm.__file__).parents[1] / "pyproject.toml").read_text()
-    assert all(f'"{requirement}"' in text for requirement in NEEDS.values())
 
 
 def test_wheels_that_are_not_there_or_named_twice_are_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from raysm import Script, Similarity, TorchScript
@@ -66,18 +67,26 @@ def test_a_value_that_no_process_could_be_given_is_left_out(tmp_path):
     assert "SM_HOSTS" in found
 
 
-def test_the_interface_goes_to_nccl_and_gloo_unless_the_user_set_it(tmp_path):
+def test_the_interface_goes_to_nccl_gloo_and_torch_s_rpc_unless_the_user_set_it(tmp_path):
     instance = told(tmp_path, network_interface_name="eth0")
-    assert network_variables(instance, efa=False, inherited={}) == {
-        "NCCL_SOCKET_IFNAME": "eth0",
-        "GLOO_SOCKET_IFNAME": "eth0",
-    }
+    variables = network_variables(instance, efa=False, inherited={})
+    names = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+    assert {name: variables[name] for name in names} == dict.fromkeys(names, "eth0")
     assert "NCCL_SOCKET_IFNAME" not in network_variables(instance, efa=False, inherited={"NCCL_SOCKET_IFNAME": "ib0"})
+
+
+def test_nccl_tells_hosts_apart_by_the_names_that_the_service_gives_them_since_all_call_themselves_aws(tmp_path):
+    assert network_variables(told(tmp_path), efa=False, inherited={})["NCCL_HOSTID"] == "algo-2"
+
+
+def test_instances_that_share_a_machine_are_one_host_to_nccl(tmp_path):
+    instance = replace(told(tmp_path), addresses={"algo-2": "127.0.0.1"})
+    assert "NCCL_HOSTID" not in network_variables(instance, efa=False, inherited={})
 
 
 def test_efa_is_chosen_only_where_a_device_is_attached(tmp_path):
     instance = told(tmp_path)
-    assert network_variables(instance, efa=False, inherited={}) == {}
+    assert "FI_PROVIDER" not in network_variables(instance, efa=False, inherited={})
     assert network_variables(instance, efa=True, inherited={})["FI_PROVIDER"] == "efa"
     assert network_variables(instance, efa=True, inherited={})["FI_EFA_USE_DEVICE_RDMA"] == "1"
 

@@ -1,94 +1,82 @@
-"""What the doctor finds, and the remedy that it names for each."""
+"""``raysm doctor``: what it prints, its exit codes, one job of a file, and the policies."""
 
-from botocore.exceptions import ClientError, NoCredentialsError
+import json
 
-from raysm.cli.doctor import aws_checks, local_checks, train_check
-from raysm.client.service import Service
-from raysm.request import AWS
+import pytest
+from rich.console import Console
+
+from raysm.cli.arguments import parse
+from raysm.cli.choosing import read_settings
+from raysm.cli.doctor import BAD, GOOD, POLICIES, UNKNOWN, case_of, run, status
+from raysm.client.doctor import State
+from raysm.client.doctor.finding import bad, good, unknown
 
 ROLE = "arn:aws:iam::123456789012:role/jobs"
+IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:cpu"
+ON_AWS = ("--on", "aws", "--region", "eu-west-1", "--bucket", "b", "--image", IMAGE)
 
 
-class Clients:
-    """Answers like AWS, with what the test says of the account."""
-
-    def __init__(self, *, credentials=True, trust="sagemaker.amazonaws.com", quota=4.0):
-        self.credentials, self.trust, self.quota = credentials, trust, quota
-
-    def __call__(self, name):
-        return self
-
-    def get_caller_identity(self):
-        if not self.credentials:
-            raise NoCredentialsError
-        return {"Arn": "arn:aws:iam::123456789012:user/me", "Account": "123456789012"}
-
-    def get_role(self, **call):
-        if call["RoleName"] != "jobs":
-            raise ClientError({"Error": {"Code": "NoSuchEntity", "Message": "no such role"}}, "GetRole")
-        return {"Role": {"AssumeRolePolicyDocument": {"Statement": [{"Principal": {"Service": self.trust}}]}}}
-
-    def list_service_quotas(self, **call):
-        if "NextToken" not in call:
-            return {"Quotas": [{"QuotaName": "ml.m5.large for endpoint usage", "Value": 9.0}], "NextToken": "2"}
-        return {"Quotas": [{"QuotaName": "ml.m5.large for training job usage", "Value": self.quota}]}
+def case(*words):
+    return case_of(read_settings(parse(["doctor", *ON_AWS, *words])))
 
 
-def found(clients, *, role=ROLE, image="123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:cpu"):
-    service = Service(AWS(role=role, region="eu-west-1", image=image), clients=clients)
-    return {check.name: check for check in aws_checks(service, instance_type="ml.m5.large")}
+@pytest.mark.parametrize(
+    ("findings", "code"),
+    [
+        ([good("a"), bad("b", "", needed=False)], GOOD),
+        ([good("a"), unknown("b")], UNKNOWN),
+        ([unknown("a"), bad("b", "")], BAD),
+        ([], GOOD),
+    ],
+)
+def test_the_exit_code_tells_what_is_bad_from_what_could_not_be_looked_at(findings, code):
+    assert status(findings) == code
 
 
-def test_an_account_with_all_that_a_job_needs_is_good():
-    checks = found(Clients())
-    assert all(check.good for check in checks.values() if check.needed)
-    assert checks["quota"].found == "4 instances of ml.m5.large for training job usage"
+def test_the_flags_of_a_job_say_what_is_looked_at():
+    intent = case("--instance-type", "ml.m5.large", "--instances", "3", "--spot", "--set", "kind=processing").intent
+    assert intent.instances == {"ml.m5.large": 3}
+    assert intent.limits.spot
+    assert intent.kind == "processing"
 
 
-def test_missing_credentials_are_said_with_how_to_get_them():
-    check = found(Clients(credentials=False))["credentials"]
-    assert not check.good
-    assert "aws configure" in check.remedy
+def test_without_a_role_there_is_a_case_and_no_role_of_it():
+    assert case().role is None
+    assert case("--role", ROLE).role == ROLE
 
 
-def test_a_role_that_sagemaker_may_not_assume_is_said():
-    check = found(Clients(trust="lambda.amazonaws.com"))["role"]
-    assert not check.good
-    assert "trust policy" in check.remedy
+def test_a_file_names_exactly_one_job(tmp_path):
+    (tmp_path / "train.py").touch()
+    request = {
+        "workload": {"kind": "script", "script": str(tmp_path / "train.py")},
+        "cluster": {"instance_type": "ml.c5.xlarge", "count": 2},
+        "inputs": {"train": {"uri": "s3://data/train/"}},
+        "limits": {"spot": True},
+        "aws": {"role": ROLE},
+    }
+    (tmp_path / "job.json").write_text(json.dumps(request))
+    whole = case("--for", str(tmp_path / "job.json"))
+    assert (whole.role, whole.intent.instances, list(whole.intent.inputs)) == (ROLE, {"ml.c5.xlarge": 2}, ["train"])
+    plan = whole.plan()
+    assert plan.request["EnableManagedSpotTraining"]
+    assert plan.request["RoleArn"] == ROLE
 
 
-def test_a_role_that_is_not_there_is_said():
-    assert not found(Clients(), role="arn:aws:iam::123456789012:role/other")["role"].good
+def test_without_a_workload_no_plan_is_made():
+    assert case("--role", ROLE).plan is None
 
 
-def test_a_quota_of_zero_is_said_with_where_to_ask_for_more():
-    check = found(Clients(quota=0.0))["quota"]
-    assert not check.good
-    assert "Service Quotas" in check.remedy
+@pytest.mark.parametrize("whose", sorted(POLICIES))
+def test_a_policy_is_printed_as_json_with_the_jobs_own_names(whose, capsys):
+    arguments = parse(["doctor", *ON_AWS, "--role", ROLE, "--policy", whose])
+    assert run(arguments, Console()) == GOOD
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["Version"] == "2012-10-17"
+    assert "arn:aws:s3:::b/raysm/*" in json.dumps(printed)
 
 
-def test_where_no_image_is_named_aws_own_is():
-    image = found(Clients(), image=None)["image"]
-    assert image.good
-    assert "AWS's PyTorch" in image.found
-
-
-def test_this_machine_has_what_local_jobs_need():
-    checks = {check.name: check for check in local_checks()}
-    assert checks["ray"].good
-    assert {"server", "namespace", "docker"} <= set(checks)
-    assert all(not checks[kind].needed for kind in ("namespace", "docker"))
-
-
-def test_this_machine_can_import_ray_train():
-    assert train_check().good
-
-
-def test_a_ray_train_that_cannot_be_imported_is_said_with_what_to_install():
-    def load():
-        raise ImportError("Can't import ray.train") from ModuleNotFoundError("No module named 'pandas'")
-
-    check = train_check(load)
-    assert not check.good
-    assert "No module named 'pandas'" in check.found
-    assert check.remedy == "pip install 'raysm[train]'"
+def test_what_is_found_here_is_printed_as_json_with_its_state(capsys):
+    code = run(parse(["doctor", "--json"]), Console())
+    findings = {item["name"]: item for item in json.loads(capsys.readouterr().out)}
+    assert findings["ray"]["state"] == State.GOOD
+    assert code == GOOD

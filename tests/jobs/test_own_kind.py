@@ -29,6 +29,7 @@ class Tally(Workload):
     label: ClassVar[str] = "the tally"
     channels: ClassVar[tuple[str, ...]] = ("texts",)
     ray_variables: ClassVar[dict[str, str]] = {"TALLY_UNIT": "words"}
+    keeps_state: ClassVar[bool] = False
 
     word: str = field(kw_only=False)
     """What is counted."""
@@ -132,6 +133,16 @@ def test_a_job_is_named_after_its_kind_and_brings_the_module_that_defines_it(fak
     prepared = prepare(Tally("be"), **texts, on=fake)
     assert prepared.task == "Tally"
     assert "tests/jobs/test_own_kind.py" in prepared.source.files
+
+
+def test_a_kind_without_state_has_nothing_synchronised_and_nothing_to_go_on_with(fake, texts):
+    assert "CheckpointConfig" not in prepare(Tally("be"), **texts, on=fake).plan.request
+    with pytest.raises(InvalidRequest, match="the tally keeps no state .* to resume from"):
+        prepare(Tally("be"), **texts, on=fake, resume=True)
+    with pytest.raises(InvalidRequest, match="the tally keeps no state .*limits.max_restarts"):
+        prepare(Tally("be"), **texts, on=fake, limits=raysm.Limits(max_restarts=1))
+    given = {"checkpoint_uri": "file:///state", "limits": raysm.Limits(max_restarts=1)}
+    assert prepare(Tally("be"), **texts, on=fake, **given).plan.request["CheckpointConfig"]["S3Uri"] == "file:///state"
 
 
 def test_a_channel_that_the_kind_reads_has_to_be_there(fake):

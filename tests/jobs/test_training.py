@@ -6,6 +6,7 @@ import pytest
 
 import raysm
 from raysm.contract.events import Metric
+from raysm.contract.job_api import PROCESSING
 from raysm.request import Cluster, Input, JobRequest
 from tests.support.jobs import completed, started, training_request
 
@@ -66,6 +67,28 @@ dist.barrier()
 print("steps begin", flush=True)
 time.sleep(300)
 """
+
+
+CALLED_AWS = """
+import socket
+socket.sethostname("aws")  # as on every host of SageMaker; it resolves nowhere
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+sums = torch.tensor([dist.get_rank() + 1.0])
+dist.all_reduce(sums)
+if dist.get_rank() == 0:
+    open("sum", "w").write(str(sums.item()))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.namespace
+def test_two_hosts_called_aws_train_in_a_processing_job_which_names_no_interface(tmp_path):
+    request = training_request(tmp_path, CALLED_AWS, cluster=Cluster(count=2))
+    outcome, log, result = completed(request, tmp_path / "job", api=PROCESSING)
+    assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
+    assert (result / "sum").read_text() == "3.0"
 
 
 @pytest.mark.namespace

@@ -83,7 +83,10 @@ def test_stopped_and_killed_three_times_it_ends_with_the_weights_of_an_undisturb
         last = TorchScript(SCRIPT, args=[json.dumps({"keeps": True})])
         with started(last, tmp_path / "3", store) as (job, log):
             assert job.wait(120).status == "Completed", log.text()
-            assert (
-                "goes on from the checkpoint of step 9 (epoch 1, 8 of 60 samples); 2 steps are done again" in log.text()
+            # How far it was is taken over every ten seconds alone: the service uploads whatever changes.
+            assert re.search(
+                r"goes on from the checkpoint of step 9 \(epoch 1, 8 of 60 samples\); "
+                r"the steps since then(, [12] or more,)? are done again",
+                log.text(),
             )
             assert (job.model_dir / MODEL_FILE).read_bytes() == undisturbed(tmp_path / "undisturbed")

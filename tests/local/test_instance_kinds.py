@@ -3,7 +3,8 @@
 import pytest
 
 from raysm.cli.arguments import parse
-from raysm.cli.doctor import local_checks
+from raysm.cli.this_machine import local_checks
+from raysm.client.doctor import State
 from raysm.client.plan import plan
 from raysm.errors import InvalidRequest
 from raysm.local.instances import best_kind, missing_for, open_site
@@ -78,9 +79,9 @@ def test_the_command_line_offers_it(capsys):
 
 def test_the_doctor_says_whether_this_machine_can_play_it():
     checks = {check.name: check for check in local_checks()}
-    assert checks["audited"].good
-    assert (checks["absent"].good, checks["absent"].needed) == (False, False)
-    assert checks["absent"].found == missing_for("absent")
+    assert checks["audited"].state is State.GOOD
+    assert (checks["absent"].state, checks["absent"].needed) == (State.BAD, False)
+    assert checks["absent"].text == missing_for("absent")
 
 
 def test_the_best_kind_is_the_last_that_this_machine_can_play():

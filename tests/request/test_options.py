@@ -95,6 +95,7 @@ CHOICES = {
     "tags": (BASE, dataclasses.replace(BASE, tags={"team": "a"})),
     "metrics": (BASE, dataclasses.replace(BASE, metrics=(MetricDefinition("loss", "(.*)"),))),
     "requirements": (BASE, dataclasses.replace(BASE, requirements=("tqdm",))),
+    "pip_index": (BASE, dataclasses.replace(BASE, pip_index="https://host/simple")),
     "checkpoint_uri": (BASE, dataclasses.replace(BASE, checkpoint_uri="s3://b/ck")),
     "output_uri": (BASE, dataclasses.replace(BASE, output_uri="s3://b/out")),
     "kind": (BASE, dataclasses.replace(BASE, kind="processing")),

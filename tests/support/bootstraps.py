@@ -84,6 +84,8 @@ class Cluster:
         self.processes = {}
         self.lines = {host: [] for host in self.hosts}
         self.arrived = queue.Queue()
+        self.may_read = threading.Event()
+        self.may_read.set()
         self._fake, self._api = fake, PROCESSING if processing else TRAINING
         control, gcs, dashboard = free_ports(3)
         self.ports = {"control": control, "gcs": gcs, "dashboard": dashboard} | dict.fromkeys(NODE_PORTS, 0)
@@ -119,13 +121,13 @@ class Cluster:
         fake = (sys.executable, "-S", str(FAKE_RAY), str(self.folder))
         driver = (sys.executable, str(self.root / "user.py"))
         commands = Commands(ray=(*fake, "ray"), node_watcher=(*fake, "node_watcher"), driver=driver)
-        return prepare(self._environment(host), commands)
+        return prepare(self.environment(host), commands)
 
     def start(self, *hosts):
         for host in hosts or self.hosts:
             process = subprocess.Popen(
                 [sys.executable, "-c", self._code()],
-                env=self._environment(host),
+                env=self.environment(host),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -147,7 +149,8 @@ sys.exit(main(commands=commands))
 """
         return program if self._fake else program.replace(RAY_STAND_INS, "")
 
-    def _environment(self, host):
+    def environment(self, host):
+        """Return the variables of an instance."""
         index = self.hosts.index(host)
         return os.environ | {
             "SAGEMAKER_BASE_DIR": str(self.base(host)),
@@ -167,6 +170,7 @@ sys.exit(main(commands=commands))
     def _read(self, host, stream):
         with stream:
             for line in stream:
+                self.may_read.wait()
                 self.lines[host].append(line)
                 self.arrived.put((host, line))
 
@@ -188,6 +192,10 @@ sys.exit(main(commands=commands))
             except queue.Empty:
                 continue
         raise AssertionError(f"{text!r} never came; the logs:\n" + "\n".join(map(self.log, self.hosts)))
+
+    def stop_reading(self):
+        """Read no log any more until ``may_read`` is set: whoever writes much has to wait."""
+        self.may_read.clear()
 
     def node_pid(self, host):
         return json.loads((self.folder / f"{host}.node").read_text())["pid"]
@@ -213,6 +221,7 @@ sys.exit(main(commands=commands))
         return self
 
     def __exit__(self, *_):
+        self.may_read.set()
         for process in self.processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)

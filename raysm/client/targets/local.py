@@ -10,6 +10,7 @@ from raysm.client.pace import Pace
 from raysm.client.targets.connection import Bucket, Clients, Connection, Resolved, client_options
 from raysm.contract.home import ServerRecord, home
 from raysm.contract.names import LOCAL_BUCKET
+from raysm.contract.service_model import loader
 from raysm.errors import ServiceError
 from raysm.request import JobRequest, Local
 
@@ -63,6 +64,7 @@ class LocalConnection(Connection):
         if self._session is None:
             # No variable names its profile: AWS_PROFILE may be one that this machine does not have.
             core = botocore.session.Session({"profile": (None, None, None, None)})
+            core.register_component("data_loader", loader())
             self._session = boto3.Session(
                 aws_access_key_id="raysm",
                 aws_secret_access_key="raysm",

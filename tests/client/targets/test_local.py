@@ -6,8 +6,10 @@ from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 from raysm.client.targets import Bucket
 from raysm.client.targets.local import LocalConnection
 from raysm.contract.home import ServerRecord
+from raysm.contract.service_model import service_model
 from raysm.errors import ServiceError
 from raysm.request import Local
+from tests.support.homes import serving
 
 GONE = EndpointConnectionError(endpoint_url="http://127.0.0.1:1")
 
@@ -44,3 +46,10 @@ def test_before_there_is_a_server_the_pause_is_waited(tmp_path):
     began = time.monotonic()
     connection(tmp_path).wait_for_end("a-job", 0.05, 30.0)
     assert time.monotonic() - began >= 0.05
+
+
+def test_what_botocore_knows_of_a_service_is_read_once_for_all_connections(tmp_path):
+    with serving(tmp_path / "home") as home:
+        clients = [connection(home).make_client("sagemaker") for _ in range(2)]
+    descriptions = [client.meta.service_model._service_description for client in clients]
+    assert descriptions[0] is descriptions[1] is service_model()._service_description

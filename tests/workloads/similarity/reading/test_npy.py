@@ -1,6 +1,9 @@
-"""``.npy`` files: whatever NumPy writes is read, whatever is written NumPy reads, and nothing is ever unpickled."""
+"""``.npy`` files: what their headers say, and mapped wherever they lie."""
 
+import errno
 import io
+import mmap
+import os
 import struct
 
 import numpy as np
@@ -9,14 +12,70 @@ import pytest
 from raysm.errors import InvalidInput
 from raysm.workloads.similarity.reading.npy import (
     HEADER_BYTES,
+    ArrayLayout,
     RowWriter,
+    Unmappable,
     header,
     map_array,
     read_header,
+    read_layout,
     write_array,
 )
 
 TYPES = ["f2", "f4", "f8", "i1", "u2", "i8", "?", ">f4"]
+
+ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+def refusing(*refused):
+    """Return what maps as a file system does that has not these kinds of mappings."""
+
+    def map_pages(descriptor, length, *, flags, prot):
+        if flags in refused:
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+        return mmap.mmap(descriptor, length, flags=flags, prot=prot)
+
+    return map_pages
+
+
+@pytest.fixture
+def saved(tmp_path):
+    np.save(tmp_path / "m.npy", ROWS)
+    return tmp_path / "m.npy"
+
+
+def test_a_layout_is_read_without_the_elements(saved):
+    assert read_layout(saved) == ArrayLayout((4, 3), np.dtype("<f4"), False, 128)
+
+
+def test_an_array_is_mapped_as_it_lies_and_cannot_be_written(saved, tmp_path):
+    mapped = map_array(saved)
+    np.testing.assert_array_equal(mapped, ROWS)
+    assert not mapped.flags.writeable
+    np.save(tmp_path / "f.npy", np.asfortranarray(ROWS))
+    assert map_array(tmp_path / "f.npy").flags.f_contiguous
+
+
+def test_without_shared_mappings_a_private_one_is_taken(saved):
+    mapped = map_array(saved, map_pages=refusing(mmap.MAP_SHARED))
+    np.testing.assert_array_equal(mapped, ROWS)
+    assert not mapped.flags.writeable
+
+
+def test_without_any_mapping_it_is_said_with_the_remedy(saved):
+    with pytest.raises(Unmappable, match="m.npy lies where no file can be mapped.*read as File"):
+        map_array(saved, map_pages=refusing(mmap.MAP_SHARED, mmap.MAP_PRIVATE))
+
+
+def test_an_array_without_elements_is_there_though_nothing_can_be_mapped(tmp_path):
+    np.save(tmp_path / "m.npy", np.empty((0, 3), np.float32))
+    assert map_array(tmp_path / "m.npy").shape == (0, 3)
+
+
+def test_a_file_that_is_shorter_than_its_header_says_is_torn(saved):
+    saved.write_bytes(saved.read_bytes()[:-1])
+    with pytest.raises(InvalidInput, match="torn.*need 48 bytes of data, it has 47"):
+        map_array(saved)
 
 
 def with_header(text, version=1, data=b""):
@@ -42,11 +101,6 @@ def test_headers_of_every_version_are_read(version):
     stream.seek(0)
     assert read_header(stream, "m.npy") == ((2, 3), np.dtype(np.float32), False)
     assert stream.read() == np.ones((2, 3), dtype=np.float32).tobytes()
-
-
-def test_an_array_without_rows_is_mapped_too(tmp_path):
-    np.save(tmp_path / "m.npy", np.empty((0, 4)))
-    assert map_array(tmp_path / "m.npy").shape == (0, 4)
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f8", "i4"])

@@ -1,0 +1,137 @@
+"""The case that the doctor looks at: one job that is to be sent, as far as it is known, and the account for it.
+
+What flows in are options as files and flags chose them, and a service; nothing is asked before a check asks it.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from raysm.client.images.default_image import default_image
+from raysm.client.plan import Plan
+from raysm.client.service import Service
+from raysm.client.targets import Bucket
+from raysm.contract.job_api import TRAINING, JobApi, api_of
+from raysm.errors import InvalidRequest
+from raysm.request import Cluster, Input, Limits, Security
+
+__all__ = ["Case", "Intent", "intent_of"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Intent:
+    """What job is to be sent; what nobody said yet is as a request has it by default."""
+
+    kind: str = TRAINING.kind
+    """Whose API makes it."""
+    cluster: Cluster | None = None
+    """The instances; None where nobody chose them."""
+    limits: Limits = Limits()
+    """Time, spot capacity."""
+    security: Security = Security()
+    """Networks and keys."""
+    inputs: Mapping[str, Input] = field(default_factory=dict)
+    """The channels."""
+    requirements: tuple[str, ...] = ()
+    """What pip installs in each instance."""
+    wheels: tuple[str, ...] = ()
+    """What travels for it."""
+    pip_index: str | None = None
+    """Where it looks; None is where the image says."""
+    output_uri: str | None = None
+    """Where the result goes; None is below the bucket."""
+    checkpoint_uri: str | None = None
+    """Where state is kept; None is below the bucket."""
+
+    @property
+    def instances(self) -> dict[str, int]:
+        """Number of instances by type; empty where nobody chose any."""
+        counts: dict[str, int] = {}
+        if self.cluster is None:
+            return counts
+        shapes = [(group.instance_type, group.count) for group in self.cluster.groups]
+        for instance_type, count in shapes or [(self.cluster.instance_type, self.cluster.count)]:
+            counts[instance_type] = counts.get(instance_type, 0) + count
+        return counts
+
+
+def intent_of(options: Mapping[str, Any]) -> Intent:
+    """Return what the options of ``raysm.submit`` say of a job."""
+    known = {item.name for item in fields(Intent)}
+    return Intent(**{name: value for name, value in options.items() if name in known})
+
+
+class Case:
+    """One job that is to be sent, and the account that it is to run in.
+
+    Attributes:
+        service: The account.
+        intent: The job.
+        role: The ARN of the role that it runs as; None where nobody named one.
+        plan: Makes the very call, for a job of which all is known; None where it is not.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        intent: Intent,
+        *,
+        role: str | None = None,
+        plan: Callable[[], Plan] | None = None,
+    ) -> None:
+        """Ask nothing yet."""
+        self.service = service
+        self.intent = intent
+        self.role = role
+        self.plan = plan
+
+    @property
+    def api(self) -> JobApi:
+        """The API that makes the job."""
+        return api_of(self.intent.kind)
+
+    @property
+    def region(self) -> str:
+        """Where the job runs."""
+        return self.service.region
+
+    @functools.cached_property
+    def image(self) -> str:
+        """The URI of the image that the job runs in.
+
+        Raises:
+            InvalidRequest: None is named, and AWS has none for these instances here.
+        """
+        target, cluster = self.service.target, self.intent.cluster
+        if target.image is not None:
+            return target.image
+        if cluster is None:
+            raise InvalidRequest("no image and no instance type is named; give --image, or --instance-type")
+        image, registry = default_image(cluster, self.region)
+        return image.uri(registry)
+
+    @property
+    def bucket(self) -> Bucket:
+        """Where payload and result go."""
+        return self.service.bucket
+
+    @functools.cached_property
+    def caller(self) -> str:
+        """The ARN of whoever asks."""
+        return str(self.service.call("sts", "get_caller_identity")["Arn"])
+
+    @functools.cached_property
+    def partition(self) -> str:
+        """The first word of an ARN behind ``arn:``: AWS's own, China's, GovCloud's."""
+        return self.caller.split(":")[1]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The KMS keys that the job names."""
+        security = self.intent.security
+        return tuple(dict.fromkeys(key for key in (security.volume_kms_key, security.output_kms_key) if key))
+
+    def call(self, client: str, operation: str, **parameters: Any) -> Any:
+        """Ask the account; raises ServiceError as ``Service.call`` does."""
+        return self.service.call(client, operation, **parameters)

@@ -1,0 +1,110 @@
+"""The names of one case's things, as the policies of ``raysm.client.permissions`` take them.
+
+What flows in is a case, what flows out are names by placeholder: of this account, or words in capitals where nobody
+said them yet.
+"""
+
+import re
+from collections.abc import Callable
+
+from raysm.client.doctor.case import Case
+from raysm.client.permissions import Names
+from raysm.client.storage import split
+from raysm.errors import InvalidRequest, RaysmError
+from raysm.request.package_index import CodeArtifact
+
+__all__ = ["ECR", "key_arn", "names_of", "placeholders", "repository_arn"]
+
+ECR = re.compile(
+    r"(?P<account>\d{12})\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.[a-z0-9.-]+/"
+    r"(?P<repository>[^:@]+)(?::(?P<tag>[^@]+))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
+"""A URI of an image in Amazon ECR, the only registry that SageMaker takes images from without a VPC."""
+
+
+def placeholders() -> dict[str, tuple[str, ...]]:
+    """Return a word in capitals for each placeholder: the policies as a reader of the documentation sees them."""
+    region, account = "REGION", "ACCOUNT"
+    return {
+        "partition": ("aws",),
+        "region": (region,),
+        "account": (account,),
+        "bucket": ("BUCKET",),
+        "role": (f"arn:aws:iam::{account}:role/ROLE",),
+        "repository": (f"arn:aws:ecr:{region}:{account}:repository/REPOSITORY",),
+        "input_bucket": ("INPUT-BUCKET",),
+        "input_prefix": ("INPUT-BUCKET/PREFIX",),
+        "output_prefix": (),
+        "output_key": (f"arn:aws:kms:{region}:{account}:key/OUTPUT-KEY",),
+        "volume_key": (f"arn:aws:kms:{region}:{account}:key/VOLUME-KEY",),
+        "subnet": ("SUBNET",),
+        "remote_debug": ("yes",),
+        "domain": (f"arn:aws:codeartifact:{region}:{account}:domain/DOMAIN",),
+        "package_repository": (f"arn:aws:codeartifact:{region}:{account}:repository/DOMAIN/NAME",),
+    }
+
+
+def names_of(case: Case) -> Names:
+    """Return the names of a case's things; of what only AWS could tell and does not, the word in capitals."""
+    intent, security, words = case.intent, case.intent.security, placeholders()
+    inputs = [source.uri for source in intent.inputs.values() if source.uri.startswith("s3://")]
+    outputs = [uri for uri in (intent.output_uri, intent.checkpoint_uri) if uri and uri.startswith("s3://")]
+    region = _told(lambda: case.region, words["region"][0])
+    account = _told(lambda: case.service.account, words["account"][0])
+    partition = _told(lambda: case.partition, words["partition"][0])
+    return {
+        "partition": (partition,),
+        "region": (region,),
+        "account": (account,),
+        "bucket": (_told(lambda: case.bucket.name, words["bucket"][0]),),
+        "role": (case.role,) if case.role else words["role"],
+        "repository": (_told(lambda: repository_arn(case), words["repository"][0]),),
+        "input_bucket": tuple(dict.fromkeys(split(uri)[0] for uri in inputs)),
+        "input_prefix": tuple(uri.removeprefix("s3://") for uri in inputs),
+        "output_prefix": tuple(uri.removeprefix("s3://") for uri in outputs),
+        "output_key": _key(security.output_kms_key, partition, region, account),
+        "volume_key": _key(security.volume_kms_key, partition, region, account),
+        "subnet": security.subnets,
+        "remote_debug": ("yes",) if security.remote_debug else (),
+        "domain": _domain(intent.pip_index),
+        "package_repository": (str(intent.pip_index),) if _domain(intent.pip_index) else (),
+    }
+
+
+def repository_arn(case: Case) -> str:
+    """Return the repository of the image.
+
+    Raises:
+        InvalidRequest: There is no image, or it lies elsewhere.
+    """
+    uri = case.image
+    parts = ECR.fullmatch(uri)
+    if parts is None:
+        raise InvalidRequest(f"the image {uri!r} is not in Amazon ECR; push it there")
+    return f"arn:{case.partition}:ecr:{parts['region']}:{parts['account']}:repository/{parts['repository']}"
+
+
+def key_arn(key: str, partition: str, region: str, account: str) -> str:
+    """Return a key as policies name it: they take neither a bare ID nor an alias."""
+    if key.startswith("arn:") and ":alias/" not in key:
+        return key
+    return f"arn:{partition}:kms:{region}:{account}:key/{'*' if 'alias/' in key else key}"
+
+
+def _key(key: str | None, partition: str, region: str, account: str) -> tuple[str, ...]:
+    return () if key is None else (key_arn(key, partition, region, account),)
+
+
+def _told(ask: Callable[[], str], word: str) -> str:
+    try:
+        return ask()
+    except RaysmError:  # a policy can be printed without credentials
+        return word
+
+
+def _domain(index: str | None) -> tuple[str, ...]:
+    """Return the domain of a repository of CodeArtifact, which gives the token."""
+    repository = None if index is None else CodeArtifact.of(index)
+    if repository is None:
+        return ()
+    return (f"{repository.arn.partition(':repository/')[0]}:domain/{repository.domain}",)

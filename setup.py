@@ -1,0 +1,32 @@
+"""What a wheel has beside the modules: what raysm's images are built from.
+
+All else stands in pyproject.toml, which cannot say this: it names no file outside of the package.
+"""
+
+import shutil
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+HERE = Path(__file__).parent
+
+CARRIED = ("containers/Dockerfile.cpu", "containers/Dockerfile.gpu", "pyproject.toml", "PACKAGE.md")
+"""Files that ``raysm image build`` needs: ``raysm.client.images.context``."""
+
+
+class BuildPy(build_py):
+    """Copies the modules, and what is not one of them."""
+
+    def run(self) -> None:
+        """Make the package as it goes into the wheel."""
+        super().run()
+        package = Path(self.build_lib) / "raysm"
+        (package / "containers").mkdir(parents=True, exist_ok=True)
+        for name in CARRIED:
+            # The image itself is built without them.
+            if (HERE / name).is_file():
+                shutil.copyfile(HERE / name, package / "containers" / Path(name).name)
+
+
+setup(cmdclass={"build_py": BuildPy})

@@ -1,0 +1,49 @@
+"""A check says good, bad or that it could not look; a refusal to be looked at is no defect."""
+
+import pytest
+
+from raysm.client.doctor.finding import Check, State, bad, carry_out, good, unknown
+from raysm.errors import InvalidRequest, ServiceError
+
+
+def carried_out(look):
+    return list(carry_out(Check(name="thing", look=look), None))
+
+
+def failing(error, *before):
+    def look(case):
+        yield from before
+        raise error
+
+    return look
+
+
+def test_findings_have_the_name_of_their_check():
+    def look(case):
+        yield good("here")
+        yield bad("gone", "make it")
+
+    assert [(finding.name, finding.word) for finding in carried_out(look)] == [("thing", "ok"), ("thing", "BAD")]
+
+
+def test_what_is_missing_and_not_needed_is_none():
+    assert bad("gone", "", needed=False).word == "none"
+    assert unknown("who knows").word == "?"
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "403"])
+def test_a_denied_question_is_one_that_could_not_be_looked_at(code):
+    (finding,) = carried_out(failing(ServiceError("get_role: no; add the permission", code=code)))
+    assert finding.state is State.UNKNOWN
+    assert "raysm doctor --policy user" in finding.remedy
+
+
+def test_a_service_that_cannot_be_reached_leaves_what_was_seen_before():
+    findings = carried_out(failing(ServiceError("get_role: timed out", is_transient=True), good("first")))
+    assert [finding.state for finding in findings] == [State.GOOD, State.UNKNOWN]
+    assert "timed out" in findings[1].text
+
+
+def test_what_a_request_cannot_be_is_bad_with_its_remedy():
+    (finding,) = carried_out(failing(InvalidRequest("the image is missing; give one")))
+    assert (finding.state, finding.text, finding.remedy) == (State.BAD, "the image is missing", "give one")

@@ -1,0 +1,116 @@
+"""Subnets with a way to S3 and an index, and groups whose members reach each other."""
+
+from raysm.client.doctor import Intent, State
+from raysm.request import Cluster, Security
+from tests.support.sagemaker import REGION
+
+
+def intent(subnet, group, *, count=2, requirements=(), wheels=(), **security):
+    return Intent(
+        cluster=Cluster("ml.m5.large", count=count),
+        security=Security(subnets=(subnet,), security_groups=(group,), **security),
+        requirements=requirements,
+        wheels=wheels,
+    )
+
+
+def states(findings):
+    return [finding.state for finding in findings]
+
+
+def test_a_job_without_a_vpc_has_no_subnets_to_look_at(account):
+    assert not {"subnets", "groups"} & set(account.findings())
+
+
+def test_a_nat_gateway_leads_everywhere(account):
+    found = account.findings(intent(*account.vpc(nat=True)))["subnets"]
+    assert states(found) == [State.GOOD, State.GOOD]
+    assert "nat-" in found[1].text
+
+
+def test_a_subnet_without_a_way_to_s3_is_bad_with_the_command_that_makes_one(account):
+    subnet, group = account.vpc()
+    found = account.findings(intent(subnet, group))["subnets"]
+    assert found[1].state is State.BAD
+    assert f"--service-name com.amazonaws.{REGION}.s3" in found[1].remedy
+    assert "--route-table-ids rtb-" in found[1].remedy
+
+
+def test_an_endpoint_leads_to_s3_and_to_no_package_index(account):
+    found = account.findings(intent(*account.vpc(s3=True)))["subnets"]
+    assert states(found) == [State.GOOD, State.GOOD, State.UNKNOWN, State.UNKNOWN]
+    assert "ecr.dkr" in found[2].text
+    assert "index" in found[3].text
+
+
+def test_requirements_without_a_way_to_an_index_are_bad_unless_they_travel(account):
+    subnet, group = account.vpc(s3=True)
+    found = account.findings(intent(subnet, group, requirements=("six",)))["subnets"]
+    assert found[-1].state is State.BAD
+    assert "--wheel" in found[-1].remedy
+    found = account.findings(intent(subnet, group, requirements=("six",), wheels=("six.whl",)))["subnets"]
+    assert found[-1].state is State.UNKNOWN
+
+
+def test_an_internet_gateway_is_no_way_out_for_an_instance_without_a_public_address(account):
+    subnet, group = account.vpc()
+    vpc = account.ec2.describe_subnets(SubnetIds=[subnet])["Subnets"][0]["VpcId"]
+    gateway = account.ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
+    account.ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
+    tables = account.ec2.describe_route_tables(Filters=[{"Name": "association.subnet-id", "Values": [subnet]}])
+    table = tables["RouteTables"][0]["RouteTableId"]
+    account.ec2.create_route(RouteTableId=table, DestinationCidrBlock="0.0.0.0/0", GatewayId=gateway)
+    assert account.findings(intent(subnet, group))["subnets"][1].state is State.BAD
+
+
+def test_a_subnet_needs_two_addresses_for_each_instance(account):
+    found = account.findings(intent(*account.vpc(nat=True, addresses=28), count=6))["subnets"]
+    assert found[0].state is State.BAD
+
+
+def test_subnets_and_groups_that_are_not_there_are_bad(account):
+    findings = account.findings(intent("subnet-12345678", "sg-12345678"))
+    assert states(findings["subnets"]) == [State.BAD]
+    assert states(findings["groups"]) == [State.BAD]
+
+
+def test_who_may_not_describe_the_network_could_not_look(account):
+    subnet, group = account.vpc()
+    account.refuse("describe_subnets", "UnauthorizedOperation")
+    findings = account.findings(intent(subnet, group))
+    assert states(findings["subnets"]) == [State.UNKNOWN]
+    assert states(findings["groups"]) == [State.UNKNOWN]
+
+
+def test_a_group_has_to_let_its_own_members_in(account):
+    subnet, group = account.vpc(nat=True)
+    inwards, outwards = account.findings(intent(subnet, group))["groups"]
+    assert inwards.state is State.BAD
+    assert f"authorize-security-group-ingress --group-id {group}" in inwards.remedy
+    assert outwards.state is State.GOOD
+    account.let_in(group)
+    assert states(account.findings(intent(subnet, group))["groups"]) == [State.GOOD, State.GOOD]
+
+
+def test_some_ports_alone_are_not_enough(account):
+    subnet, group = account.vpc(nat=True)
+    account.let_in(group, IpProtocol="tcp", FromPort=6379, ToPort=6390)
+    assert account.findings(intent(subnet, group))["groups"][0].state is State.BAD
+
+
+def test_a_rule_by_the_addresses_of_the_subnet_will_do(account):
+    subnet, group = account.vpc(nat=True)
+    network = {"UserIdGroupPairs": [], "IpRanges": [{"CidrIp": "10.0.0.0/16"}]}
+    account.let_in(group, IpProtocol="tcp", FromPort=0, ToPort=65535, **network)
+    assert account.findings(intent(subnet, group))["groups"][0].state is State.GOOD
+
+
+def test_traffic_that_is_encrypted_takes_two_protocols_more(account):
+    subnet, group = account.vpc(nat=True)
+    account.let_in(group, IpProtocol="tcp", FromPort=0, ToPort=65535)
+    (inwards, _) = account.findings(intent(subnet, group, encrypt_traffic=True))["groups"]
+    assert "udp port 500, 50" in inwards.text
+
+
+def test_one_instance_alone_has_nobody_to_reach(account):
+    assert "groups" not in account.findings(intent(*account.vpc(nat=True), count=1))

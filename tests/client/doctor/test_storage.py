@@ -1,0 +1,94 @@
+"""The bucket, the inputs and the keys."""
+
+import pytest
+
+from raysm.client.doctor import Intent, State
+from raysm.request import Input, Security
+from tests.support import aws_account
+from tests.support.aws_account import BUCKET
+from tests.support.sagemaker import refusal
+
+
+def inputs(account, **uris):
+    return account.findings(Intent(inputs={name: Input(uri) for name, uri in uris.items()}))["inputs"]
+
+
+def keys(account, **names):
+    return account.findings(Intent(security=Security(**names)))["keys"]
+
+
+def listed(account):
+    return account.s3.list_objects_v2(Bucket=BUCKET).get("KeyCount")
+
+
+def test_the_bucket_is_written_to_and_left_as_it_was(account):
+    assert account.findings()["bucket"][0].state is State.GOOD
+    assert "put_object" in [name for name, _ in account.clients["s3"].calls]
+    assert listed(account) == 0
+
+
+def test_a_bucket_that_refuses_the_write_is_bad_since_a_job_is_sent_by_the_same_call(account):
+    account.refuse("put_object", "AccessDenied")
+    (finding,) = account.findings()["bucket"]
+    assert finding.state is State.BAD
+    assert "s3:PutObject" in finding.remedy
+
+
+def test_an_object_that_cannot_be_removed_again_is_named(account):
+    account.refuse("delete_object", "AccessDenied")
+    (finding,) = account.findings()["bucket"]
+    assert finding.state is State.UNKNOWN
+    assert finding.remedy.startswith(f"aws s3 rm s3://{BUCKET}/raysm/doctor/")
+
+
+def test_a_bucket_that_is_named_has_to_be_there_and_the_default_one_is_made_by_the_first_job():
+    with aws_account.account(bucket="gone") as made:
+        assert made.findings()["bucket"][0].remedy == "aws s3 mb s3://gone --region eu-west-1"
+    with aws_account.account(bucket=None) as made:
+        (finding,) = made.findings()["bucket"]
+        assert finding.state is State.GOOD
+        assert "the first job makes it" in finding.text
+
+
+def test_a_bucket_of_another_region_is_bad():
+    with aws_account.account(bucket="far") as made:
+        made.make_bucket("far", "us-west-2")
+        (finding,) = made.findings()["bucket"]
+        assert finding.state is State.BAD
+        assert "us-west-2" in finding.text
+
+
+def test_who_may_not_ask_for_the_bucket_could_not_look(account):
+    account.refuse("head_bucket", "403", "Forbidden")
+    assert account.findings()["bucket"][0].state is State.UNKNOWN
+
+
+def test_inputs_are_looked_at_by_one_key_each(account):
+    for number in range(3):
+        account.s3.put_object(Bucket=BUCKET, Key=f"data/{number}", Body=b"")
+    account.make_bucket("far", "us-west-2")
+    found = inputs(account, a=f"s3://{BUCKET}/data/", b=f"s3://{BUCKET}/dtaa/", c="s3://far/x", d="s3://nowhere/x")
+    assert [finding.state for finding in found] == [State.GOOD, State.BAD, State.BAD, State.BAD]
+    assert "nothing lies at" in found[1].text
+    assert "aws s3 sync s3://far/x" in found[2].remedy
+    assert len([name for name, _ in account.clients["s3"].calls if name == "list_objects_v2"]) == 2
+
+
+def test_local_inputs_have_to_be_there_and_outputs_of_jobs_are_left_to_the_plan(account, tmp_path):
+    found = inputs(account, a=str(tmp_path), b=str(tmp_path / "none"), c="job:other/model")
+    assert [finding.state for finding in found] == [State.GOOD, State.BAD]
+
+
+def test_each_key_has_to_be_enabled_and_is_looked_at_once(account):
+    key = account.kms.create_key()["KeyMetadata"]["KeyId"]
+    (finding,) = keys(account, volume_kms_key=key, output_kms_key=key)
+    assert finding.state is State.GOOD
+    account.kms.disable_key(KeyId=key)
+    assert keys(account, volume_kms_key=key)[0].remedy == f"aws kms enable-key --key-id {key}"
+    assert keys(account, volume_kms_key="11111111-2222-3333-4444-555555555555")[0].state is State.BAD
+
+
+@pytest.mark.parametrize("code", ["AccessDeniedException"])
+def test_who_may_not_describe_a_key_could_not_look(account, code):
+    account.fail("describe_key", refusal(code, "no", "DescribeKey"))
+    assert keys(account, output_kms_key="1234")[0].state is State.UNKNOWN

@@ -1,0 +1,32 @@
+"""The plan of a job, and the plugin."""
+
+from raysm.client.doctor import State
+from raysm.client.submit import prepare
+from raysm.errors import InvalidRequest
+from raysm.request import Cluster, Script
+
+
+def test_a_job_of_which_all_is_known_is_planned(account, tmp_path):
+    (tmp_path / "train.py").touch()
+    script = Script(str(tmp_path / "train.py"))
+
+    def plan():
+        return prepare(script, cluster=Cluster("ml.m5.large"), on=account.service).plan
+
+    (finding,) = account.findings(plan=plan)["plan"]
+    assert (finding.state, finding.text) == (State.GOOD, "CreateTrainingJob keeps to the API's rules")
+
+
+def test_what_the_plan_refuses_is_bad(account):
+    def plan():
+        raise InvalidRequest("FastFile cannot be had; drop it")
+
+    assert account.findings(plan=plan)["plan"][0].remedy == "drop it"
+
+
+def test_without_a_workload_there_is_no_plan(account):
+    assert "plan" not in account.findings()
+
+
+def test_the_plugin_is_for_the_dashboard_alone(account):
+    assert not account.findings()["plugin"][0].needed or account.findings()["plugin"][0].state is State.GOOD
