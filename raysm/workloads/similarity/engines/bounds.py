@@ -28,7 +28,7 @@ g(D + 8, 2**-53), and r_i and X_i by a factor of 1 + D 2**-53, for which they ar
 **float32 rounding.** What is compared is U = s_i (s_j P) + r_i X_j + X_i r_j + b_j with a limit less b_i, in float32,
 where every number that is read was rounded up, or down for limits. Each of the six operations is wrong by 2**-24 of a
 magnitude of at most M = 4 X_i X_j + |b_i| + |b_j|, the largest of a tile taken; where the limit is larger than 2 M, the
-comparison cannot fall wrong. 2**-21 M + 2**-80 is added to b_j (``slack`` in kernels.c).
+comparison cannot fall wrong. 2**-21 M + 2**-80 is added to b_j (``slack`` in dense.c).
 
 **Limits.** A score of at least the float32 number t comes from a float64 quotient of at least the middle between t and
 the float32 number below, and one above t from at least the middle between t and the one above. The second suffices

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
 from raysm.workloads.similarity.arithmetic.score import prepare
 from raysm.workloads.similarity.engines import Best, Frame
-from raysm.workloads.similarity.engines.build import AMX, AVX2, AVX512, VNNI, Unavailable
 from raysm.workloads.similarity.engines.compiled import CompiledEngine
 from raysm.workloads.similarity.engines.plain import PlainEngine
+from raysm.workloads.similarity.kernels.build import Unavailable
+from raysm.workloads.similarity.kernels.instructions import AMX, AVX2, AVX512, VNNI
 from tests.support.reference import pairs, score_rows, scores_between
 from tests.support.similarity import adversarial, best_of, centred, expected_keys, kinds_of_rows, tiles
 
