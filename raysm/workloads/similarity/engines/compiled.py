@@ -1,9 +1,9 @@
 """The engines made of ``dense.c``: cheap products with a filter in the same loop, and scores as NumPy computes them.
 
 **Memory** of a side of n rows, beside the rows: 2 n D' bytes times the element's size (rows are laid out once as left
-and once as right side; D' is D rounded up to whole 4 bytes, with AMX to whole 64, n to whole panels of up to 48 rows),
-n D' more for int8 (what it leaves of a row, for a closer look), and 32 n. A call of ``topk`` takes
-36 + 4 k + 8 min(64, max(16, 4 k)) bytes a row of both sides, and no more.
+and once as right side; D' is D rounded up to whole 4 bytes, with NEON to whole 16, with AMX to whole 64, n to whole
+panels of up to 48 rows), n D' more for int8 (what it leaves of a row, for a closer look), and 32 n. A call of ``topk``
+takes 36 + 4 k + 8 min(64, max(16, 4 k)) bytes a row of both sides, and no more.
 """
 
 import ctypes
@@ -101,7 +101,7 @@ def kind_name(element: int, instructions: InstructionSet) -> str:
 
 
 class CompiledEngine:
-    """int8, int16 or float32 products of AMX, AVX-512 or AVX2, decided by ``bounds``."""
+    """int8, int16 or float32 products of AMX, AVX-512, AVX2 or NEON, decided by ``bounds``."""
 
     def __init__(self, element: int, instructions: InstructionSet, columns: int, *, mixed: bool) -> None:
         """Compile and load the kernels, and compare their scores with NumPy's.

@@ -16,6 +16,8 @@ __all__ = [
     "AVX2",
     "AVX512",
     "BASELINE",
+    "DOT",
+    "NEON",
     "VNNI",
     "X86",
     "InstructionSet",
@@ -60,6 +62,8 @@ class InstructionSet:
     flags: tuple[str, ...]
     machine: str | None = X86
     """Whose instructions they are; None is any machine's."""
+    architecture: str | None = None
+    """What compilers for ARM call a processor that has them; those for x86-64 go by the flags."""
     allowed: Callable[[], bool] = _nothing_to_ask
     """Asks the kernel for what a process may use only with its leave; called where the processor has the flags."""
     least_columns: int = 1
@@ -72,6 +76,8 @@ class InstructionSet:
     @property
     def options(self) -> tuple[str, ...]:
         """The compiler's options."""
+        if self.architecture is not None:
+            return (f"-march={self.architecture}",)
         # Linux writes amx_tile and avx512_vnni, compilers amx-tile and avx512vnni.
         return tuple(f"-m{flag.replace('_', '-' if flag.startswith('amx') else '')}" for flag in self.flags)
 
@@ -83,14 +89,20 @@ VNNI = InstructionSet("AVX-512 VNNI", (*AVX512.flags, "avx512_vnni"))
 AMX = InstructionSet("AMX", (*VNNI.flags, "amx_tile", "amx_int8"), allowed=_tiles_allowed, least_columns=32)
 """Rows are padded to 64 bytes: shorter ones would be mostly zeros, and take more memory than tasks reckon with."""
 
+DOT = InstructionSet("NEON dot", ("asimddp",), machine=ARM, architecture="armv8.2-a+dotprod", least_columns=8)
+"""Every Graviton that SageMaker has, from the second on; rows are padded to 16 bytes, as above."""
+NEON = InstructionSet("NEON", ("asimd",), machine=ARM, architecture="armv8-a", least_columns=2)
+
 
 @functools.cache
 def cpu_flags() -> frozenset[str]:
     """Return what the processor and the kernel offer, as Linux names it; nothing elsewhere."""
-    if this_machine() != X86:
+    # On ARM by another name (https://docs.kernel.org/arch/arm64/elf_hwcaps.html).
+    word = {X86: "flags", ARM: "Features"}.get(this_machine())
+    if word is None:
         return frozenset()
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return frozenset()
-    return frozenset(next((line.partition(":")[2] for line in lines if line.startswith("flags")), "").split())
+    return frozenset(next((line.partition(":")[2] for line in lines if line.startswith(word)), "").split())

@@ -14,6 +14,8 @@ from raysm.workloads.similarity.kernels.instructions import (
     AVX2,
     AVX512,
     BASELINE,
+    DOT,
+    NEON,
     VNNI,
     InstructionSet,
 )
@@ -28,10 +30,10 @@ OPTIONS = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-fvisibility=hidden", "-fno
 EXACT = ("-ffp-contract=off", "-fno-fast-math", "-fno-associative-math", "-Wno-psabi")
 """Each product is rounded, then added, as NumPy does."""
 
-INTEGERS = ((8, AMX), (8, VNNI), (16, AVX512), (16, AVX2))
-"""Low precision, by the bits of its elements, the fastest first."""
+INTEGERS = ((8, AMX), (8, VNNI), (16, AVX512), (16, AVX2), (8, DOT))
+"""Low precision, by the bits of its elements, of each machine the fastest first."""
 
-FLOATS = ((32, AVX512), (32, AVX2))
+FLOATS = ((32, AVX512), (32, AVX2), (32, NEON))
 
 SPARSE_FOR = (AVX512, AVX2, BASELINE)
 """What ``sparse.c`` is made for, the best first."""
