@@ -9,6 +9,7 @@ from raysm.workloads.similarity.engines import Best, Frame
 from raysm.workloads.similarity.engines.compiled import CompiledEngine
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.kernels.build import Unavailable
+from raysm.workloads.similarity.kernels.instructions import this_machine
 from raysm.workloads.similarity.kernels.recipes import FLOATS, INTEGERS
 from tests.support.reference import pairs, score_rows, scores_between
 from tests.support.similarity import adversarial, best_of, centred, expected_keys, kinds_of_rows, tiles
@@ -18,6 +19,7 @@ KINDS = kinds_of_rows(rows=170, columns=25)
 MADE = {
     f"{bits} {instructions.name}{' mixed' * mixed}": (bits, instructions, mixed)
     for bits, instructions in (*INTEGERS, *FLOATS)
+    if instructions.runs_on(this_machine())
     for mixed in (False, True)
 }
 ENGINES = ["NumPy", *MADE]
