@@ -7,7 +7,7 @@ instance's ``ExitStatus``, and the job's events for the log.
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from raysm.bootstrap import messages
@@ -37,8 +37,10 @@ from raysm.bootstrap.lifecycle import (
     Tick,
 )
 from raysm.bootstrap.log import emit_event, remark
+from raysm.bootstrap.loop_thread import LoopThread, bound_to_this_loop
 from raysm.bootstrap.membership import Membership, Rules
 from raysm.bootstrap.node_watcher import NodeWatcher
+from raysm.bootstrap.outputs import Owners, read_outputs
 from raysm.bootstrap.ray_node import RayNode
 from raysm.contract.events import State
 from raysm.errors import ClusterNotFormed
@@ -70,15 +72,19 @@ class Head:
             # Its imports take as long as the forming; no user's code runs before the cluster is formed.
             starts_ahead=instance.request.workload.prepares_ahead,
         )
+        # Apart from what waits for processes, disks and the log: workers must hear the head all the same.
+        self._network = LoopThread("control")
         self._control = HeadControl(
             token=instance.payload.token(),
             identity=instance.identity,
             hosts=self._rules.hosts[1:],
-            report=self._hear,
+            report=bound_to_this_loop(self._hear),
             silence_s=instance.cluster.silence_s,
         )
         self._ray: RayNode | None = None
         self._driver: DriverRun | None = None
+        self._owners: Owners | None = None
+        self._farewell_until_s = 0.0
         command = (*instance.commands.node_watcher, f"{LOOPBACK}:{instance.ports.gcs}")
         self._watcher = NodeWatcher(children, command, instance.ray_environment())
         self._tasks: list[asyncio.Task[None]] = []
@@ -110,18 +116,19 @@ class Head:
         for task in self._tasks:
             task.cancel()
         self._watcher.stop()
-        self._control.tell_all(messages.tell_end(status.exit_code, status.headline))
+        self._network.call(self._control.tell_all, messages.tell_end(status.exit_code, status.headline))
         # Both at once: a worker needs as long for its own Ray, and all are to be gone within two seconds.
         await asyncio.gather(self._children.end_all(END_GRACE_S), self._await_farewell())
         if self._driver:
             self._driver.close()
-        await self._control.close()
+        await self._network.run(self._control.close())
+        self._network.close()
         if self._ray:
             self._ray.close()
 
     async def _await_farewell(self) -> None:
-        until_s = time.monotonic() + FAREWELL_S
-        while self._control.joined and time.monotonic() < until_s:
+        self._farewell_until_s = time.monotonic() + FAREWELL_S
+        while self._control.joined and time.monotonic() < self._farewell_until_s:
             await asyncio.sleep(PROBE_S)
 
     # What happens
@@ -129,11 +136,25 @@ class Head:
     def _hear(self, report: Report) -> None:
         match report:
             case MessageReceived(host, message):
-                # None is a kind of message that a later version may send: the line is authenticated, so nobody's else.
-                if event := messages.read_from_worker(host, message):
-                    self._inbox.put(event)
+                match messages.read_from_worker(host, message):
+                    case messages.OutputsClaimed(keys=keys):
+                        # At once, and not by the queue: it is asked when nothing is decided any more.
+                        self._settle_outputs(host, keys)
+                    # A kind of message that a later version may send: the line is authenticated, so nobody's else.
+                    case None:
+                        pass
+                    case event:
+                        self._inbox.put(event)
             case _:
                 self._inbox.put(report)
+
+    def _settle_outputs(self, host: str, keys: Iterable[str]) -> None:
+        if self._owners is None:
+            # Not before: the result is whole by now, and most workers have nothing to ask.
+            self._owners = Owners(self._instance.name, read_outputs(self._instance.environment.paths))
+        self._control.tell(host, messages.tell_taken(self._owners.claim(host, keys)))
+        # Who has many files asks again: it is not to find the line closed.
+        self._farewell_until_s = max(self._farewell_until_s, time.monotonic() + FAREWELL_S)
 
     async def _probe_gcs(self) -> None:
         while not await port_answers(LOOPBACK, self._instance.ports.gcs):
@@ -156,7 +177,7 @@ class Head:
                 remark(text)
             case InviteToRay(hosts):
                 for host in hosts:
-                    self._control.tell(host, messages.invite_to_ray(self._instance.ports.gcs))
+                    self._network.call(self._control.tell, host, messages.invite_to_ray(self._instance.ports.gcs))
             case StartDriver():
                 self._driver = self._start_driver(None)
             case BeginWork(address):
@@ -201,7 +222,7 @@ class Head:
         local = is_loopback(named) if named else len(self._rules.hosts) == 1
         port = self._instance.ports.control
         try:
-            await self._control.start(LOOPBACK if local else "0.0.0.0", port)
+            await self._network.run(self._control.start(LOOPBACK if local else "0.0.0.0", port))
         except OSError as error:
             raise ClusterNotFormed(
                 f"the head {self._instance.name} cannot listen on its control port {port}: {error.strerror};"

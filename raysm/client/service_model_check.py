@@ -78,7 +78,8 @@ def check(plan: Plan, *, takes_files: bool) -> None:
             raise InvalidRequest(_message(violation))
         newer.append(violation)
     for breach in breaches(plan.api, plan.request):
-        raise InvalidRequest(breach.message)
+        remedy = breach.rule.remedy
+        raise InvalidRequest(f"{breach.message}{'; ' if remedy else ''}{remedy} ({breach.rule.source})")
     # Last: of a request that is refused, nobody wants to know what else may be.
     for violation in newer:
         _warn_of_newer(violation.values, violation.value, violation.path)

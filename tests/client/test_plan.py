@@ -212,19 +212,6 @@ def test_processing_refuses_by_name_what_it_lacks(what):
         planned(kind="processing", **LACKING[what])
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"cluster": Cluster("ml.m5.large", keep_alive_s=1), "limits": Limits(spot=True)},
-        {"cluster": Cluster("ml.m5.large", training_plan="arn"), "limits": Limits(spot=True)},
-    ],
-    ids=["warm pool", "training plan"],
-)
-def test_spot_excludes_what_is_reserved(fields):
-    with pytest.raises(InvalidRequest, match="spot capacity"):
-        planned(**fields)
-
-
 def test_a_plan_alone_asks_nobody_for_the_region_that_an_image_depends_on():
     with pytest.raises(InvalidRequest, match=r"AWS\(image=…\) is missing.*raysm\.submit"):
         planned(aws(image=None))

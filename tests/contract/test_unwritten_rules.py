@@ -1,89 +1,198 @@
+"""Each rule that no model says: it has a source, a request breaks it, and client and embedded server refuse that."""
+
+import re
+
 import pytest
 
+from raysm.client.plan import Plan
+from raysm.client.service_model_check import check
 from raysm.contract.job_api import APIS, PROCESSING, TRAINING
-from raysm.contract.service_model import violations
-from raysm.contract.unwritten_rules import CHECKS, breaches
+from raysm.contract.service_model import service_model, violations
+from raysm.contract.unwritten_rules import GUIDE, MODEL, RULES, breaches
+from raysm.errors import InvalidRequest
+from raysm.local.server.api_error import ApiError
+from raysm.local.server.validation import check as check_on_server
+from raysm.local.server.validation import check_unwritten
 from tests.support.api_requests import processing_parameters, training_parameters
 
 DAY_S = 86_400
 GROUP = {"InstanceGroupName": "a", "InstanceType": "ml.m5.large", "InstanceCount": 1}
 PLAIN = {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1}
+GROUPS = {"InstanceGroups": [GROUP], "VolumeSizeInGB": 1}
 SPOT = {"EnableManagedSpotTraining": True, "StoppingCondition": {"MaxRuntimeInSeconds": 9, "MaxWaitTimeInSeconds": 9}}
+PLAN_ARN = "arn:aws:sagemaker:eu-west-1:123456789012:training-plan/p"
 
 
-def channel(name, *groups):
-    source = {"S3DataType": "S3Prefix", "S3Uri": "s3://b/x", "InstanceGroupNames": list(groups)}
-    return {"ChannelName": name, "DataSource": {"S3DataSource": source}}
+def channel(name, *groups, uri="s3://b/x", mode="File", kind="S3Prefix"):
+    source = {"S3DataType": kind, "S3Uri": uri, "S3DataDistributionType": "FullyReplicated"}
+    if groups:
+        source["InstanceGroupNames"] = list(groups)
+    return {"ChannelName": name, "DataSource": {"S3DataSource": source}, "InputMode": mode}
 
 
-def compressed(mode):
-    return {**channel("c"), "CompressionType": "Gzip", "InputMode": mode}
+def resources(**fields):
+    return {"ResourceConfig": {**PLAIN, **fields}}
 
 
-def messages(api, **changes):
-    base = {TRAINING: training_parameters, PROCESSING: processing_parameters}[api]()
-    return [breach.message for breach in breaches(api, {**base, **changes})]
+def machines(**fields):
+    return {"ProcessingResources": {"ClusterConfig": {**PLAIN, **fields}}}
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"ResourceConfig": {**PLAIN, "InstanceGroups": [GROUP]}}, "not both"),
-        ({"ResourceConfig": {"VolumeSizeInGB": 1}}, "are required"),
-        ({"ResourceConfig": {"InstanceGroups": [GROUP, GROUP]}}, "distinct names, got a, a"),
-        ({"ResourceConfig": {"InstanceGroups": [{**GROUP, "InstanceCount": 0}]}}, "InstanceCount of at least 1"),
-        ({"EnableManagedSpotTraining": True}, "MaxWaitTimeInSeconds must be present"),
-        ({**SPOT, "EnableManagedSpotTraining": False}, "only supported when EnableManagedSpotTraining"),
-        ({**SPOT, "StoppingCondition": {"MaxRuntimeInSeconds": 9, "MaxWaitTimeInSeconds": 8}}, "(8) must be at least"),
-        ({**SPOT, "ResourceConfig": {**PLAIN, "KeepAlivePeriodInSeconds": 1}}, "KeepAlivePeriodInSeconds is not"),
-        ({**SPOT, "ResourceConfig": {**PLAIN, "TrainingPlanArn": "x"}}, "TrainingPlanArn is not supported"),
-        ({"StoppingCondition": {"MaxRuntimeInSeconds": 28 * DAY_S + 1}}, "the maximum is 2419200 (28 days)"),
-        ({"InputDataConfig": [channel("c"), channel("c")]}, "must be unique, got c, c"),
-        ({"InputDataConfig": [channel("..")]}, "a folder's that is there already"),
-        ({"InputDataConfig": [channel("c", "b")]}, "'b' is no instance group of this job"),
-        ({"InputDataConfig": [compressed("File")]}, "supported in Pipe mode only"),
-        (
-            {"ResourceConfig": {"InstanceGroups": [GROUP]}, "InputDataConfig": [channel("c", "a"), channel("d")]},
-            "either all channels name InstanceGroupNames, or none does",
-        ),
-        (
-            {"RemoteDebugConfig": {"EnableRemoteDebug": True}, "EnableNetworkIsolation": True},
-            "EnableRemoteDebug is not supported with EnableNetworkIsolation",
-        ),
-    ],
-)
-def test_a_training_job_that_breaks_a_rule_is_told_which(changes, message):
-    (told,) = messages(TRAINING, **changes)
-    assert message in told
+def item(name, **source):
+    source = {"S3Uri": "s3://b", "S3DataType": "S3Prefix", "LocalPath": "/opt/ml/processing/x"} | source
+    return {"InputName": name, "S3Input": {key: value for key, value in source.items() if value is not None}}
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"ProcessingInputs": [{"InputName": "a", "AppManaged": True}, {"InputName": "a", "AppManaged": True}]},
-            "names must be unique, got a, a",
-        ),
-        ({"ProcessingInputs": [{"InputName": "a", "S3Input": {"S3Uri": "s3://b"}}]}, "needs a LocalPath unless"),
-        (
-            {
-                "ProcessingInputs": [
-                    {"InputName": "a", "S3Input": {"LocalPath": "/x", "S3CompressionType": "Gzip"}},
-                ]
-            },
-            "supported in Pipe mode only",
-        ),
-    ],
-)
-def test_a_processing_job_that_breaks_a_rule_is_told_which(changes, message):
-    (told,) = messages(PROCESSING, **changes)
-    assert message in told
+TRAININGS = {
+    "groups beside a type": ({"ResourceConfig": {**PLAIN, "InstanceGroups": [GROUP]}}, "not both"),
+    "no instances": ({"ResourceConfig": {"VolumeSizeInGB": 1}}, "are required"),
+    "groups of one name": (
+        {"ResourceConfig": {**GROUPS, "InstanceGroups": [GROUP, GROUP]}},
+        "distinct names, got a, a",
+    ),
+    "an empty group": (
+        {"ResourceConfig": {**GROUPS, "InstanceGroups": [{**GROUP, "InstanceCount": 0}]}},
+        "InstanceCount of at least 1",
+    ),
+    "too long": ({"StoppingCondition": {"MaxRuntimeInSeconds": 28 * DAY_S + 1}}, "the maximum is 2419200 (28 days)"),
+    "spot without a wait": ({"EnableManagedSpotTraining": True}, "MaxWaitTimeInSeconds must be present"),
+    "a wait without spot": (
+        {**SPOT, "EnableManagedSpotTraining": False},
+        "only supported when EnableManagedSpotTraining",
+    ),
+    "a short wait": (
+        {**SPOT, "StoppingCondition": {"MaxRuntimeInSeconds": 9, "MaxWaitTimeInSeconds": 8}},
+        "(8) must be at least",
+    ),
+    "a warm pool on spot": ({**SPOT, **resources(KeepAlivePeriodInSeconds=1)}, "KeepAlivePeriodInSeconds is not"),
+    "a warm pool of groups": (
+        {"ResourceConfig": {**GROUPS, "KeepAlivePeriodInSeconds": 1}},
+        "KeepAlivePeriodInSeconds is not supported with InstanceGroups",
+    ),
+    "a plan on spot": ({**SPOT, **resources(TrainingPlanArn=PLAN_ARN)}, "TrainingPlanArn is not supported"),
+    "channels of one name": ({"InputDataConfig": [channel("c"), channel("c")]}, "must be unique, got c, c"),
+    "a channel above": ({"InputDataConfig": [channel("..")]}, "a folder's that is there already"),
+    "an archive as a file": (
+        {"InputDataConfig": [{**channel("c"), "CompressionType": "Gzip"}]},
+        "supported in Pipe mode only",
+    ),
+    "a channel of a group that is not there": ({"InputDataConfig": [channel("c", "b")]}, "'b' is no instance group of"),
+    "a channel of no group": (
+        {"ResourceConfig": GROUPS, "InputDataConfig": [channel("c", "a"), channel("d")]},
+        "either all channels name InstanceGroupNames, or none does",
+    ),
+    "one object, fast": (
+        {"InputDataConfig": [channel("c", uri="s3://b/x/rows.npy", mode="FastFile")]},
+        "FastFile takes a prefix, and 's3://b/x/rows.npy' is one object",
+    ),
+    "a manifest, fast": (
+        {"InputDataConfig": [channel("c", uri="s3://b/manifest", mode="FastFile", kind="ManifestFile")]},
+        "FastFile takes an S3Prefix, not ManifestFile",
+    ),
+    "a look into isolation": (
+        {"RemoteDebugConfig": {"EnableRemoteDebug": True}, "EnableNetworkIsolation": True},
+        "EnableRemoteDebug is not supported with EnableNetworkIsolation",
+    ),
+    "a hyperparameter without a name": ({"HyperParameters": {"": "1"}}, "HyperParameters: a key is empty"),
+    "a key for disks": (
+        resources(InstanceType="ml.g5.xlarge", VolumeKmsKeyId="k"),
+        "not supported for instance types with local storage (ml.g5.xlarge)",
+    ),
+    "a volume larger than the disks": (
+        resources(InstanceType="ml.g4dn.xlarge", VolumeSizeInGB=126),
+        "VolumeSizeInGB is 126, and ml.g4dn.xlarge has 125 GB",
+    ),
+    "a tag of AWS's": ({"Tags": [{"Key": "AWS:x", "Value": "1"}]}, "begins with aws:"),
+    "tags of one key": ({"Tags": [{"Key": "a", "Value": "1"}, {"Key": "a", "Value": "2"}]}, "must be unique, got a, a"),
+}
+
+PROCESSINGS = {
+    "inputs of one name": ({"ProcessingInputs": [item("a"), item("a")]}, "names must be unique, got a, a"),
+    "an input without a place": ({"ProcessingInputs": [item("a", LocalPath=None)]}, "needs a LocalPath unless"),
+    "an archive as a file": (
+        {"ProcessingInputs": [item("a", S3CompressionType="Gzip")]},
+        "supported in Pipe mode only",
+    ),
+    "a key for disks": (
+        machines(InstanceType="ml.p4d.24xlarge", VolumeKmsKeyId="k"),
+        "not supported for instance types with local storage",
+    ),
+    "a volume larger than the disks": (
+        machines(InstanceType="ml.g5.xlarge", VolumeSizeInGB=251),
+        "VolumeSizeInGB is 251, and ml.g5.xlarge has 250 GB",
+    ),
+    "a tag of AWS's": ({"Tags": [{"Key": "aws:x", "Value": "1"}]}, "begins with aws:"),
+}
+
+BROKEN = [
+    pytest.param(api, {**base(), **changes}, words, id=f"{api.kind}: {name}")
+    for api, base, cases in (
+        (TRAINING, training_parameters, TRAININGS),
+        (PROCESSING, processing_parameters, PROCESSINGS),
+    )
+    for name, (changes, words) in cases.items()
+]
+
+
+@pytest.mark.parametrize(("api", "request_", "words"), BROKEN)
+def test_what_breaks_a_rule_is_refused_by_the_client_and_by_the_embedded_server(api, request_, words):
+    assert [words in breach.message for breach in breaches(api, request_)] == [True]
+    with pytest.raises(InvalidRequest, match=re.escape(words)):
+        check(Plan(api=api, request=request_), takes_files=False)
+    check_on_server(api.create, request_)  # else the model says it already, and the rule is none
+    with pytest.raises(ApiError, match=re.escape(words)):
+        check_unwritten(api, request_)
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
-def test_every_api_has_its_rules_and_a_plain_request_breaks_none(api):
-    assert CHECKS[api]
-    assert messages(api) == []
+def test_every_rule_is_broken_by_one_of_these_requests(api):
+    broken = {breach.rule for case in BROKEN if case.values[0] is api for breach in breaches(api, case.values[1])}
+    assert {rule.check.__name__ for rule in RULES[api]} == {rule.check.__name__ for rule in broken}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        resources(InstanceType="ml.m5.xlarge", VolumeKmsKeyId="k", VolumeSizeInGB=1000),
+        resources(InstanceType="ml.g5.xlarge", VolumeSizeInGB=250),
+        {
+            "ResourceConfig": {
+                "InstanceGroups": [GROUP, {**GROUP, "InstanceGroupName": "b", "InstanceType": "ml.g5.xlarge"}],
+                "VolumeSizeInGB": 30,
+                "VolumeKmsKeyId": "k",
+            }
+        },
+        {"InputDataConfig": [channel("c", uri="s3://b/v1.2/", mode="FastFile"), channel("d", uri="s3://b/x.npy")]},
+        {"InputDataConfig": [channel("c", uri="s3://b/rows", mode="FastFile")]},
+        {"ResourceConfig": {**GROUPS, "KeepAlivePeriodInSeconds": 0}},
+    ],
+    ids=["a volume", "as much as the disks", "a key for one of two groups", "folders", "a prefix", "no warm pool"],
+)
+def test_what_is_close_to_a_rule_and_breaks_none_passes(changes):
+    assert list(breaches(TRAINING, {**training_parameters(), **changes})) == []
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
+def test_a_plain_request_breaks_no_rule(api):
+    parameters = {TRAINING: training_parameters, PROCESSING: processing_parameters}[api]()
+    assert list(breaches(api, parameters)) == []
+
+
+def documented(shape):
+    """Return what botocore's model says of a shape and its members, as the API reference has it."""
+    shape = service_model().shape_for(shape)
+    texts = [shape.documentation, *(member.documentation for member in shape.members.values())]
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", " ".join(texts)))
+
+
+@pytest.mark.parametrize("rule", {rule.check: rule for api in APIS for rule in RULES[api]}.values())
+def test_every_rule_names_its_source_and_quotes_it_in_short(rule):
+    assert rule.source.startswith((f"{MODEL}/API_", f"{GUIDE}/"))
+    assert len(rule.quote) <= 120
+    page = re.search(r"API_(\w+)\.html", rule.source)
+    if page and rule.quote:
+        shape = f"{page[1]}Request" if page[1].startswith("Create") else page[1]
+        assert rule.quote in documented(shape)
 
 
 def test_only_what_the_account_limits_is_a_quota():

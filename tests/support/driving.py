@@ -30,15 +30,15 @@ def pack_script(paths, tmp_path, text, *args):
     payload.pack(JobRequest(name="job", workload=Script(str(script), args=args)), paths.payload)
 
 
-def drive(paths, tmp_path):
+def drive(paths, tmp_path, **variables):
     """Run the driver as the bootstrap does; return the finished process and the failure it recorded."""
     record = tmp_path / "failure.json"
     done = subprocess.run(
         [sys.executable, "-m", "raysm.workloads.driver"],
-        env=os.environ | {BASE_DIR: str(paths.base), FAILURE_RECORD: str(record)},
+        env=os.environ | {BASE_DIR: str(paths.base), FAILURE_RECORD: str(record)} | variables,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     return done, Failure.read(record) if record.exists() else None
@@ -52,5 +52,5 @@ def payload_of(workload):
 def refusal_without(module, workload):
     """Return what is said where an image lacks ``module``, when the runner of ``workload`` is loaded."""
     code = LOAD_WITHOUT.format(module=module, workload=workload, kind=type(workload).__name__)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     return done.stdout.strip()

@@ -1,5 +1,6 @@
 """The parameters of CreateProcessingJob. Pure: what flows in are the parts of a call, what flows out is the call."""
 
+import logging
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
@@ -7,13 +8,15 @@ from typing import Any
 from raysm.client.calls.parts import Call, Parts, present
 from raysm.contract.job_api import PROCESSING
 from raysm.contract.paths import Paths
-from raysm.request import Input
+from raysm.request import Input, JobRequest
 from raysm.request.job import OWN_PREFIX
 from raysm.request.options import refuse_what_processing_lacks
 
 __all__ = ["CALL"]
 
 INSIDE = Paths(api=PROCESSING)
+
+_log = logging.getLogger("raysm")
 
 
 def _parameters(parts: Parts) -> dict[str, Any]:
@@ -79,5 +82,17 @@ def _outputs(name: str, answer: Mapping[str, Any]) -> str:
     return str(next(iter(uris), "").rpartition("/")[0])
 
 
-# Nothing excludes itself here: what could, Processing lacks.
-CALL = Call(check=refuse_what_processing_lacks, parameters=_parameters, outputs=_outputs)
+def _check(request: JobRequest) -> None:
+    refuse_what_processing_lacks(request)
+    # The API reference excepts calls between peers of CreateTrainingJob's isolation alone (API_NetworkConfig.html has
+    # no such words). Not refused: nobody has said that it fails, either.
+    if request.security.isolation and request.cluster.size > 1:
+        _log.warning(
+            "AWS documents that isolated containers of a Processing job can neither be called nor call, and excepts no "
+            "calls between its %d instances, without which no cluster forms: submit with kind='training', or on one "
+            "instance",
+            request.cluster.size,
+        )
+
+
+CALL = Call(check=_check, parameters=_parameters, outputs=_outputs)

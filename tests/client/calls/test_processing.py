@@ -56,5 +56,14 @@ def test_what_processing_lacks_is_refused():
     CALL.check(request())
 
 
+def test_several_isolated_instances_are_not_documented_to_reach_each_other_and_that_is_said(caplog):
+    CALL.check(request(security=Security(isolation=True)))
+    CALL.check(request(cluster=Cluster("ml.m5.large", count=3)))
+    assert caplog.records == []
+    CALL.check(request(cluster=Cluster("ml.m5.large", count=3), security=Security(isolation=True)))
+    assert "its 3 instances" in caplog.text
+    assert "kind='training'" in caplog.text
+
+
 def test_a_job_of_others_that_leaves_nothing_has_no_outputs():
     assert CALL.outputs("job", {}) == ""

@@ -4,7 +4,6 @@ import pytest
 
 from raysm.client.calls.parts import Parts
 from raysm.client.calls.training import CALL
-from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, Script, Security
 from tests.support.sagemaker import aws, places_of
 
@@ -60,23 +59,6 @@ def test_a_channel_says_what_the_user_said_of_it_and_nothing_else():
     _, plain, rich = parameters(inputs=inputs)["InputDataConfig"]
     assert (plain["InputMode"], "ContentType" in plain) == ("File", False)
     assert (rich["InputMode"], rich["ContentType"]) == ("FastFile", "a/b")
-
-
-@pytest.mark.parametrize(
-    ("cluster", "words"),
-    [
-        (Cluster("ml.m5.large", keep_alive_s=60), "warm pools"),
-        (
-            Cluster("ml.p5.48xlarge", training_plan="arn:aws:sagemaker:eu-west-1:123456789012:training-plan/a-plan"),
-            "a training plan",
-        ),
-    ],
-    ids=["warm pool", "training plan"],
-)
-def test_what_excludes_spot_capacity_is_refused_beside_it(cluster, words):
-    request = JobRequest(name="job", workload=Script("x.py"), cluster=cluster, limits=Limits(spot=True))
-    with pytest.raises(InvalidRequest, match=f"{words}.*drop one"):
-        CALL.check(request)
 
 
 def test_a_job_whose_artifacts_are_an_archive_has_its_outputs_beside_it():
