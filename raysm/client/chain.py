@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from raysm.client import records, restart
 from raysm.client.description import Description, SecondaryStatus, Status, read
+from raysm.client.payload_place import remove_payload
 from raysm.client.service import Service
 from raysm.client.storage import Storage
 from raysm.contract.job_api import JobApi
@@ -65,6 +66,7 @@ class Chain:
         self.api = api
         self.is_cancelled = False
         self._is_over = False
+        self._is_cleared = False
         self._names = restart.names_until(name, tags or {})
         self._last = description
         self._ended: dict[str, Description | None] = {}
@@ -129,7 +131,18 @@ class Chain:
         return description.status is Status.STOPPED and (self.is_cancelled or description.secondary not in limits)
 
     def ended(self, *, send: bool) -> bool:
-        """Whether nothing more comes; go over to the follow-up job, and with ``send`` start it if nobody has."""
+        """Whether nothing more comes; go over to the follow-up job, and with ``send`` start it if nobody has.
+
+        Of a chain of which nothing more comes, the payload is removed.
+        """
+        is_over = self._has_ended(send)
+        if is_over and not self._is_cleared:
+            # By whoever looks at it next: its instances end with it, and have no right to remove what may go on.
+            self._is_cleared = True
+            remove_payload(self.known().answer, self.first, self.service)
+        return is_over
+
+    def _has_ended(self, send: bool) -> bool:
         while True:
             description = self.describe()
             if not description.status.is_terminal:
