@@ -186,7 +186,8 @@ class HeadControl:
     def silent(self) -> frozenset[str]:
         """Those of them whose last heartbeats are missing: they may be lost, which is not decided yet."""
         late = self._clock() - LATE_BEATS * self._beat_s
-        return frozenset(host for host, peer in self._peers.items() if peer.heard_at < late)
+        # A copy first, which nothing can interrupt: the life cycle asks from a thread of its own.
+        return frozenset(host for host, peer in list(self._peers.items()) if peer.heard_at < late)
 
     @property
     def port(self) -> int:

@@ -37,6 +37,7 @@ from raysm.bootstrap.lifecycle import (
     Tick,
 )
 from raysm.bootstrap.log import emit_event, remark
+from raysm.bootstrap.loop_thread import LoopThread, bound_to_this_loop
 from raysm.bootstrap.membership import Membership, Rules
 from raysm.bootstrap.node_watcher import NodeWatcher
 from raysm.bootstrap.ray_node import RayNode
@@ -70,11 +71,13 @@ class Head:
             # Its imports take as long as the forming; no user's code runs before the cluster is formed.
             starts_ahead=instance.request.workload.prepares_ahead,
         )
+        # Apart from what waits for processes, disks and the log: workers must hear the head all the same.
+        self._network = LoopThread("control")
         self._control = HeadControl(
             token=instance.payload.token(),
             identity=instance.identity,
             hosts=self._rules.hosts[1:],
-            report=self._hear,
+            report=bound_to_this_loop(self._hear),
             silence_s=instance.cluster.silence_s,
         )
         self._ray: RayNode | None = None
@@ -110,12 +113,13 @@ class Head:
         for task in self._tasks:
             task.cancel()
         self._watcher.stop()
-        self._control.tell_all(messages.tell_end(status.exit_code, status.headline))
+        self._network.call(self._control.tell_all, messages.tell_end(status.exit_code, status.headline))
         # Both at once: a worker needs as long for its own Ray, and all are to be gone within two seconds.
         await asyncio.gather(self._children.end_all(END_GRACE_S), self._await_farewell())
         if self._driver:
             self._driver.close()
-        await self._control.close()
+        await self._network.run(self._control.close())
+        self._network.close()
         if self._ray:
             self._ray.close()
 
@@ -156,7 +160,7 @@ class Head:
                 remark(text)
             case InviteToRay(hosts):
                 for host in hosts:
-                    self._control.tell(host, messages.invite_to_ray(self._instance.ports.gcs))
+                    self._network.call(self._control.tell, host, messages.invite_to_ray(self._instance.ports.gcs))
             case StartDriver():
                 self._driver = self._start_driver(None)
             case BeginWork(address):
@@ -201,7 +205,7 @@ class Head:
         local = is_loopback(named) if named else len(self._rules.hosts) == 1
         port = self._instance.ports.control
         try:
-            await self._control.start(LOOPBACK if local else "0.0.0.0", port)
+            await self._network.run(self._control.start(LOOPBACK if local else "0.0.0.0", port))
         except OSError as error:
             raise ClusterNotFormed(
                 f"the head {self._instance.name} cannot listen on its control port {port}: {error.strerror};"

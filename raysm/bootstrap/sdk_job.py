@@ -36,6 +36,8 @@ OWN_CHANNELS = (SDK_CODE, SDK_DRIVERS)
 class Options:
     """What ``raysm.sdk.Ray`` says, as it arrives in the instance."""
 
+    init: bool = False
+    """``Script.ray_init``."""
     head: str | None = None
     """As in ``Cluster``; the others too."""
     coordinator_only: bool = False
@@ -68,7 +70,7 @@ def make_payload(drivers: Path, environment: Environment, folder: Path) -> Paylo
     script = _entry_script(drivers.parents[1] / SOURCE_CODE)
     request = JobRequest(
         name=environment.job_name,
-        workload=Script(script, args=tuple(arguments(environment.hyperparameters))),
+        workload=Script(script, args=tuple(arguments(environment.hyperparameters)), ray_init=options.init),
         cluster=_cluster(environment, options),
         inputs={name: _input(environment, name) for name in environment.channels if name not in OWN_CHANNELS},
         hyperparameters=environment.hyperparameters,

@@ -5,7 +5,6 @@ flows out is the ``ExitStatus`` of this instance.
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec
@@ -36,6 +35,7 @@ from raysm.bootstrap.lifecycle import (
     Tick,
 )
 from raysm.bootstrap.log import remark
+from raysm.bootstrap.loop_thread import LoopThread, bound_to_this_loop
 from raysm.bootstrap.member import Member, WorkerRules
 from raysm.bootstrap.ray_node import RayNode
 from raysm.bootstrap.wire import MAX_LINE, ProtocolError, TokenRefused
@@ -65,6 +65,8 @@ class Worker:
         self._member = Member.begin(rules, time.monotonic())
         self._inbox = Inbox()
         self._tasks: list[asyncio.Task[None]] = []
+        # Apart from what waits for processes, disks and the log: the head must hear this worker all the same.
+        self._network = LoopThread("control")
         self._control: WorkerControl | None = None
         self._ray: RayNode | None = None
 
@@ -95,11 +97,12 @@ class Worker:
             task.cancel()
         is_alone = self._member.head_lost
         if self._control and status.reason and not is_alone:
-            self._control.tell(messages.tell_failure(status.reason))
+            self._network.call(self._control.tell, messages.tell_failure(status.reason))
         # Without a head there is nothing that Ray could end in order: its GCS is gone.
         await self._children.end_all(0.0 if is_alone else END_GRACE_S)
         if self._control:
-            await self._control.leave()
+            await self._network.run(self._control.leave())
+        self._network.close()
         if self._ray:
             self._ray.close()
 
@@ -122,8 +125,7 @@ class Worker:
                 self._start_ray(address)
             case TellHead(reason):
                 assert self._control is not None
-                with contextlib.suppress(OSError):  # that the head is lost is reported by itself
-                    self._control.tell(messages.tell_ray_loss(reason))
+                self._network.call(self._control.tell, messages.tell_ray_loss(reason))
             case _:
                 raise AssertionError(f"{decision} is for heads")
 
@@ -134,7 +136,7 @@ class Worker:
         attempt = 0
         while self._control is None:
             try:
-                self._control = await control.join(
+                joining = control.join(
                     self._connect,
                     token=self._instance.payload.token(),
                     host=self._instance.name,
@@ -142,6 +144,7 @@ class Worker:
                     identity=self._instance.identity,
                     silence_s=self._instance.cluster.silence_s,
                 )
+                self._control = await self._network.run(joining)
             except (TokenRefused, control.Refused) as error:
                 # Patience does not help: the head has another token, or will say the same again.
                 raise InvalidPayload(str(error)) from error
@@ -150,7 +153,7 @@ class Worker:
                 await asyncio.sleep(backoff(attempt))
                 attempt += 1
         self._inbox.put(Connected(self._control.addresses[1]))
-        await self._control.run(self._hear)
+        await self._network.run(self._control.run(bound_to_this_loop(self._hear)))
 
     def _hear(self, report: control.Report) -> None:
         match report:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from raysm import __version__
-from raysm.cli.flags import CHANGE, COMMON, RUN, SIMILARITY, TARGET, TRAIN, WORKLOADS, add_flags
+from raysm.cli.flags import CHANGE, COMMON, SCRIPT, SIMILARITY, TARGET, TRAIN, WORKLOADS, add_flags
 
 __all__ = ["Arguments", "build_parser", "parse"]
 
@@ -166,7 +166,7 @@ def _add_run(commands: Any) -> None:
         usage="raysm run SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT]",
     )
     _add_script(command)
-    add_flags(command, RUN, "run")
+    add_flags(command, SCRIPT, "run")
     _add_submitting(command)
 
 

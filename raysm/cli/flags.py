@@ -17,7 +17,19 @@ from raysm.errors import InvalidRequest
 from raysm.request import Local, Script, Similarity, TorchScript
 from raysm.request.instance_kinds import INSTANCE_KINDS
 
-__all__ = ["CHANGE", "COMMON", "Flag", "RUN", "SIMILARITY", "TARGET", "TRAIN", "WORKLOADS", "add_flags", "flag_layer"]
+__all__ = [
+    "CHANGE",
+    "COMMON",
+    "RUN",
+    "SCRIPT",
+    "SIMILARITY",
+    "TARGET",
+    "TRAIN",
+    "WORKLOADS",
+    "Flag",
+    "add_flags",
+    "flag_layer",
+]
 
 CHANGE = "--set"
 """The flag for every option that has none of its own."""
@@ -126,6 +138,8 @@ RUN = (
     ),
 )
 """Of the commands whose workload is a script."""
+
+SCRIPT = (*RUN, Flag("--ray-init", "workload.ray_init", "join the cluster first: the script calls no ray.init()"))
 
 TRAIN = (
     *RUN,

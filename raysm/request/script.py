@@ -56,6 +56,8 @@ class ScriptWorkload(Workload):
 class Script(ScriptWorkload):
     """A Python script, run once, on the head, as ``__main__``, with ``RAY_ADDRESS`` set to the formed cluster.
 
+    It joins the cluster by ``ray.init()``; or, with ``ray_init``, finds itself joined already.
+
     Raises:
         InvalidRequest: The script has no name.
     """
@@ -63,3 +65,7 @@ class Script(ScriptWorkload):
     runner: ClassVar[str] = "raysm.workloads.runners.script:ScriptRunner"
     label: ClassVar[str] = "the script"
     keeps: ClassVar[str] = "what the script writes into the folder $SM_MODEL_DIR"
+
+    ray_init: bool = False
+    """Joins the cluster before the script begins, for one that calls no ``ray.init()``; a call of it would be refused
+    by Ray, as any second one."""

@@ -3,10 +3,11 @@
 What flows in are the options of the cluster, what flows out is the folder that the SDK sends along and whose script it
 runs on every instance: there raysm's bootstrap makes one Ray cluster of them and runs the entry script on its head.
 
-What the SDK's way of starting costs: it makes ``/bin/bash -c`` the first process of the container, and bash swallows
-SIGTERM. User code is therefore not told of a stop or of a spot interruption, and has no grace: it is killed 120 s
-later with everything else. Jobs that must write a checkpoint then write it from time to time, or go by
-``raysm.submit``, whose first process is raysm's own.
+What the SDK's way of starting costs: a stop and a spot interruption do not reach user code, which has no grace. The SDK
+puts ``/bin/bash -c`` between SageMaker's init and everything else. The init (tini, as public logs of jobs show it)
+passes SIGTERM on to bash alone, which dies of it at once, and the container with it; where bash is the first process
+itself, it does not hear SIGTERM, and everything is killed 120 s later. Jobs that must write a checkpoint then write it
+from time to time, or go by ``raysm.submit``, whose first program is raysm's own.
 """
 
 import shutil
@@ -30,7 +31,8 @@ class Ray(DistributedConfig):  # type: ignore[misc]  # the SDK has no types
     """Run the entry script, a Python file, on the head of a Ray cluster of all instances.
 
     The script is run once, with ``RAY_ADDRESS`` set, the hyperparameters as its arguments and the SDK's ``SM_*``
-    variables; ``ray.init()`` joins the cluster. A failure's first line becomes the job's FailureReason.
+    variables; ``ray.init()`` joins the cluster, and with ``init`` the script finds itself joined. A failure's first
+    line becomes the job's FailureReason.
 
     Example::
 
@@ -42,6 +44,9 @@ class Ray(DistributedConfig):  # type: ignore[misc]  # the SDK has no types
         ).train()
     """
 
+    init: bool = False
+    """Joins the cluster before the script begins: for a script that calls no ``ray.init()``, as those of AWS's samples
+    do, whose launcher has called it. One that calls it is refused by Ray, as any second call."""
     head: str | None = None
     """The instance group whose first instance is the head; None is the instance with the lowest number of all."""
     coordinator_only: bool = False

@@ -5,6 +5,7 @@ sockets and signals can show.
 """
 
 import os
+import select
 import signal
 import socket
 import time
@@ -259,6 +260,30 @@ def test_a_processing_job_lives_and_fails_in_its_own_layout(tmp_path):
         assert cluster.start().wait() == {"algo-1": 4, "algo-2": 0}
         assert f'["algo-1", "algo-2"] {cluster.base("algo-1")}/processing/output/result\n' in cluster.lines["algo-1"]
         assert (cluster.base("algo-1") / "output/message").read_text() == "the driver exited with code 4"
+
+
+def test_a_head_that_has_to_wait_for_its_log_is_not_lost_to_its_workers(tmp_path):
+    driver = WAITER + "print('x\\n' * 1_000_000, flush=True)"
+    with Cluster(tmp_path, request(2, silence_s=3, grace_s=1), driver=driver) as cluster:
+        cluster.start().wait_for("user code runs")
+        cluster.stop_reading()
+        cluster.go()
+        wait_until_blocked(cluster.processes["algo-1"])
+        cluster.signal(signal.SIGTERM, "algo-1")  # it says so, and with that waits too
+        time.sleep(5)  # longer than it may be silent
+        assert cluster.processes["algo-2"].poll() is None
+        cluster.may_read.set()
+        assert cluster.wait()["algo-2"] == 0
+        assert "was lost" not in cluster.log("algo-2")
+
+
+def wait_until_blocked(process):
+    """Wait until the pipe to which ``process`` and its children write takes no more."""
+    until = time.monotonic() + 30
+    with open(f"/proc/{process.pid}/fd/1", "wb", buffering=0) as log:
+        while select.select([], [log], [], 0)[1]:
+            assert time.monotonic() < until
+            time.sleep(0.05)
 
 
 def test_in_a_processing_job_which_is_told_no_interface_head_and_worker_find_it_out(tmp_path):

@@ -61,6 +61,11 @@ def test_instances_that_were_brought_the_same_make_the_same_with_the_secret_that
     assert made.token() == (first.drivers / "token").read_bytes()
 
 
+def test_a_script_that_wants_to_find_itself_joined_says_so(tmp_path):
+    made = Instance(tmp_path, {"init": True}).make()
+    assert made.request.workload == Script("train.py", args=("--epochs", "3"), ray_init=True)
+
+
 def test_the_options_of_ray_shape_the_cluster(tmp_path):
     options = {"head": "work", "coordinator_only": True, "min_instances": 2, "join_timeout_s": 60}
     hosts = ("algo-1", "algo-2", "algo-3")

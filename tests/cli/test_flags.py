@@ -6,7 +6,7 @@ import typing
 import pytest
 
 from raysm.cli.arguments import parse
-from raysm.cli.flags import COMMON, RUN, SIMILARITY, TARGET, TRAIN, flag_layer
+from raysm.cli.flags import COMMON, SCRIPT, SIMILARITY, TARGET, TRAIN, flag_layer
 from raysm.client.options import SubmitKeywords
 from raysm.client.settings import OWN, TARGETS, hint_of, schema
 from raysm.errors import InvalidRequest
@@ -14,7 +14,7 @@ from raysm.request import JobRequest, Script
 
 pytestmark = pytest.mark.smoke
 
-EVERY = (*COMMON, *TARGET, *RUN, *TRAIN, *SIMILARITY)
+EVERY = (*COMMON, *TARGET, *SCRIPT, *TRAIN, *SIMILARITY)
 
 
 def chosen(*argv, on="local"):

@@ -13,14 +13,14 @@ import textwrap
 import pytest
 
 from raysm.contract.home import sdk_config_file
-from tests.support.sagemaker_server import ROLE, Server
+from tests.support.sagemaker_server import BUCKET, ROLE, Server
 
 pytestmark = pytest.mark.namespace
 
 TRAIN = """
 import json, sys
 from sagemaker.core.utils.exceptions import FailedStatusError
-from sagemaker.train.configs import Compute, SourceCode
+from sagemaker.train.configs import Compute, InputData, SourceCode
 from sagemaker.train.model_trainer import ModelTrainer
 import raysm.sdk
 
@@ -34,8 +34,9 @@ trainer = ModelTrainer(
     hyperparameters={"epochs": 3, "name": "a b", "rate": 0.5},
     distributed=raysm.sdk.Ray(**options["ray"]) if options["ray"] is not None else None,
 )
+inputs = [InputData(channel_name=name, data_source=uri) for name, uri in options["inputs"].items()]
 try:
-    trainer.train(wait=True, logs=True)
+    trainer.train(input_data_config=inputs or None, wait=True, logs=True)
 except FailedStatusError:
     pass
 job = trainer._latest_training_job.refresh()
@@ -52,12 +53,12 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def train(server, tmp_path):
-    def run(script, ray=None):
+    def run(script, ray=None, inputs=None):
         source = tmp_path / "src"
         source.mkdir()
         (source / "train.py").write_text(textwrap.dedent(script))
         (source / "beside.py").write_text("VALUE = 'imported'")
-        options = {"role": ROLE, "source": str(source), "ray": ray}
+        options = {"role": ROLE, "source": str(source), "ray": ray, "inputs": inputs or {}}
         done = subprocess.run(
             [sys.executable, "-c", TRAIN, json.dumps(options)],
             env={
@@ -133,6 +134,38 @@ def test_with_ray_the_script_runs_once_on_a_cluster_of_both_instances(server, tr
     left = model(server, name, tmp_path)
     assert left.pop("weights") == b"trained"
     assert list(left) == ["manifest.json"]
+
+
+# As the scripts of AWS's samples for Ray on SageMaker are: their launcher has called ray.init(), and its README says
+# "Ray is already initialized"; paths are written out.
+# https://github.com/aws-samples/sample-ray-on-amazon-sagemaker-training-jobs
+SAMPLE = """
+import os
+import ray
+
+@ray.remote
+def clean(path):
+    with open(path) as file:
+        return sum(1 for line in file if line.strip())
+
+if __name__ == "__main__":
+    print("SAW", int(ray.cluster_resources()["node:__internal_head__"]), len(ray.nodes()), flush=True)
+    folder = "/opt/ml/input/data/processing"
+    counts = ray.get([clean.remote(os.path.join(folder, name)) for name in sorted(os.listdir(folder))])
+    with open("/opt/ml/model/counts.txt", "w") as file:
+        file.write(repr(counts))
+"""
+
+
+@pytest.mark.long
+def test_a_script_of_aws_s_samples_for_ray_runs_unmodified(server, train, tmp_path):
+    server.make_bucket()
+    server.put("sample/a.csv", b"1\n\n2\n")
+    server.put("sample/b.csv", b"3\n")
+    name, status, reason = train(SAMPLE, ray={"init": True}, inputs={"processing": f"s3://{BUCKET}/sample/"})
+    assert status == "Completed", reason
+    assert [text for _, text in server.lines(name) if text.startswith("SAW")] == ["SAW 1 2"]
+    assert model(server, name, tmp_path)["counts.txt"] == b"[2, 1]"
 
 
 def test_with_ray_what_the_script_raises_is_the_failure_reason_and_the_secret_is_in_no_log(server, train):

@@ -84,6 +84,8 @@ class Cluster:
         self.processes = {}
         self.lines = {host: [] for host in self.hosts}
         self.arrived = queue.Queue()
+        self.may_read = threading.Event()
+        self.may_read.set()
         self._fake, self._api = fake, PROCESSING if processing else TRAINING
         control, gcs, dashboard = free_ports(3)
         self.ports = {"control": control, "gcs": gcs, "dashboard": dashboard} | dict.fromkeys(NODE_PORTS, 0)
@@ -167,6 +169,7 @@ sys.exit(main(commands=commands))
     def _read(self, host, stream):
         with stream:
             for line in stream:
+                self.may_read.wait()
                 self.lines[host].append(line)
                 self.arrived.put((host, line))
 
@@ -188,6 +191,10 @@ sys.exit(main(commands=commands))
             except queue.Empty:
                 continue
         raise AssertionError(f"{text!r} never came; the logs:\n" + "\n".join(map(self.log, self.hosts)))
+
+    def stop_reading(self):
+        """Read no log any more until ``may_read`` is set: whoever writes much has to wait."""
+        self.may_read.clear()
 
     def node_pid(self, host):
         return json.loads((self.folder / f"{host}.node").read_text())["pid"]
@@ -213,6 +220,7 @@ sys.exit(main(commands=commands))
         return self
 
     def __exit__(self, *_):
+        self.may_read.set()
         for process in self.processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)

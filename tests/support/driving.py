@@ -30,12 +30,12 @@ def pack_script(paths, tmp_path, text, *args):
     payload.pack(JobRequest(name="job", workload=Script(str(script), args=args)), paths.payload)
 
 
-def drive(paths, tmp_path):
+def drive(paths, tmp_path, **variables):
     """Run the driver as the bootstrap does; return the finished process and the failure it recorded."""
     record = tmp_path / "failure.json"
     done = subprocess.run(
         [sys.executable, "-m", "raysm.workloads.driver"],
-        env=os.environ | {BASE_DIR: str(paths.base), FAILURE_RECORD: str(record)},
+        env=os.environ | {BASE_DIR: str(paths.base), FAILURE_RECORD: str(record)} | variables,
         capture_output=True,
         text=True,
         timeout=120,

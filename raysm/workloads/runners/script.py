@@ -12,13 +12,13 @@ from pathlib import Path
 
 from raysm.request.script import Script
 from raysm.workloads.failure import failure_of
-from raysm.workloads.runner import Runner
+from raysm.workloads.runner import Runner, naming_what_is_missing
 
 __all__ = ["ScriptRunner", "run_script"]
 
 
 class ScriptRunner(Runner[Script]):
-    """Runs the script, which joins Ray itself where it wants to."""
+    """Runs the script, which joins Ray itself, unless it wants to find itself joined."""
 
     def run(self, address: str) -> None:
         """Run it; whatever it raises passes through, ``SystemExit`` too."""
@@ -32,6 +32,10 @@ class ScriptRunner(Runner[Script]):
 
         # The first that is registered is called last: threads and exit handlers of the script may write until then.
         atexit.register(describe)
+        if self.workload.ray_init:
+            with naming_what_is_missing(self.workload):
+                import ray
+            ray.init(address=address)
         try:
             run_script(self.payload.source / self.workload.script, self.workload.args)
         except BaseException as error:

@@ -41,6 +41,27 @@ def test_a_script_runs_as_main_with_its_arguments_and_folder(instance, tmp_path)
     ]
 
 
+def test_a_script_that_calls_no_ray_init_finds_itself_joined_where_the_request_says_so(instance, tmp_path):
+    (tmp_path / "train.py").write_text("import ray\nprint(ray.joined)\n")
+    workload = Script(str(tmp_path / "train.py"), ray_init=True)
+    payload.pack(JobRequest(name="job", workload=workload), instance.payload)
+    done, _ = drive(instance, tmp_path, PYTHONPATH=stand_in_for_ray(tmp_path))
+    assert done.stdout == "['auto']\n", done.stderr
+
+
+def test_a_script_is_else_left_to_join_by_itself(instance, tmp_path):
+    pack_script(instance, tmp_path, "import ray\nprint(ray.joined)\n")
+    done, _ = drive(instance, tmp_path, PYTHONPATH=stand_in_for_ray(tmp_path))
+    assert done.stdout == "[]\n", done.stderr
+
+
+def stand_in_for_ray(folder):
+    """Return a folder with a Ray that only remembers where it was told to join."""
+    (folder / "image").mkdir()
+    (folder / "image" / "ray.py").write_text("joined = []\ndef init(address): joined.append(address)\n")
+    return str(folder / "image")
+
+
 def test_what_a_script_leaves_has_a_manifest_that_counts_what_its_exit_handlers_wrote(instance, tmp_path):
     text = (
         f"import atexit, pathlib, sys\nmodel = pathlib.Path({str(instance.model)!r})\n"

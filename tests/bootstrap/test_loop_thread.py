@@ -1,0 +1,112 @@
+"""An event loop beside the one that may have to wait."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from raysm.bootstrap.loop_thread import LoopThread, bound_to_this_loop
+
+
+@pytest.fixture
+def there():
+    thread = LoopThread("there")
+    yield thread
+    thread.close()
+    assert "there" not in [each.name for each in threading.enumerate()]
+
+
+async def name_of_thread():
+    return threading.current_thread().name
+
+
+def test_work_is_done_there_and_its_result_is_here(there):
+    assert asyncio.run(there.run(name_of_thread())) == "there"
+
+
+def test_what_work_raises_is_raised_here(there):
+    async def fail():
+        raise ConnectionRefusedError("nobody listens")
+
+    with pytest.raises(ConnectionRefusedError, match="nobody listens"):
+        asyncio.run(there.run(fail()))
+
+
+def test_calls_come_in_their_order_and_back_in_the_loop_that_asked(there):
+    heard = []
+
+    async def scenario():
+        done = asyncio.Event()
+
+        def hear(number):
+            heard.append((number, threading.current_thread()))
+            if number == 99:
+                done.set()
+
+        call_back = bound_to_this_loop(hear)
+        for number in range(100):
+            there.call(call_back, number)
+        await asyncio.wait_for(done.wait(), 20)
+
+    asyncio.run(scenario())
+    assert heard == [(number, threading.current_thread()) for number in range(100)]
+
+
+def test_it_goes_on_while_this_thread_waits(there):
+    async def scenario():
+        beats = []
+
+        async def beat():
+            while len(beats) < 5:
+                beats.append(time.monotonic())
+                await asyncio.sleep(0.01)
+
+        beating = asyncio.ensure_future(there.run(beat()))
+        await asyncio.sleep(0)
+        deadline = time.monotonic() + 20
+        while len(beats) < 5 and time.monotonic() < deadline:  # as a disk holds up a whole loop
+            time.sleep(0.005)
+        assert len(beats) == 5
+        await beating
+
+    asyncio.run(scenario())
+
+
+def test_who_gives_up_waiting_ends_the_work(there):
+    ended = threading.Event()
+
+    async def wait_for_ever():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def scenario():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(there.run(wait_for_ever()), 0.1)
+
+    asyncio.run(scenario())
+    assert ended.wait(20)
+
+
+def test_what_is_told_to_a_loop_that_is_closed_is_heard_by_nobody():
+    async def bind():
+        return bound_to_this_loop(lambda: pytest.fail("called"))
+
+    asyncio.run(bind())()
+
+
+def test_closing_ends_what_runs_there():
+    thread, ended = LoopThread("closing"), threading.Event()
+
+    async def wait_for_ever():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    thread.call(lambda: asyncio.ensure_future(wait_for_ever()) and None)
+    asyncio.run(thread.run(name_of_thread()))
+    thread.close()
+    assert ended.is_set()
