@@ -46,7 +46,7 @@ MOST_LISTED = 10_000
 """Objects of the inputs that are looked at for a job that nobody wants to skip: ten calls, about a second. A million
 took minutes, and money, before the job was even sent."""
 
-WITHOUT_DEBUG = "or the account forbids remote debugging (sagemaker:EnableRemoteDebug): drop --debug (security.remote_debug)"
+WITHOUT_DEBUG = "or it may forbid remote debugging (sagemaker:EnableRemoteDebug): drop --debug (security.remote_debug)"
 
 _log = logging.getLogger("raysm")
 
