@@ -16,7 +16,7 @@ from raysm.client.service import Service
 from raysm.client.storage import Storage
 from raysm.contract.job_api import JobApi
 from raysm.contract.names import FIRST_TAG, PROJECT_TAG, TASK_TAG
-from raysm.errors import JobNotFound, ServiceError
+from raysm.errors import CredentialsExpired, JobNotFound, ServiceError
 
 __all__ = ["Chain", "Patience"]
 
@@ -38,6 +38,12 @@ class Patience:
 
     def bear(self, error: ServiceError) -> None:
         """Raise ``error`` unless it may pass: a network that is away for a while is no reason to give a job up."""
+        if isinstance(error, CredentialsExpired):
+            raise CredentialsExpired(
+                f"{error}. The job {self._job} goes on: raysm logs -f {self._job} follows it again, raysm result "
+                f"{self._job} waits for its result",
+                code=error.code,
+            ) from error
         if not error.is_transient or time.monotonic() - self._heard_s > self._patience_s:
             raise error
         _log.warning("the job %s cannot be watched just now: %s", self._job, error)

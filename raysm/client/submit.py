@@ -139,6 +139,8 @@ class Prepared:
                 if self.image:
                     _log.info("%s runs in the image %s", request.name, self.image)
                 if self.source is not None:
+                    if self.source.warning is not None:
+                        _log.warning(self.source.warning)
                     _log.info("%s is sent with %s", request.name, self.source.summary)
                 self.contents.write(packed)
                 uploads.send_folder(packed, prefix, storage, kms_key)
