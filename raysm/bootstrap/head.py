@@ -7,7 +7,7 @@ instance's ``ExitStatus``, and the job's events for the log.
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from raysm.bootstrap import messages
@@ -40,6 +40,7 @@ from raysm.bootstrap.log import emit_event, remark
 from raysm.bootstrap.loop_thread import LoopThread, bound_to_this_loop
 from raysm.bootstrap.membership import Membership, Rules
 from raysm.bootstrap.node_watcher import NodeWatcher
+from raysm.bootstrap.outputs import Owners, read_outputs
 from raysm.bootstrap.ray_node import RayNode
 from raysm.contract.events import State
 from raysm.errors import ClusterNotFormed
@@ -82,6 +83,8 @@ class Head:
         )
         self._ray: RayNode | None = None
         self._driver: DriverRun | None = None
+        self._owners: Owners | None = None
+        self._farewell_until_s = 0.0
         command = (*instance.commands.node_watcher, f"{LOOPBACK}:{instance.ports.gcs}")
         self._watcher = NodeWatcher(children, command, instance.ray_environment())
         self._tasks: list[asyncio.Task[None]] = []
@@ -124,8 +127,8 @@ class Head:
             self._ray.close()
 
     async def _await_farewell(self) -> None:
-        until_s = time.monotonic() + FAREWELL_S
-        while self._control.joined and time.monotonic() < until_s:
+        self._farewell_until_s = time.monotonic() + FAREWELL_S
+        while self._control.joined and time.monotonic() < self._farewell_until_s:
             await asyncio.sleep(PROBE_S)
 
     # What happens
@@ -133,11 +136,25 @@ class Head:
     def _hear(self, report: Report) -> None:
         match report:
             case MessageReceived(host, message):
-                # None is a kind of message that a later version may send: the line is authenticated, so nobody's else.
-                if event := messages.read_from_worker(host, message):
-                    self._inbox.put(event)
+                match messages.read_from_worker(host, message):
+                    case messages.OutputsClaimed(keys=keys):
+                        # At once, and not by the queue: it is asked when nothing is decided any more.
+                        self._settle_outputs(host, keys)
+                    # A kind of message that a later version may send: the line is authenticated, so nobody's else.
+                    case None:
+                        pass
+                    case event:
+                        self._inbox.put(event)
             case _:
                 self._inbox.put(report)
+
+    def _settle_outputs(self, host: str, keys: Iterable[str]) -> None:
+        if self._owners is None:
+            # Not before: the result is whole by now, and most workers have nothing to ask.
+            self._owners = Owners(self._instance.name, read_outputs(self._instance.environment.paths))
+        self._control.tell(host, messages.tell_taken(self._owners.claim(host, keys)))
+        # Who has many files asks again: it is not to find the line closed.
+        self._farewell_until_s = max(self._farewell_until_s, time.monotonic() + FAREWELL_S)
 
     async def _probe_gcs(self) -> None:
         while not await port_answers(LOOPBACK, self._instance.ports.gcs):

@@ -5,6 +5,7 @@ What flows in are the environment variables and the files under the base folder;
 """
 
 import contextlib
+import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from raysm.contract import names
 from raysm.contract import payload as payloads
 from raysm.contract.paths import SDK_DRIVERS
 from raysm.contract.payload import Payload
+from raysm.contract.store import remove_unfinished
 from raysm.errors import InvalidConfig
 from raysm.request import Cluster, JobRequest, Ports
 
@@ -123,15 +125,19 @@ def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Ins
     """Read and verify everything.
 
     Raises:
-        InvalidConfig: A configuration file, a variable or the payload cannot be used.
+        InvalidConfig: A configuration file, a variable or the payload cannot be used, or the result not be written.
         MissingDependency: Ray is not installed.
     """
     environment = environments.read(environ)
     payload = payloads.load(environment.payload)
     cluster = payload.request.cluster
     # For its error: else all would wait until the deadline for a head that is not there.
-    environment.head(cluster)
+    head = environment.head(cluster)
+    if environment.current == head:
+        _check_outputs(environment)
     if environment.has_checkpoints:
+        # Brought back by the service, which takes over all that lies there when an instance dies.
+        remove_unfinished(environment.paths.checkpoints)
         with contextlib.suppress(OSError):  # user code that writes there will say why it cannot
             environment.paths.state(environment.current_host).mkdir(parents=True, exist_ok=True)
     # Asked again of the instances that there are: the request was checked against those that were wanted.
@@ -152,3 +158,15 @@ def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Ins
         commands=commands or Commands(),
         inherited=dict(environ),
     )
+
+
+def _check_outputs(environment: Environment) -> None:
+    """Refuse a container whose user cannot write the result, before hours are spent on it."""
+    for folder in (environment.paths.model, environment.paths.output_data):
+        # Neither need be there yet: then it is made in the first that is.
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise InvalidConfig(
+                f"{there} cannot be written by the container's user ({os.geteuid()}), and the result has to go to "
+                f"{folder}: run the image as root (USER root), or let that user write there"
+            )

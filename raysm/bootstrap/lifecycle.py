@@ -33,6 +33,7 @@ __all__ = [
     "Mismatch",
     "Node",
     "NodesChanged",
+    "OutputsTaken",
     "ReachGcs",
     "RayEnded",
     "RayLost",
@@ -191,6 +192,14 @@ class JobEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputsTaken:
+    """The head says which of the outputs that this instance has asked about the job has from another one."""
+
+    keys: frozenset[str]
+    """As ``outputs.read_outputs`` makes them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """Something that this instance does beside has failed for good."""
 
@@ -214,6 +223,7 @@ Happening = (
     | Invited
     | GcsReachable
     | JobEnded
+    | OutputsTaken
     | Failed
 )
 

@@ -4,12 +4,23 @@ Every kind of message stands here once, with its writer and its reader. What is 
 anybody else's, because every line is authenticated.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from raysm.bootstrap.lifecycle import Happening, Invited, JobEnded, Lost, RayLost
+from raysm.bootstrap.lifecycle import Happening, Invited, JobEnded, Lost, OutputsTaken, RayLost
 
-__all__ = ["invite_to_ray", "read_from_head", "read_from_worker", "tell_end", "tell_failure", "tell_ray_loss"]
+__all__ = [
+    "OutputsClaimed",
+    "claim_outputs",
+    "invite_to_ray",
+    "read_from_head",
+    "read_from_worker",
+    "tell_end",
+    "tell_failure",
+    "tell_ray_loss",
+    "tell_taken",
+]
 
 MAX_TEXT = 500
 """Characters of a reason: JSON may take twelve bytes for one, and a line has at most 8 KiB."""
@@ -27,6 +38,11 @@ def tell_end(exit_code: int, reason: str) -> Message:
     return {"kind": "done", "exit_code": exit_code, "reason": reason[:MAX_TEXT]}
 
 
+def tell_taken(keys: Iterable[str]) -> Message:
+    """Return the head's answer to ``claim_outputs``: those that the job has from another instance."""
+    return {"kind": "taken", "keys": list(keys)}
+
+
 def read_from_head(message: Message) -> Happening | None:
     """Return what a message of the head means to a worker; None for an unknown one."""
     match message:
@@ -35,6 +51,8 @@ def read_from_head(message: Message) -> Happening | None:
             return Invited(port)
         case {"kind": "done"}:
             return JobEnded(str(message.get("reason", "")))
+        case {"kind": "taken", "keys": [*keys]}:
+            return OutputsTaken(frozenset(map(str, keys)))
     return None
 
 
@@ -48,8 +66,25 @@ def tell_failure(reason: str) -> Message:
     return {"kind": "failed", "reason": reason[:MAX_TEXT]}
 
 
-def read_from_worker(host: str, message: Message) -> Happening | None:
+@dataclass(frozen=True, slots=True)
+class OutputsClaimed:
+    """A worker that ends asks which of its outputs the job has from another instance. Nothing is decided by it."""
+
+    host: str
+    keys: tuple[str, ...]
+    """As ``outputs.read_outputs`` makes them."""
+
+
+def claim_outputs(keys: Iterable[str]) -> Message:
+    """Return a worker's question whose its outputs are; ``tell_taken`` is the answer."""
+    return {"kind": "outputs", "keys": list(keys)}
+
+
+def read_from_worker(host: str, message: Message) -> Happening | OutputsClaimed | None:
     """Return what a message of the worker ``host`` means to the head; None for an unknown one."""
+    match message:
+        case {"kind": "outputs", "keys": [*keys]}:
+            return OutputsClaimed(host, tuple(map(str, keys)))
     reason = str(message.get("reason", ""))
     match message.get("kind"):
         case "ray_lost":

@@ -15,12 +15,10 @@ __all__ = ["private_tempdir", "private_folder", "private_token"]
 
 
 def private_folder(paths: Paths) -> Path:
-    """Make a folder that others cannot read: among this instance's own things, or where temporary files go."""
-    with contextlib.suppress(OSError):
-        paths.scratch.mkdir(parents=True, exist_ok=True)
-        # mkdtemp makes it 0700 at once: a chmod afterwards leaves a moment for others.
-        return Path(tempfile.mkdtemp(prefix="raysm-", dir=paths.scratch))
-    return Path(tempfile.mkdtemp(prefix="raysm-"))
+    """Make a folder that others cannot read, among this instance's own things."""
+    paths.scratch.mkdir(parents=True, exist_ok=True)
+    # mkdtemp makes it 0700 at once: a chmod afterwards leaves a moment for others.
+    return Path(tempfile.mkdtemp(prefix="raysm-", dir=paths.scratch))
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from raysm.bootstrap.head import Head
 from raysm.bootstrap.instance import Instance, prepare
 from raysm.bootstrap.log import emit_event, remark
 from raysm.bootstrap.memory import PeakMemory
+from raysm.bootstrap.scratch import settle_scratch
 from raysm.bootstrap.startup_failure import report_startup_failure
 from raysm.bootstrap.worker import Worker
 from raysm.contract.events import Metric, State
@@ -33,9 +34,10 @@ def main(environ: Mapping[str, str] | None = None, commands: Commands | None = N
         commands: What it runs; None is Ray and the driver.
 
     Returns:
-        The exit code of PID 1.
+        The exit code of this instance's first process.
     """
-    # As PID 1 a process without a handler does not even hear SIGTERM; the event loop replaces this one.
+    # SageMaker's init passes SIGTERM on to this process; where there is none this is PID 1, which without a handler
+    # does not even hear it. The event loop replaces this one.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # whoever became this process may have blocked it
     instance = begin(inherited() if environ is None else environ, commands)
@@ -47,7 +49,8 @@ def main(environ: Mapping[str, str] | None = None, commands: Commands | None = N
 def begin(environ: Mapping[str, str], commands: Commands | None = None) -> Instance | ExitStatus:
     """Read and verify everything; what is wrong stands in the failure file and in the log when this returns."""
     try:
-        return prepare(environ, commands)
+        # The entry point has done so already, where there was one.
+        return prepare(settle_scratch(environ), commands)
     except Exception as error:  # the last line of defence: every error becomes a reason
         return report_startup_failure(error, environ)
 

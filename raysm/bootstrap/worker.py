@@ -25,6 +25,8 @@ from raysm.bootstrap.lifecycle import (
     End,
     Failed,
     GcsReachable,
+    Lost,
+    OutputsTaken,
     RayEnded,
     ReachGcs,
     Remark,
@@ -37,6 +39,7 @@ from raysm.bootstrap.lifecycle import (
 from raysm.bootstrap.log import remark
 from raysm.bootstrap.loop_thread import LoopThread, bound_to_this_loop
 from raysm.bootstrap.member import Member, WorkerRules
+from raysm.bootstrap.outputs import give_way, in_pieces, read_outputs
 from raysm.bootstrap.ray_node import RayNode
 from raysm.bootstrap.wire import MAX_LINE, ProtocolError, TokenRefused
 from raysm.errors import InvalidPayload
@@ -45,6 +48,8 @@ __all__ = ["Worker"]
 
 END_GRACE_S = 0.5
 """Seconds that Ray has to end by itself, of the two within which a worker is gone."""
+ANSWER_S = 5.0
+"""Seconds that the head has to say whose an output is; it has nothing else to do by then."""
 CONNECT_TIMEOUT_S = 5.0
 """Seconds for one attempt: a packet that a firewall drops is answered by nobody, and TCP itself would try for two
 minutes."""
@@ -93,18 +98,55 @@ class Worker:
 
     async def end(self, status: ExitStatus) -> None:
         """End Ray and everything else here, then say goodbye."""
-        for task in self._tasks:
-            task.cancel()
-        is_alone = self._member.head_lost
+        is_alone = self._member.head_lost or self._control is None
+        if is_alone:
+            self._cancel_tasks()
         if self._control and status.reason and not is_alone:
             self._network.call(self._control.tell, messages.tell_failure(status.reason))
         # Without a head there is nothing that Ray could end in order: its GCS is gone.
         await self._children.end_all(0.0 if is_alone else END_GRACE_S)
+        if self._control and not is_alone:
+            # Now, when nothing of this instance writes any more.
+            await self._give_way(self._control)
+        self._cancel_tasks()
         if self._control:
             await self._network.run(self._control.leave())
         self._network.close()
         if self._ray:
             self._ray.close()
+
+    def _cancel_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def _give_way(self, line: WorkerControl) -> None:
+        """Leave out of this instance's outputs what the job has from another one; most have none."""
+        paths = self._instance.environment.paths
+        files = read_outputs(paths)
+        taken: set[str] = set()
+        # One piece after the other: a head that has to queue much for somebody drops him.
+        for keys in in_pieces(files):
+            line.tell(messages.claim_outputs(keys))
+            answer = await self._hear_taken()
+            if answer is None:
+                break
+            taken |= answer.keys
+        try:
+            for text in give_way(paths, self._instance.name, files, taken):
+                remark(text)
+        except OSError as error:  # the job has its result: which file the service keeps is all that is open
+            remark(f"{self._instance.name}: outputs of one name in several instances could not be told apart: {error}")
+
+    async def _hear_taken(self) -> OutputsTaken | None:
+        """Return the head's answer; None where it is lost, or says nothing in time."""
+        until_s = time.monotonic() + ANSWER_S
+        while event := await self._inbox.take(until_s):
+            match event:
+                case OutputsTaken():
+                    return event
+                case Lost():
+                    return None
+        return None
 
     def _spawn(self, work: Callable[P, Awaitable[None]], *args: P.args, **named: P.kwargs) -> None:
         async def guarded() -> None:

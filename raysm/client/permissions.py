@@ -28,6 +28,8 @@ class Grant:
 
     purpose: str
     """The Sid of its statement: letters and digits alone."""
+    meaning: str
+    """What for, in a sentence's part."""
     actions: tuple[str, ...]
     """As IAM names them."""
     resources: tuple[str, ...] = ("*",)
@@ -57,6 +59,7 @@ ROLE_ARN = "{role}"
 USER: tuple[Grant, ...] = (
     Grant(
         purpose="Jobs",
+        meaning="make, describe, stop and tag jobs",
         # AddTags, since a job is made with tags: by them another process knows it again.
         actions=(
             "sagemaker:CreateTrainingJob",
@@ -81,23 +84,27 @@ USER: tuple[Grant, ...] = (
     ),
     Grant(
         purpose="ListOfJobs",
+        meaning="`raysm jobs`, and finding a job by its name",
         actions=("sagemaker:ListTrainingJobs", "sagemaker:ListProcessingJobs"),
         calls=("sagemaker:ListTrainingJobs", "sagemaker:ListProcessingJobs"),
     ),
     Grant(
         purpose="PassRole",
+        meaning="hand the role to SageMaker, and to nobody else",
         actions=("iam:PassRole",),
         resources=(ROLE_ARN,),
         conditions={"StringEquals": {"iam:PassedToService": SERVICE}},
     ),
     Grant(
         purpose="Bucket",
+        meaning="look for the bucket and below it; make the default one (not needed where `--bucket` names one)",
         actions=("s3:ListBucket", "s3:CreateBucket"),
         resources=("arn:{partition}:s3:::{bucket}",),
         calls=("s3:HeadBucket", "s3:ListObjectsV2", "s3:CreateBucket"),
     ),
     Grant(
         purpose="Objects",
+        meaning="payload, uploaded inputs, results, records",
         actions=("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"),
         resources=(OBJECTS,),
         calls=(
@@ -114,28 +121,33 @@ USER: tuple[Grant, ...] = (
     ),
     Grant(
         purpose="Inputs",
+        meaning="the state of inputs in S3, for `--if-done skip`",
         actions=("s3:ListBucket",),
         resources=("arn:{partition}:s3:::{input_bucket}",),
         calls=("s3:ListObjectsV2",),
     ),
     Grant(
         purpose="Keys",
+        meaning="where `output_kms_key` encrypts what lies in the bucket",
         actions=("kms:GenerateDataKey", "kms:Decrypt"),
         resources=("{output_key}",),
     ),
     Grant(
         purpose="Logs",
+        meaning="`raysm logs`, and everything that follows a job",
         actions=("logs:DescribeLogStreams", "logs:GetLogEvents"),
         resources=LOGS,
         calls=("logs:DescribeLogStreams", "logs:GetLogEvents"),
     ),
     Grant(
         purpose="Metrics",
+        meaning="the metrics that a job defines",
         actions=("cloudwatch:GetMetricStatistics",),
         calls=("cloudwatch:GetMetricStatistics",),
     ),
     Grant(
         purpose="Session",
+        meaning="`raysm debug`, and a session into an instance",
         # The command line of AWS calls StartSession; raysm itself only switches the debugging of a job on.
         actions=("sagemaker:UpdateTrainingJob", "ssm:StartSession"),
         resources=(JOBS[0], "arn:{partition}:ssm:{region}::document/AWS-StartPortForwardingSession"),
@@ -144,6 +156,7 @@ USER: tuple[Grant, ...] = (
     ),
     Grant(
         purpose="DoctorRole",
+        meaning="of `raysm doctor` alone: the role, and what it may do",
         is_doctors=True,
         actions=("iam:GetRole", "iam:SimulatePrincipalPolicy"),
         resources=(ROLE_ARN,),
@@ -151,6 +164,7 @@ USER: tuple[Grant, ...] = (
     ),
     Grant(
         purpose="DoctorImage",
+        meaning="of `raysm doctor` alone: whether the image is there",
         is_doctors=True,
         actions=("ecr:BatchGetImage",),
         resources=("{repository}",),
@@ -158,6 +172,7 @@ USER: tuple[Grant, ...] = (
     ),
     Grant(
         purpose="DoctorKeys",
+        meaning="of `raysm doctor` alone: whether keys are enabled",
         is_doctors=True,
         actions=("kms:DescribeKey",),
         resources=("{output_key}", "{volume_key}"),
@@ -165,12 +180,14 @@ USER: tuple[Grant, ...] = (
     ),
     Grant(
         purpose="DoctorQuotas",
+        meaning="of `raysm doctor` alone",
         is_doctors=True,
         actions=("servicequotas:ListServiceQuotas", "servicequotas:ListAWSDefaultServiceQuotas"),
         calls=("service-quotas:ListServiceQuotas", "service-quotas:ListAWSDefaultServiceQuotas"),
     ),
     Grant(
         purpose="DoctorNetwork",
+        meaning="of `raysm doctor` alone, for jobs in a VPC",
         is_doctors=True,
         actions=(
             "ec2:DescribeSubnets",
@@ -195,42 +212,57 @@ UNGUARDED = ("sts:GetCallerIdentity",)
 ROLE: tuple[Grant, ...] = (
     Grant(
         purpose="Bucket",
+        meaning="find what to read",
         actions=("s3:ListBucket",),
         resources=("arn:{partition}:s3:::{bucket}", "arn:{partition}:s3:::{input_bucket}"),
     ),
     Grant(
         purpose="Objects",
+        meaning="payload, results and checkpoints",
         # The checkpoint folder is kept alike on both sides: what is removed there is removed in S3.
         actions=("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"),
         resources=(OBJECTS, "arn:{partition}:s3:::{output_prefix}*"),
     ),
     Grant(
         purpose="Inputs",
+        meaning="inputs in S3",
         actions=("s3:GetObject",),
         resources=("arn:{partition}:s3:::{input_prefix}*",),
     ),
-    Grant(purpose="Login", actions=("ecr:GetAuthorizationToken",)),
+    Grant(purpose="Login", meaning="the registry's password", actions=("ecr:GetAuthorizationToken",)),
     Grant(
         purpose="Image",
+        meaning="pull the image",
         actions=("ecr:BatchCheckLayerAvailability", "ecr:GetDownloadUrlForLayer", "ecr:BatchGetImage"),
         resources=("{repository}",),
     ),
     Grant(
         purpose="Logs",
+        meaning="write what the containers print",
         actions=("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams"),
         resources=LOGS,
     ),
     Grant(
         purpose="Metrics",
+        meaning="write the metrics of jobs",
         actions=("cloudwatch:PutMetricData",),
         conditions={"StringLike": {"cloudwatch:namespace": "/aws/sagemaker/*"}},
     ),
     Grant(
-        purpose="OutputKey", actions=("kms:GenerateDataKey", "kms:Encrypt", "kms:Decrypt"), resources=("{output_key}",)
+        purpose="OutputKey",
+        meaning="where a key encrypts the outputs",
+        actions=("kms:GenerateDataKey", "kms:Encrypt", "kms:Decrypt"),
+        resources=("{output_key}",),
     ),
-    Grant(purpose="VolumeKey", actions=("kms:CreateGrant", "kms:DescribeKey"), resources=("{volume_key}",)),
+    Grant(
+        purpose="VolumeKey",
+        meaning="where a key encrypts the volumes",
+        actions=("kms:CreateGrant", "kms:DescribeKey"),
+        resources=("{volume_key}",),
+    ),
     Grant(
         purpose="Network",
+        meaning="for jobs in a VPC",
         actions=(
             "ec2:CreateNetworkInterface",
             "ec2:CreateNetworkInterfacePermission",
@@ -245,7 +277,27 @@ ROLE: tuple[Grant, ...] = (
         needs="subnet",
     ),
     Grant(
+        purpose="Packages",
+        meaning="where `pip_index` is a repository of CodeArtifact",
+        actions=("codeartifact:GetAuthorizationToken",),
+        resources=("{domain}",),
+    ),
+    Grant(
+        purpose="Repository",
+        meaning="the same",
+        actions=("codeartifact:GetRepositoryEndpoint", "codeartifact:ReadFromRepository"),
+        resources=("{package_repository}",),
+    ),
+    Grant(
+        purpose="Bearer",
+        meaning="the same: CodeArtifact's tokens are given by STS",
+        actions=("sts:GetServiceBearerToken",),
+        conditions={"StringEquals": {"sts:AWSServiceName": "codeartifact.amazonaws.com"}},
+        needs="domain",
+    ),
+    Grant(
         purpose="Session",
+        meaning="where `remote_debug` lets somebody in",
         actions=(
             "ssmmessages:CreateControlChannel",
             "ssmmessages:CreateDataChannel",
@@ -255,7 +307,7 @@ ROLE: tuple[Grant, ...] = (
         needs="remote_debug",
     ),
 )
-"""What SageMaker does in the role's name, before, in and after the containers; raysm in them calls nothing itself."""
+"""What SageMaker does in the role's name, before, in and after the containers, and what raysm in them asks."""
 
 
 def covered() -> frozenset[str]:

@@ -29,10 +29,10 @@ def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) 
     """Return the prefix of a job's checkpoints: the one given, that of the task's latest job, or a new one.
 
     Returns:
-        None where the API has none.
+        None where the API has none, or the workload keeps none.
 
     Raises:
-        InvalidRequest: It is to be gone on with, and the API has none.
+        InvalidRequest: It is to be gone on with, and there is none.
     """
     api = api_of(request.kind)
     if not api.has_checkpoints:
@@ -43,6 +43,13 @@ def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) 
         return None
     if request.checkpoint_uri is not None:
         return request.checkpoint_uri
+    if not request.workload.keeps_state:
+        if resume:
+            raise InvalidRequest(
+                f"{request.workload.label} keeps no state (keeps_state of {request.workload.kind}) to resume from; "
+                "drop resume, or give checkpoint_uri"
+            )
+        return None
     prefix = service.places.records(request.project, task)
     latest = records.latest_of_state(prefix, Storage(service)) if resume else None
     return service.places.state(request.project, task, request.name) if latest is None else latest.state

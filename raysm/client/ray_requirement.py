@@ -5,11 +5,13 @@ find the same out, on every one of them, once they are paid for.
 """
 
 from collections.abc import Iterable
-
-from packaging.requirements import InvalidRequirement, Requirement
+from typing import TYPE_CHECKING
 
 from raysm.contract.needs import RAY_RANGE, name_of, release_of
 from raysm.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 __all__ = ["check_ray"]
 
@@ -37,10 +39,13 @@ def check_ray(requirements: Iterable[str]) -> None:
             )
 
 
-def _requirement_of_ray(line: str) -> Requirement | None:
+def _requirement_of_ray(line: str) -> "Requirement | None":
     # The name first: of all other lines pip is the judge.
     if name_of(line) != "ray":
         return None
+    # On first use: it takes a tenth of what importing all of the client does, and few jobs name Ray.
+    from packaging.requirements import InvalidRequirement, Requirement
+
     try:
         return Requirement(line.partition(" #")[0])
     except InvalidRequirement:

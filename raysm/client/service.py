@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from raysm.client.exchange import Observer, observe
 from raysm.client.pace import Pace
 from raysm.client.places import Places, places_in
 from raysm.client.plan import Plan
@@ -66,13 +67,21 @@ class Service:
         pace: How often jobs are polled.
     """
 
-    def __init__(self, target: Target, *, clients: Clients | None = None, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        *,
+        clients: Clients | None = None,
+        pace: Pace | None = None,
+        observer: Observer | None = None,
+    ) -> None:
         """Connect to nothing yet.
 
         Args:
             target: Where to.
             clients: Returns the boto3 client of a service by name; None makes them from the target.
             pace: How often to poll; None suits the target.
+            observer: Is told of every call; None is nobody.
 
         Raises:
             InvalidRequest: ``target`` is none.
@@ -81,6 +90,7 @@ class Service:
         self._connection = connection_to(target)
         self.pace = pace or self._connection.pace
         self._injected = clients
+        self._observer = observer
         self._made: dict[str, Any] = {}
         self._lock = threading.RLock()
         # A number, not a flag: several may follow at once, each in a thread of its own.
@@ -132,13 +142,18 @@ class Service:
             ServiceError: The embedded SageMaker does not start, or the AWS configuration cannot be used.
         """
         if self._injected is not None:
-            return self._injected(name)
+            return self._observed(self._injected(name))
         with self._lock:
             # boto3's clients may be shared by threads; the session that makes them may not.
             if name not in self._made:
                 with translated(f"make the client of {name}"):
-                    self._made[name] = self._make(name)
+                    self._made[name] = self._observed(self._make(name))
             return self._made[name]
+
+    def _observed(self, client: Any) -> Any:
+        if self._observer is not None:
+            observe(client, self._observer)
+        return client
 
     def wait_for_end(self, name: str, pause_s: float, most_s: float) -> None:
         """Wait until a job may have ended, as the target tells it best.

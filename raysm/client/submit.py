@@ -62,7 +62,7 @@ class Prepared:
     task: str
     """Name of the task: of which the job is one run."""
     state: str | None
-    """Checkpoint prefix; None for Processing."""
+    """Checkpoint prefix; None for Processing, and of a workload that keeps no state."""
     has_old_state: bool
     """Whether another job may have had that prefix before."""
     service: Service

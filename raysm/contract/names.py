@@ -26,6 +26,7 @@ __all__ = [
     "PYTHON_TAG",
     "RAY_TEMP_DIR",
     "RESTART_TAG",
+    "SCRATCH",
     "STATE",
     "TASK_TAG",
     "WORKLOAD_TAG",
@@ -57,6 +58,9 @@ PAYLOAD = "RAYSM_PAYLOAD"
 
 RAY_TEMP_DIR = "RAYSM_RAY_TEMP_DIR"
 """Folder of Ray's sessions (short: it holds sockets). Default ``/tmp/ray``."""
+
+SCRATCH = "RAYSM_SCRATCH"
+"""Folder of what an instance needs for itself while the job runs: chosen by its first program, where the room is."""
 
 FAILURE_RECORD = "RAYSM_FAILURE_RECORD"
 """Set by the bootstrap for the driver: the file into which the driver writes its Failure."""

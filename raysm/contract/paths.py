@@ -29,6 +29,8 @@ class Paths:
     """``/opt/ml``, or the folder that plays it."""
     api: JobApi = TRAINING
     """The API whose jobs have this layout."""
+    scratch_root: Path | None = None
+    """Where this instance has room for its own things; None is ``scratch`` below the base folder."""
 
     @classmethod
     def found_in(cls, base: Path) -> "Paths":
@@ -111,6 +113,17 @@ class Paths:
         return (self.checkpoints / "raysm" if lasting else self.scratch) / "similarity"
 
     @property
+    def warm_pool_cache(self) -> Path:
+        """What the next job of a warm pool finds again; there in jobs that keep their instances warm.
+
+        https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html
+        """
+        return self.base / "sagemaker" / "warmpoolcache"
+
+    @property
     def scratch(self) -> Path:
-        """What this instance needs for itself while the job runs: never uploaded, lost with the instance."""
-        return self.base / "scratch"
+        """What this instance needs for itself while the job runs: never uploaded, lost with the instance.
+
+        Its first program chooses: of ``/tmp/raysm`` and this one, the folder that can be written and has most room.
+        """
+        return self.scratch_root or self.base / "scratch"

@@ -93,7 +93,7 @@ class Seal:
 
     def command(self, folder: PurePath, failure: PurePath) -> list[str]:
         """Return what an instance runs that finds the payload in ``folder``, and says in ``failure`` why it cannot."""
-        # Exec form, so that PID 1 hears SIGTERM: a shell would swallow it.
+        # Exec form: of a shell in front SIGTERM would end that alone, or, where it is PID 1, not even that.
         return ["python3", "-c", CHECKED, str(folder / START), self.start, str(failure), self.digests]
 
 

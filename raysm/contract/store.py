@@ -1,9 +1,14 @@
-"""Files that are either whole or absent: written beside, then renamed."""
+"""Files that are either whole or absent: written beside, then renamed.
+
+Where the service takes over all files while they are written, among the checkpoints, whatever is larger than a few
+lines says by a digest of its own whether it is whole, and gets no other name meanwhile.
+"""
 
 import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +16,15 @@ from typing import Any
 
 from raysm.errors import InvalidConfig
 
-__all__ = ["OPEN", "PARTIAL", "put", "read_json", "replacing", "sha256_of"]
+__all__ = ["OPEN", "PARTIAL", "put", "read_json", "remove_unfinished", "removed_if_torn", "replacing", "sha256_of"]
 
 CHUNK_BYTES = 1 << 20
 
 PARTIAL = ".partial"
 """Suffix of a file that is still being written; readers pass over it."""
+
+UNFINISHED = re.compile(rf"\..+\.[0-9a-f]{{8}}{re.escape(PARTIAL)}", re.DOTALL)
+"""The whole names that ``replacing`` gives: a user's own ``download.partial`` is none."""
 
 OPEN = 0o666
 """Mode of a file that is no secret, less what the umask takes away, as of any file that a program makes."""
@@ -46,6 +54,29 @@ def replacing(path: Path, mode: int = OPEN) -> Iterator[Path]:
         # A stop and Ctrl-C too: nobody else would ever remove it.
         beside.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def removed_if_torn(path: Path) -> Iterator[None]:
+    """Remove ``path`` if the body, which writes it, raises; whoever reads it knows by its content whether it is whole.
+
+    What kills the process leaves it torn.
+    """
+    try:
+        yield
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what processes that were killed left below ``folder`` of files that they were writing."""
+    for at, _, names in os.walk(folder):
+        for name in names:
+            if UNFINISHED.fullmatch(name):
+                # Somebody else's, or gone meanwhile: nobody reads it.
+                with contextlib.suppress(OSError):
+                    Path(at, name).unlink()
 
 
 def put(path: Path, content: bytes | str, mode: int = OPEN) -> None:

@@ -124,6 +124,9 @@ class Workload:
 
     # How it ends
 
+    keeps_state: ClassVar[bool] = True
+    """Whether anything of it outlives the job, among the checkpoints: user code that writes to $RAYSM_STATE, or what is
+    finished of it. False: the service is not asked to synchronise a folder, and there is nothing to resume."""
     returns_value: ClassVar[bool] = False
     """True: the job's result is a value, which travels pickled, as does an exception; False: a folder of files."""
     relays_output: ClassVar[bool] = False

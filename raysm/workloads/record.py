@@ -1,9 +1,9 @@
 """Finished blocks on the head's disk, so that a restarted job goes on where it stopped.
 
-A folder holds one file for each finished block; it is written beside and renamed, so its existence says that it was
-whole. It may have travelled since (checkpoints go to S3 and come back), so a file is believed only if its own first
-line names this record's key and this block, and the digest of its content. Anything else is removed and computed
-again.
+A folder holds one file for each finished block. It may be torn by a kill, and may have travelled since (checkpoints go
+to S3 and come back), so a file is believed only if its own first line names this record's key and this block, and the
+digest of its content. Anything else is removed and computed again. So it needs no name to be unfinished under: the
+service would take over that file too, and bring it back with every restart of an instance that died meanwhile.
 """
 
 import contextlib
@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from raysm.contract.store import replacing
+from raysm.contract.store import removed_if_torn
 from raysm.workloads.disk import full_disk_is_no_room
+from raysm.workloads.mapping import map_file
 
 __all__ = ["BlockRecord", "Buffers", "occupied_bytes"]
 
@@ -106,7 +107,10 @@ class BlockRecord(Generic[V]):
         for buffer in buffers:
             digest.update(buffer)
         path = self.path(block)
-        with full_disk_is_no_room(path, f"{block} was recorded"), replacing(path) as beside, beside.open("wb") as file:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # A new file: what was there may be mapped.
+        path.unlink(missing_ok=True)
+        with full_disk_is_no_room(path, f"{block} was recorded"), removed_if_torn(path), path.open("xb") as file:
             file.write(self._line(block, digest.hexdigest()))
             for buffer in buffers:
                 file.write(buffer)
@@ -125,15 +129,14 @@ class BlockRecord(Generic[V]):
         """
         if block not in self:
             raise KeyError(str(block))
-        content: bytes | mmap.mmap
         with self.path(block).open("rb") as file:
             offset = len(file.readline(MAX_LINE_BYTES))
             # A mapping costs more than reading a small file, and there are thousands of them.
-            if os.fstat(file.fileno()).st_size < mapped_bytes:
+            is_small = os.fstat(file.fileno()).st_size < mapped_bytes
+            content: bytes | mmap.mmap | None = None if is_small else map_file(file.fileno())
+            if content is None:
                 file.seek(0)
                 content = file.read()
-            else:
-                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return self._decode(memoryview(content)[offset:])
 
     def size_bytes(self) -> int:

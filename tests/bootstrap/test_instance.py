@@ -1,5 +1,9 @@
 """An instance before it begins: what it was told, checked, and what its children are told."""
 
+import json
+import subprocess
+import sys
+
 import pytest
 
 from raysm.bootstrap.instance import prepare
@@ -43,7 +47,45 @@ def test_a_payload_that_is_not_there_is_said(tmp_path):
     cluster = Cluster(tmp_path, request(1))
     Paths(cluster.base("algo-1")).payload.rename(tmp_path / "elsewhere")
     with pytest.raises(InvalidPayload):
-        prepare(cluster._environment("algo-1"))
+        prepare(cluster.environment("algo-1"))
+
+
+def test_what_an_instance_that_died_was_writing_among_the_checkpoints_is_removed(tmp_path):
+    cluster = Cluster(tmp_path, request(1))
+    folder = Paths(cluster.base("algo-1")).checkpoints / "raysm" / "training"
+    folder.mkdir(parents=True)
+    for name in (".manifest.json.0123abcd.partial", "mine.partial"):
+        (folder / name).touch()
+    cluster.prepare("algo-1")
+    assert [path.name for path in folder.iterdir()] == ["mine.partial"]
+
+
+PREPARE = """
+import json, sys
+from raysm.bootstrap.instance import prepare
+from raysm.errors import InvalidConfig
+try:
+    print(prepare(json.loads(sys.argv[1])).name)
+except InvalidConfig as error:
+    print(error)
+"""
+
+
+@pytest.mark.namespace
+def test_a_head_that_cannot_write_the_result_says_so_before_anything_is_spent(tmp_path):
+    cluster = Cluster(tmp_path, request(2))
+    for host in cluster.hosts:
+        Paths(cluster.base(host)).model.mkdir()
+    answers = {}
+    for host in cluster.hosts:
+        model = str(Paths(cluster.base(host)).model)
+        seal = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+        environ = json.dumps(cluster.environment(host))
+        command = ["unshare", "--mount", "sh", "-c", seal, model, sys.executable, "-c", PREPARE, environ]
+        answers[host] = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert f"{Paths(cluster.base('algo-1')).model} cannot be written by the container's user (0)" in answers["algo-1"]
+    assert "run the image as root" in answers["algo-1"]
+    assert answers["algo-2"] == "algo-2"  # what it could write is nobody's result
 
 
 def test_a_processing_job_is_told_no_interface_and_takes_the_one_that_has_its_address(tmp_path):

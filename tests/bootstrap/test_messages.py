@@ -5,8 +5,10 @@ import json
 import pytest
 
 from raysm.bootstrap import messages
-from raysm.bootstrap.lifecycle import Invited, JobEnded, Lost, RayLost
+from raysm.bootstrap.lifecycle import Invited, JobEnded, Lost, OutputsTaken, RayLost
+from raysm.bootstrap.outputs import PIECE, in_pieces, read_outputs
 from raysm.bootstrap.wire import MAX_LINE
+from raysm.contract.paths import Paths
 
 
 @pytest.mark.parametrize(
@@ -15,6 +17,7 @@ from raysm.bootstrap.wire import MAX_LINE
         (messages.invite_to_ray(6379), Invited(6379)),
         (messages.tell_end(0, ""), JobEnded("")),
         (messages.tell_end(3, "ValueError: no"), JobEnded("ValueError: no")),
+        (messages.tell_taken(["a", "b"]), OutputsTaken(frozenset({"a", "b"}))),
     ],
 )
 def test_a_worker_reads_what_the_head_writes(message, event):
@@ -26,13 +29,24 @@ def test_a_worker_reads_what_the_head_writes(message, event):
     [
         (messages.tell_ray_loss("restart 1 of 3"), RayLost("algo-2", "restart 1 of 3")),
         (messages.tell_failure("Ray on algo-2 ended"), Lost("algo-2", "Ray on algo-2 ended")),
+        (messages.claim_outputs(["a", "b"]), messages.OutputsClaimed("algo-2", ("a", "b"))),
     ],
 )
 def test_the_head_reads_what_a_worker_writes_and_knows_whose_it_is(message, event):
     assert messages.read_from_worker("algo-2", json.loads(json.dumps(message))) == event
 
 
-@pytest.mark.parametrize("message", [{}, {"kind": "hello again"}, {"kind": "ray"}, {"kind": "ray", "port": "6379"}])
+@pytest.mark.parametrize(
+    "message",
+    [
+        {},
+        {"kind": "hello again"},
+        {"kind": "ray"},
+        {"kind": "ray", "port": "6379"},
+        {"kind": "taken", "keys": "a"},
+        {"kind": "outputs"},
+    ],
+)
 def test_what_is_not_known_or_has_another_form_is_passed_over(message):
     assert messages.read_from_head(message) is None
     assert messages.read_from_worker("algo-2", message) is None
@@ -43,3 +57,14 @@ def test_what_is_not_known_or_has_another_form_is_passed_over(message):
 )
 def test_a_reason_of_any_length_and_script_fits_one_line(tell):
     assert len(json.dumps(tell("\N{GRINNING FACE}" * 5000))) < MAX_LINE - 100
+
+
+def test_the_keys_that_are_asked_about_at_a_time_fit_one_line_and_so_does_the_answer(tmp_path):
+    paths = Paths(tmp_path)
+    paths.model.mkdir()
+    for number in range(PIECE + 1):
+        (paths.model / f"{number}").touch()
+    pieces = list(in_pieces(read_outputs(paths)))
+    assert [len(keys) for keys in pieces] == [PIECE, 1]
+    for tell in (messages.claim_outputs, messages.tell_taken):
+        assert len(json.dumps(tell(pieces[0]))) < MAX_LINE - 100

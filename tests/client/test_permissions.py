@@ -30,6 +30,7 @@ def test_nothing_but_what_takes_no_narrower_resource_is_allowed_on_all():
         "ec2",
         "ecr",
         "ssmmessages",
+        "sts",
     }
     assert {action for action in everywhere if action.startswith("ecr:")} == {"ecr:GetAuthorizationToken"}
 
@@ -44,7 +45,9 @@ def test_a_statement_falls_away_with_what_it_is_about():
 
 
 def test_a_resource_stands_once_for_each_name():
-    grant = Grant(purpose="A", actions=("s3:GetObject",), resources=("arn:{partition}:s3:::{input_prefix}*",))
+    grant = Grant(
+        purpose="A", meaning="", actions=("s3:GetObject",), resources=("arn:{partition}:s3:::{input_prefix}*",)
+    )
     names = {"partition": ("aws",), "input_prefix": ("a/", "b/", "a/")}
     assert resources_of(grant, names) == ["arn:aws:s3:::a/*", "arn:aws:s3:::b/*"]
 

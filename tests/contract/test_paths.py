@@ -46,3 +46,11 @@ def test_the_layout_that_the_service_made_says_of_which_api_the_job_is(tmp_path,
 
 def test_where_nothing_was_written_yet_the_layout_is_a_training_jobs(tmp_path):
     assert Paths.found_in(tmp_path) == Paths(tmp_path)
+
+
+def test_an_instance_s_own_things_lie_where_it_has_chosen_and_else_below_the_base(tmp_path):
+    assert Paths().scratch == Path("/opt/ml/scratch")
+    chosen = Paths(scratch_root=tmp_path)
+    assert chosen.scratch == tmp_path
+    assert chosen.records(lasting=False).is_relative_to(tmp_path)
+    assert chosen.records(lasting=True).is_relative_to(chosen.checkpoints)

@@ -3,7 +3,7 @@ import stat
 
 import pytest
 
-from raysm.contract.store import put, read_json, replacing
+from raysm.contract.store import put, read_json, remove_unfinished, removed_if_torn, replacing
 from raysm.errors import InvalidConfig
 
 
@@ -63,3 +63,30 @@ def test_a_file_that_is_no_secret_has_the_mode_of_any_other_new_file(tmp_path, u
     finally:
         os.umask(before)
     assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "ab"] == [0o666 & ~umask] * 2
+
+
+def test_a_file_whose_writing_fails_is_removed_and_one_that_is_whole_stays(tmp_path):
+    def half():
+        with removed_if_torn(tmp_path / "a"):
+            (tmp_path / "a").write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        half()
+    with removed_if_torn(tmp_path / "b"):
+        (tmp_path / "b").write_text("whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]
+
+
+def test_what_a_killed_process_was_writing_is_removed_and_nothing_of_the_user_s(tmp_path):
+    (tmp_path / "deep").mkdir()
+    with replacing(tmp_path / "deep" / "model.pt") as beside:
+        os.link(beside, tmp_path / "deep" / "left")
+        left = beside.name
+    (tmp_path / "deep" / "left").rename(tmp_path / "deep" / left)
+    for name in ("download.partial", ".hidden.partial", "model.pt.0123abcd.partial"):
+        (tmp_path / name).touch()
+    remove_unfinished(tmp_path)
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["model.pt"]
+    assert len(list(tmp_path.iterdir())) == 4
+    remove_unfinished(tmp_path / "nowhere")

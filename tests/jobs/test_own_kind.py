@@ -29,6 +29,7 @@ class Tally(Workload):
     label: ClassVar[str] = "the tally"
     channels: ClassVar[tuple[str, ...]] = ("texts",)
     ray_variables: ClassVar[dict[str, str]] = {"TALLY_UNIT": "words"}
+    keeps_state: ClassVar[bool] = False
 
     word: str = field(kw_only=False)
     """What is counted."""
@@ -119,7 +120,7 @@ def fake(tmp_path):
 @pytest.mark.usefixtures("home")
 def test_a_kind_of_ones_own_runs_on_two_instances_and_is_not_run_again_for_the_same(texts):
     job = raysm.submit(Tally("be", remark="first"), **texts)
-    result = job.result(timeout=120)
+    result = job.result(timeout=300)
     assert json.loads((result / "tally.json").read_text()) == {"algo-1": [2, "words"], "algo-2": [1, "words"]}
     assert result.manifest.workload == {"kind": Tally.kind, "word": "be", "remark": "first"}
     assert result.manifest.instances == HOSTS
@@ -132,6 +133,16 @@ def test_a_job_is_named_after_its_kind_and_brings_the_module_that_defines_it(fak
     prepared = prepare(Tally("be"), **texts, on=fake)
     assert prepared.task == "Tally"
     assert "tests/jobs/test_own_kind.py" in prepared.source.files
+
+
+def test_a_kind_without_state_has_nothing_synchronised_and_nothing_to_go_on_with(fake, texts):
+    assert "CheckpointConfig" not in prepare(Tally("be"), **texts, on=fake).plan.request
+    with pytest.raises(InvalidRequest, match="the tally keeps no state .* to resume from"):
+        prepare(Tally("be"), **texts, on=fake, resume=True)
+    with pytest.raises(InvalidRequest, match="the tally keeps no state .*limits.max_restarts"):
+        prepare(Tally("be"), **texts, on=fake, limits=raysm.Limits(max_restarts=1))
+    given = {"checkpoint_uri": "file:///state", "limits": raysm.Limits(max_restarts=1)}
+    assert prepare(Tally("be"), **texts, on=fake, **given).plan.request["CheckpointConfig"]["S3Uri"] == "file:///state"
 
 
 def test_a_channel_that_the_kind_reads_has_to_be_there(fake):

@@ -21,7 +21,7 @@ from tests.support.leftovers import assert_nothing_left
 
 BOTH = ["process", pytest.param("namespace", marks=pytest.mark.namespace)]
 PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-SOON_S = 15.0
+SOON_S = 120.0
 
 
 @pytest.fixture(params=BOTH)

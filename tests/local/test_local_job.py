@@ -23,7 +23,7 @@ from raysm.local.scenario import Capacity, Scenario
 from tests.support.leftovers import assert_nothing_left
 
 BOTH = ["process", pytest.param("namespace", marks=pytest.mark.namespace)]
-SOON_S = 20.0
+SOON_S = 120.0
 ABSENT = Scenario(capacity=Capacity(absent=("algo-2",)))
 
 PRELUDE = """
@@ -162,12 +162,12 @@ WITHOUT_MOUNTS = """
 import pathlib, sys
 from raysm.local.job_spec import Channel
 from raysm.local.local_job import LocalJob
-from tests.local.test_local_job import HARM, running, spec_for
+from tests.local.test_local_job import HARM, SOON_S, running, spec_for
 folder, root = map(pathlib.Path, sys.argv[1:])
 spec = spec_for(running(HARM), channels=(Channel(name="c", source=folder),))
 with LocalJob(spec, root=root, on_line=lambda host, line: print(host, line)) as job:
     job.start()
-    job.wait(20)
+    job.wait(SOON_S)
 """
 
 

@@ -10,9 +10,20 @@ import json
 from moto import mock_aws
 
 from raysm.client.doctor import Case, Intent, examine
+from raysm.client.permissions import covered
 from raysm.client.service import Service
 from raysm.request import Cluster
-from tests.support.sagemaker import ACCOUNT, IMAGE, REGION, SESSION, Failure, ScriptedClient, aws, refusal
+from tests.support.sagemaker import (
+    ACCOUNT,
+    IMAGE,
+    REGION,
+    SESSION,
+    Failure,
+    ScriptedClient,
+    aws,
+    operations_of,
+    refusal,
+)
 
 ROLE_NAME = "jobs"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/{ROLE_NAME}"
@@ -106,6 +117,11 @@ class Account:
         self.s3, self.ecr, self.ec2, self.kms, self.iam = (real[name] for name in ("s3", "ecr", "ec2", "kms", "iam"))
         self.service = Service(aws(**{"bucket": BUCKET} | target), clients=self.clients.__getitem__)
 
+    def operations(self):
+        """Return every operation that was called, ``iam:GetRole``."""
+        scripted = {name: client for name, client in self.clients.items() if isinstance(client, ScriptedClient)}
+        return set().union(*(operations_of(name, client) for name, client in scripted.items()))
+
     def fill(self):
         """Make what a job needs."""
         trust = {"Statement": [{"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}}]}
@@ -182,3 +198,5 @@ def account(**options):
         made = Account(**options)
         made.fill()
         yield made
+        lacking = made.operations() - covered()
+        assert not lacking, f"add to the policies of raysm.client.permissions what these calls need: {sorted(lacking)}"

@@ -6,16 +6,22 @@ how a job changes from poll to poll, and which call fails, when and how often.
 
 import contextlib
 import datetime
+import functools
 import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import boto3
+from botocore import xform_name
 from botocore.exceptions import ClientError
+from botocore.loaders import Loader
+from botocore.model import ServiceModel
 from moto import mock_aws
 
 from raysm.client.pace import Pace
+from raysm.client.permissions import covered
 from raysm.client.places import places_in
 from raysm.client.service import Service
 from raysm.client.targets import connection_to
@@ -38,11 +44,20 @@ def places_of(target, bucket="b"):
     return places_in(bucket, connection_to(target).data_root)
 
 
+class NoEvents:
+    """The events of a client that is none of boto3: nobody is told anything."""
+
+    def register(self, *args, **kwargs):
+        pass
+
+
 class ScriptedSageMaker:
     """boto3's client of SageMaker: keeps what it was sent; a job is as the test says, and ends when the test says so.
 
     ``script`` holds, for the jobs in the order of their creation, the changes that the polls of Describe bring.
     """
+
+    meta = SimpleNamespace(events=NoEvents())
 
     def __init__(self):
         self.sent = []
@@ -192,6 +207,18 @@ class ScriptedClient:
         return call
 
 
+def operations_of(service, client):
+    """Return what was called of a scripted client behind which there is none of boto3."""
+    names = {xform_name(name): name for name in service_model(service).operation_names}
+    return {f"{service}:{names[name]}" for name, _ in client.calls}
+
+
+@functools.cache
+def service_model(name):
+    """Return botocore's model of a service."""
+    return ServiceModel(Loader().load_service_model(name, "service-2"), name)
+
+
 class ScriptedClients:
     """A service of the client half on a scripted set of boto3 clients: SageMaker is ours, the others are moto's."""
 
@@ -203,7 +230,13 @@ class ScriptedClients:
         behind["sagemaker"] = self.sagemaker
         self.clients = {name: ScriptedClient(client, self.failures) for name, client in behind.items()}
         self.s3, self.logs = self.clients["s3"], self.clients["logs"]
-        self.service = Service(target, clients=self.clients.__getitem__, pace=QUICK, **options)
+        self.exchanges = []
+        observer = self.exchanges.append
+        self.service = Service(target, clients=self.clients.__getitem__, pace=QUICK, observer=observer, **options)
+
+    def operations(self):
+        """Return every operation that was called, ``s3:PutObject``."""
+        return {exchange.call for exchange in self.exchanges} | operations_of("sagemaker", self.clients["sagemaker"])
 
     def fail(self, operation, error, *, times=None, after=0, when=lambda call: True, done=False):
         """Let calls of an operation raise ``error``; see ``Failure``. The last that was said comes first."""
@@ -238,7 +271,13 @@ def fake_local(home):
         yield from _checked(ScriptedClients(Local(home=str(home))))
 
 
+OF_INSTANCES = {"logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents", "cloudwatch:PutMetricData"}
+"""What tests do in place of the instances, by the same clients."""
+
+
 def _checked(clients):
-    """Yield it; a failure that never happened would be a test that shows nothing."""
+    """Yield it; a failure that never happened would be a test that shows nothing, and a call needs a permission."""
     yield clients
     assert all(failure.happened.is_set() for failure in clients.failures)
+    lacking = clients.operations() - covered() - OF_INSTANCES
+    assert not lacking, f"add to the policies of raysm.client.permissions what these calls need: {sorted(lacking)}"

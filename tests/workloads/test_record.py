@@ -71,6 +71,46 @@ def test_what_a_crash_left_half_written_goes_away(tmp_path):
     assert list(BlockRecord(tmp_path / "r", {}).folder.iterdir()) == []
 
 
+def test_a_block_has_no_other_name_while_it_is_written(tmp_path):
+    seen = []
+
+    class Watched:
+        """Looks at the record's folder while it is written there."""
+
+        def __init__(self, value):
+            self.passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            if self.passes == 2:
+                seen.extend(path.name for path in record.folder.iterdir())
+            return iter([b"value"])
+
+    record = BlockRecord(tmp_path / "r", {}, encode=Watched)
+    record.save(BLOCK, 1)
+    assert seen == [record.path(BLOCK).name]
+
+
+def test_a_block_that_a_kill_has_torn_is_computed_anew(tmp_path):
+    record = BlockRecord(tmp_path / "r", {})
+    record.save(BLOCK, list(range(1000)))
+    whole = record.path(BLOCK).read_bytes()
+    for size in (0, 10, len(whole) // 2, len(whole) - 1):
+        record.path(BLOCK).write_bytes(whole[:size])
+        assert BLOCK not in BlockRecord(tmp_path / "r", {})
+        record.path(BLOCK).write_bytes(whole)
+        assert BlockRecord(tmp_path / "r", {}).load(BLOCK) == list(range(1000))
+
+
+def test_what_was_mapped_stays_as_it_was_when_the_block_is_recorded_again(tmp_path):
+    record = BlockRecord(tmp_path / "r", {}, encode=lambda value: [value], decode=memoryview)
+    record.save(BLOCK, b"before")
+    view = record.load(BLOCK, mapped_bytes=0)
+    record.save(BLOCK, b"after.")
+    assert bytes(view) == b"before"
+    assert bytes(record.load(BLOCK)) == b"after."
+
+
 def test_a_block_with_a_long_text_is_believed(tmp_path):
     block = tuple(range(2000))
     BlockRecord(tmp_path / "r", {}).save(block, "value")

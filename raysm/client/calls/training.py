@@ -5,6 +5,7 @@ from typing import Any
 
 from raysm.client.calls.parts import Call, Parts, join_path, present
 from raysm.contract.paths import Paths
+from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, JobRequest
 
 __all__ = ["CALL"]
@@ -12,7 +13,6 @@ __all__ = ["CALL"]
 
 def _parameters(parts: Parts) -> dict[str, Any]:
     request, security = parts.request, parts.request.security
-    checkpoints = request.checkpoint_uri or parts.state
     return present(
         TrainingJobName=request.name,
         AlgorithmSpecification=_algorithm(parts),
@@ -24,10 +24,7 @@ def _parameters(parts: Parts) -> dict[str, Any]:
         ),
         ResourceConfig=_resources(parts, request.cluster),
         StoppingCondition=_stopping(request),
-        # Also of a job that nobody wants to resume: without it, no follow-up goes on with it.
-        CheckpointConfig={
-            "S3Uri": checkpoints or parts.places.state(request.project, request.name, request.name),
-        },
+        CheckpointConfig=_checkpoints(parts),
         EnableNetworkIsolation=security.isolation,
         EnableInterContainerTrafficEncryption=security.encrypt_traffic,
         EnableManagedSpotTraining=request.limits.spot,
@@ -61,6 +58,15 @@ def _stopping(request: JobRequest) -> dict[str, Any]:
         # SageMaker refuses it for all but spot jobs.
         MaxWaitTimeInSeconds=wait_s if limits.spot else None,
     )
+
+
+def _checkpoints(parts: Parts) -> dict[str, Any] | None:
+    request = parts.request
+    if request.checkpoint_uri is None and not request.workload.keeps_state:
+        return None
+    # Also of a job that nobody wants to resume: without it, no follow-up goes on with it.
+    own = parts.state or parts.places.state(request.project, request.name, request.name)
+    return {"S3Uri": request.checkpoint_uri or own}
 
 
 def _retries(request: JobRequest) -> dict[str, Any] | None:
@@ -116,5 +122,13 @@ def _outputs(name: str, answer: Mapping[str, Any]) -> str:
     return join_path(answer["OutputDataConfig"]["S3OutputPath"], name)
 
 
-# What excludes itself in a training job stands among the rules that no model says, which check the whole call.
-CALL = Call(check=lambda request: None, parameters=_parameters, outputs=_outputs)
+# What else excludes itself in a training job stands among the rules that no model says, which check the whole call.
+def _check(request: JobRequest) -> None:
+    if request.limits.max_restarts and not request.workload.keeps_state and request.checkpoint_uri is None:
+        raise InvalidRequest(
+            f"{request.workload.label} keeps no state (keeps_state of {request.workload.kind}) with which a follow-up "
+            "job could go on (limits.max_restarts); drop one"
+        )
+
+
+CALL = Call(check=_check, parameters=_parameters, outputs=_outputs)

@@ -37,6 +37,8 @@ class Intent:
     """What pip installs in each instance."""
     wheels: tuple[str, ...] = ()
     """What travels for it."""
+    pip_index: str | None = None
+    """Where it looks; None is where the image says."""
     output_uri: str | None = None
     """Where the result goes; None is below the bucket."""
     checkpoint_uri: str | None = None

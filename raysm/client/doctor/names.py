@@ -11,6 +11,7 @@ from raysm.client.doctor.case import Case
 from raysm.client.permissions import Names
 from raysm.client.storage import split
 from raysm.errors import InvalidRequest, RaysmError
+from raysm.request.package_index import CodeArtifact
 
 __all__ = ["ECR", "key_arn", "names_of", "placeholders", "repository_arn"]
 
@@ -38,6 +39,8 @@ def placeholders() -> dict[str, tuple[str, ...]]:
         "volume_key": (f"arn:aws:kms:{region}:{account}:key/VOLUME-KEY",),
         "subnet": ("SUBNET",),
         "remote_debug": ("yes",),
+        "domain": (f"arn:aws:codeartifact:{region}:{account}:domain/DOMAIN",),
+        "package_repository": (f"arn:aws:codeartifact:{region}:{account}:repository/DOMAIN/NAME",),
     }
 
 
@@ -63,6 +66,8 @@ def names_of(case: Case) -> Names:
         "volume_key": _key(security.volume_kms_key, partition, region, account),
         "subnet": security.subnets,
         "remote_debug": ("yes",) if security.remote_debug else (),
+        "domain": _domain(intent.pip_index),
+        "package_repository": (str(intent.pip_index),) if _domain(intent.pip_index) else (),
     }
 
 
@@ -95,3 +100,11 @@ def _told(ask: Callable[[], str], word: str) -> str:
         return ask()
     except RaysmError:  # a policy can be printed without credentials
         return word
+
+
+def _domain(index: str | None) -> tuple[str, ...]:
+    """Return the domain of a repository of CodeArtifact, which gives the token."""
+    repository = None if index is None else CodeArtifact.of(index)
+    if repository is None:
+        return ()
+    return (f"{repository.arn.partition(':repository/')[0]}:domain/{repository.domain}",)

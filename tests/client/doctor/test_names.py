@@ -14,6 +14,7 @@ def test_a_case_has_its_own_names(account):
         inputs={"a": Input("s3://data/x/"), "b": Input("s3://data/y"), "c": Input("/tmp/z")},
         output_uri="s3://results/mine",
         security=Security(output_kms_key="1234", remote_debug=True),
+        pip_index=f"arn:aws:codeartifact:{REGION}:{ACCOUNT}:repository/ours/pypi",
     )
     names = names_of(account.case(intent))
     assert names["bucket"] == (BUCKET,)
@@ -23,6 +24,8 @@ def test_a_case_has_its_own_names(account):
     assert names["input_prefix"] == ("data/x/", "data/y")
     assert names["output_prefix"] == ("results/mine",)
     assert names["output_key"] == (f"arn:aws:kms:{REGION}:{ACCOUNT}:key/1234",)
+    assert names["domain"] == (f"arn:aws:codeartifact:{REGION}:{ACCOUNT}:domain/ours",)
+    assert names["package_repository"] == (intent.pip_index,)
     assert (names["volume_key"], names["subnet"], names["remote_debug"]) == ((), (), ("yes",))
 
 

@@ -7,9 +7,9 @@ from tests.support.aws_account import ROLE
 
 def test_a_wildcard_is_asked_about_by_an_example_and_no_resource_by_itself(account):
     grants = [
-        Grant(purpose="A", actions=("s3:GetObject",), resources=("arn:aws:s3:::{bucket}/*", "{input}")),
-        Grant(purpose="B", actions=("logs:CreateLogGroup",)),
-        Grant(purpose="C", actions=("kms:Decrypt",), resources=("{key}",)),
+        Grant(purpose="A", meaning="", actions=("s3:GetObject",), resources=("arn:aws:s3:::{bucket}/*", "{input}")),
+        Grant(purpose="B", meaning="", actions=("logs:CreateLogGroup",)),
+        Grant(purpose="C", meaning="", actions=("kms:Decrypt",), resources=("{key}",)),
     ]
     assert list(denials(account.case(), ROLE, grants, {"bucket": ("b",)})) == []
     assert account.permissions.questions == [
@@ -20,6 +20,6 @@ def test_a_wildcard_is_asked_about_by_an_example_and_no_resource_by_itself(accou
 
 def test_a_denial_names_the_actions_once(account):
     account.deny("s3:PutObject", "explicitDeny")
-    grant = Grant(purpose="A", actions=("s3:GetObject", "s3:PutObject"), resources=("{a}", "{b}"))
+    grant = Grant(purpose="A", meaning="", actions=("s3:GetObject", "s3:PutObject"), resources=("{a}", "{b}"))
     (denial,) = denials(account.case(), ROLE, [grant], {"a": ("x",), "b": ("y",)})
     assert (denial.actions, denial.is_explicit, denial.grant) == (("s3:PutObject",), True, grant)

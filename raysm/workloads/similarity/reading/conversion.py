@@ -9,9 +9,9 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,11 +20,14 @@ from numpy.typing import NDArray
 from raysm.errors import InvalidInput, NoRoom
 from raysm.workloads.similarity.reading import archives, tables
 from raysm.workloads.similarity.reading.files import refuse_ids, suffix
-from raysm.workloads.similarity.reading.npy import RowWriter, map_array, write_array
+from raysm.workloads.similarity.reading.npy import RowWriter, Unmappable, map_array, write_array
 
-__all__ = ["DATA", "IDS", "ID_ROWS", "INDICES", "INDPTR", "ROWS", "SHAPE", "converted"]
+__all__ = ["DATA", "IDS", "ID_ROWS", "INDICES", "INDPTR", "MapArray", "ROWS", "SHAPE", "converted"]
 
 CHUNK_BYTES = 16 << 20
+
+MapArray: TypeAlias = Callable[[Path], NDArray[Any]]
+"""``map_array``, or what refuses as some file systems do."""
 
 ID_ROWS = 1 << 17
 """Ids of one batch, and of one row group of the files that keep them."""
@@ -40,10 +43,16 @@ ROWS, IDS, DATA, INDICES, INDPTR, SHAPE = (
 """The files of a converted one: its rows, or the three arrays of CSR with their shape; and the ids where it has any."""
 
 
-def converted(file: Path, scratch: Path, id_column: str | None) -> Path:
+def converted(file: Path, scratch: Path, id_column: str | None, mapped: MapArray = map_array) -> Path:
     """Return the folder with the file's arrays, made now unless it is there.
 
     Several tasks of an instance may do so at the same time: each writes beside, the first renames.
+
+    Args:
+        file: Of the channel.
+        scratch: Folder of what was converted.
+        id_column: Column that names the rows.
+        mapped: Maps a file of the channel.
     """
     stat = file.resolve().stat()
     # A file that changed is another one: what was made of it before is not taken for it.
@@ -55,7 +64,7 @@ def converted(file: Path, scratch: Path, id_column: str | None) -> Path:
     # In the same folder: no rename leads from one file system to another.
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=scratch))
     try:
-        _convert(file, beside, id_column)
+        _convert(file, beside, id_column, mapped)
         beside.rename(folder)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -69,10 +78,10 @@ def converted(file: Path, scratch: Path, id_column: str | None) -> Path:
     return folder
 
 
-def _convert(file: Path, folder: Path, id_column: str | None) -> None:
+def _convert(file: Path, folder: Path, id_column: str | None, mapped: MapArray) -> None:
     kind = suffix(file)
     if kind == ".npy":
-        _straighten(map_array(file), folder / ROWS)
+        _bring(file, folder / ROWS, mapped)
         return
     if kind == ".npz":
         refuse_ids(file, id_column)
@@ -83,6 +92,14 @@ def _convert(file: Path, folder: Path, id_column: str | None) -> None:
         return
     reading = tables.read_parquet if kind == ".parquet" else tables.read_csv
     _write_table(file, reading(file, id_column), folder)
+
+
+def _bring(file: Path, target: Path, mapped: MapArray) -> None:
+    try:
+        _straighten(mapped(file), target)
+    except Unmappable:
+        shutil.copyfile(file, target)
+        _straighten_in_place(target, 2)
 
 
 def _straighten_in_place(path: Path, dimensions: int) -> None:

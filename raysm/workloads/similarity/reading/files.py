@@ -12,7 +12,7 @@ import pyarrow as pa
 from raysm.errors import InvalidInput
 from raysm.workloads.similarity.reading import archives, tables
 from raysm.workloads.similarity.reading.ids import word
-from raysm.workloads.similarity.reading.npy import map_array
+from raysm.workloads.similarity.reading.npy import read_layout
 
 __all__ = ["check_ids", "matrix_files", "natural", "peek", "refuse_ids", "suffix"]
 
@@ -85,8 +85,8 @@ def _peek_file(file: Path, id_column: str | None) -> tuple[int | None, int | Non
     kind = suffix(file)
     if kind in (".npy", ".npz"):
         refuse_ids(file, id_column)
-        shape = archives.shape(file) if kind == ".npz" else map_array(file).shape
-        # Of an archive: map_array has refused others already.
+        shape = archives.shape(file) if kind == ".npz" else read_layout(file).shape
+        # Of an archive: read_layout has refused others already.
         if len(shape) != 2:
             raise InvalidInput(f"{file.name} has the shape {shape}; expected 2 dimensions (rows, columns)")
         return shape[0], shape[1]

@@ -17,10 +17,20 @@ from numpy.typing import NDArray
 from raysm.errors import InvalidInput
 from raysm.workloads.similarity.arithmetic.score import Rows
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows
-from raysm.workloads.similarity.reading.conversion import DATA, ID_ROWS, IDS, INDICES, INDPTR, ROWS, SHAPE, converted
+from raysm.workloads.similarity.reading.conversion import (
+    DATA,
+    ID_ROWS,
+    IDS,
+    INDICES,
+    INDPTR,
+    ROWS,
+    SHAPE,
+    MapArray,
+    converted,
+)
 from raysm.workloads.similarity.reading.files import check_ids, matrix_files, refuse_ids, suffix
 from raysm.workloads.similarity.reading.ids import plain_bytes
-from raysm.workloads.similarity.reading.npy import map_array
+from raysm.workloads.similarity.reading.npy import Unmappable, map_array
 
 __all__ = ["Described", "Matrix", "open_matrix"]
 
@@ -248,8 +258,14 @@ class Matrix:
         return parts[0] if len(parts) == 1 and parts[0].dtype == self.dtype else SparseRows.joined(parts, self.dtype)
 
 
-def open_matrix(path: Path, scratch: Path, id_column: str | None = None) -> Matrix:
+def open_matrix(path: Path, scratch: Path, id_column: str | None = None, mapped: MapArray = map_array) -> Matrix:
     """Map the matrix at ``path``; what cannot be mapped as it is, is first brought into ``scratch``, once.
+
+    Args:
+        path: A file, or a folder of files.
+        scratch: Folder for what is brought, on a disk whose files can be mapped.
+        id_column: Column that names the rows.
+        mapped: Maps a file of the channel.
 
     Raises:
         InvalidInput: The files are no matrix; the message names the file, and the row and column where it can.
@@ -263,16 +279,25 @@ def open_matrix(path: Path, scratch: Path, id_column: str | None = None) -> Matr
     for _, file in files:
         if suffix(file) == ".npy":
             refuse_ids(file, id_column)
-            array = map_array(file)
-            # In Fortran's order a row lies all over the file; and no kernel reads another byte order.
-            if array.flags.c_contiguous and array.dtype.isnative:
+            array = _mapped_as_it_is(file, mapped)
+            if array is not None:
                 parts.append(_Dense(array))
                 continue
-        folder = converted(file, scratch, id_column)
+        folder = converted(file, scratch, id_column, mapped)
         parts.append(_open_converted(folder))
         if id_column is not None:
             id_files.append(folder / IDS)
     return Matrix(parts, [name for name, _ in files], id_files)
+
+
+def _mapped_as_it_is(file: Path, mapped: MapArray) -> NDArray[Any] | None:
+    """Return the array of a ``.npy`` where it can be used as it lies there; else None."""
+    try:
+        array = mapped(file)
+    except Unmappable:
+        return None
+    # In Fortran's order a row lies all over the file; and no kernel reads another byte order.
+    return array if array.flags.c_contiguous and array.dtype.isnative else None
 
 
 def _open_converted(folder: Path) -> _Dense | _Sparse:

@@ -2,18 +2,31 @@
 
 import ast
 import math
+import mmap
 import struct
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
+from raysm.workloads.mapping import MapPages, map_file
 
-__all__ = ["HEADER_BYTES", "RowWriter", "header", "map_array", "read_header", "write_array"]
+__all__ = [
+    "HEADER_BYTES",
+    "ArrayLayout",
+    "RowWriter",
+    "Unmappable",
+    "header",
+    "map_array",
+    "read_header",
+    "read_layout",
+    "write_array",
+]
 
 MAGIC = b"\x93NUMPY\x01\x00"
 
@@ -77,11 +90,29 @@ def _check_layout(where: str, shape: Any, order: Any, itemsize: int) -> None:
         raise InvalidInput(f"{where} is no whole .npy file: 'fortran_order' is {order!r}, neither True nor False")
 
 
-def map_array(path: Path, dimensions: int = 2) -> NDArray[Any]:
-    """Map a ``.npy`` into memory, read-only.
+class Unmappable(InvalidInput):
+    """The file system of an array maps no files."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayLayout:
+    """Where the elements of a ``.npy`` lie."""
+
+    shape: tuple[int, ...]
+    """Its lengths."""
+    dtype: np.dtype[Any]
+    """Of its elements."""
+    fortran: bool
+    """Whether the first index runs fastest."""
+    offset: int
+    """Bytes before the first element."""
+
+
+def read_layout(path: Path, dimensions: int = 2) -> ArrayLayout:
+    """Read what a file's header says, and compare it with the file's size.
 
     Raises:
-        InvalidInput: It is torn, empty, or has another number of dimensions.
+        InvalidInput: It is torn, or has another number of dimensions.
     """
     with path.open("rb") as stream:
         shape, dtype, fortran = read_header(stream, path.name)
@@ -92,12 +123,27 @@ def map_array(path: Path, dimensions: int = 2) -> NDArray[Any]:
     available = path.stat().st_size - offset
     if available < size:
         raise InvalidInput(f"{path.name} is torn: {shape} of {dtype} need {size} bytes of data, it has {available}")
-    if size == 0:
+    return ArrayLayout(shape, dtype, fortran, offset)
+
+
+def map_array(path: Path, dimensions: int = 2, map_pages: MapPages = mmap.mmap) -> NDArray[Any]:
+    """Map a ``.npy`` into memory, read-only.
+
+    Raises:
+        InvalidInput: It is torn, or has another number of dimensions.
+        Unmappable: Where it lies nothing can be mapped: a copy elsewhere can.
+    """
+    layout = read_layout(path, dimensions)
+    if math.prod(layout.shape) == 0:
         # The system maps no file of no bytes, nor a part of none.
-        return np.empty(shape, dtype)
-    mapped = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C")
-    # A memmap runs Python code for each slice of it.
-    return mapped.view(np.ndarray)
+        return np.empty(layout.shape, layout.dtype)
+    with path.open("rb") as file:
+        mapped = map_file(file.fileno(), map_pages)
+    if mapped is None:
+        raise Unmappable(f"{path} lies where no file can be mapped into memory; let the channel be read as File")
+    # Not numpy.memmap, which runs Python code for each slice of it, and knows no other mapping than a shared one.
+    order: Literal["F", "C"] = "F" if layout.fortran else "C"
+    return np.ndarray(layout.shape, layout.dtype, buffer=mapped, offset=layout.offset, order=order)
 
 
 class RowWriter:

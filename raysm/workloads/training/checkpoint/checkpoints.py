@@ -26,6 +26,7 @@ from raysm.bootstrap import environment
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.checkpoint import resume, shards
 from raysm.workloads.training.checkpoint.manifest import FileRecord, Manifest, choose_outdated, remove
+from raysm.workloads.training.checkpoint.step_marker import StepMarker, read_reached
 from raysm.workloads.training.checkpoint.transfer import CheckpointTransfer
 from raysm.workloads.training.loop.random_state import capture_state
 from raysm.workloads.training.loop.session import Observer, Session
@@ -85,6 +86,7 @@ def attach(session: Session, prepared: Prepared, config: Checkpoints | None) -> 
         InvalidRequest: The newest whole checkpoint is that of another model or optimizer.
     """
     folder = None if config is None or config.folder is None else Path(config.folder)
+    own = None
     if session.in_job:
         instance = environment.read()
         if config is None and not instance.has_checkpoints:
@@ -93,9 +95,11 @@ def attach(session: Session, prepared: Prepared, config: Checkpoints | None) -> 
         base = instance.paths.checkpoints if instance.has_checkpoints else instance.paths.scratch
         # Below a folder of raysm's own: the user's script may keep checkpoints of its own beside it.
         folder = base / "raysm" / "training" if folder is None else base / folder
+        if folder.is_relative_to(instance.paths.checkpoints):
+            own = instance.paths.scratch / folder.relative_to(instance.paths.base)
     elif config is None:
         return None
-    checkpointing = Checkpointing(session, prepared, config or Checkpoints(), folder or Path("checkpoints"))
+    checkpointing = Checkpointing(session, prepared, config or Checkpoints(), folder or Path("checkpoints"), own)
     checkpointing.begin()
     session.observers.append(checkpointing)
     return checkpointing
@@ -104,9 +108,11 @@ def attach(session: Session, prepared: Prepared, config: Checkpoints | None) -> 
 class Checkpointing(Observer):
     """Saves one training, seen from one rank."""
 
-    def __init__(self, session: Session, prepared: Prepared, config: Checkpoints, folder: Path) -> None:
-        """Take what is saved, when, and where on this instance."""
-        self._session, self._prepared, self._config, self._folder = session, prepared, config, folder
+    def __init__(
+        self, session: Session, prepared: Prepared, config: Checkpoints, folder: Path, own: Path | None = None
+    ) -> None:
+        """Take what is saved, when, and where on this instance; ``own`` is where the service takes nothing over."""
+        self._session, self._prepared, self._config, self._folder, self._own = session, prepared, config, folder, own
         # A group of its own: saving in the background talks while the training does.
         group = dist.new_group(backend="gloo") if session.cpu_group is not None else None
         self._group = group
@@ -117,7 +123,7 @@ class Checkpointing(Observer):
         self._saving: _Saving | None = None
         self._random: resume.PutBack | None = None
         self._hyperparameters: Mapping[str, float] = {}
-        self._reached: resume.StepMarker | None = None
+        self._reached: StepMarker | None = None
         self._before: Any = None
         self._over = False
 
@@ -126,11 +132,12 @@ class Checkpointing(Observer):
         # Drawn anew by each start: a torn checkpoint of the run before must never be completed by files of this one.
         self._run = self._exchange.from_first(secrets.token_hex(4))
         self._folder.mkdir(parents=True, exist_ok=True)
-        resumed = resume.resume(self._session, self._prepared, self._folder, self._exchange, self._group)
+        reached = read_reached(self._folder, self._own)
+        resumed = resume.resume(self._session, self._prepared, self._folder, self._exchange, self._group, reached)
         self._whole, self._random = list(resumed.whole), resumed.random
         self._hyperparameters = resumed.hyperparameters
         if self._session.rank == 0:
-            self._reached = resume.StepMarker(self._folder, self._session.steps)
+            self._reached = StepMarker(self._folder, self._session.steps, self._own)
         if threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGTERM, self._on_sigterm)
         atexit.register(self.on_end)  # a script ends without saying so

@@ -4,7 +4,6 @@ What flows in are the folders of all instances; what flows out are the model, th
 session's counts as they were, and what is still to be put back when the loop begins.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,22 +17,20 @@ from raysm.workloads.training.checkpoint import shards
 from raysm.workloads.training.checkpoint.hyperparameters import find_overruled, read_hyperparameters
 from raysm.workloads.training.checkpoint.manifest import Manifest, is_intact, list_folders, read_manifests, remove
 from raysm.workloads.training.checkpoint.rehearsal import rehearse
+from raysm.workloads.training.checkpoint.step_marker import Reached
 from raysm.workloads.training.checkpoint.transfer import CheckpointTransfer
 from raysm.workloads.training.loop.random_state import restore_state, seed_all, seed_of
 from raysm.workloads.training.loop.session import Session
 from raysm.workloads.training.parallel.optimizer_state import readable
 from raysm.workloads.training.parallel.prepared import Prepared
 
-__all__ = ["RANDOM", "PutBack", "StepMarker", "ResumePoint", "resume"]
+__all__ = ["RANDOM", "PutBack", "ResumePoint", "repeated", "resume"]
 
 RANDOM = "random"
 """Entry of a checkpoint: the states of all ranks' random generators, in the order of ranks."""
 
 OPTIMIZER = "optimizer."
 """How the entries of a checkpoint begin that are the optimizer's."""
-
-REACHED = "reached"
-"""File beside the checkpoints: the last step that was done, in 20 digits."""
 
 PutBack: TypeAlias = Callable[[], None]
 """Puts this rank's random generators back where they were. Not at once: what the user's code draws before its loop is
@@ -52,46 +49,29 @@ class ResumePoint:
     """What optimizer and scheduler go on with, as ``read_hyperparameters`` names it."""
 
 
-class StepMarker:
-    """Keeps the number of the last step in a file, so that a restart can say how many steps are done again.
-
-    Written in place and not synchronised to the disk: it has to cost next to nothing, and says nothing that counts.
-    """
-
-    def __init__(self, folder: Path, step: int) -> None:
-        """Open the file, and write ``step``."""
-        # Kept open: opening it after every step would cost more than writing to it.
-        self._file = os.open(folder / REACHED, os.O_WRONLY | os.O_CREAT, 0o644)
-        self.write(step)
-
-    def write(self, step: int) -> None:
-        """That step is done."""
-        # Always 20 digits at the same place: a reader never sees half of a shorter number.
-        os.pwrite(self._file, b"%020d\n" % step, 0)
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
-
-    @staticmethod
-    def read(folder: Path) -> int:
-        """Return the last step that was done, as far as this instance knows; 0 if it knows nothing."""
-        try:
-            return int((folder / REACHED).read_text())
-        except (OSError, ValueError):
-            return 0
-
-
 def resume(
-    session: Session, prepared: Prepared, folder: Path, exchange: CheckpointTransfer, group: "dist.ProcessGroup | None"
+    session: Session,
+    prepared: Prepared,
+    folder: Path,
+    exchange: CheckpointTransfer,
+    group: "dist.ProcessGroup | None",
+    reached: Reached,
 ) -> ResumePoint:
     """Load the newest whole checkpoint of all instances, if there is one; every rank has to call it.
+
+    Args:
+        session: Its counts are set.
+        prepared: What is loaded.
+        folder: Of the checkpoints, on this instance.
+        exchange: All ranks.
+        group: Of the CPU; None in a single process.
+        reached: How far the training was, as this instance knows.
 
     Raises:
         InvalidRequest: It is of another model or optimizer.
     """
     # Rank 0's instance of the last run may not be rank 0's of this one.
-    reached = max(exchange.gather(StepMarker.read(folder)))
+    reached = max(exchange.gather(reached))
     candidates = _candidates(folder, exchange)
     folders = set[str]().union(*exchange.gather(list_folders(folder)))
     torn = folders - {manifest.name for manifest in candidates}
@@ -196,19 +176,17 @@ def _planned(state: dict[str, Any], checkpoint: Path, manifest: Manifest, exchan
 def _say(
     session: Session,
     manifest: Manifest,
-    reached: int,
+    reached: Reached,
     folder: Path,
     layout: str,
     ignored: Sequence[tuple[str, float, float]],
 ) -> None:
-    again = max(0, reached - manifest.step)
-    repeated = "no step is" if not again else "1 step is" if again == 1 else f"{again} steps are"
     where = (
         f" (epoch {manifest.epoch}, {manifest.offset} of {manifest.order.samples} samples)" if manifest.order else ""
     )
     afresh = "a job submitted without resume starts" if session.in_job else "remove that folder to start"
     session.say(
-        f"goes on from the checkpoint of step {manifest.step}{where}; {repeated} done again;"
+        f"goes on from the checkpoint of step {manifest.step}{where}; {repeated(manifest.step, reached)} done again;"
         f" it is in {folder.absolute()}: {afresh} afresh"
     )
     for name, asked, resumed in ignored:
@@ -219,3 +197,11 @@ def _say(
             f"warning: it was saved by {manifest.workers} workers ({manifest.layout}), now there are"
             f" {session.world_size} ({layout}): the order of the data stays, the workers' random numbers begin anew"
         )
+
+
+def repeated(step: int, reached: Reached) -> str:
+    """Return how many steps are done again from ``step`` on, for ``… done again``."""
+    again = max(0, reached.step - step)
+    if not reached.is_exact:
+        return f"the steps since then{f', {again} or more,' if again else ''} are"
+    return "no step is" if not again else "1 step is" if again == 1 else f"{again} steps are"

@@ -12,7 +12,7 @@ from typing import IO, Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from raysm.contract.store import replacing
+from raysm.contract.store import removed_if_torn
 from raysm.errors import InvalidConfig
 from raysm.workloads.training.checkpoint.manifest import FileRecord, is_intact
 
@@ -156,7 +156,9 @@ class CheckpointTransfer:
             with path.open("rb") as file:
                 self._pass_on(record, lambda chunk: file.readinto(chunk.numpy().data), None, after)
             return
-        with replacing(path) as beside, beside.open("wb") as file:
+        # Under its own name at once: the manifest says when it is whole, and the service takes over whatever lies here.
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with removed_if_torn(path), path.open("wb") as file:
             self._pass_on(record, lambda chunk: dist.recv(chunk, before, group=self._group), file, after)
         if not is_intact(path, record):
             raise InvalidConfig(f"{path}: its digest is not the manifest's after it came from {transfer.source}")

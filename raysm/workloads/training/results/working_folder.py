@@ -6,10 +6,13 @@ workers left: the job's result, where it is rank 0's.
 """
 
 import contextlib
+import errno
 import shutil
 from pathlib import Path
 
 from raysm.bootstrap.environment import Environment
+from raysm.contract.store import replacing
+from raysm.workloads.disk import full_disk_is_no_room
 
 __all__ = ["save_outputs", "make_folder"]
 
@@ -43,9 +46,34 @@ def save_outputs(here: Environment) -> list[str]:
         if path.is_symlink() or path.name in NOT_KEPT or (model / path.name).exists():
             continue
         model.mkdir(parents=True, exist_ok=True)
-        shutil.move(path, model / path.name)
+        _move(path, model / path.name)
         names.append(path.name)
     return names
+
+
+def _move(path: Path, target: Path) -> None:
+    """Move a file or folder; where the two are on different disks, as on SageMaker, each file is whole or absent.
+
+    Raises:
+        NoRoom: The disk became full.
+    """
+    try:
+        path.rename(target)
+        return
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+    if path.is_dir():
+        shutil.copytree(path, target, symlinks=True, copy_function=_copy)
+        shutil.rmtree(path)
+    else:
+        _copy(path, target)
+        path.unlink()
+
+
+def _copy(path: str | Path, target: str | Path) -> None:
+    with full_disk_is_no_room(Path(target)), replacing(Path(target)) as beside:
+        shutil.copy2(path, beside)
 
 
 def _of(here: Environment) -> Path:

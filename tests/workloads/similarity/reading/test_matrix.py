@@ -11,6 +11,7 @@ import scipy.sparse
 from raysm.errors import InvalidInput
 from raysm.workloads.similarity.reading.files import matrix_files, peek
 from raysm.workloads.similarity.reading.matrix import open_matrix
+from raysm.workloads.similarity.reading.npy import Unmappable
 
 ROWS = np.random.default_rng(0).standard_normal((30, 4)).astype(np.float32)
 
@@ -487,3 +488,18 @@ def test_ids_of_different_types_are_refused_before_any_file_is_converted(tmp_pat
     with pytest.raises(InvalidInput, match=rf"the id column 'id' of 1\.\w+ is {said}, that of 0.parquet is int64"):
         opened(folder, tmp_path, "id")
     assert not (tmp_path / "scratch").exists()
+
+
+def unmappable(file):
+    raise Unmappable(f"{file} lies where no file can be mapped")
+
+
+@pytest.mark.parametrize("saved", [as_npy, as_fortran_npy, as_big_endian_npy])
+def test_a_channel_that_maps_no_files_is_copied_to_the_scratch_folder_and_read_as_it_was(saved, tmp_path):
+    (tmp_path / "channel").mkdir()
+    path = saved(tmp_path / "channel" / "m")
+    matrix = open_matrix(path, tmp_path / "scratch", mapped=unmappable)
+    np.testing.assert_array_equal(all_rows(matrix), ROWS)
+    assert len(list((tmp_path / "scratch").iterdir())) == 1
+    again = open_matrix(path, tmp_path / "scratch", mapped=unmappable)
+    np.testing.assert_array_equal(all_rows(again), ROWS)

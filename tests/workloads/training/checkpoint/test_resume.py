@@ -1,18 +1,21 @@
-"""How far a training was, as the next one finds it."""
+"""What is said of where a training goes on; ``test_interrupted`` has trainings that do."""
 
-from raysm.workloads.training.checkpoint.resume import REACHED, StepMarker
+import pytest
 
-
-def test_the_last_step_is_read_back(tmp_path):
-    marker = StepMarker(tmp_path, 7)
-    assert StepMarker.read(tmp_path) == 7
-    marker.write(123_456)
-    marker.write(99)  # a shorter number leaves nothing of a longer one
-    marker.close()
-    assert StepMarker.read(tmp_path) == 99
+from raysm.workloads.training.checkpoint.resume import repeated
+from raysm.workloads.training.checkpoint.step_marker import Reached
 
 
-def test_where_nothing_was_written_or_something_else_no_step_is_known(tmp_path):
-    assert StepMarker.read(tmp_path) == 0
-    (tmp_path / REACHED).write_text("not a number")
-    assert StepMarker.read(tmp_path) == 0
+@pytest.mark.parametrize(
+    ("reached", "said"),
+    [
+        (Reached(9), "no step is"),
+        (Reached(4), "no step is"),
+        (Reached(10), "1 step is"),
+        (Reached(12), "3 steps are"),
+        (Reached(9, is_exact=False), "the steps since then are"),
+        (Reached(12, is_exact=False), "the steps since then, 3 or more, are"),
+    ],
+)
+def test_how_many_steps_are_done_again_is_said_as_exactly_as_it_is_known(reached, said):
+    assert repeated(9, reached) == said

@@ -1,5 +1,9 @@
 """The folder that workers run in."""
 
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from raysm.bootstrap import environment
@@ -31,3 +35,23 @@ def test_a_script_sees_its_source_and_channels_and_leaves_what_it_makes(here, tm
     assert working_folder.save_outputs(here) == ["checkpoint.pt"]
     assert (here.paths.model / "checkpoint.pt").read_text() == "second attempt's"
     assert (here.paths.model / "model.bin").read_text() == "of the model folder"
+
+
+def test_what_lies_on_another_disk_than_the_model_arrives_whole(here, tmp_path):
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        if Path(other).stat().st_dev == tmp_path.stat().st_dev:
+            pytest.skip("/dev/shm is no other disk here")
+        elsewhere = replace(here, paths=replace(here.paths, scratch_root=Path(other)))
+        folder = working_folder.make_folder(elsewhere, tmp_path / "ml" / "input" / "config")
+        (folder / "best.pt").write_text("best")
+        (folder / "runs" / "one").mkdir(parents=True)
+        (folder / "runs" / "one" / "events").write_text("logged")
+        assert working_folder.save_outputs(elsewhere) == ["best.pt", "runs"]
+        assert not (folder / "best.pt").exists()
+        assert not (folder / "runs").exists()
+    model = here.paths.model
+    assert sorted(path.relative_to(model).as_posix() for path in model.rglob("*") if path.is_file()) == [
+        "best.pt",
+        "runs/one/events",
+    ]
+    assert (model / "runs" / "one" / "events").read_text() == "logged"

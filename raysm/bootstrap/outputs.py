@@ -1,0 +1,99 @@
+"""One file of each name in what a job leaves, whichever instance it comes from.
+
+SageMaker uploads the model and output folders of all instances to one prefix; "if multiple containers in a single
+training job write to this directory they should ensure no file/directory names clash"
+(https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training-algo-output.html): of equal names the last
+writer wins. So each worker asks the head, at its end, which of its names the job has from another instance already; of
+the model it leaves its own out, and of the other outputs it keeps them below a folder of its own name. What only one
+instance has, the shards of a sharded checkpoint for one, stays where it is.
+
+What flows in are the two folders of an instance, what flows out are short keys of the files' names, and the folders
+without clashes.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from raysm.contract.paths import Paths
+
+__all__ = ["Owners", "give_way", "in_pieces", "read_outputs"]
+
+PIECE = 200
+"""Keys of one message, which has at most 8 KiB."""
+SHOWN = 3
+"""Names of files that are told to people; of more, the number is."""
+
+
+class Owners:
+    """Which instance each file of the outputs comes from: whoever is first; the head is before all others."""
+
+    def __init__(self, head: str, keys: Iterable[str]) -> None:
+        """Give the head its own."""
+        self._owners = dict.fromkeys(keys, head)
+
+    def claim(self, host: str, keys: Iterable[str]) -> list[str]:
+        """Give ``host`` what nobody has; return what others have."""
+        return [key for key in keys if self._owners.setdefault(key, host) != host]
+
+
+def read_outputs(paths: Paths) -> dict[str, Path]:
+    """Return the files that the service collects of this instance, by the keys of their names."""
+    files = {}
+    for number, folder in enumerate((paths.model, paths.output_data)):
+        for path in _files(folder):
+            # A key, not the name: as JSON one name may be longer than a line of the control channel.
+            name = b"%d/" % number + os.fsencode(path.relative_to(folder))
+            files[hashlib.blake2b(name, digest_size=12).hexdigest()] = path
+    return files
+
+
+def in_pieces(keys: Iterable[str]) -> Iterator[list[str]]:
+    """Yield as many keys at a time as one message takes."""
+    ordered = list(keys)
+    for start in range(0, len(ordered), PIECE):
+        yield ordered[start : start + PIECE]
+
+
+def give_way(paths: Paths, host: str, files: Mapping[str, Path], taken: Iterable[str]) -> list[str]:
+    """Let the files of other instances be the job's; return what there is to say of it.
+
+    Args:
+        paths: Of this instance.
+        host: Its name.
+        files: What ``read_outputs`` returned.
+        taken: The keys of those that others have.
+    """
+    clashing = [files[key] for key in taken if key in files]
+    left_out = [path for path in clashing if path.is_relative_to(paths.model)]
+    moved = [path for path in clashing if not path.is_relative_to(paths.model)]
+    for path in left_out:
+        path.unlink(missing_ok=True)
+    for path in moved:
+        own = paths.output_data / host / path.relative_to(paths.output_data)
+        own.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(own)
+    said = []
+    if left_out:
+        said.append(
+            f"{host}: the result has {_named(left_out, paths.model)} from another instance, so this one's is left out; "
+            "files whose names differ from instance to instance are all kept"
+        )
+    if moved:
+        said.append(
+            f"{host}: another instance has {_named(moved, paths.output_data)} among its outputs too; this one's is "
+            f"kept in {host}/"
+        )
+    return said
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for at, _, names in os.walk(folder):
+        yield from (Path(at, name) for name in sorted(names))
+
+
+def _named(files: Sequence[Path], folder: Path) -> str:
+    names = [path.relative_to(folder).as_posix() for path in files[:SHOWN]]
+    more = f" and {len(files) - SHOWN:,} more files" if len(files) > SHOWN else ""
+    return ", ".join(names) + more

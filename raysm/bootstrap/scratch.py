@@ -1,0 +1,167 @@
+"""Where an instance keeps its own large things: chosen once, by its first program, where it can write and has room.
+
+What flows in are this process's variables and what the file systems say; what flows out are the variables with the
+folder in them, which every later process of the instance is told, and a line of the log with what there was to choose
+from.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from raysm.bootstrap.environment import base_paths
+from raysm.bootstrap.log import remark
+from raysm.contract import names
+from raysm.contract.paths import DEFAULT_BASE
+from raysm.errors import InvalidConfig
+
+__all__ = ["Disk", "choose", "look_at", "settle_scratch"]
+
+# SageMaker mounts the volume of VolumeSizeInGB, or the NVMe, at /opt/ml/input, model, output, checkpoints and /tmp;
+# everything else of /opt/ml lies on the small overlay of /. "We recommend that you use the /tmp directory as a scratch
+# space": https://docs.aws.amazon.com/sagemaker/latest/dg/model-train-storage.html. `df` of real jobs shows the same
+# (awslabs/graphstorm issues 354 and 949: 120 GB at /, 1008 GB at /tmp).
+TEMP = Path("/tmp")
+
+IN_MEMORY = ("tmpfs", "ramfs")
+"""File systems whose room is the memory that the job computes in."""
+
+MOUNTS = Path("/proc/self/mounts")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Disk:
+    """A place that may have room, and what ``df`` says of it."""
+
+    folder: Path
+    """Of the disk, ``/tmp``."""
+    scratch: Path
+    """What would be this instance's own on it."""
+    device: str = ""
+    """What is mounted there, ``/dev/nvme1n1``; empty where the system does not tell."""
+    in_memory: bool = False
+    """Whether what is written there takes memory."""
+    size_bytes: int = 0
+    """Of the whole file system."""
+    free_bytes: int = 0
+    """What this user may still write."""
+    obstacle: str = ""
+    """Why nothing can be written there; empty where it can."""
+
+    def __str__(self) -> str:
+        if self.obstacle:
+            return f"{self.folder} cannot be written ({self.obstacle})"
+        on = f" on {self.device}" if self.device else ""
+        return f"{self.folder} has {self.free_bytes / 1e9:.1f} of {self.size_bytes / 1e9:.1f} GB free{on}"
+
+
+def settle_scratch(environ: Mapping[str, str], temp: Path = TEMP) -> dict[str, str]:
+    """Return the variables with the scratch folder in them; it is chosen, emptied and announced unless it is there.
+
+    Args:
+        environ: This process's variables.
+        temp: Stands for ``/tmp`` in a test.
+
+    Raises:
+        InvalidConfig: There is no place that can be written.
+    """
+    if environ.get(names.SCRATCH):
+        return dict(environ)
+    paths = base_paths(environ)
+    places = {paths.base: paths.scratch}
+    # A folder that plays /opt/ml plays it for one of several instances of a machine, and they all have one /tmp.
+    if paths.base == DEFAULT_BASE:
+        places = {temp: temp / "raysm", **places}
+    disks = [look_at(folder, scratch) for folder, scratch in places.items()]
+    disk = choose(disks)
+    scratch = Path(_private_tempdir(disks)) if disk is None else disk.scratch
+    if len(disks) > 1 or disk is None:
+        remark(f"{'; '.join(map(str, disks))}; what raysm writes for itself goes to {scratch}")
+    return {**_ray_variables(disks, scratch, temp), **environ, names.SCRATCH: str(scratch)}
+
+
+def choose(disks: Sequence[Disk]) -> Disk | None:
+    """Return the disk with the most room, the first of several; None where none can be written.
+
+    One that is memory is taken only where there is no other: what fills it ends the job.
+    """
+    usable = [disk for disk in disks if not disk.obstacle]
+    return max(usable, key=lambda disk: (not disk.in_memory, disk.free_bytes), default=None)
+
+
+def look_at(folder: Path, scratch: Path, mounts: Path = MOUNTS) -> Disk:
+    """Return what there is at ``folder``; ``scratch``, below it, is there afterwards, and empty, unless it cannot be.
+
+    Args:
+        folder: Where to look.
+        scratch: The folder to make; what an earlier job left in it is removed.
+        mounts: What the system says of its mounts.
+    """
+    device, kind = _mounted_at(folder, mounts)
+    try:
+        _empty(scratch)
+        usage = shutil.disk_usage(scratch)
+    except OSError as error:
+        return Disk(folder=folder, scratch=scratch, device=device, obstacle=error.strerror or str(error))
+    return Disk(
+        folder=folder,
+        scratch=scratch,
+        device=device,
+        in_memory=kind in IN_MEMORY,
+        size_bytes=usage.total,
+        free_bytes=usage.free,
+    )
+
+
+def _empty(scratch: Path) -> None:
+    """Make the folder, for this user alone.
+
+    Raises:
+        OSError: It cannot be made or written, or is somebody else's.
+    """
+    # A warm pool may keep what an earlier job left. rmtree follows no link, and fails on what is another user's.
+    if scratch.is_dir():
+        shutil.rmtree(scratch)
+    scratch.mkdir(mode=0o700, parents=True)
+    # Written to, not asked about: a read-only mount says so only then.
+    with tempfile.TemporaryFile(dir=scratch) as file:
+        file.write(b"raysm")
+
+
+def _mounted_at(folder: Path, mounts: Path) -> tuple[str, str]:
+    """Return the device and the kind of the file system of ``folder``; two empty texts where nobody says."""
+    device, kind, longest = "", "", -1
+    try:
+        lines = mounts.read_text(errors="replace").splitlines()
+    except OSError:
+        return device, kind
+    real = folder.resolve()
+    for line in lines:
+        source, point, type_, *_ = [word.replace("\\040", " ") for word in line.split(" ")]
+        # Of two at one place, the later one lies over the other.
+        if real.is_relative_to(point) and len(Path(point).parts) >= longest:
+            device, kind, longest = source, type_, len(Path(point).parts)
+    return device, kind
+
+
+def _private_tempdir(disks: Sequence[Disk]) -> str:
+    """Return a new folder where temporary files go: the last resort, TMPDIR for one."""
+    try:
+        return tempfile.mkdtemp(prefix="raysm-")
+    except OSError as error:
+        raise InvalidConfig(
+            f"{' and '.join(map(str, disks))}, and there is no other place for temporary files: raysm needs one that "
+            f"the container's user ({os.geteuid()}) can write; run the image as root, or mount one"
+        ) from error
+
+
+def _ray_variables(disks: Sequence[Disk], scratch: Path, temp: Path) -> dict[str, str]:
+    """Return what sends Ray's sessions, and temporary files, to where the room is; what the user has set stays."""
+    # Ray spills objects there. Below /tmp it is where Ray's own tools look for a cluster.
+    if len(disks) == 1 or scratch.is_relative_to(temp):
+        return {}
+    values = {names.RAY_TEMP_DIR: str(scratch / "ray")}
+    return values if not disks[0].obstacle else values | {"TMPDIR": str(scratch)}

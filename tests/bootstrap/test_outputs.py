@@ -1,0 +1,78 @@
+"""What several instances leave under one name: the head's is the job's, and nothing of the others' takes its place."""
+
+import pytest
+
+from raysm.bootstrap.outputs import Owners, give_way, read_outputs
+from raysm.contract.job_api import APIS
+from raysm.contract.paths import Paths
+from tests.support.bootstraps import Cluster, request
+
+
+def write(paths, **files):
+    """Write ``model`` and ``data`` files: names with their content."""
+    for folder, content in ((paths.model, files.get("model", {})), (paths.output_data, files.get("data", {}))):
+        for name, text in content.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+
+
+def names(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_name_is_its_first_owner_s_and_the_head_is_before_all():
+    owners = Owners("algo-1", ["model", "config"])
+    assert owners.claim("algo-2", ["model", "shard-2"]) == ["model"]
+    assert owners.claim("algo-3", ["shard-2", "shard-3", "config"]) == ["shard-2", "config"]
+    assert owners.claim("algo-2", ["shard-2"]) == []
+
+
+def test_one_name_has_one_key_on_all_instances_and_another_one_in_another_folder(tmp_path):
+    one, two = Paths(tmp_path / "1"), Paths(tmp_path / "2")
+    write(one, model={"a/b.pt": "1"}, data={"a/b.pt": "1"})
+    write(two, model={"a/b.pt": "2"})
+    assert read_outputs(two).keys() < read_outputs(one).keys()
+    assert len(read_outputs(one)) == 2
+    assert read_outputs(Paths(tmp_path / "none")) == {}
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
+def test_of_the_model_what_others_have_is_left_out_and_of_the_rest_kept_apart(tmp_path, api):
+    paths = Paths(tmp_path, api)
+    write(paths, model={"model.pt": "mine", "shard-2": "mine"}, data={"log/x.txt": "mine", "own.txt": "mine"})
+    files = read_outputs(paths)
+    taken = [key for key, path in files.items() if path.name in ("model.pt", "x.txt")]
+    said = give_way(paths, "algo-2", files, [*taken, "of nobody"])
+    assert names(paths.model) == ["shard-2"]
+    assert names(paths.output_data) == ["algo-2/log/x.txt", "own.txt"]
+    assert said == [
+        "algo-2: the result has model.pt from another instance, so this one's is left out; files whose names differ "
+        "from instance to instance are all kept",
+        "algo-2: another instance has log/x.txt among its outputs too; this one's is kept in algo-2/",
+    ]
+
+
+def test_of_many_names_a_few_are_told(tmp_path):
+    paths = Paths(tmp_path)
+    write(paths, model={f"{number}.bin": "" for number in range(5)})
+    files = read_outputs(paths)
+    (said,) = give_way(paths, "algo-2", files, files)
+    assert "the result has 0.bin, 1.bin, 2.bin and 2 more files from another instance" in said
+
+
+def test_at_the_end_of_a_job_no_instance_has_a_file_that_another_one_has(tmp_path):
+    with Cluster(tmp_path, request(3)) as cluster:
+        head, second, third = (Paths(cluster.base(host)) for host in cluster.hosts)
+        write(head, model={"model.pt": "rank 0"}, data={"log.txt": "head"})
+        write(second, model={"model.pt": "another", "shard-1": "its own"}, data={"log.txt": "second"})
+        many = {f"extra/{number}": "" for number in range(500)}
+        write(third, model={"model.pt": "a third", "shard-2": "its own", **many})
+        assert cluster.start().wait(60) == {"algo-1": 0, "algo-2": 0, "algo-3": 0}
+        assert (head.model / "model.pt").read_text() == "rank 0"
+        assert names(second.model) == ["shard-1"]
+        assert names(third.model) == sorted(["shard-2", *many])
+        assert (head.output_data / "log.txt").read_text() == "head"
+        assert (second.output_data / "algo-2" / "log.txt").read_text() == "second"
+        assert not (second.output_data / "log.txt").exists()
+        assert "the result has model.pt from another instance" in cluster.log("algo-2")
+        assert "algo-2: the result" not in cluster.log("algo-1")

@@ -1,0 +1,125 @@
+"""All that the client does on AWS, once, and beside it the policies: a line for every call, a call for every line."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from botocore import xform_name
+
+import raysm.client
+from raysm.client.doctor import Intent
+from raysm.client.job import attach
+from raysm.client.listing import jobs
+from raysm.client.permissions import UNGUARDED, USER, covered
+from raysm.client.remote_debugging import switch_remote_debugging
+from raysm.client.storage import SMALL, Storage
+from raysm.client.submit import submit
+from raysm.errors import ServiceError
+from raysm.request import Cluster, MetricDefinition, Script, Security
+from tests.support import aws_account
+from tests.support.client_jobs import M5, NOW_MS
+from tests.support.sagemaker import OF_INSTANCES, fake_aws, refusal, service_model
+
+
+def everything(remote, script, folder):
+    """Do what raysm can do with jobs: send, list, follow, stop, go on, bring back, remove."""
+    (folder / "in").mkdir()
+    (folder / "in" / "large.bin").write_bytes(b"x" * (SMALL + 1))
+    metrics = (MetricDefinition("loss", "loss=(.*)"),)
+    job = submit(
+        Script(str(script)), cluster=M5, on=remote.service, inputs={"in": folder / "in"}, metrics=metrics, name="a"
+    )
+    submit(Script(str(script)), cluster=M5, on=remote.service, inputs={"in": folder / "in"}, if_done="skip", name="a")
+    processing = submit(Script(str(script)), cluster=M5, on=remote.service, kind="processing", name="p")
+    processing.stop()
+    remote.sagemaker.jobs[job.name]["answer"]["SecondaryStatus"] = "Training"
+    switch_remote_debugging(job.chain, enabled=True)
+    remote.write_log(job.name, "algo-1", [(NOW_MS, "hello")])
+    remote.sagemaker.jobs[job.name]["answer"]["TrainingStartTime"] = job.describe().created
+    list(job.metrics())
+    job.stop()
+    list(job.lines())
+    storage = Storage(remote.service)
+    storage.write(f"{job.outputs}/model/a", b"1")
+    storage.copy(f"{job.outputs}/model/a", f"{job.outputs}/model/b")
+    storage.size(f"{job.outputs}/model/b")
+    for item in storage.folder(f"{job.outputs}/model"):
+        storage.bring(item, folder / "out")
+    storage.read(f"{job.outputs}/model/a")
+    storage.remove(f"{job.outputs}/model")
+    list(jobs(remote.service, limit=5))
+    assert attach(job.name, remote.service).tags
+
+
+def interrupted(remote, folder):
+    """Lose an upload of parts: what is there of it is given up."""
+
+    def lose(**request):
+        raise refusal("AccessDenied", "no", "UploadPart")
+
+    remote.s3.meta.events.register("before-call.s3.UploadPart", lose)
+    with pytest.raises(ServiceError):
+        Storage(remote.service).upload(folder / "in" / "large.bin", f"{remote.service.places.root}/lost")
+
+
+def doctors_calls():
+    with aws_account.account() as account:
+        subnet, group = account.vpc()
+        key = account.kms.create_key()["KeyMetadata"]["KeyId"]
+        security = Security(subnets=(subnet,), security_groups=(group,), output_kms_key=key)
+        account.s3.put_object(Bucket=aws_account.BUCKET, Key="x", Body=b"")
+        inputs = {"in": raysm.Input(f"s3://{aws_account.BUCKET}/x")}
+        account.findings(Intent(cluster=Cluster("ml.c5.xlarge", count=2), security=security, inputs=inputs))
+        return account.operations()
+
+
+@pytest.fixture
+def script(tmp_path):
+    (tmp_path / "train.py").write_text("print('hello')\n")
+    return tmp_path / "train.py"
+
+
+def test_every_line_of_the_policies_is_for_a_call_and_every_call_has_a_line(script, tmp_path):
+    with fake_aws() as remote:
+        everything(remote, script, tmp_path)
+        interrupted(remote, tmp_path)
+        calls = remote.operations() - OF_INSTANCES | doctors_calls()
+    assert calls == covered()
+
+
+def test_an_action_is_named_like_a_call_that_it_is_for():
+    """Each action of a line is either an operation of the line, or one of those that others need beside their own."""
+    beside = {
+        "sagemaker:AddTags",
+        "iam:PassRole",
+        "s3:ListBucket",
+        "s3:AbortMultipartUpload",
+        "kms:GenerateDataKey",
+        "kms:Decrypt",
+        "ssm:StartSession",
+    }
+    services = {"service-quotas": "servicequotas"}
+    for grant in USER:
+        named = {
+            f"{services.get(service, service)}:{operation}"
+            for service, _, operation in (call.partition(":") for call in grant.calls)
+        }
+        assert set(grant.actions) <= named | beside, grant.purpose
+
+
+def test_every_call_in_the_source_has_a_line():
+    calls = set()
+    for path in Path(raysm.client.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "call":
+                names = [item.value for item in node.args[:2] if isinstance(item, ast.Constant)]
+                if len(names) == 2:
+                    calls.add(tuple(names))
+    assert len(calls) > 15
+    for service, method in calls:
+        operations = {xform_name(name): name for name in service_model(service).operation_names}
+        assert f"{service}:{operations[method]}" in covered()
+
+
+def test_what_takes_no_permission_is_the_callers_own_name():
+    assert UNGUARDED == ("sts:GetCallerIdentity",)
