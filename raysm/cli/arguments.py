@@ -152,7 +152,10 @@ def _add_similarity(commands: Any) -> None:
         "--estimate", action="store_true", help="measure a few tiles here, print the time and money, and send nothing"
     )
     command.add_argument(
-        "--price-per-hour", type=float, metavar="USD", help="of one instance, for --estimate (default: a dated table)"
+        "--price-per-hour",
+        type=float,
+        metavar="USD",
+        help="of one instance, for --estimate (default: a dated table of a few regions)",
     )
     _add_submitting(command)
 
