@@ -5,7 +5,8 @@ import pytest
 
 from raysm.workloads.similarity.engines import Frame
 from raysm.workloads.similarity.engines.compiled import CompiledEngine, kind_name
-from raysm.workloads.similarity.kernels.build import AVX2, AVX512, InstructionSet, Unavailable
+from raysm.workloads.similarity.kernels.build import Unavailable
+from raysm.workloads.similarity.kernels.instructions import AVX2, AVX512, InstructionSet
 from tests.support.reference import scores_between
 from tests.support.similarity import centred, kinds_of_rows, tiles
 
