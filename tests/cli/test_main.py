@@ -109,6 +109,7 @@ def test_a_dry_run_for_aws_says_which_image_it_would_take(tmp_path):
     image = json.loads(done.stdout)["request"]["AlgorithmSpecification"]["TrainingImage"]
     assert image.startswith("692866216735.dkr.ecr.eu-south-1.amazonaws.com/pytorch:")
     assert f"would run in {image} (AWS's PyTorch" in done.stderr
+    assert "would cost unknown: no price of ml.c5.xlarge in eu-south-1 is at hand" in done.stderr
 
 
 def test_dry_run_prints_the_exact_call_and_starts_nothing(tmp_path):
