@@ -309,6 +309,12 @@ def _add_local(commands: Any) -> None:
         ("status", "whether it runs, and which jobs it has"),
     ):
         verb = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+        if name == "up":
+            verb.add_argument(
+                "--scenario",
+                metavar="FILE",
+                help="what AWS does to jobs and a laptop does not, as TOML; it holds until raysm local down",
+            )
         if name == "down":
             verb.add_argument("--force", action="store_true", help="also while jobs are active: they end as Failed")
         verb.add_argument("--json", action="store_true", help="as JSON")

@@ -192,13 +192,23 @@ def test_what_a_killed_server_left_of_a_job_that_had_ended_is_removed(start, tmp
     second.end()
 
 
+def test_a_scenario_that_says_what_there_is_not_is_refused_at_the_start(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "scenario.toml").write_text("[outputs]\nlast_writer = 'tail'\n")
+    command = [sys.executable, "-m", "raysm.local.server", "--home", str(home)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "scenario.toml.outputs.last_writer: expected one of 'head', 'random', got 'tail'" in done.stderr
+
+
 @pytest.mark.namespace
 def test_an_image_says_what_plays_the_instances(server):
     image = {"TrainingImage": "raysm/namespace:latest"}
-    server.train("spaces", "hostname; ls -d /opt/ml/model; echo $$", count=2, algorithm=image)
+    server.train("spaces", "hostname; ls -d /opt/ml/model; echo $PPID", count=2, algorithm=image)
     assert server.ended("spaces")["TrainingJobStatus"] == "Completed"
     lines = [text for host, text in server.lines("spaces") if host == "algo-2"]
-    assert lines == ["algo-2", "/opt/ml/model", "1"]
+    assert lines == ["aws", "/opt/ml/model", "1"]
 
 
 def test_a_tag_that_names_no_kind_of_instance_is_refused(server):
