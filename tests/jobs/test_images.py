@@ -1,19 +1,17 @@
 """What an image may lack: one instance, started as the service does it, ends in a result or in one sentence."""
 
-import importlib.metadata
 import json
 import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from dataclasses import dataclass
 
 import pytest
 
 from raysm.contract import payload
 from raysm.contract.paths import Paths
-from raysm.request import JobRequest, Script, Security
+from raysm.request import JobRequest, Script
 from tests.support.bootstraps import NODE_PORTS, free_ports, write_training
 from tests.support.wheels import make_installed
 
@@ -100,27 +98,3 @@ def test_an_image_with_another_ray_and_without_a_network_ends_in_one_sentence(ru
         "way from this instance to the package index https://pypi.org/simple: the name pypi.org does not resolve"
     )
     assert ended.found is None
-
-
-@pytest.mark.long
-def test_an_image_with_another_ray_runs_with_the_one_that_travelled_beside_it(run, tmp_path):
-    image = make_installed(tmp_path / "image", "ray", "2.56.0", body="raise ImportError('the ray of the image')")
-    ended = run(image=image, wheels=[wheel_of("ray", tmp_path)], security=Security(isolation=True))
-    assert (ended.exit_code, ended.reason) == (0, None), ended.log
-    assert ended.found["doubled"] == 42
-    assert ended.found["version"] == importlib.metadata.version("ray")
-    assert "/site/ray/" in ended.found["ray"]
-    assert "raysm: installing 1 packages for ray[default,train]>=2.60,<2.61 (this image has Ray 2.56.0)" in ended.log
-
-
-def wheel_of(name, folder):
-    """Make a wheel again of a package that is installed here, and return it."""
-    package = importlib.metadata.distribution(name)
-    tag = next(line.partition(": ")[2] for line in package.read_text("WHEEL").splitlines() if line.startswith("Tag"))
-    path = folder / f"{name}-{package.version}-{tag}.whl"
-    with zipfile.ZipFile(path, "w") as wheel:
-        for file in package.files:
-            # Programs lie outside of the packages, and pip makes them anew; bytecode is not part of a wheel.
-            if ".." not in file.parts and "__pycache__" not in file.parts:
-                wheel.write(file.locate(), file.as_posix())
-    return path
