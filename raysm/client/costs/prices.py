@@ -9,7 +9,6 @@ another region's and never 0. There is no price of spot capacity: what a spot jo
 import functools
 import json
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 from raysm.contract.local_storage import has_local_storage
@@ -66,5 +65,8 @@ def volume_usd_per_hour(instance_type: str, volume_gb: int, region: str) -> floa
 
 @functools.cache
 def _table() -> dict[str, Any]:
+    # Only here: few who have a job's handle ask what it costs.
+    from importlib.resources import files
+
     table: dict[str, Any] = json.loads(files(__package__).joinpath(TABLE).read_text(encoding="utf-8"))
     return table
