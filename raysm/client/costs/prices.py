@@ -13,7 +13,7 @@ from typing import Any
 
 from raysm.contract.local_storage import has_local_storage
 
-__all__ = ["Price", "all_prices", "price_given", "price_of", "volume_usd_per_hour"]
+__all__ = ["Price", "all_prices", "price_of_user", "price_of", "volume_usd_per_hour"]
 
 TABLE = "prices.json"
 
@@ -50,7 +50,7 @@ def price_of(instance_type: str, region: str) -> Price | None:
     return all_prices().get((region, instance_type))
 
 
-def price_given(usd_per_hour: float) -> Price:
+def price_of_user(usd_per_hour: float) -> Price:
     """Return what the user says that an instance costs."""
     return Price(usd_per_hour=usd_per_hour, origin="--price-per-hour")
 
