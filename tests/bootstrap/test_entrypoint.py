@@ -18,11 +18,12 @@ import psutil
 import pytest
 
 import raysm
+from raysm.bootstrap.entrypoint import unpack
 from raysm.contract import payload
 from raysm.contract.job_api import PROCESSING, TRAINING
 from raysm.contract.library import LIBRARY, library
 from raysm.contract.paths import Paths
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidPayload, InvalidRequest
 from raysm.request import JobRequest, PickledFunction, Script, Security
 from tests.support.bootstraps import write_training
 from tests.support.package_index import silent_port
@@ -203,3 +204,15 @@ def test_wheels_that_are_not_there_or_named_twice_are_refused(tmp_path):
     one, two = make_wheel(tmp_path / "1", "a"), make_wheel(tmp_path / "2", "a")
     with pytest.raises(InvalidRequest, match="two wheels are named 'a-1.0-py3-none-any.whl'"):
         pack(tmp_path / "other", wheels=[one, two])
+
+
+def test_what_is_no_archive_of_modules_is_told_with_its_path(tmp_path):
+    (tmp_path / "library.zip").write_bytes(b"torn")
+    with pytest.raises(InvalidPayload, match="library.zip cannot be unpacked into"):
+        unpack(tmp_path / "library.zip", tmp_path / "lib")
+
+
+def test_modules_are_unpacked_with_their_folders(tmp_path):
+    with zipfile.ZipFile(tmp_path / "library.zip", "w") as archive:
+        archive.writestr("raysm/__init__.py", "here = True\n")
+    assert (unpack(tmp_path / "library.zip", tmp_path / "lib") / "raysm" / "__init__.py").read_text() == "here = True\n"
