@@ -11,7 +11,15 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments, parse
 from raysm.cli.display import Display
-from raysm.errors import InvalidConfig, InvalidRequest, JobFailed, MissingDependency, NoRoom, RaysmError
+from raysm.errors import (
+    CredentialsExpired,
+    InvalidConfig,
+    InvalidRequest,
+    JobFailed,
+    MissingDependency,
+    NoRoom,
+    RaysmError,
+)
 
 __all__ = ["main"]
 
@@ -27,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         0 where all went well, 1 where a job failed or the doctor found what stands in its way, 2 where what was asked
-        for cannot be, 3 where the doctor found nothing, but could not look at all, 130 after Ctrl-C.
+        for cannot be, 3 where the doctor found nothing, but could not look at all, 4 where the credentials have expired
+        and the job goes on, 130 after Ctrl-C.
     """
     arguments = parse(sys.argv[1:] if argv is None else argv)
     errors = Console(stderr=True)
@@ -46,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except (RaysmError, OSError) as error:
         errors.print(Text(f"raysm: {error}"), soft_wrap=True)
-        return 1
+        return error.exit_status if isinstance(error, CredentialsExpired) else 1
 
 
 def _run(arguments: Arguments, console: Console) -> int:
@@ -86,7 +95,6 @@ def _run(arguments: Arguments, console: Console) -> int:
 
 def _submit(arguments: Arguments, console: Console) -> None:
     from raysm.cli.about_jobs import described
-    from raysm.cli.billing import bill_of_job
     from raysm.cli.choosing import read_settings
     from raysm.cli.report import brought, print_result
     from raysm.cli.submitting import as_request, check_output, crowding, facts, follow, prepared
@@ -111,9 +119,9 @@ def _submit(arguments: Arguments, console: Console) -> None:
         return
     done = ready.finished() if settings.options().get("if_done") == "skip" else None
     job = done or ready.send()
-    told = [] if done is not None else [f"{label} {fact}" for _, label, fact in facts(ready)]
+    lines = [] if done is not None else [f"{label} {fact}" for _, label, fact in facts(ready)]
     if arguments.detach:
-        for line in told:
+        for line in lines:
             print(line, file=sys.stderr)
         print(json.dumps(described(job), indent=1) if arguments.json else job.name)
         return
@@ -123,7 +131,7 @@ def _submit(arguments: Arguments, console: Console) -> None:
         if done is not None and done.done():
             display.say(f"already done by {job.name}; nothing was started")
         else:
-            for line in (f"job {job.name}", *told):
+            for line in (f"job {job.name}", *lines):
                 display.say(line)
             display.job = job.name
             follow(job, display)
@@ -142,5 +150,5 @@ def _submit(arguments: Arguments, console: Console) -> None:
         as_json=arguments.json,
         elapsed_s=None if done is not None else time.monotonic() - started_s,
         forming_s=display.forming_s,
-        bill=None if done is not None else bill_of_job(job),
+        bill=None if done is not None else job.cost(),
     )

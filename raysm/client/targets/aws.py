@@ -1,8 +1,10 @@
 """AWS as the client uses it: what flows in is the target and the AWS configuration, what flows out are clients."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from raysm.client.images.default_image import with_image
 from raysm.client.pace import Pace
@@ -12,6 +14,11 @@ from raysm.errors import ServiceError
 from raysm.request import AWS, JobRequest
 
 __all__ = ["AWSConnection"]
+
+AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws", ".api.amazonwebservices.com.cn")
+"""How the names of AWS's own endpoints end."""
+
+_log = logging.getLogger("raysm")
 
 
 class AWSConnection(Connection):
@@ -24,6 +31,7 @@ class AWSConnection(Connection):
         """Connect to nothing yet."""
         self._target = target
         self._session: Any = None
+        self._is_warned = False
 
     @property
     def home(self) -> Path:
@@ -64,4 +72,19 @@ class AWSConnection(Connection):
         # One session for all clients: each further one would read configuration and credentials anew.
         if self._session is None:
             self._session = boto3.Session(profile_name=self._target.profile, region_name=self._target.region)
-        return self._session.client(name, config=client_options())
+        client = self._session.client(name, config=client_options())
+        self._warn_of_others(str(client.meta.endpoint_url))
+        return client
+
+    def _warn_of_others(self, url: str) -> None:
+        # Of an AWS_ENDPOINT_URL left in the shell nothing would be seen: the embedded server answers as AWS does. Not
+        # refused, because others reach AWS by endpoints of their own, and tests reach no AWS at all.
+        host = urlsplit(url).hostname or ""
+        if self._is_warned or host.endswith(AWS_HOSTS):
+            return
+        self._is_warned = True
+        _log.warning(
+            "on AWS goes to %s, which is no address of AWS's: AWS_ENDPOINT_URL, or endpoint_url in the AWS "
+            "configuration, says so; unset it to reach AWS itself",
+            url,
+        )

@@ -69,7 +69,10 @@ class WarmPools:
             return
         self.folder(record).mkdir(exist_ok=True)
         for host in job.instances:
-            shutil.move(job.paths(host).warm_pool_cache, self.folder(record) / host)
+            cache = job.paths(host).warm_pool_cache
+            # None where the job began without, and was told only later to keep its instances.
+            if cache.is_dir():
+                shutil.move(cache, self.folder(record) / host)
         self._keep(record)
 
     def _keep(self, record: JobRecord) -> None:
