@@ -120,9 +120,9 @@ def _submit(arguments: Arguments, console: Console) -> None:
         return
     done = ready.finished() if settings.options().get("if_done") == "skip" else None
     job = done or ready.send()
-    told = [] if done is not None else [f"{label} {fact}" for _, label, fact in facts(ready)]
+    lines = [] if done is not None else [f"{label} {fact}" for _, label, fact in facts(ready)]
     if arguments.detach:
-        for line in told:
+        for line in lines:
             print(line, file=sys.stderr)
         print(json.dumps(described(job), indent=1) if arguments.json else job.name)
         return
@@ -132,7 +132,7 @@ def _submit(arguments: Arguments, console: Console) -> None:
         if done is not None and done.done():
             display.say(f"already done by {job.name}; nothing was started")
         else:
-            for line in (f"job {job.name}", *told):
+            for line in (f"job {job.name}", *lines):
                 display.say(line)
             display.job = job.name
             follow(job, display)
