@@ -95,7 +95,6 @@ def _run(arguments: Arguments, console: Console) -> int:
 
 def _submit(arguments: Arguments, console: Console) -> None:
     from raysm.cli.about_jobs import described
-    from raysm.cli.billing import bill_of_job
     from raysm.cli.choosing import read_settings
     from raysm.cli.report import brought, print_result
     from raysm.cli.submitting import as_request, check_output, crowding, facts, follow, prepared
@@ -151,5 +150,5 @@ def _submit(arguments: Arguments, console: Console) -> None:
         as_json=arguments.json,
         elapsed_s=None if done is not None else time.monotonic() - started_s,
         forming_s=display.forming_s,
-        bill=None if done is not None else bill_of_job(job),
+        bill=None if done is not None else job.cost(),
     )
