@@ -26,10 +26,10 @@ class Container:
     init: bool = True
     """Whether PID 1 is a small init, which forwards signals to the job's own process and reaps orphans: ``df`` in real
     jobs shows ``/usr/sbin/docker-init`` (awslabs/graphstorm, issue 949)."""
-    root_mb: int = 1024
-    """Room, in MB, of what of ``/opt/ml`` is no documented folder: it lies on the small disk of ``/``, while the volume
-    that was asked for holds the documented folders and ``/tmp`` (developer guide, "Amazon SageMaker AI Training Storage
-    Folders"; 120 GB beside 1 TB in awslabs/graphstorm, issue 949). 0 is all the room of this machine's disk."""
+    root_mb: int = 0
+    """Room, in MB, of what of ``/opt/ml`` is no documented folder: on AWS it lies on the small disk of ``/``, while the
+    volume that was asked for holds the documented folders and ``/tmp`` (developer guide, "Amazon SageMaker AI Training
+    Storage Folders"; 120 GB beside 1 TB in awslabs/graphstorm, issue 949). 0 is all the room of this machine's disk."""
     read_only: bool = False
     """Whether ``/`` can only be read; the documented folders, ``/tmp`` and ``/dev/shm`` can be written."""
     user: int = 0
