@@ -163,13 +163,13 @@ class CheckpointSync:
 
 
 def _stamps(folder: Path) -> dict[str, Stamp]:
-    found = {}
+    stamps = {}
     for path in folder.rglob("*"):
         try:
             if path.is_file() and not path.name.endswith(PARTIAL):
                 stat = path.stat()
-                found[path.relative_to(folder).as_posix()] = (stat.st_mtime_ns, stat.st_size)
+                stamps[path.relative_to(folder).as_posix()] = (stat.st_mtime_ns, stat.st_size)
         # The program goes on writing: what was listed may be gone by now, or a file stand where its folder was.
         except (FileNotFoundError, NotADirectoryError):
             continue
-    return found
+    return stamps
