@@ -7,11 +7,13 @@ import pytest
 from raysm.contract.home import VARIABLE
 from tests.support import docker, namespaces
 from tests.support.homes import serving
+from tests.support.order import longest_first
 
 REASONS = {"namespace": namespaces.why_not, "docker": docker.why_not}
 
 
 def pytest_collection_modifyitems(items):
+    longest_first(items)
     for name, why_not in REASONS.items():
         marked = [item for item in items if item.get_closest_marker(name)]
         reason = why_not() if marked else None

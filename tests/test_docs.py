@@ -26,7 +26,7 @@ PAGES = [
     *(ROOT / name for name in ("CONTRIBUTING.md", "PACKAGE.md", "containers/README.md")),
     *sorted(DOCS.rglob("*.md")),
 ]
-TIMEOUT_S = 170
+TIMEOUT_S = 400
 
 FILES = ("io", "toml", "views", "zip")
 """What may stand behind ``raysm.`` and is no name of the API; views are a room that a page shows how to build."""

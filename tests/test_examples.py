@@ -11,7 +11,7 @@ from raysm.contract.result import MODEL_FILE, TRAINING, Manifest
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
-TIMEOUT_S = 170
+TIMEOUT_S = 400
 
 ALONE = """
 import os, sys, torch

@@ -1,4 +1,4 @@
-"""``python -m raysm.bootstrap``: PID 1 of an instance."""
+"""``python -m raysm.bootstrap``: the life of an instance."""
 
 import sys
 

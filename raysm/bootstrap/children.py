@@ -1,8 +1,8 @@
-"""Child processes and PID 1's duties: groups of their own, statuses without races, orphans reaped, nobody left.
+"""Child processes and an init's duties: groups of their own, statuses without races, orphans reaped, nobody left.
 
-One reaper waits for every child of this process, its own and the orphans that the kernel hands to PID 1 (or to a
-subreaper); so nothing here calls ``Popen.wait`` or ``poll``, which would race with it. What flows in are commands,
-what flows out are exit statuses.
+One reaper waits for every child of this process, its own and the orphans that the kernel hands to a subreaper, which
+it is whether or not an init stands in front of it; so nothing here calls ``Popen.wait`` or ``poll``, which would race
+with it. What flows in are commands, what flows out are exit statuses.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from raysm.bootstrap import die_with_parent
 
 __all__ = ["Child", "Children", "descendants", "signal_name"]
 
-# ctypes and /proc, because PID 1 runs before anything is installed in the instance: no psutil here.
+# ctypes and /proc, because this runs before anything is installed in the instance: no psutil here.
 PR_SET_CHILD_SUBREAPER = 36
 STAT_BYTES = 4096
 """More than a line of ``/proc/PID/stat`` has: it is read by one call, of hundreds of processes each second."""
@@ -69,7 +69,7 @@ class Children:
         self._groups: list[int] = []
         self.reaped = 0
         """Orphans reaped."""
-        # Without being PID 1 (kind process) too, orphans of the children come here: they are ended at the end.
+        # Also where an init is PID 1: it would reap the orphans, and not end them at the end of a job that fails.
         _adopt_orphans(True)
         self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
 

@@ -15,7 +15,7 @@ class Commands:
 
     ray: tuple[str, ...] = (sys.executable, "-m", "raysm.bootstrap.ray_start")
     """The ``ray`` command; gets ``start --block ...``."""
-    # A process of its own: Ray's client would bring its threads and its 90 MB into PID 1, which must outlive Ray.
+    # A process of its own: Ray's client would bring its threads and 90 MB into the bootstrap, which must outlive Ray.
     node_watcher: tuple[str, ...] = (sys.executable, "-m", "raysm.bootstrap.node_watcher")
     """Says which nodes are registered; gets the GCS's ``IP:port``."""
     driver: tuple[str, ...] = (sys.executable, "-m", "raysm.workloads.driver")

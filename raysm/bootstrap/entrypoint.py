@@ -1,7 +1,8 @@
 """Between the payload's ``start.py`` and ``python -m raysm.bootstrap``: verify, unpack raysm, install, become it.
 
-What flows in is a payload as the service brought it, what flows out is this very process, PID 1 still, as the
-bootstrap, with ``PYTHONPATH`` naming raysm's own modules and what was installed; or one line in the failure file.
+What flows in is a payload as the service brought it, what flows out is this very process, still the one that the
+service started, as the bootstrap, with ``PYTHONPATH`` naming raysm's own modules and what was installed; or one line in
+the failure file.
 """
 
 import os
@@ -14,7 +15,7 @@ from typing import NoReturn
 
 from raysm.bootstrap.environment import base_paths, child_environment, inherited, read, tell
 from raysm.bootstrap.exit_status import exit_by_signal
-from raysm.bootstrap.packages import install, lacking
+from raysm.bootstrap.packages import bring, lacking
 from raysm.bootstrap.private_files import private_folder
 from raysm.bootstrap.scratch import settle_scratch
 from raysm.bootstrap.sdk_job import is_driver_folder, make_payload
@@ -36,7 +37,8 @@ def main(folder: str) -> int:
     Returns:
         The exit code of an instance that could not begin; else this does not return.
     """
-    # As PID 1 a process without a handler does not even hear SIGTERM; pip is ended as Python unwinds.
+    # Without an init in front this is PID 1, which does not hear a SIGTERM that it has no handler for; pip is ended as
+    # Python unwinds.
     signal.signal(signal.SIGTERM, exit_by_signal)
     environ = inherited()
     try:
@@ -53,7 +55,7 @@ def become(variables: Mapping[str, str], environ: Mapping[str, str]) -> NoReturn
     """Turn into the bootstrap, told ``variables`` beside ``environ``."""
     sys.stdout.flush()
     sys.stderr.flush()
-    # A SIGTERM in between stays pending until the bootstrap listens; unblocked, it would be lost on PID 1.
+    # A SIGTERM in between stays pending until the bootstrap listens; unblocked, it would be lost where this is PID 1.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     os.execve(sys.executable, [sys.executable, *BOOTSTRAP], child_environment(variables, environ=environ))
 
@@ -64,8 +66,7 @@ def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     search = [unpack(folder / LIBRARY, place / "lib")]
     wanted = lacking(payload)
     if wanted:
-        site = place / "site"
-        install(payload, wanted, site, environ)
+        site = bring(payload, wanted, place / "site", environ)
         # What is installed wins over the image's own packages, and raysm over what is installed.
         search.append(site)
     variables = {"PYTHONPATH": _joined(search, environ.get("PYTHONPATH")), names.PAYLOAD: str(payload.folder)}

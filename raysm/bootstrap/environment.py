@@ -1,7 +1,7 @@
 """What this instance is told: the only reader of ``os.environ`` and of the service's configuration files.
 
 What flows in are the variables and the files under the base folder, what flows out is one frozen ``Environment``, or
-an ``InvalidConfig`` of one line. Every process of a job reads it: PID 1, the driver, and Ray's workers.
+an ``InvalidConfig`` of one line. Every process of a job reads it: the bootstrap, the driver, and Ray's workers.
 """
 
 import json
@@ -29,9 +29,13 @@ __all__ = [
     "inherited",
     "measures",
     "read",
+    "warm_pool_cache",
 ]
 
 DEFAULT_RAY_TEMP_DIR = Path("/tmp/ray")
+
+WARM_POOL_CACHE = "SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY"
+"""SageMaker's own name for it; where the variable is not set, the documented path counts."""
 
 MAX_TEMP_DIR = 40
 """Bytes of the path of Ray's temporary folder: a socket's path has at most 107, of which Ray takes about 65."""
@@ -122,6 +126,12 @@ def base_paths(environ: Mapping[str, str] = os.environ) -> Paths:
     paths = Paths.found_in(Path(environ.get(names.BASE_DIR) or DEFAULT_BASE))
     scratch = environ.get(names.SCRATCH)
     return replace(paths, scratch_root=Path(scratch)) if scratch else paths
+
+
+def warm_pool_cache(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the folder that the next job of a warm pool finds again; None where there is none, or it is not ours."""
+    folder = Path(environ.get(WARM_POOL_CACHE) or base_paths(environ).warm_pool_cache)
+    return folder if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) else None
 
 
 def read(environ: Mapping[str, str] = os.environ) -> Environment:

@@ -30,7 +30,7 @@ class ExitStatus:
     """How an instance ends."""
 
     exit_code: int
-    """Of PID 1."""
+    """Of the instance's first process."""
     reason: str | None = None
     """At most MAX_REASON characters, the exception first; None where nothing failed."""
     stopped: bool = False

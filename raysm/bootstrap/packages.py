@@ -13,16 +13,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from raysm.bootstrap.environment import child_environment
+from raysm.bootstrap.environment import child_environment, warm_pool_cache
 from raysm.bootstrap.log import remark
+from raysm.bootstrap.package_cache import PackageCache, key_of
 from raysm.bootstrap.package_index import PYPI, check_reachable, credentials_of, pip_config
 from raysm.bootstrap.pip import Pip, PipFailed
 from raysm.contract.needs import NEEDS, RAY_RANGE, name_of, ray_will_do
 from raysm.contract.payload import Payload
+from raysm.contract.store import sha256_of
 from raysm.errors import InvalidRequest
 from raysm.request.package_index import CodeArtifact
 
-__all__ = ["Wanted", "install", "lacking"]
+__all__ = ["Wanted", "bring", "install", "lacking"]
 
 MB = 1e6
 INDEX_VARIABLES = ("PIP_INDEX_URL", "PIP_NO_INDEX")
@@ -75,6 +77,45 @@ def installed_version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def bring(payload: Payload, wanted: Wanted, site: Path, environ: Mapping[str, str]) -> Path:
+    """Return a folder that has ``wanted``: of an earlier job of this warm pool, or newly installed.
+
+    Args:
+        payload: As ``install`` has it.
+        wanted: As ``lacking`` returns it.
+        site: Where to install it if no warm pool keeps it.
+        environ: The environment variables of this process.
+
+    Raises:
+        InvalidRequest: As ``install`` says.
+    """
+    folder = warm_pool_cache(environ)
+    if folder is None:
+        install(payload, wanted, site, environ)
+        return site
+    cache, key = PackageCache(folder), key_of(_asked(payload, wanted, environ))
+    if kept := cache.find(key):
+        remark(f"{wanted}: found as an earlier job of this warm pool has installed it")
+        return kept
+    try:
+        with cache.fill(key) as fresh:
+            install(payload, wanted, fresh, environ)
+    except OSError as error:
+        # A cache is worth no job: the disk may be full there, and have room here.
+        remark(f"warning: packages are not kept for the next job of this warm pool: {error}")
+        install(payload, wanted, site, environ)
+        return site
+    return cache.packages(key)
+
+
+def _asked(payload: Payload, wanted: Wanted, environ: Mapping[str, str]) -> object:
+    """Return all on which it depends what pip installs, as JSON."""
+    wheels = {path.name: sha256_of(path) for path in payload.wheels.iterdir()} if payload.wheels else {}
+    # Also how pip is told of an index, for people who have several with packages of one name.
+    told = {name: value for name, value in environ.items() if name.startswith("PIP_") or name == TOOLKIT_INDEX}
+    return [wanted.requirements, wanted.needs, wheels, payload.request.pip_index, told]
 
 
 def install(payload: Payload, wanted: Wanted, site: Path, environ: Mapping[str, str]) -> None:

@@ -34,9 +34,10 @@ def main(environ: Mapping[str, str] | None = None, commands: Commands | None = N
         commands: What it runs; None is Ray and the driver.
 
     Returns:
-        The exit code of PID 1.
+        The exit code of this instance's first process.
     """
-    # As PID 1 a process without a handler does not even hear SIGTERM; the event loop replaces this one.
+    # SageMaker's init passes SIGTERM on to this process; where there is none this is PID 1, which without a handler
+    # does not even hear it. The event loop replaces this one.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # whoever became this process may have blocked it
     instance = begin(inherited() if environ is None else environ, commands)

@@ -9,11 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
+from raysm.cli.billing import bill_of_job
 from raysm.cli.choosing import read_settings
 from raysm.cli.measured import print_metrics
 from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import check_output
 from raysm.cli.waiting import await_end
+from raysm.client.costs.bill import lines
 from raysm.client.job import Job, attach
 from raysm.client.listing import jobs as list_jobs
 from raysm.client.remote_debugging import session_commands, switch_remote_debugging
@@ -56,7 +58,7 @@ def _reading_target(arguments: Arguments) -> Target:
 
 def described(job: Job) -> dict[str, Any]:
     """Return what is known of a job as JSON values."""
-    description = job.describe()
+    description, bill = job.describe(), bill_of_job(job)
     return {
         "name": description.name,
         "arn": description.arn,
@@ -69,6 +71,8 @@ def described(job: Job) -> dict[str, Any]:
         "started": description.started.isoformat() if description.started else None,
         "ended": description.ended.isoformat() if description.ended else None,
         "billable_s": description.billable_s,
+        "training_s": description.training_s,
+        "cost": None if bill is None else bill.as_dict(),
         "transitions": [
             {"status": status, "begin": begin.isoformat() if begin else None, "end": end.isoformat() if end else None}
             for status, begin, end in description.transitions
@@ -135,6 +139,9 @@ def _status(arguments: Arguments, job: Job, console: Console) -> None:
     for status, begin, end in job.describe().transitions:
         took = f"{(end - begin).total_seconds():8.1f} s" if begin and end else ""
         console.print(Text(f"  {status:<28}{took}"))
+    bill = bill_of_job(job)
+    for label, text in [] if bill is None else lines(bill):
+        console.print(Text(f"  {label:<8}{text}"), soft_wrap=True)
 
 
 def _logs(arguments: Arguments, job: Job, console: Console) -> None:
@@ -155,7 +162,13 @@ def _result(arguments: Arguments, job: Job, console: Console) -> None:
     if not job.done():
         await_end(job, Console(stderr=True), 0.0 if arguments.no_wait else arguments.timeout)
     result = brought(job, arguments.output, Console(stderr=True) if arguments.json else console)
-    print_result(console, result, workload=job.tags.get(WORKLOAD_TAG, ""), as_json=arguments.json)
+    print_result(
+        console,
+        result,
+        workload=job.tags.get(WORKLOAD_TAG, ""),
+        as_json=arguments.json,
+        bill=bill_of_job(job),
+    )
 
 
 def _stop(arguments: Arguments, job: Job, console: Console) -> None:

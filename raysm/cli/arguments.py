@@ -152,7 +152,10 @@ def _add_similarity(commands: Any) -> None:
         "--estimate", action="store_true", help="measure a few tiles here, print the time and money, and send nothing"
     )
     command.add_argument(
-        "--price-per-hour", type=float, metavar="USD", help="of one instance, for --estimate (default: a dated table)"
+        "--price-per-hour",
+        type=float,
+        metavar="USD",
+        help="of one instance, for --estimate (default: a dated table of a few regions)",
     )
     _add_submitting(command)
 
@@ -306,6 +309,12 @@ def _add_local(commands: Any) -> None:
         ("status", "whether it runs, and which jobs it has"),
     ):
         verb = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+        if name == "up":
+            verb.add_argument(
+                "--scenario",
+                metavar="FILE",
+                help="what AWS does to jobs and a laptop does not, as TOML; it holds until raysm local down",
+            )
         if name == "down":
             verb.add_argument("--force", action="store_true", help="also while jobs are active: they end as Failed")
         verb.add_argument("--json", action="store_true", help="as JSON")

@@ -1,18 +1,23 @@
 """``raysm similarity --estimate``: what the job would take and cost, measured on a few tiles; nothing is sent."""
 
 import json
+import math
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
-from raysm.cli.prices import PRICES, SOURCE, has_gpus, vcpus_of
+from raysm.cli.cores import vcpus_of
 from raysm.cli.submitting import cluster
+from raysm.client.costs.forecast import Forecast, forecast
+from raysm.client.costs.prices import price_given, price_of
+from raysm.client.images.instance_types import Processor, processor_of
 from raysm.client.service_model_check import check_instance_type
+from raysm.client.settings import Settings
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Cluster, Similarity
 from raysm.request.similarity import MATRIX, QUERIES
@@ -22,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-FORMING_S = 15.0
-"""Of a cluster of instances that are there; their provisioning is not billed."""
+DEFAULT_REGION = "us-east-1"
+"""Of whose prices most are at hand; each price says its region."""
 
 
 def run(arguments: Arguments, console: Console) -> None:
@@ -34,13 +39,7 @@ def run(arguments: Arguments, console: Console) -> None:
         MissingDependency: NumPy or Arrow is not installed here.
     """
     settings = read_settings(arguments)
-    inputs = settings.table("inputs")
-    if QUERIES in inputs:
-        raise InvalidRequest("--estimate measures one matrix against itself; leave --queries away")
-    matrix = inputs[MATRIX]["uri"] if MATRIX in inputs else "nothing"
-    path = matrix.removeprefix("file://")
-    if MATRIX not in inputs or "://" in path or path.startswith("job:"):
-        raise InvalidRequest(f"--estimate measures a matrix that is here, not {matrix}; give a local path")
+    path = _matrix(settings)
     try:
         # The client may be installed without NumPy, which this option cannot do without.
         from raysm.workloads.similarity.estimating.estimate import estimate
@@ -54,38 +53,85 @@ def run(arguments: Arguments, console: Console) -> None:
         check_instance_type(of_type)
     slots = (os.cpu_count() or 1) if of_type is None else shape.count * vcpus_of(of_type)
     # Instances on this machine share its cores, and are one to each other.
-    found = estimate(Path(path), workload, slots, instances=1 if of_type is None else shape.count)
-    price = arguments.price_per_hour if arguments.price_per_hour is not None else PRICES.get(of_type or "")
-    money = None if price is None else shape.count * price * (found.total_s + FORMING_S) / 3600
+    expected = estimate(path, workload, slots, instances=1 if of_type is None else shape.count)
+    billed = _forecast(arguments, settings, shape, expected.total_s, (_size_bytes(path), _left(workload, path)))
+    is_billed = of_type is not None or arguments.price_per_hour is not None
     if arguments.json:
-        answer = {"engine": found.engine, "slots": slots, "tasks": found.tasks}
-        answer |= {"phases_s": found.phases_s, "total_s": found.total_s, "usd": money}
-        print(json.dumps(answer, indent=1))
+        print(json.dumps(_as_json(expected, billed if is_billed else None), indent=1))
         return
-    phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in found.phases_s.items())
-    lines = [
-        f"time     {found.total_s:.1f} s once the cluster is formed ({phases})",
-        f"cores    {_cores(found, shape, of_type)}",
-    ]
-    if money is not None:
-        of = "--price-per-hour" if arguments.price_per_hour is not None else SOURCE
-        lines.append(f"money    {money:.4f} USD: {shape.count} x {price} USD/h, {FORMING_S:.0f} s to form ({of})")
-    elif of_type is not None:
-        lines.append(f"money    unknown: no price of {of_type} is at hand; give --price-per-hour")
-    for line in lines:
-        console.print(Text(line), soft_wrap=True, highlight=False)
+    phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in expected.phases_s.items())
+    told = [("time", f"{expected.total_s:.1f} s once the cluster is formed ({phases})")]
+    told += [("cores", _cores(expected, shape, of_type)), *(billed.lines(shape.instance_type) if is_billed else [])]
+    for label, text in told:
+        console.print(Text(f"{label:<8} {text}"), soft_wrap=True, highlight=False)
 
 
-def _cores(found: "Estimate", shape: Cluster, of_type: str | None) -> str:
+def _matrix(settings: Settings) -> Path:
+    """Return where the matrix lies, which has to be here."""
+    inputs = settings.table("inputs")
+    if QUERIES in inputs:
+        raise InvalidRequest("--estimate measures one matrix against itself; leave --queries away")
+    matrix = inputs[MATRIX]["uri"] if MATRIX in inputs else "nothing"
+    path = matrix.removeprefix("file://")
+    if MATRIX not in inputs or "://" in path or path.startswith("job:"):
+        raise InvalidRequest(f"--estimate measures a matrix that is here, not {matrix}; give a local path")
+    return Path(path)
+
+
+def _forecast(
+    arguments: Arguments, settings: Settings, shape: Cluster, computing_s: float, sizes: tuple[int, int | None]
+) -> Forecast:
+    """Return what is billed, of so many bytes that are read and left."""
+    aws, given = settings.table("aws"), arguments.price_per_hour
+    region = aws.get("region", DEFAULT_REGION)
+    is_shared = settings.table("inputs")[MATRIX].get("distribution") == "ShardedByS3Key"
+    return forecast(
+        shape,
+        region=region,
+        price=price_of(shape.instance_type, region) if given is None else price_given(given),
+        computing_s=computing_s,
+        input_bytes=math.ceil(sizes[0] / shape.count) if is_shared else sizes[0],
+        output_bytes=sizes[1],
+        # The images of AWS that are taken where none is named have none.
+        lacks_ray="image" not in aws,
+    )
+
+
+def _size_bytes(path: Path) -> int:
+    """Return the size of a file, or of all files of a folder."""
+    return sum(file.stat().st_size for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
+
+
+def _left(workload: Similarity, path: Path) -> int | None:
+    """Return the size of the result, about; None where only the computing tells."""
+    from raysm.workloads.similarity.reading.files import peek
+
+    rows, _ = peek(path, workload.id_column)
+    if rows is None or workload.threshold is not None:
+        return None
+    # Of each neighbor its number and its score; of the full matrix its type.
+    return rows * 12 * workload.top_k if workload.top_k else rows**2 * (2 if workload.dtype == "float16" else 4)
+
+
+def _as_json(expected: "Estimate", billed: Forecast | None) -> dict[str, Any]:
+    answer: dict[str, Any] = {"engine": expected.engine, "slots": expected.slots, "tasks": expected.tasks}
+    answer |= {"phases_s": expected.phases_s, "total_s": expected.total_s, "usd": None}
+    if billed is not None:
+        answer["billed_s"] = {name: [span.least_s, span.most_s] for name, span in billed.phases.items()}
+        answer |= {"usd": billed.usd, "warm_usd": billed.warm_usd, "price": billed.price and str(billed.price)}
+    return answer
+
+
+def _cores(expected: "Estimate", shape: Cluster, of_type: str | None) -> str:
     """Say how many cores are counted on, whose they are, and how many of them have work."""
-    idle = f", of which only {found.tasks} have work" if found.tasks < found.slots else ""
+    idle = f", of which only {expected.tasks} have work" if expected.tasks < expected.slots else ""
     if of_type is None:
         sharing = f", which its {shape.count} instances share" if shape.count > 1 else ""
-        whose = f"this machine's{sharing}{idle}, with {found.engine}; --instance-type estimates for another"
+        whose = f"this machine's{sharing}{idle}, with {expected.engine}; --instance-type estimates for another"
     else:
-        gpus = "; its GPUs were not measured" if has_gpus(of_type) else ""
+        gpus = "; its GPUs were not measured" if processor_of(of_type) is Processor.GPU else ""
         whose = (
             f"{shape.count} x {vcpus_of(of_type)} vCPUs of {of_type}{idle}, each taken to be as fast as a core of this "
-            f"machine, with {found.engine}{gpus}"
+            f"machine, with {expected.engine}{gpus}"
         )
-    return f"{found.slots}: {whose}"
+    return f"{expected.slots}: {whose}"

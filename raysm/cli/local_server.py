@@ -17,8 +17,10 @@ from raysm.client import endpoint
 from raysm.client.listing import jobs
 from raysm.client.removal import check, descriptions, removable, remove, usage
 from raysm.client.service import connect
-from raysm.contract.home import ServerRecord, home, log_file, sdk_config_file
+from raysm.contract.home import ServerRecord, home, log_file, scenario_file, sdk_config_file
+from raysm.contract.store import put
 from raysm.errors import InvalidRequest, ServiceError
+from raysm.local.scenario import parse, read
 from raysm.request import Local
 
 __all__ = ["run"]
@@ -35,16 +37,35 @@ def run(arguments: Arguments, console: Console) -> None:
     """Do what ``arguments.verb`` says."""
     folder = home()
     if arguments.verb == "up":
+        if arguments.scenario is not None:
+            _set_scenario(folder, Path(arguments.scenario))
         _say(arguments, console, {"running": True, "home": str(folder)} | _for_others(endpoint.ensure(folder), folder))
     elif arguments.verb == "down":
         _end(arguments, console, folder)
     elif arguments.verb == "status":
-        _say(arguments, console, _status() | _room(folder, arguments.json))
+        _say(arguments, console, _status() | _scenario(folder) | _room(folder, arguments.json))
     elif arguments.verb == "clean":
         _say(arguments, console, _clean(arguments))
     else:
         _interrupt(arguments.job)
         _say(arguments, console, {"interrupted": arguments.job})
+
+
+def _set_scenario(folder: Path, path: Path) -> None:
+    """Have the servers of a home play the scenario of ``path`` from now on."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"the scenario {path} cannot be read: {error}") from None
+    scenario, place = parse(text, str(path)), scenario_file(folder)
+    # Compared as values: a comment that was added is no other scenario.
+    if endpoint.answering(folder) is not None and scenario != read(place):
+        raise InvalidRequest(
+            f"the embedded SageMaker of {folder} runs with another scenario: end it with raysm local down, and try "
+            "again"
+        )
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    put(place, text)
 
 
 def _end(arguments: Arguments, console: Console, folder: Path) -> None:
@@ -59,6 +80,8 @@ def _end(arguments: Arguments, console: Console, folder: Path) -> None:
             "them, stop them (raysm stop JOB), or end them with the server: raysm local down --force"
         )
     ended = _down(record)
+    # Not kept for a server that somebody starts next month, without a thought of it.
+    scenario_file(folder).unlink(missing_ok=True)
     _say(arguments, console, {"running": False, "ended": ended, "home": str(folder), "ended_jobs": active})
 
 
@@ -84,6 +107,11 @@ def _status() -> dict[str, Any]:
         "active_jobs": active,
         **_for_others(running.url, folder),
     }
+
+
+def _scenario(folder: Path) -> dict[str, Any]:
+    switched = [f"{switch} = {json.dumps(value)}" for switch, value in read(scenario_file(folder)).switched()]
+    return {"scenario": switched} if switched else {}
 
 
 def _room(folder: Path, as_json: bool) -> dict[str, Any]:

@@ -86,9 +86,10 @@ def _run(arguments: Arguments, console: Console) -> int:
 
 def _submit(arguments: Arguments, console: Console) -> None:
     from raysm.cli.about_jobs import described
+    from raysm.cli.billing import bill_of_job
     from raysm.cli.choosing import read_settings
     from raysm.cli.report import brought, print_result
-    from raysm.cli.submitting import as_request, check_output, crowding, follow, prepared
+    from raysm.cli.submitting import as_request, check_output, crowding, facts, follow, prepared
     from raysm.client.result_folder import check_folder
     from raysm.contract.names import WORKLOAD_TAG
 
@@ -103,21 +104,17 @@ def _submit(arguments: Arguments, console: Console) -> None:
     warning = crowding(ready, os.cpu_count() or 1)
     if warning is not None:
         print(f"raysm: {warning}", file=sys.stderr)
-    source = ready.source.summary if ready.source is not None else None
     if arguments.dry_run:
         print(json.dumps(as_request(ready, settings), indent=1) if arguments.json else ready.plan.json())
-        if ready.image:
-            print(f"would run in {ready.image}", file=sys.stderr)
-        if source is not None:
-            print(f"would send {source}", file=sys.stderr)
+        for verb, _, fact in facts(ready):
+            print(f"would {verb} {fact}", file=sys.stderr)
         return
     done = ready.finished() if settings.options().get("if_done") == "skip" else None
     job = done or ready.send()
+    told = [] if done is not None else [f"{label} {fact}" for _, label, fact in facts(ready)]
     if arguments.detach:
-        if done is None and ready.image:
-            print(f"image {ready.image}", file=sys.stderr)
-        if done is None and source is not None:
-            print(f"sent {source}", file=sys.stderr)
+        for line in told:
+            print(line, file=sys.stderr)
         print(json.dumps(described(job), indent=1) if arguments.json else job.name)
         return
     # stdout is for the result alone where a program reads it.
@@ -126,11 +123,8 @@ def _submit(arguments: Arguments, console: Console) -> None:
         if done is not None and done.done():
             display.say(f"already done by {job.name}; nothing was started")
         else:
-            display.say(f"job {job.name}")
-            if done is None and ready.image:
-                display.say(f"image {ready.image}")
-            if done is None and source is not None:
-                display.say(f"sent {source}")
+            for line in (f"job {job.name}", *told):
+                display.say(line)
             display.job = job.name
             follow(job, display)
     try:
@@ -148,4 +142,5 @@ def _submit(arguments: Arguments, console: Console) -> None:
         as_json=arguments.json,
         elapsed_s=None if done is not None else time.monotonic() - started_s,
         forming_s=display.forming_s,
+        bill=None if done is not None else bill_of_job(job),
     )

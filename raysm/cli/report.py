@@ -1,4 +1,4 @@
-"""What a person sees at the end: the result, its size, how to read it, and the time."""
+"""What a person sees at the end: the result, its size, how to read it, the time, and the money."""
 
 import json
 import os
@@ -8,6 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from raysm.client.costs import bill as costs
+from raysm.client.costs.bill import Bill
 from raysm.client.job import Job
 from raysm.client.result import Result
 from raysm.client.result_folder import earlier_result
@@ -39,6 +41,7 @@ def print_result(
     as_json: bool = False,
     elapsed_s: float | None = None,
     forming_s: float | None = None,
+    bill: Bill | None = None,
 ) -> None:
     """Print a result: of a workload, the folder of a job of others, the value of a function, or nothing.
 
@@ -49,9 +52,10 @@ def print_result(
         as_json: Print JSON.
         elapsed_s: How long the user waited, in seconds; None where nobody did.
         forming_s: How long the cluster took to form, in seconds.
+        bill: What the job has cost; None where nobody is billed for it.
     """
     if as_json:
-        print(json.dumps(_json(result), indent=1))
+        print(json.dumps(_json(result) | ({} if bill is None else {"cost": bill.as_dict()}), indent=1))
         return
     took = "" if elapsed_s is None else f"{elapsed_s:.1f} s"
     match result:
@@ -64,6 +68,8 @@ def print_result(
             # The kind is known by a tag that anybody may have written: one that is none of raysm's is not imported
             # for it.
             console.print(Text(done + _what_remains(result, built_in_kind(workload))), soft_wrap=True)
+    for label, text in [] if bill is None else costs.lines(bill):
+        console.print(Text(f"{label:<8} {text}"), soft_wrap=True)
 
 
 def _what_remains(result: Any, kind: type[Workload] | None) -> str:

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 from raysm.cli.display import Display
+from raysm.client.costs.forecast import most_expensive
 from raysm.client.job import Job
 from raysm.client.options import default_of
 from raysm.client.project import absolute
@@ -21,7 +22,7 @@ from raysm.errors import InvalidRequest
 from raysm.request import Cluster
 from raysm.request.codec import to_json
 
-__all__ = ["as_request", "check_output", "cluster", "crowding", "follow", "prepared"]
+__all__ = ["as_request", "check_output", "cluster", "crowding", "facts", "follow", "prepared"]
 
 
 MOST_PER_CORE = 4
@@ -72,6 +73,16 @@ def crowding(ready: Prepared, cores: int) -> str | None:
         f"{count} instances share the {cores} core{'s' if cores > 1 else ''} of this machine, and each of them starts "
         f"its own Ray processes: it may take long until all have joined; --instances {2 * cores} is a good number here"
     )
+
+
+def facts(ready: Prepared) -> list[tuple[str, str, str]]:
+    """Return what a person should know of a job that was not asked for: the verb, the label, and the fact of each."""
+    told = [("run in", "image", ready.image)]
+    if ready.source is not None:
+        told.append(("send", "sent", ready.source.summary))
+    if ready.service.target.is_billed:
+        told.append(("cost", "cost", most_expensive(ready.request, ready.service.region)))
+    return [(verb, label, fact) for verb, label, fact in told if fact]
 
 
 def as_request(ready: Prepared, settings: Settings) -> dict[str, Any]:

@@ -102,7 +102,9 @@ class Description:
     ended: datetime | None = None
     """When it ended."""
     billable_s: int | None = None
-    """Seconds that are paid for."""
+    """Seconds that are paid for, of each instance."""
+    training_s: int | None = None
+    """Seconds that the training took; of a job on spot capacity more than are paid for."""
     transitions: tuple[tuple[str, datetime | None, datetime | None], ...] = ()
     """Each secondary status with its begin and end, as they came."""
     # Not in the repr, of which it would be the most by far.
@@ -137,6 +139,7 @@ def read(api: JobApi, answer: Mapping[str, Any]) -> Description:
         started=answer.get(api.start_time_key),
         ended=answer.get(api.end_time_key),
         billable_s=answer.get("BillableTimeInSeconds"),
+        training_s=answer.get("TrainingTimeInSeconds"),
         transitions=tuple((item.get("Status", ""), item.get("StartTime"), item.get("EndTime")) for item in transitions),
         answer=answer,
     )

@@ -5,6 +5,7 @@
     HOME/server.json    pid, port, start and version of the server: there from when it listens until it ends
     HOME/server.lock    locked by the server as long as it lives, however it ends
     HOME/server.log     what the server wrote
+    HOME/scenario.toml  what AWS does to the jobs of this home, and a laptop does not: raysm local up --scenario
     HOME/sagemaker.yaml configuration of the SageMaker SDK for this server: SAGEMAKER_USER_CONFIG_OVERRIDE names it
 """
 
@@ -17,7 +18,7 @@ from pathlib import Path
 from raysm.contract.store import put, read_json
 from raysm.errors import InvalidConfig
 
-__all__ = ["ServerRecord", "VARIABLE", "home", "lock_file", "log_file", "sdk_config_file"]
+__all__ = ["ServerRecord", "VARIABLE", "home", "lock_file", "log_file", "scenario_file", "sdk_config_file"]
 
 VARIABLE = "RAYSM_HOME"
 """Moves the home of whoever does not name it."""
@@ -41,6 +42,11 @@ def lock_file(folder: Path) -> Path:
 def log_file(folder: Path) -> Path:
     """Return the file that whoever starts the server of the home ``folder`` gives it for stdout and stderr."""
     return folder / "server.log"
+
+
+def scenario_file(folder: Path) -> Path:
+    """Return the file that every server of the home ``folder`` reads its scenario from; it need not be there."""
+    return folder / "scenario.toml"
 
 
 def sdk_config_file(folder: Path) -> Path:

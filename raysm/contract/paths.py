@@ -113,6 +113,14 @@ class Paths:
         return (self.checkpoints / "raysm" if lasting else self.scratch) / "similarity"
 
     @property
+    def warm_pool_cache(self) -> Path:
+        """What the next job of a warm pool finds again; there in jobs that keep their instances warm.
+
+        https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html
+        """
+        return self.base / "sagemaker" / "warmpoolcache"
+
+    @property
     def scratch(self) -> Path:
         """What this instance needs for itself while the job runs: never uploaded, lost with the instance.
 

@@ -76,6 +76,7 @@ class CheckpointSync:
         """Take the store, and the folder of each instance."""
         self._store = store
         self._seen: dict[Path, dict[str, Stamp]] = {path: {} for path in instances}
+        self._lock = threading.Lock()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
@@ -116,11 +117,20 @@ class CheckpointSync:
         if self._error is not None:
             raise self._error
 
+    def leave(self, folder: Path) -> None:
+        """Look at the folder of an instance no more: what the store does not have of it by now is lost."""
+        with self._lock:
+            self._seen.pop(folder, None)
+
     def collect(self) -> None:
         """Take over what changed in the instances since the last call.
 
         What fails is tried again by the next call: a full disk may have room then.
         """
+        with self._lock:
+            self._collect()
+
+    def _collect(self) -> None:
         self._error = None
         changes = [change for path in self._seen for change in self._changes(path)]
         # By time: where two instances wrote one name, the later one comes last, and stays.

@@ -251,6 +251,7 @@ class LocalJob:
             for host, instance in self._instances.items():
                 if host not in exits.codes and instance.exited.done():
                     exits.add(host, instance.exited.result(), time.time())
+                    self._cut_checkpoints(host, exits.codes[host])
             now = time.monotonic()
             # A stop that comes when all have ended changes nothing: the job is what they made of it.
             if self._stop.is_set() and not stopped and len(exits.codes) < len(self._instances):
@@ -270,6 +271,13 @@ class LocalJob:
                 self._signal_all(signal.SIGKILL)
         self._say_last(self._keep_checkpoints())
         return exits.outcome(self.paths, stopped=stopped, started_s=self._started_s, ended_s=time.time())
+
+    def _cut_checkpoints(self, host: str, code: int) -> None:
+        checkpoints = self.spec.checkpoints
+        if self._sync is None or checkpoints is None:
+            return
+        if self._scenario.checkpoints.cut_at_sigkill and code == 128 + signal.SIGKILL:
+            self._sync.leave(self.paths(host).base / checkpoints.target)
 
     def _keep_checkpoints(self) -> str | None:
         """Take checkpoints over for the last time; return what is to be said if some could not be.

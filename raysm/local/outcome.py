@@ -21,6 +21,8 @@ class Outcome:
     """As the service says it."""
     failure_reason: str | None
     """Of a Failed job: what the head left in its failure file, else what is known of the instance that failed first."""
+    exit_code: int
+    """Of the instance that failed first; 0 where none did."""
     exit_codes: Mapping[str, int]
     """By host; 128 + signal where the main process was killed."""
     started_s: float
@@ -70,6 +72,7 @@ class Exits:
         return Outcome(
             status="Stopped" if stopped else "Failed" if failed else "Completed",
             failure_reason=self._reason(failed, paths) if failed else None,
+            exit_code=self.codes[failed[0]] if failed else 0,
             exit_codes=dict(self.codes),
             started_s=started_s,
             ended_s=ended_s,

@@ -49,16 +49,42 @@ class Checkpoints:
 
     sync_s: float = 2.0
     """Seconds from one look at the folder to the next; what changed in between is uploaded then."""
+    cut_at_sigkill: bool = True
+    """Whether what an instance wrote after the last look is lost when it is killed. AWS does not say whether it goes on
+    uploading then; a job must not count on it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Logs:
     """What CloudWatch shows of a job."""
 
+    ssm_streams: bool = False
+    """Whether every instance has a second stream, ``algo-1-EPOCH/ssm``, in which the agent of remote debugging
+    complains (developer guide, "Access a training container through AWS Systems Manager for remote debugging"). A job
+    that asks for remote debugging has it in any case."""
+    late_s: float = 0.0
+    """Seconds by which lines may come late, those of each instance by another time: so lines come out of the order of
+    their times, and the last of them after the job's end has been told."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Api:
     """How requests are answered."""
+
+    throttled: float = 0.0
+    """The share of requests that are refused because there are too many, 0 to 1."""
+    unavailable: float = 0.0
+    """The share of requests that are answered with a 5xx, and not carried out, 0 to 1."""
+    answers_lost: float = 0.0
+    """The share of requests that are carried out, and whose connection then closes without an answer, 0 to 1."""
+    denied: tuple[str, ...] = ()
+    """Actions of SageMaker, CloudWatch Logs, IAM and STS that the user's policy does not allow, ``iam:GetRole``; and
+    the condition key ``sagemaker:EnableRemoteDebug``, by which accounts refuse jobs that can be looked into (developer
+    guide, "Access a training container through AWS Systems Manager for remote debugging")."""
+
+    def __post_init__(self) -> None:
+        """Check the shares."""
+        _check_shares("api", throttled=self.throttled, unavailable=self.unavailable, answers_lost=self.answers_lost)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +93,19 @@ class Capacity:
 
     absent: tuple[str, ...] = ()
     """Hosts that are announced to the others, and never come: ``["algo-2"]``."""
+    start_delay_s: float = 0.0
+    """Seconds from the moment at which a job gets its instances to the one at which they begin: on AWS, minutes."""
+    insufficient: float = 0.0
+    """The share of jobs that fail with AWS's ``CapacityError`` instead of starting, 0 to 1."""
+    internal_errors: float = 0.0
+    """The share of attempts that the service breaks off with an ``InternalServerError``, 0 to 1; a job's RetryStrategy
+    says how often it is started again."""
+    internal_error_after_s: float = 1.0
+    """Seconds after the start of its instances at which an attempt is broken off."""
+
+    def __post_init__(self) -> None:
+        """Check the shares."""
+        _check_shares("capacity", insufficient=self.insufficient, internal_errors=self.internal_errors)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,6 +143,12 @@ class Scenario:
                 chosen = getattr(value, switch.name)
                 if chosen != getattr(default, switch.name):
                     yield f"{table.name}.{switch.name}", chosen
+
+
+def _check_shares(table: str, **shares: float) -> None:
+    for name, share in shares.items():
+        if not 0 <= share <= 1:
+            raise InvalidRequest(f"the scenario's {table}.{name} is a share from 0 to 1, got {share}")
 
 
 def parse(text: str, where: str = "scenario") -> Scenario:

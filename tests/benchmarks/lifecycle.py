@@ -43,7 +43,7 @@ ray stop > /dev/null 2>&1
 
 WORKER = """
 head=$(getent hosts algo-1 | cut -d" " -f1)
-address=$(getent hosts $(hostname) | cut -d" " -f1)
+address=$(hostname -I | cut -d" " -f1)
 until (exec 3<> /dev/tcp/$head/6379) 2> /dev/null; do sleep 0.05; done
 ray start --address=$head:6379 --node-ip-address=$address --num-cpus={cpus} > /tmp/ray.log 2>&1 || cat /tmp/ray.log
 until [ -e /opt/ml/over ]; do sleep 0.02; done

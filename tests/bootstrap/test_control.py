@@ -35,7 +35,7 @@ class Reports:
         self.all.append(report)
         self._more.set()
 
-    async def wait_for(self, wanted, timeout_s=10):
+    async def wait_for(self, wanted, timeout_s=60):
         async def look():
             while not (found := [report for report in self.all if wanted(report)]):
                 self._more.clear()
@@ -378,7 +378,7 @@ def test_a_thousand_workers_join_beat_and_one_that_freezes_is_found(tmp_path, ca
     hosts = [f"algo-{i}" for i in range(2, 1002)]
 
     async def scenario():
-        async with head(hosts, swarm.IDENTITY, beat_s=1.0, silence_s=3.0) as (server, reports):
+        async with head(hosts, swarm.IDENTITY, beat_s=1.0, silence_s=8.0) as (server, reports):
             begun = time.monotonic()
             program = [sys.executable, "-m", "tests.support.swarm", str(server.port), str(token), "1000", "500"]
             swarm_process = await asyncio.create_subprocess_exec(
@@ -387,22 +387,22 @@ def test_a_thousand_workers_join_beat_and_one_that_freezes_is_found(tmp_path, ca
                 stdout=subprocess.PIPE,
                 cwd=Path(__file__).parents[2],
             )
-            assert await asyncio.wait_for(swarm_process.stdout.readline(), 60) == b"joined 1000\n"
+            assert await asyncio.wait_for(swarm_process.stdout.readline(), 120) == b"joined 1000\n"
             joined_s = time.monotonic() - begun
             assert len(server.joined) == 1000
             with pytest.raises(TokenRefused):
                 await join(server, token=b"another")
             cpu, wall = time.process_time(), time.monotonic()
-            await asyncio.sleep(4)
+            await asyncio.sleep(2)
             cpu, wall = time.process_time() - cpu, time.monotonic() - wall
             assert len(server.joined) == 1000
             frozen = time.monotonic()
             swarm_process.stdin.write(b"freeze\n")
-            assert await reports.wait_for(lambda report: report == Lost("algo-500", "said nothing for 3 s"))
+            assert await reports.wait_for(lambda report: report == Lost("algo-500", "said nothing for 8 s"))
             found_s = time.monotonic() - frozen
             server.tell_all({"kind": "done"})
             swarm_process.stdin.write(b"end\n")
-            assert await asyncio.wait_for(swarm_process.stdout.readline(), 30) == b"done 999\n"
+            assert await asyncio.wait_for(swarm_process.stdout.readline(), 120) == b"done 999\n"
             assert await swarm_process.wait() == 0
             swarm_process.stdin.close()
             with contextlib.suppress(ConnectionError):

@@ -154,3 +154,13 @@ def test_a_missing_resource_config_is_named(tmp_path):
 def test_a_child_gets_this_process_s_variables_without_the_dropped_and_with_the_new():
     found = environment.child_environment({"B": "2"}, drop=["C"], environ={"A": "1", "B": "1", "C": "1"})
     assert found == {"A": "1", "B": "2"}
+
+
+def test_the_folder_of_a_warm_pool_is_the_documented_one_or_the_one_that_the_service_tells(tmp_path):
+    told = {"SAGEMAKER_BASE_DIR": str(tmp_path)}
+    assert environment.warm_pool_cache(told) is None
+    (tmp_path / "sagemaker" / "warmpoolcache").mkdir(parents=True)
+    assert environment.warm_pool_cache(told) == tmp_path / "sagemaker" / "warmpoolcache"
+    (tmp_path / "other").mkdir()
+    elsewhere = told | {"SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY": str(tmp_path / "other")}
+    assert environment.warm_pool_cache(elsewhere) == tmp_path / "other"

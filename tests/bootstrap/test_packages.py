@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from raysm.bootstrap.packages import Wanted, install, lacking
+from raysm.bootstrap.packages import Wanted, bring, install, lacking
 from raysm.contract import payload
 from raysm.contract.needs import NEEDS
 from raysm.errors import InvalidRequest
@@ -141,3 +141,35 @@ def test_an_isolated_instance_says_what_its_wheels_lack(tmp_path):
     packed = pack(tmp_path, requirements=("no-such-package",), security=Security(isolation=True))
     with pytest.raises(InvalidRequest, match="No matching distribution found for no-such-package"):
         installed(tmp_path, packed)
+
+
+def test_the_next_job_of_a_warm_pool_finds_what_this_one_has_installed_and_asks_no_index(tmp_path, capfd):
+    warm = tmp_path / "warm"
+    warm.mkdir()
+    told = variables(SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY=str(warm))
+    with package_index(make_wheel(tmp_path / "there", "far")) as url:
+        packed = pack(tmp_path, requirements=("far",), pip_index=url)
+        first = bring(packed, lacking(packed), tmp_path / "unused", told)
+    again = bring(packed, lacking(packed), tmp_path / "unused", told)
+    assert again == first
+    assert (again / "far.py").exists()
+    assert warm in again.parents
+    assert not (tmp_path / "unused").exists()
+    assert "raysm: far: found as an earlier job of this warm pool has installed it\n" in capfd.readouterr().err
+
+
+def test_a_warm_pool_s_folder_that_cannot_be_written_costs_no_job(tmp_path, capfd):
+    (tmp_path / "warm").mkdir()
+    (tmp_path / "warm" / "raysm-packages").write_text("a file of the user's")
+    told = variables(SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY=str(tmp_path / "warm"))
+    packed = pack(tmp_path, wheels=[make_wheel(tmp_path / "here", "near")], requirements=("near",))
+    site = bring(packed, lacking(packed), tmp_path / "site", told)
+    assert site == tmp_path / "site"
+    assert (site / "near.py").exists()
+    assert "warning: packages are not kept for the next job of this warm pool" in capfd.readouterr().err
+
+
+def test_without_a_warm_pool_packages_lie_in_this_job_s_own_folder(tmp_path):
+    packed = pack(tmp_path, wheels=[make_wheel(tmp_path / "here", "near")], requirements=("near",))
+    told = variables(SAGEMAKER_BASE_DIR=str(tmp_path / "ml"))
+    assert bring(packed, lacking(packed), tmp_path / "site", told) == tmp_path / "site"

@@ -1,5 +1,6 @@
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -16,8 +17,13 @@ def test_an_estimate_has_time_and_money(tmp_path, capsys):
     estimating.run(parse(["similarity", str(tmp_path / "m.npy"), *options]), Console())
     found = json.loads(capsys.readouterr().out)
     assert list(found["phases_s"]) == ["prepare", "similarity", "gathering"]
-    # Two instances at 0.001 USD a second, and the seconds in which they form a cluster.
-    assert found["usd"] == pytest.approx(2 * 0.001 * (found["total_s"] + estimating.FORMING_S))
+    assert list(found["billed_s"]) == ["image", "packages", "download", "forming", "computing", "upload"]
+    least, most = (sum(span[end] for span in found["billed_s"].values()) for end in (0, 1))
+    assert 60 < least < most
+    # Two instances at 0.001 USD a second; what their volumes cost comes on top.
+    assert found["usd"][0] == pytest.approx(2 * 0.001 * least, rel=0.01)
+    assert found["usd"][1] == pytest.approx(2 * 0.001 * most, rel=0.01)
+    assert found["price"] == "3.6 USD/h (--price-per-hour)"
 
 
 @pytest.mark.parametrize(
@@ -54,10 +60,12 @@ def lines_of(tmp_path):
 
 
 def test_an_estimate_for_a_type_counts_its_cores_and_says_whose_they_are(lines_of):
-    _, cores, money = lines_of(600, "--instance-type", "ml.c5.4xlarge", "--instances", "10")
+    _, cores, billed, money = lines_of(600, "--instance-type", "ml.c5.4xlarge", "--instances", "10")
     # 600 rows are too few for 160 cores; the seconds are those of the cores that have work.
     assert cores.startswith("cores    160: 10 x 16 vCPUs of ml.c5.4xlarge, of which only 3 have work, each taken to be")
-    assert "10 x 0.816 USD/h" in money
+    assert "10 x 0.816 USD/h (on demand in us-east-1, as of 2026-09)" in money
+    assert re.match(r"billed   7\d s to \d+ min of each instance", billed)
+    assert "assumed but for the computing" in billed
 
 
 def test_an_estimate_without_a_type_says_that_the_cores_are_this_machines(lines_of):
@@ -67,7 +75,25 @@ def test_an_estimate_without_a_type_says_that_the_cores_are_this_machines(lines_
 
 
 def test_an_estimate_says_which_price_is_missing_and_that_gpus_were_not_measured(lines_of):
-    _, cores, money = lines_of(600, "--instance-type", "ml.p5.48xlarge")
-    assert "192 vCPUs of ml.p5.48xlarge" in cores
+    _, cores, _, money = lines_of(600, "--instance-type", "ml.p5en.48xlarge")
+    assert "192 vCPUs of ml.p5en.48xlarge" in cores
     assert "its GPUs were not measured" in cores
-    assert money == "money    unknown: no price of ml.p5.48xlarge is at hand; give --price-per-hour"
+    assert money == "money    unknown: no price of ml.p5en.48xlarge is at hand; give --price-per-hour"
+
+
+def test_an_estimate_of_another_region_takes_no_other_region_s_price(lines_of, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "raysm.toml").write_text('[aws]\nregion = "ap-south-1"\n')
+    *_, money = lines_of(600, "--instance-type", "ml.g5.12xlarge")
+    assert "1 x 8.51 USD/h (on demand in ap-south-1, as of 2026-09-21)" in money
+    *_, money = lines_of(600, "--instance-type", "ml.c5.4xlarge")
+    assert money.startswith("money    unknown")
+
+
+def test_how_much_passes_a_threshold_nobody_knows_so_the_most_is_open(tmp_path, capsys):
+    np.save(tmp_path / "m.npy", np.random.default_rng(0).standard_normal((600, 8)))
+    options = ["--threshold", "0.9", "--instance-type", "ml.c5.4xlarge", "--estimate", "--json"]
+    estimating.run(parse(["similarity", str(tmp_path / "m.npy"), *options]), Console())
+    found = json.loads(capsys.readouterr().out)
+    assert found["billed_s"]["upload"] == [0, None]
+    assert found["usd"][1] is None

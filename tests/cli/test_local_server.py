@@ -13,6 +13,7 @@ from raysm.cli.arguments import parse
 from raysm.cli.local_server import _down
 from raysm.contract.home import VARIABLE, ServerRecord
 from raysm.errors import InvalidRequest, JobNotFound
+from tests.support.homes import serving
 from tests.support.leftovers import assert_nothing_left
 from tests.support.sagemaker_server import Server, channel
 
@@ -183,3 +184,25 @@ def test_a_server_that_ended_by_itself_meanwhile_need_not_be_ended():
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait(30)
     assert _down(ServerRecord(pid=ended.pid, port=1, started_s=0.0, version="1")) is False
+
+
+def test_up_keeps_a_scenario_for_the_home_until_it_is_taken_down(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    monkeypatch.setenv(VARIABLE, str(home))
+    chosen, other, wrong = (tmp_path / f"{name}.toml" for name in ("chosen", "other", "wrong"))
+    chosen.write_text("[checkpoints]\nsync_s = 0.5\n")
+    other.write_text("[checkpoints]\nsync_s = 1.5\n")
+    wrong.write_text("[checkpoint]\n")
+    with pytest.raises(InvalidRequest, match=r"wrong\.toml: unknown key 'checkpoint'"):
+        command("local", "up", "--scenario", str(wrong))
+    with pytest.raises(InvalidRequest, match=r"none\.toml cannot be read"):
+        command("local", "up", "--scenario", str(tmp_path / "none.toml"))
+    assert not home.exists()
+    with serving(home):
+        command("local", "up", "--scenario", str(chosen))
+        command("local", "up", "--scenario", str(chosen))
+        assert "checkpoints.sync_s = 0.5" in command("local", "status")
+        with pytest.raises(InvalidRequest, match="runs with another scenario: end it with raysm local down"):
+            command("local", "up", "--scenario", str(other))
+        command("local", "down")
+        assert not (home / "scenario.toml").exists()

@@ -4,7 +4,7 @@ import pytest
 
 from raysm.cli.arguments import parse
 from raysm.cli.choosing import read_settings
-from raysm.cli.submitting import cluster, crowding, prepared
+from raysm.cli.submitting import cluster, crowding, facts, prepared
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster
 
@@ -60,3 +60,15 @@ def test_more_instances_than_this_machine_carries_are_warned_of():
 
     assert "40 instances share the 2 cores of this machine" in warned(40, 2)
     assert warned(8, 2) is None
+
+
+def told(*argv):
+    return {label: fact for _, label, fact in facts(prepared(read_settings(parse(["run", "a.py", *argv]))))}
+
+
+def test_what_nobody_asked_for_is_told_and_of_a_job_that_is_billed_what_it_costs_at_most():
+    assert told() == {"sent": "a.py, 4 bytes"}
+    where = ["--on", "aws", "--role", "arn:aws:iam::123456789012:role/jobs", "--region", "us-east-1", "--bucket", "b"]
+    on_aws = told(*where, "--instance-type", "ml.m5.large", "--instances", "2", "--max-runtime", "3600")
+    assert list(on_aws) == ["image", "sent", "cost"]
+    assert on_aws["cost"].startswith("at most 0.23 USD: 2 x ml.m5.large at 0.115 USD/h")

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+import raysm
 from raysm.client.function import Function
 from raysm.client.job import attach
 from raysm.client.storage import file_path
@@ -13,7 +14,7 @@ from raysm.errors import JobFailed
 from raysm.request import Cluster, Limits, Local, Script
 from tests.support.homes import end, serving
 
-WAIT_S = 100
+WAIT_S = 300
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,8 @@ def test_a_function_and_its_tasks_on_a_cluster_of_two_find_the_modules_beside_it
     (tmp_path / "own_hosts.py").write_text(MODULE)
     (tmp_path / "late_import.py").write_text("VALUE = 3\ndef times(values):\n    return len(values) * VALUE\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    job = submit(Function(importlib.import_module("own_hosts").hosts_of, "a"), on=target, cluster=Cluster(count=2))
+    hosts_of = raysm.remote(cluster=Cluster(count=2), on=target)(importlib.import_module("own_hosts").hosts_of)
+    job = hosts_of.submit("a")
     assert job.result(WAIT_S) == ("a", 2, 6)
     assert {"algo-1", "algo-2"} <= {line.host for line in job.lines()}
     assert attach(job.name, target).result() == ("a", 2, 6)

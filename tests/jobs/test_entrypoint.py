@@ -7,8 +7,7 @@ import cloudpickle
 import pytest
 
 from raysm.contract import payload
-from raysm.contract.paths import Paths
-from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure
+from raysm.contract.result import VALUE
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
 from raysm.request import Cluster, JobRequest, PickledFunction, Security
 from tests.support.leftovers import leaving_nothing
@@ -18,7 +17,7 @@ from tests.support.wheels import make_wheel
 START = ("python3", "/opt/ml/input/data/raysm/start.py")
 
 
-def run_function(function, root, *args, kind="namespace", count=1, wheels=(), **fields):
+def run_function(function, root, *args, count, wheels, **fields):
     python = ".".join(platform.python_version_tuple()[:2])
     workload = PickledFunction(name=function.__name__, python=python)
     request = JobRequest(name="function", workload=workload, cluster=Cluster(count=count), **fields)
@@ -29,7 +28,7 @@ def run_function(function, root, *args, kind="namespace", count=1, wheels=(), **
         command=START,
         channels=(Channel(name="raysm", source=root / "packed"),),
     )
-    return run_spec(spec, root / "job", kind)
+    return run_spec(spec, root / "job")
 
 
 @pytest.mark.namespace
@@ -54,22 +53,3 @@ def test_a_function_on_two_instances_returns_its_value_with_the_raysm_that_trave
     assert value["wheel"] == 42
     assert value["hosts"] == 2
     assert value["raysm"].startswith("/tmp/raysm/")
-
-
-def test_what_a_function_raises_comes_back_as_the_very_exception_with_its_traceback(tmp_path):
-    class Own(Exception):
-        pass
-
-    def fail():
-        raise Own("no", 7)
-
-    outcome, log, model = run_function(fail, tmp_path, kind="process")
-    assert outcome.status == "Failed", log.text()
-    output = Paths(model.parent).output_data
-    raised = pickle.loads((output / EXCEPTION).read_bytes())
-    assert type(raised).__name__ == "Own"
-    assert raised.args == ("no", 7)
-    failure = Failure.read(output / FAILURE)
-    assert "raise Own" in failure.remote_traceback
-    assert 'function.py", line' not in failure.remote_traceback
-    assert outcome.failure_reason.split("\n")[0].endswith("Own: ('no', 7)")

@@ -120,7 +120,7 @@ def fake(tmp_path):
 @pytest.mark.usefixtures("home")
 def test_a_kind_of_ones_own_runs_on_two_instances_and_is_not_run_again_for_the_same(texts):
     job = raysm.submit(Tally("be", remark="first"), **texts)
-    result = job.result(timeout=120)
+    result = job.result(timeout=300)
     assert json.loads((result / "tally.json").read_text()) == {"algo-1": [2, "words"], "algo-2": [1, "words"]}
     assert result.manifest.workload == {"kind": Tally.kind, "word": "be", "remark": "first"}
     assert result.manifest.instances == HOSTS

@@ -1,4 +1,4 @@
-"""Every mode of parallelism over instances follows the training of one process."""
+"""Parallelism whose groups lie over instances follows the training of one process."""
 
 from pathlib import Path
 
@@ -14,14 +14,14 @@ TOLERANCE = 1e-5
 
 
 @pytest.mark.namespace
-def test_on_two_instances_of_two_workers_every_mode_follows_one_process(tmp_path):
+def test_on_two_instances_of_two_workers_each_way_to_lie_over_them_follows_one_process(tmp_path):
     try:
         losses, weights = parallel_modes.train(None)
     finally:
         sessions.end()
     code = Path(parallel_modes.__file__).read_text()
     request = training_request(tmp_path, code, cluster=Cluster(count=2), workers_per_instance=2)
-    outcome, log, model = completed(request, tmp_path / "job", timeout_s=170)
+    outcome, log, model = completed(request, tmp_path / "job")
     assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
     found = torch.load(model / "rank-0.pt")
     for mode in parallel_modes.ACROSS:

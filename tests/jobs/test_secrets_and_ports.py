@@ -11,7 +11,7 @@ import pytest
 
 from raysm.contract.events import State
 from raysm.request import Cluster
-from tests.support.jobs import script_request, started
+from tests.support.jobs import ENDS_S, script_request, started
 from tests.support.processes import inside
 
 pytestmark = pytest.mark.namespace
@@ -67,7 +67,7 @@ def running(tmp_path_factory):
         yield job, log
         # What was asked of the ports must not have hurt anybody: the job still ends well.
         (job.model_dir / "go").touch()
-        outcome = job.wait(timeout_s=60)
+        outcome = job.wait(timeout_s=ENDS_S)
         assert outcome.status == "Completed", outcome.failure_reason
         assert [event for event in log.events(State) if event.name == "lost"] == []
 

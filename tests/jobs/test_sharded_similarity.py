@@ -151,7 +151,7 @@ def job(tmp_path_factory):
         inputs[name] = Input(str(folder / name))
         inputs[f"{name}-shards"] = Input(str(folder / name), distribution="ShardedByS3Key")
     request = script_request(folder, SCRIPT, args=(json.dumps(CASES),), cluster=Cluster(count=3), inputs=inputs)
-    outcome, log, model = completed(request, folder / "job", "namespace", 280.0)
+    outcome, log, model = completed(request, folder / "job")
     assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
     return model
 

@@ -12,18 +12,18 @@ from raysm.contract.result import Manifest
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Similarity
 from raysm.workloads.similarity.tasks.engine_cache import ENGINE_BYTES
 from tests.support import reference
-from tests.support.jobs import completed, started
+from tests.support.jobs import ENDS_S, completed, started
 from tests.support.leftovers import leaving_nothing
 
 DIGITS = Path(__file__).parents[2] / "examples" / "data" / "digits.csv.gz"
 
 
-def similarity(folder, matrix, cluster, kind, timeout_s=240.0, **fields):
+def similarity(folder, matrix, cluster, kind, **fields):
     request = JobRequest(
         name="similarity", workload=Similarity(**fields), cluster=cluster, inputs={"matrix": Input(str(matrix))}
     )
     with leaving_nothing(folder):
-        outcome, log, model = completed(request, folder, kind, timeout_s)
+        outcome, log, model = completed(request, folder, kind)
     assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
     return log, model
 
@@ -86,7 +86,7 @@ def test_what_a_lost_instance_merged_of_many_tiles_is_merged_by_the_others(tmp_p
     with started(request, tmp_path / "job") as (job, log):
         log.wait_for(lambda host, line: is_under_way(line))
         job.kill("algo-3")
-        outcome = job.wait(timeout_s=200)
+        outcome = job.wait(timeout_s=ENDS_S)
         assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
         said = Manifest.read(job.model_dir).notes[0]
         assert said.startswith("the parts of 1653 tiles are merged on the instances, in ")
@@ -123,17 +123,3 @@ def test_twenty_thousand_rows_are_exact_within_the_memory_of_their_tiles(tmp_pat
     peaks = {event.host: event.value for event in log.events(Metric) if event.name == "peak_memory_bytes"}
     print(f"peak memory of the instances: {peaks}; of a task: {task_bytes}")
     assert set(peaks) == {"algo-1", "algo-2"}
-
-
-def test_a_row_with_nan_fails_the_job_with_its_number(tmp_path):
-    rows = np.ones((50, 4), dtype=np.float32)
-    rows[[31, 40], 2] = np.nan
-    np.save(tmp_path / "matrix.npy", rows)
-    request = JobRequest(
-        name="nan", workload=Similarity(top_k=3), inputs={"matrix": Input(str(tmp_path / "matrix.npy"))}
-    )
-    outcome, _, model = completed(request, tmp_path / "job", "process")
-    assert outcome.status == "Failed"
-    assert "row 31" in outcome.failure_reason.splitlines()[0]
-    assert outcome.exit_codes == {"algo-1": 2}
-    assert not list(model.iterdir())

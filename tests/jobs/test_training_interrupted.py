@@ -36,7 +36,7 @@ def undisturbed(folder):
         )
         for rank in "01"
     ]
-    assert [process.wait(60) for process in running] == [0, 0]
+    assert [process.wait(jobs.ENDS_S) for process in running] == [0, 0]
     return (folder / MODEL_FILE).read_bytes()
 
 
@@ -49,7 +49,7 @@ def started(workload, root, store):
 
 
 def wait_until_kept(store, step):
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + jobs.FORMING_S
     while step not in [manifest.step for manifest in read_manifests(store / "raysm" / "training").values()]:
         assert time.monotonic() < deadline_s
         time.sleep(0.02)
@@ -62,7 +62,7 @@ def test_stopped_and_killed_three_times_it_ends_with_the_weights_of_an_undisturb
         with started(stopped, tmp_path / "1", store) as (job, log):
             log.wait_for_text("holding after step 4")
             job.stop()
-            assert job.wait(60).status == "Stopped", log.text()
+            assert job.wait(jobs.ENDS_S).status == "Stopped", log.text()
             assert "stopped after step 5, the newest whole checkpoint is that of step 5" in log.text()
 
         killed = json.dumps({"keeps": True, "die": 8, "hold": 11})
@@ -78,11 +78,11 @@ def test_stopped_and_killed_three_times_it_ends_with_the_weights_of_an_undisturb
             log.wait_for_text("holding after step 11")
             wait_until_kept(store, 9)
             job.kill("algo-2")
-            assert job.wait(60).status == "Failed", log.text()
+            assert job.wait(jobs.ENDS_S).status == "Failed", log.text()
 
         last = TorchScript(SCRIPT, args=[json.dumps({"keeps": True})])
         with started(last, tmp_path / "3", store) as (job, log):
-            assert job.wait(120).status == "Completed", log.text()
+            assert job.wait(jobs.ENDS_S).status == "Completed", log.text()
             # How far it was is taken over every ten seconds alone: the service uploads whatever changes.
             assert re.search(
                 r"goes on from the checkpoint of step 9 \(epoch 1, 8 of 60 samples\); "

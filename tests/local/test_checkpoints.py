@@ -80,6 +80,20 @@ def test_while_it_follows_changes_are_taken_over_and_at_the_end_the_last_ones(fo
     assert files(kept) == {"a": "1", "b": "2"}
 
 
+def test_what_an_instance_wrote_since_the_last_look_is_lost_when_it_is_left(folders):
+    kept, first, second = folders
+    sync = CheckpointSync(FolderStore(kept), [first, second])
+    sync.restore()
+    (first / "a").write_text("1")
+    sync.collect()
+    for folder in (first, second):
+        (folder / f"late {folder.name}").write_text("2")
+    (first / "a").unlink()
+    sync.leave(first)
+    sync.close()
+    assert files(kept) == {"a": "1", "late 2": "2"}
+
+
 class Full(FolderStore):
     """Has no room while ``full``."""
 

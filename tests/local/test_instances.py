@@ -17,11 +17,12 @@ from raysm.contract import names
 from raysm.errors import RaysmError
 from raysm.local.instances import InstanceSpec, Link, open_site
 from raysm.local.instances.share import Share
+from raysm.local.scenario import Container, Scenario
 from tests.support.leftovers import assert_nothing_left
 
 BOTH = ["process", pytest.param("namespace", marks=pytest.mark.namespace)]
 PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-SOON_S = 15.0
+SOON_S = 120.0
 
 
 @pytest.fixture(params=BOTH)
@@ -211,7 +212,8 @@ def _below(instance):
     while more := {pid for pid, parent in parents.items() if parent in known} - known:
         known |= more
         found += more
-    return sorted(set(found) - {instance.pid})
+    # An init in front of the main process lives and dies with it.
+    return sorted(set(found) - {instance.pid, parents[instance.pid]})
 
 
 def test_when_the_main_process_ends_well_its_children_go_too(job):
@@ -425,11 +427,72 @@ while True:
 
 
 @namespace_only
-def test_a_namespace_instance_has_its_own_name_address_and_pid_1(job):
-    code = "import os, socket; print(os.getpid(), socket.gethostname(), socket.gethostbyname(socket.gethostname()))"
-    instances = job.start(["true"], [sys.executable, "-c", code])
+def test_every_namespace_instance_is_called_aws_and_has_an_address_of_its_own(job):
+    code = """
+        import socket
+        print(socket.gethostname(), socket.gethostbyname("algo-2"))
+        try:
+            print(socket.gethostbyname(socket.gethostname()))
+        except OSError:
+            print("its own name does not resolve")
+    """
+    instances = job.start(["true"], python(code))
     instances[1].wait(SOON_S)
-    assert job.log("algo-2").split() == ["1", "algo-2", instances[1].address]
+    assert job.log("algo-2").splitlines() == [f"aws {instances[1].address}", "its own name does not resolve"]
+
+
+@namespace_only
+def test_pid_1_of_a_namespace_instance_is_an_init_that_forwards_signals_and_reaps_orphans(job):
+    code = """
+        import os, signal, sys
+        print(os.getpid(), os.getppid(), flush=True)
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            orphan = os.fork()
+            os.write(writer, str(orphan or "").encode())
+            os._exit(0)
+        os.wait()
+        left_behind = os.read(reader, 100).decode()
+        heard = []
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, lambda number, frame: heard.append(number.real))
+        open("/opt/ml/ready", "w").write("yes")
+        while len(heard) < 2:
+            signal.pause()
+        while os.path.exists(f"/proc/{left_behind}"):
+            pass
+        print(sorted(heard), flush=True)
+        sys.exit(5)
+    """
+    (instance,) = job.start(python(code))
+    wait_for_file(job.base() / "ready")
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        instance.signal(number)
+    assert instance.wait(SOON_S) == 5
+    own, told = job.log().splitlines()
+    assert own.split()[1] == "1"
+    assert told == str(sorted([signal.SIGTERM.real, signal.SIGUSR1.real]))
+
+
+@namespace_only
+def test_what_freezes_an_instance_freezes_its_own_process_and_not_the_init(job):
+    (instance,) = job.start(["sleep", "1000"])
+    instance.signal(signal.SIGSTOP)
+    wait_for(lambda: _state(instance.pid) == "T", "frozen")
+    instance.signal(signal.SIGCONT)
+    wait_for(lambda: _state(instance.pid) == "S", "awake")
+
+
+def _state(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@namespace_only
+def test_a_scenario_gives_an_instance_another_name_and_takes_the_init_away(job):
+    plain = Scenario(container=Container(hostname="worker", init=False))
+    (instance,) = job.start(sh("hostname; echo $$"), scenario=plain)
+    instance.wait(SOON_S)
+    assert job.log().split() == ["worker", "1"]
 
 
 @namespace_only

@@ -20,10 +20,12 @@ from raysm.local.checkpoints import FolderStore
 from raysm.local.job_spec import Channel, Checkpoints, JobSpec, Patience, number_hosts
 from raysm.local.local_job import LocalJob
 from raysm.local.scenario import Capacity, Scenario
+from raysm.local.scenario import Checkpoints as CheckpointSwitches
 from tests.support.leftovers import assert_nothing_left
+from tests.support.sagemaker_server import wait_until
 
 BOTH = ["process", pytest.param("namespace", marks=pytest.mark.namespace)]
-SOON_S = 20.0
+SOON_S = 120.0
 ABSENT = Scenario(capacity=Capacity(absent=("algo-2",)))
 
 PRELUDE = """
@@ -162,12 +164,12 @@ WITHOUT_MOUNTS = """
 import pathlib, sys
 from raysm.local.job_spec import Channel
 from raysm.local.local_job import LocalJob
-from tests.local.test_local_job import HARM, running, spec_for
+from tests.local.test_local_job import HARM, SOON_S, running, spec_for
 folder, root = map(pathlib.Path, sys.argv[1:])
 spec = spec_for(running(HARM), channels=(Channel(name="c", source=folder),))
 with LocalJob(spec, root=root, on_line=lambda host, line: print(host, line)) as job:
     job.start()
-    job.wait(20)
+    job.wait(SOON_S)
 """
 
 
@@ -420,18 +422,35 @@ def test_checkpoints_survive_a_killed_job_and_come_back_into_the_next(root, tmp_
         (folder / host).write_text(host)
         until_sigterm()
     """
-    for number, found in enumerate(("[]", "['algo-1', 'algo-2']")):
+    folder = tmp_path / "kept"
+    often = Scenario(checkpoints=CheckpointSwitches(sync_s=0.05))
+    for number, names in enumerate(("[]", "['algo-1', 'algo-2']")):
         lines = Lines()
         below = root / str(number)
         below.mkdir()
-        kept = Checkpoints(store=FolderStore(tmp_path / "kept"), uri="s3://b/kept")
-        with LocalJob(spec_for(running(code), 2, checkpoints=kept), root=below, on_line=lines) as job:
+        kept = Checkpoints(store=FolderStore(folder), uri="s3://b/kept")
+        with LocalJob(spec_for(running(code), 2, checkpoints=kept), root=below, on_line=lines, scenario=often) as job:
             job.start()
-            lines.wait_for(*[(host, text) for host in ("algo-1", "algo-2") for text in ("ready", found)])
+            lines.wait_for(*[(host, text) for host in ("algo-1", "algo-2") for text in ("ready", names)])
+            wait_until(lambda: len(list(folder.iterdir())) == 2)
             for host in job.hosts:
                 job.kill(host)
             assert job.wait(SOON_S).status == "Failed"
-    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["algo-1", "algo-2"]
+    assert sorted(path.name for path in folder.iterdir()) == ["algo-1", "algo-2"]
+
+
+@pytest.mark.parametrize(("cut", "names"), [(True, ["algo-2"]), (False, ["algo-1", "algo-2"])])
+def test_what_a_killed_instance_wrote_last_is_lost_unless_the_scenario_says_otherwise(cut, names, root, tmp_path):
+    seldom = Scenario(checkpoints=CheckpointSwitches(sync_s=1000.0, cut_at_sigkill=cut))
+    code = "(base / 'checkpoints' / host).write_text('x'); until_sigterm(1)"
+    lines, kept = Lines(), Checkpoints(store=FolderStore(tmp_path / "kept"), uri="s3://b/kept")
+    with LocalJob(spec_for(running(code), 2, checkpoints=kept), root=root, on_line=lines, scenario=seldom) as job:
+        job.start()
+        lines.wait_for(("algo-1", "ready"), ("algo-2", "ready"))
+        job.kill("algo-1")
+        job.kill("algo-2", signal.SIGTERM)
+        job.wait(SOON_S)
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == names
 
 
 def test_a_checkpoint_that_cannot_be_kept_is_told_and_does_not_fail_the_job(root, tmp_path):

@@ -36,6 +36,7 @@ def leave(paths, host, text):
 def test_a_job_whose_instances_all_exit_with_0_is_completed(paths):
     found = outcome(ended(0, 0), paths)
     assert (found.status, found.failure_reason, found.exit_codes) == ("Completed", None, {"algo-2": 0, "algo-1": 0})
+    assert found.exit_code == 0
 
 
 def test_the_heads_words_come_before_those_of_who_failed_first(paths):
@@ -46,7 +47,8 @@ def test_the_heads_words_come_before_those_of_who_failed_first(paths):
 
 
 def test_without_words_the_exit_of_who_failed_first_is_told(paths):
-    assert outcome(ended(0, 137), paths).failure_reason == "algo-2: killed by SIGKILL"
+    found = outcome(ended(1, 137), paths)
+    assert (found.failure_reason, found.exit_code) == ("algo-2: killed by SIGKILL", 137)
     assert "somebody sent it SIGTERM" in outcome(ended(143), paths).failure_reason
 
 

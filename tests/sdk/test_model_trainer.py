@@ -72,7 +72,7 @@ def train(server, tmp_path):
             },
             capture_output=True,
             text=True,
-            timeout=150,
+            timeout=400,
         )
         found = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
         assert found, done.stdout[-3000:] + done.stderr[-3000:]

@@ -21,6 +21,9 @@ from raysm.contract.job_api import PROCESSING, TRAINING
 from raysm.contract.paths import Paths
 from raysm.contract.result import FAILURE, Failure
 
+DEADLINE_S = 120.0
+"""Of what happens within seconds on a machine that has nothing else to do."""
+
 FAKE_RAY = Path(__file__).with_name("fake_ray.py")
 RAY_STAND_INS = 'ray=(*fake, "ray"), node_watcher=(*fake, "node_watcher"), '
 NODE_PORTS = (
@@ -74,9 +77,16 @@ def write_processing(base, host, hosts, **more):
 
 
 class Cluster:
-    """Bootstraps of one job, each a subprocess; nothing of them is left when the context ends."""
+    """Bootstraps of one job, each a subprocess; nothing of them is left when the context ends.
 
-    def __init__(self, root, job, *, hosts=None, driver="pass", fake=True, processing=False, **resource_config):
+    ``driver`` is a program: by itself what the bootstrap runs as its driver, or, where ``runner`` is true, the user's
+    script that raysm's own driver runs. Where ``fake`` is true stand-ins take the place of Ray, and an instance costs a
+    tenth of one with Ray: enough for whatever only processes, sockets and signals decide.
+    """
+
+    def __init__(
+        self, root, job, *, hosts=None, driver="pass", runner=False, fake=True, processing=False, **resource_config
+    ):
         self.root = root
         self.hosts = hosts or [f"algo-{i + 1}" for i in range(job.cluster.size)]
         self.folder = root / "fake"
@@ -91,6 +101,7 @@ class Cluster:
         self.ports = {"control": control, "gcs": gcs, "dashboard": dashboard} | dict.fromkeys(NODE_PORTS, 0)
         script = root / "user.py"
         script.write_text(driver)
+        self._driver = (sys.executable, "-m", "raysm.workloads.driver") if runner else (sys.executable, str(script))
         packed = root / "payload"
         # What a Script of the request names is the driver; another workload only makes the life cycle its own.
         own = raysm.Script(str(script)) if isinstance(job.workload, raysm.Script) else job.workload
@@ -119,14 +130,14 @@ class Cluster:
     def prepare(self, host):
         """Return the instance of ``host``, with stand-ins for Ray, for a life in this very process."""
         fake = (sys.executable, "-S", str(FAKE_RAY), str(self.folder))
-        driver = (sys.executable, str(self.root / "user.py"))
-        commands = Commands(ray=(*fake, "ray"), node_watcher=(*fake, "node_watcher"), driver=driver)
+        commands = Commands(ray=(*fake, "ray"), node_watcher=(*fake, "node_watcher"), driver=self._driver)
         return prepare(self.environment(host), commands)
 
-    def start(self, *hosts):
+    def start(self, *hosts, front=()):
+        """Start instances, all or some; with ``front``, a command that is given the bootstrap's as its arguments."""
         for host in hosts or self.hosts:
             process = subprocess.Popen(
-                [sys.executable, "-c", self._code()],
+                [*front, sys.executable, "-c", self._code()],
                 env=self.environment(host),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -138,13 +149,12 @@ class Cluster:
         return self
 
     def _code(self):
-        driver = (sys.executable, str(self.root / "user.py"))
         program = f"""
 import sys
 from raysm.bootstrap.commands import Commands
 from raysm.bootstrap.supervisor import main
 fake = [sys.executable, "-S", {str(FAKE_RAY)!r}, {str(self.folder)!r}]
-commands = Commands({RAY_STAND_INS}driver={driver!r})
+commands = Commands({RAY_STAND_INS}driver={self._driver!r})
 sys.exit(main(commands=commands))
 """
         return program if self._fake else program.replace(RAY_STAND_INS, "")
@@ -181,7 +191,7 @@ sys.exit(main(commands=commands))
         found = [events.parse(line) for line in list(self.lines[host])]
         return [event for event in found if isinstance(event, events.State)]
 
-    def wait_for(self, text, timeout_s=30.0):
+    def wait_for(self, text, timeout_s=DEADLINE_S):
         """Wait until a line of any instance holds ``text``; return the seconds since it was waited for."""
         begun = time.monotonic()
         while (left := begun + timeout_s - time.monotonic()) > 0:
@@ -207,7 +217,7 @@ sys.exit(main(commands=commands))
         for host in hosts or self.hosts:
             self.processes[host].send_signal(number)
 
-    def wait(self, timeout_s=30.0):
+    def wait(self, timeout_s=DEADLINE_S):
         """Wait for the end of all that were started; return the exit codes by host."""
         until = time.monotonic() + timeout_s
         for host, process in self.processes.items():

@@ -38,7 +38,7 @@ def drive(paths, tmp_path, **variables):
         env=os.environ | {BASE_DIR: str(paths.base), FAILURE_RECORD: str(record)} | variables,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     return done, Failure.read(record) if record.exists() else None
@@ -52,5 +52,5 @@ def payload_of(workload):
 def refusal_without(module, workload):
     """Return what is said where an image lacks ``module``, when the runner of ``workload`` is loaded."""
     code = LOAD_WITHOUT.format(module=module, workload=workload, kind=type(workload).__name__)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     return done.stdout.strip()

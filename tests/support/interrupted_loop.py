@@ -35,7 +35,7 @@ def loop(config):
                 os.kill(os.getpid(), signal.SIGKILL)
         if session.rank == 1 and session.steps == config.get("hold"):
             print(f"holding after step {session.steps}", flush=True)
-            deadline_s = time.monotonic() + 60
+            deadline_s = time.monotonic() + 300
             while not session.stop_asked and time.monotonic() < deadline_s:
                 time.sleep(0.01)
     training.save_model()

@@ -13,8 +13,11 @@ from raysm.local.job_spec import Channel, JobSpec, number_hosts
 from raysm.local.local_job import LocalJob
 from raysm.request import Cluster, JobRequest, Script, TorchScript
 
-FORMING_S = 60.0
-"""Generous: a loaded machine of two cores forms a cluster of three in 10 to 20 s."""
+FORMING_S = 180.0
+"""Generous: two cores form a cluster of three in 5 s, and among others' work in a minute."""
+
+ENDS_S = 300.0
+"""Until a job has ended: no test waits so long, unless it hangs."""
 
 
 class Log:
@@ -114,7 +117,7 @@ def started(request: JobRequest, root: Path, kind: str = "namespace", function: 
         yield job, log
 
 
-def completed(request: JobRequest, root: Path, kind: str = "namespace", timeout_s: float = 120.0, **options):
+def completed(request: JobRequest, root: Path, kind: str = "namespace", timeout_s: float = ENDS_S, **options):
     """Run a job to its end; return its outcome, its log and the folder of its result."""
     with started(request, root, kind, **options) as (job, log):
         outcome = job.wait(timeout_s=timeout_s)

@@ -29,7 +29,7 @@ def left_behind(root: Path, owner: int | None = None) -> list[str]:
     ]
 
 
-def assert_nothing_left(root: Path, owner: int | None = None, within_s: float = 5.0) -> None:
+def assert_nothing_left(root: Path, owner: int | None = None, within_s: float = 30.0) -> None:
     """Fail if something is left after ``within_s``: the kernel takes a moment to remove namespaces."""
     deadline_s = time.monotonic() + within_s
     while found := left_behind(root, owner):
@@ -38,7 +38,7 @@ def assert_nothing_left(root: Path, owner: int | None = None, within_s: float = 
 
 
 @contextlib.contextmanager
-def leaving_nothing(root: Path, within_s: float = 5.0):
+def leaving_nothing(root: Path, within_s: float = 30.0):
     """Check at the end of the block, also where it raises, that nothing of a job below ``root`` is left."""
     try:
         yield

@@ -1,12 +1,10 @@
 """Trains the same small model in every mode, one after the other, on four workers.
 
-``python -m tests.support.parallel_modes FOLDER PORT`` forks the four; each leaves the losses of each mode in FOLDER,
-and rank 0 the weights too. As a script of a job, it is one of the four.
+``main`` is one of four that a ``ForkServer`` starts; each leaves the losses of each mode in a folder, and rank 0 the
+weights too. As a script of a job, it is one of the four as well.
 """
 
-import multiprocessing
 import os
-import sys
 from pathlib import Path
 
 import torch
@@ -21,8 +19,8 @@ from raysm.workloads.training.loop import session as sessions
 
 WORKERS = 4
 
-ROWS, BATCH, EPOCHS = 88, 32, 2
-"""The third batch of each epoch is smaller, and does not divide into micro-batches."""
+ROWS, BATCH, EPOCHS = 88, 32, 1
+"""The third batch is smaller, and does not divide into micro-batches."""
 
 MODES = {
     "ddp": Parallel(),
@@ -41,8 +39,11 @@ MODES = {
     "memory": Parallel(shard=2, pipeline=2, microbatches=4, optimize="memory", offload=True),
 }
 
-ACROSS = {name: parallel for name, parallel in MODES.items() if name not in ("tensor", "memory")}
-"""Modes for workers on several instances: a tensor never lies over two."""
+ACROSS = {
+    name: MODES[name]
+    for name in ("hybrid shard", "data x pipeline", "data x pipeline, spread", "data x tensor", "shard x pipeline")
+}
+"""Modes whose groups lie in different ways over two instances of two workers each."""
 
 MAX_NORM = 0.5
 """Of the gradients, where they are clipped: about half of what most of them have."""
@@ -189,37 +190,9 @@ def work(folder, modes=ACROSS, others=False):
     torch.distributed.destroy_process_group()
 
 
-def launched(rank, folder, port):
-    variables = {
-        "RANK": rank,
-        "LOCAL_RANK": rank,
-        "GROUP_RANK": 0,
-        "WORLD_SIZE": WORKERS,
-        "LOCAL_WORLD_SIZE": WORKERS,
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
-    os.environ.update({name: str(value) for name, value in variables.items()})
-    work(folder, MODES, others=True)
-
-
-def main(folder, port):
-    # Forked: importing torch takes seconds, once is enough.
-    context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=launched, args=(rank, folder, port)) for rank in range(WORKERS)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-        if worker.exitcode:
-            for other in workers:
-                other.kill()
-            sys.exit(1)
+def main(arguments):
+    work(Path(arguments[0]), MODES, others=True)
 
 
 if __name__ == "__main__":
-    if "RANK" in os.environ:
-        work(Path(os.environ["SM_MODEL_DIR"]))
-    else:
-        main(Path(sys.argv[1]), sys.argv[2])
+    work(Path(os.environ["SM_MODEL_DIR"]))

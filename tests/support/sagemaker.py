@@ -225,7 +225,7 @@ class ScriptedClients:
     def __init__(self, target, **options):
         self.sagemaker = ScriptedSageMaker()
         self.failures = []
-        region = REGION if isinstance(target, AWS) else "us-east-1"
+        region = target.region if isinstance(target, AWS) else "us-east-1"
         behind = {name: SESSION.client(name, region_name=region) for name in ("s3", "logs", "sts", "cloudwatch")}
         behind["sagemaker"] = self.sagemaker
         self.clients = {name: ScriptedClient(client, self.failures) for name, client in behind.items()}

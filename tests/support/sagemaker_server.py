@@ -15,7 +15,7 @@ from botocore.config import Config
 
 from raysm.contract.home import ServerRecord
 
-SOON_S = 90.0
+SOON_S = 180.0
 ROLE = "arn:aws:iam::123456789012:role/test"
 BUCKET = "test-bucket"
 TRAINING_LOGS = "/aws/sagemaker/TrainingJobs"
@@ -27,7 +27,6 @@ class Server:
     def __init__(self, home: Path, *arguments):
         self.home = home
         home.mkdir(parents=True, exist_ok=True)
-        began = time.monotonic()
         with (home / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "raysm.local.server", "--home", str(home), *arguments],
@@ -37,7 +36,6 @@ class Server:
                 start_new_session=True,
             )
         wait_until(lambda: self.process.poll() is not None or self._record() is not None)
-        self.start_s = time.monotonic() - began
         self.record = self._record()
         assert self.record is not None, self.log()
 
@@ -69,7 +67,7 @@ class Server:
 
     def ask(self, method, path, headers=None):
         """Call one of the server's own operations; return status and answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.record.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.record.port, timeout=120)
         with contextlib.closing(connection):
             connection.request(method, path, headers=headers or {})
             answer = connection.getresponse()

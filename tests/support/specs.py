@@ -1,10 +1,10 @@
 """Runs whole jobs that a JobSpec describes, to their end."""
 
 from raysm.local.local_job import LocalJob
-from tests.support.jobs import Log
+from tests.support.jobs import ENDS_S, Log
 
 
-def run_spec(spec, root, kind="namespace", timeout_s=120.0):
+def run_spec(spec, root, kind="namespace", timeout_s=ENDS_S):
     """Return the job's outcome, its log and the folder of its result."""
     log = Log()
     root.mkdir(parents=True)

@@ -1,9 +1,9 @@
 """Ranks that stay: each takes one drawn training after the other, so that an example of a property costs no start.
 
-``standing_ranks(folder)`` yields what a test calls; ``main`` is what each rank runs.
+``StandingRanks`` is what a test calls; ``main`` is what each rank runs. A rank waits at a pipe of its own for the
+number of the next case: ranks that looked for it would take half a core from whatever else is tested.
 """
 
-import contextlib
 import os
 import pickle
 import signal
@@ -18,9 +18,8 @@ import torch.nn.functional as F  # noqa: N812
 from raysm import training
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.workloads.training.loop import session as sessions
-from tests.support.nursery import nursery
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 """For one training of all ranks, which takes a second on an idle machine."""
 
 GRACE_S = 5.0
@@ -43,10 +42,10 @@ def train(drawn, parallel, **options):
 
 
 class StandingRanks:
-    """Groups of ranks by their number, started when they are first asked for."""
+    """Groups of ranks by their number, started when they are first asked for; they end with the process that asks."""
 
-    def __init__(self, ranks, folder):
-        self._nursery, self._folder = ranks, folder
+    def __init__(self, forks, folder):
+        self._program, self._folder = forks.program(__name__), folder
         self._groups = {}
         self._count = 0
 
@@ -56,13 +55,13 @@ class StandingRanks:
         A refusal (InvalidRequest, InvalidInput) is returned like a result. Any other error fails the test, and so does
         a rank that does not answer; the group then makes place for another.
         """
-        group = self._groups.get(workers)
-        if group is None:
-            folder = self._folder / f"{workers}-{self._count}"
-            group = self._groups[workers] = self._nursery.start(folder, [folder], workers=workers), folder
-        started, folder = group
+        if workers not in self._groups:
+            self._groups[workers] = self._start(workers)
+        started, folder, pipes = self._groups[workers]
         self._count += 1
         write(folder / f"case-{self._count}", (self._count, function, arguments))
+        for pipe in pipes:
+            os.write(pipe, b"%d\n" % self._count)
         answers = [folder / f"answer-{self._count}-{rank}" for rank in range(workers)]
         results, deadline_s = {}, time.monotonic() + DEADLINE_S
         while len(results) < workers and time.monotonic() < deadline_s:
@@ -74,19 +73,32 @@ class StandingRanks:
             time.sleep(0.002)
         failed = [result for result in results.values() if isinstance(result, str)]
         if failed or len(results) < workers:
-            del self._groups[workers]
-            started.kill(range(workers), signal.SIGKILL)
-            started.exits()
+            self._end(workers)
             silent = [rank for rank in range(workers) if rank not in results]
             raise AssertionError("\n".join([f"ranks {silent} did not answer", *map(str, results.values())]))
         return [results[rank] for rank in range(workers)]
 
+    def _start(self, workers):
+        folder = self._folder / f"{workers}-{self._count}"
+        folder.mkdir()
+        paths = [folder / f"cases-{rank}" for rank in range(workers)]
+        for path in paths:
+            os.mkfifo(path)
+        # For reading too: to open a pipe for writing alone waits for its reader.
+        pipes = [os.open(path, os.O_RDWR) for path in paths]
+        return self._program.start(folder, [folder], workers=workers), folder, pipes
 
-@contextlib.contextmanager
-def standing_ranks(folder):
-    """Yield ``StandingRanks``; afterwards none is left."""
-    with nursery(__name__) as ranks:
-        yield StandingRanks(ranks, folder)
+    def _end(self, workers):
+        started, _, pipes = self._groups.pop(workers)
+        started.kill(range(workers), signal.SIGKILL)
+        started.exits()
+        for pipe in pipes:
+            os.close(pipe)
+
+    def close(self):
+        """End all ranks."""
+        for workers in list(self._groups):
+            self._end(workers)
 
 
 def write(path, value):
@@ -96,16 +108,12 @@ def write(path, value):
 
 
 def main(arguments):
-    """Be one rank: answer each case in the folder, in their order, until killed, or left behind by a test that was."""
+    """Be one rank: answer each case whose number comes through its pipe, until killed, or left behind by a test."""
     torch.set_num_threads(1)
-    folder, done = Path(arguments[0]), set()
-    nursery_pid = os.getppid()
-    while os.getppid() == nursery_pid:
-        for case in sorted(set(folder.glob("case-*")) - done):
-            number, function, given = pickle.loads(case.read_bytes())
-            done.add(case)
-            answer(folder, number, function, given)
-        time.sleep(0.002)
+    folder = Path(arguments[0])
+    with (folder / f"cases-{sessions.environment.inherited()['RANK']}").open() as numbers:
+        for number in numbers:
+            answer(folder, *pickle.loads((folder / f"case-{int(number)}").read_bytes()))
 
 
 def answer(folder, number, function, given):

@@ -56,7 +56,7 @@ async def main():
         elif line == b"end\n":
             break
     loop = asyncio.get_running_loop()
-    until = loop.time() + 10
+    until = loop.time() + 60
     while len(ended) < count - 1 and loop.time() < until:
         await asyncio.sleep(0.01)
     print("done", len([end for end in ended if end.startswith("algo-")]), flush=True)

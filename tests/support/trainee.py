@@ -93,6 +93,6 @@ def main(arguments):
 def hold(session, folder):
     """Say that the step is reached, and wait for the end; or to be told that it is near."""
     (folder / f"held-{session.rank}").touch()
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 300
     while not session.stop_asked and time.monotonic() < deadline_s:
         time.sleep(0.005)

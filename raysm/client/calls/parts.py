@@ -34,7 +34,7 @@ class Parts:
 
     def entrypoint(self, inside: Paths) -> list[str]:
         """Return the main process of each instance, whose folders are ``inside``."""
-        # Exec form, so that PID 1 hears SIGTERM: a shell would swallow it.
+        # Exec form: of a shell in front SIGTERM would end that alone, or, where it is PID 1, not even that.
         return ["python3", str(inside.payload / START)]
 
     def channels(self) -> list[tuple[str, Input]]:

@@ -46,6 +46,7 @@ class DockerSite(Site):
     """A site of kind ``docker``."""
 
     interface = "eth0"
+    plays = frozenset({"container.hostname", "container.init"})
 
     @staticmethod
     def missing() -> str | None:
@@ -144,12 +145,11 @@ def create_arguments(spec: InstanceSpec, image: str, *, name: str, network: str,
     share = spec.share
     options = {
         "name": name,
-        "hostname": spec.host,
+        "hostname": spec.scenario.container.hostname,
         "network": network,
         "network-alias": spec.host,
         "label": f"{LABEL}={owner_label()}",
-        # The main process itself is PID 1, as on SageMaker.
-        "init": "false",
+        "init": str(spec.scenario.container.init).lower(),
         "log-driver": "json-file",
         "shm-size": share.shm_bytes,
         "memory": share.memory_bytes,

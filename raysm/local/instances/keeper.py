@@ -55,6 +55,9 @@ class _Keeper:
         self.report_fd = report_fd
         self.parent = os.getppid()
         self.main: int | None = None
+        """The child that this process waits for: the instance's own process, or the init in front of it."""
+        self.own: int | None = None
+        """The instance's own process."""
         self.code: int | None = None
         self.buffer = b""
 
@@ -90,12 +93,20 @@ class _Keeper:
                     _run(command)
                 self.report("done")
             elif request["op"] == "start":
-                self.main = _start(request, self.report_fd)
-                self.report("started", pid=self.main)
-            elif request["op"] == "signal" and self.main is not None and self.code is None:
-                os.kill(self.main, request["number"])
+                self.main = self.own = _start(request, self.report_fd)
+                if request.get("init"):
+                    self.own = next(_children(self.main), self.main)  # it may have ended by now
+                self.report("started", pid=self.own)
+            elif request["op"] == "signal" and self.code is None:
+                self.signal(request["number"])
         except (OSError, ValueError) as error:
             self.report("error", message=str(error))
+
+    def signal(self, number: int) -> None:
+        if self.main is None or self.own is None:
+            return
+        # Of these an init hears nothing, and could forward nothing; what is frozen is the instance's own process.
+        os.kill(self.own if number in (signal.SIGSTOP, signal.SIGCONT) else self.main, number)
 
     def reap(self) -> bool:
         """Collect whoever ended; return False when no child is left at all."""
@@ -137,14 +148,13 @@ class _Keeper:
             time.sleep(0.01)
 
 
+def _children(pid: int) -> Iterator[int]:
+    yield from (child for child, parent in _parents().items() if parent == pid)
+
+
 def _descendants() -> Iterator[int]:
     """Yield every living process below this one."""
-    parents: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                # The command's name stands in parentheses and may hold any character, these included.
-                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+    parents = _parents()
     known = {os.getpid()}
     while True:
         more = {pid for pid, parent in parents.items() if parent in known and pid not in known}
@@ -152,6 +162,16 @@ def _descendants() -> Iterator[int]:
             return
         yield from more
         known |= more
+
+
+def _parents() -> dict[int, int]:
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                # The command's name stands in parentheses and may hold any character, these included.
+                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+    return parents
 
 
 def _start(request: Mapping[str, Any], report_fd: int) -> int:
@@ -197,6 +217,8 @@ def _become(request: Mapping[str, Any], told: int, fail: int, report_fd: int) ->
             step = "read-only inputs"
             _protect(request["read_only"], request["writable"])
         step = "start"
+        if request.get("init"):
+            _stay_in_front(fail, report_fd)
         # So that elsewhere than on Linux the whole group can be ended by the main process's number.
         os.setsid()
         if request.get("affinity"):
@@ -217,6 +239,45 @@ def _become(request: Mapping[str, Any], told: int, fail: int, report_fd: int) ->
     except BaseException as error:
         os.write(fail, f"{step}: {error}".encode())
     os._exit(1)
+
+
+def _stay_in_front(*inherited: int) -> None:
+    """Be an init, as tini is: return in a child; here, forward signals to it, reap orphans, and exit as it does."""
+    # These come of errors of this process itself, or from its terminal.
+    forwarded = signal.valid_signals() - {
+        *(signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS),
+        *(signal.SIGTTIN, signal.SIGTTOU),
+    }
+    # Before there is a child: what is blocked waits, and none is lost that comes in between.
+    signal.pthread_sigmask(signal.SIG_BLOCK, forwarded)
+    child = os.fork()
+    if child == 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        return
+    try:
+        # Held open here, the first would keep the keeper from seeing that the child was exec'ed.
+        for descriptor in (0, *inherited):
+            os.close(descriptor)
+        while True:
+            number = signal.sigwait(forwarded)
+            if number == signal.SIGCHLD:
+                _reap_until(child)
+            else:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, number)
+    finally:
+        os._exit(1)
+
+
+def _reap_until(child: int) -> None:
+    """Collect whoever ended; exit as ``child`` did if it is among them."""
+    while True:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == child:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(code if code >= 0 else 128 - code)
+        if pid == 0:
+            return
 
 
 def _enter(request: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Instances as Linux namespaces: each with its own address, name, ``/opt/ml``, ``/dev/shm``, ``/tmp`` and PID 1.
+"""Instances as Linux namespaces: each with its own address, ``/opt/ml``, ``/dev/shm``, ``/tmp`` and PID 1.
 
 Needs Linux and root. It separates instances as SageMaker's are separated, so that what works here works there; it
 is no wall against code that means harm: that code is root on this machine.
@@ -22,6 +22,7 @@ class NamespaceSite(Site):
     """A site of kind ``namespace``."""
 
     interface = INTERFACE
+    plays = frozenset({"container.hostname", "container.init"})
 
     @staticmethod
     def missing() -> str | None:
@@ -94,7 +95,8 @@ class NamespaceSite(Site):
             cwd=str(home),
             affinity=spec.share.affinity,
             namespaces=True,
-            hostname=spec.host,
+            hostname=spec.scenario.container.hostname,
+            init=spec.scenario.container.init,
             mounts=plan,
         )
         return instance

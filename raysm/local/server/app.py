@@ -1,8 +1,10 @@
 """The way of a request: ours by its target or path, all else moto's; strangers are turned away first."""
 
+import contextlib
 import io
 import json
 import re
+import socket
 import threading
 import time
 import traceback
@@ -15,6 +17,7 @@ from raysm.local.job_spec import REGION as DEFAULT_REGION
 from raysm.local.server import iam
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.console import PREFIX, Console
+from raysm.local.server.faults import Call, Faults, xml_error
 from raysm.local.server.log_service import GROUPS, TARGET, LogService
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.operations import Operations
@@ -40,12 +43,15 @@ class App:
         answering: How many requests are being answered.
     """
 
-    def __init__(self, operations: Operations, logs: LogService, console: Console, moto: MotoServices) -> None:
-        """Take those who answer."""
+    def __init__(
+        self, operations: Operations, logs: LogService, console: Console, moto: MotoServices, faults: Faults
+    ) -> None:
+        """Take those who answer, and who decides which requests fail."""
         self._operations = operations
         self._logs = logs
         self._console = console
         self._moto = moto
+        self._faults = faults
         self._groups_made: set[str] = set()
         self._lock = threading.Lock()
         self.last_request_s = time.monotonic()
@@ -68,19 +74,39 @@ class App:
         try:
             # Before the body is read: a stranger is not to have this process hold it.
             self._admit(request)
+            refusal = self._refusal(request)
+            if refusal is not None:
+                return refusal(environ, start_response)
             response = self._permissions(request)
             if response is None:
                 response = self._ours(request)
         except ApiError as error:
-            # Both spellings: AWS's services use either, so that botocore looks for both and other clients for one.
-            content = {"__type": error.code, "message": error.message, "Message": error.message}
-            response = _response(content, error.status)
+            response = _refusing(error)
         except Exception as error:
             traceback.print_exc()
             message = f"the embedded SageMaker failed: {type(error).__name__}: {error}"
             # In AWS's form: a client raises these words, where a page of HTML would be an error of its own.
             response = _response({"__type": "InternalFailure", "message": message}, 500)
-        return (self._moto.application if response is None else response)(environ, start_response)
+        answer = (self._moto.application if response is None else response)(environ, start_response)
+        if not request.path.startswith(PREFIX) and self._faults.loses_answer():
+            return _lost(environ, answer)
+        return answer
+
+    def _refusal(self, request: Request) -> Response | None:
+        """Return how AWS refuses a request that it might have answered; None where it does not."""
+        if request.path.startswith(PREFIX):
+            return None
+        call = Call.of(dict(request.headers), lambda: _body(request), lambda: _parameters(request))
+        try:
+            self._faults.refuse(call)
+        except ApiError as error:
+            # What is not read of this request would be taken for the next one's.
+            for _ in iter(lambda: request.stream.read(1 << 16), b""):
+                pass
+            if call.in_json:
+                return _refusing(error)
+            return Response(xml_error(error, call.service), status=error.status, content_type="text/xml")
+        return None
 
     def _admit(self, request: Request) -> None:
         """Turn away other users of this machine, and pages in a browser: they could run programs as this user."""
@@ -148,6 +174,21 @@ def _region(request: Request) -> str:
     # The signature alone names it: all regions have this one endpoint.
     named = REGION.search(request.headers.get("Authorization", ""))
     return named[1] if named else DEFAULT_REGION
+
+
+def _lost(environ: "WSGIEnvironment", answer: Iterable[bytes]) -> Iterable[bytes]:
+    """Carry a request out to its end, and close the connection without a word of it."""
+    for _ in answer:
+        pass
+    with contextlib.suppress(OSError):  # the client has closed it
+        environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+    return [b""]
+
+
+def _refusing(error: ApiError) -> Response:
+    # Both spellings: AWS's services use either, so that botocore looks for both and other clients for one.
+    content = {"__type": error.code, "message": error.message, "Message": error.message}
+    return _response(content, error.status)
 
 
 def _response(content: Mapping[str, Any], status: int = 200) -> Response:

@@ -61,6 +61,10 @@ class Definition:
     """Seconds that it may wait for its turn."""
     spot: bool = False
     """Whether it may be interrupted."""
+    retries: int = 0
+    """How often it is started again after an InternalServerError."""
+    remote_debug: bool = False
+    """Whether its instances run the agent of remote debugging."""
     metrics: Sequence[Mapping[str, str]] = field(default_factory=tuple)
     """Definitions of metrics."""
     artifacts: str | None = None

@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from raysm.contract.job_api import JobApi
+from raysm.contract.result import SERVICE_REASON
+from raysm.local.outcome import Outcome
 from raysm.local.server.definitions import Definition
 
-__all__ = ["ENDS", "FAILURES", "EndReason", "TimeLimits"]
+__all__ = ["ENDS", "FAILURES", "INSUFFICIENT", "INTERNAL_ERROR", "EndReason", "TimeLimits", "failure_reason"]
 
 EndReason: TypeAlias = Literal["stop", "interrupt", "runtime", "wait", "pending", "shutdown"]
 """Why a job is to end before its instances do."""
@@ -23,6 +26,15 @@ FAILURES: Mapping[EndReason, str] = {
     "pending": "CapacityError: the machine's cores were not free within MaxPendingTimeInSeconds; wait for other jobs",
 }
 """Why a job Failed by which it was ended."""
+
+
+INSUFFICIENT = (
+    "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML instance type."
+)
+"""In AWS's words, as jobs that failed by it show them (DIAGNijmegen/rse-grand-challenge, issue 2631)."""
+
+INTERNAL_ERROR = "We encountered an internal error. Please try again."
+"""What AWS says behind ``InternalServerError:`` (sagemaker-python-sdk, issue 2496)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,3 +78,15 @@ class TimeLimits:
         """Return the seconds until one of them is exceeded, where the instances run."""
         left_s = self.max_runtime_s - ran_s
         return left_s if self.max_wait_s is None else min(left_s, self.max_wait_s - waited_s)
+
+
+def failure_reason(api: JobApi, outcome: Outcome) -> str:
+    """Return what AWS says of a job whose instances failed, at most 1024 characters.
+
+    As public examples show it: a training job's own words stand between ``AlgorithmError:`` and its exit code; those of
+    a Processing job are its ExitMessage, and its FailureReason is always the same (the integration tests of AWS's
+    sagemaker-spark-container compare it).
+    """
+    if api.has_exit_message:
+        return "AlgorithmError: See job logs for more information"
+    return f"AlgorithmError: {outcome.failure_reason or ''}, exit code: {outcome.exit_code}"[:SERVICE_REASON]

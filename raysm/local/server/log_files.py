@@ -12,13 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["Event", "LogWriter", "backwards", "read"]
+__all__ = ["Event", "LogWriter", "backwards", "read", "stream_name"]
 
 Event = tuple[int, int, int, str]
 """Offset of the event, offset behind it, milliseconds since the epoch, message."""
 
 MOST_BYTES = 262_144 - 26
 """A longer message CloudWatch would not take."""
+
+AGENT = "~ssm"
+"""How the file of a stream ends that the agent of remote debugging writes; its name has a slash there."""
 
 CHUNK_BYTES = 1 << 18
 """Read at a time from the end on."""
@@ -43,16 +46,22 @@ class LogWriter:
         if host not in self._files:
             self._folder.mkdir(parents=True, exist_ok=True)
             # Unbuffered: readers see whole lines, since each is written by one call.
-            self._files[host] = (self._folder / f"{host}-{self._suffix}").open("ab", buffering=0)
+            name = f"{host.removesuffix(AGENT)}-{self._suffix}{AGENT if host.endswith(AGENT) else ''}"
+            self._files[host] = (self._folder / name).open("ab", buffering=0)
         return self._files[host]
 
-    def line(self, host: str, message: str) -> None:
-        """Write one event, of now."""
+    def agent_line(self, host: str, message: str) -> None:
+        """Write one event of the agent of remote debugging."""
+        self.line(f"{host}{AGENT}", message)
+
+    def line(self, host: str, message: str, at_s: float | None = None) -> None:
+        """Write one event; None is of now."""
         encoded = message.encode()
         if len(encoded) > MOST_BYTES:
             message = encoded[:MOST_BYTES].decode(errors="ignore")
         # An event without a message CloudWatch does not take; SageMaker's empty lines are a blank.
-        record = json.dumps([int(time.time() * 1000), message or " "], ensure_ascii=False)
+        at_ms = int((time.time() if at_s is None else at_s) * 1000)
+        record = json.dumps([at_ms, message or " "], ensure_ascii=False)
         with self._lock:
             self._file(host).write(record.encode(errors="replace") + b"\n")
 
@@ -61,6 +70,11 @@ class LogWriter:
         with self._lock:
             while self._files:
                 self._files.popitem()[1].close()
+
+
+def stream_name(job: str, path: Path) -> str:
+    """Return what CloudWatch calls the stream whose events lie in ``path``."""
+    return f"{job}/{path.name.removesuffix(AGENT)}" + ("/ssm" if path.name.endswith(AGENT) else "")
 
 
 def read(path: Path, offset: int = 0) -> Iterator[Event]:

@@ -72,7 +72,7 @@ class LogService:
             found = [record for record in found if record.name == job]
         for record in sorted(found, key=lambda record: record.name):
             for path in self._files(record):
-                name = f"{record.name}/{path.name}"
+                name = log_files.stream_name(record.name, path)
                 if name.startswith(prefix):
                     yield _Stream(name, path, record.created_s)
 

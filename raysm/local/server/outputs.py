@@ -1,7 +1,7 @@
 """Collects what the instances of a job left, and brings it to where the request wants it.
 
-The folders of all instances are merged; where two have a file of one name, that of the first instance stays. (What
-AWS does then its documents do not agree on: jobs should not.)
+The folders of all instances are merged, one after the other; where two have a file of one name, the later one stays.
+(AWS's documents say only that jobs have to see to it that names do not clash.)
 """
 
 import contextlib
@@ -9,27 +9,35 @@ import os
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 from raysm.contract.result import SERVICE_REASON
-from raysm.contract.store import PARTIAL
 from raysm.errors import InvalidRequest
 from raysm.local.local_job import LocalJob
+from raysm.local.scenario import Outputs
 from raysm.local.server.definitions import Definition, Output
 from raysm.local.server.objects import Objects, join
 
-__all__ = ["collect", "exit_message", "upload"]
+__all__ = ["collect", "exit_message", "order", "upload"]
 
 COMPRESSION = 1
 """Of the archives: the fastest; they are read once, on this machine."""
 
 
-def upload(objects: Objects, definition: Definition, job: LocalJob, scratch: Path, *, failed: bool) -> None:
+def order(job: LocalJob, switches: Outputs, chance: Random) -> list[str]:
+    """Return the instances of a job as they are uploaded: of two files of one name the later one stays."""
+    hosts = list(job.instances)
+    chance.shuffle(hosts)
+    return hosts if switches.last_writer == "random" else [*(host for host in hosts if host != job.head), job.head]
+
+
+def upload(objects: Objects, definition: Definition, bases: Sequence[Path], scratch: Path, *, failed: bool) -> None:
     """Bring all outputs of a job that has ended.
 
     Args:
         objects: Where to.
         definition: Says which.
-        job: The job.
+        bases: The base folders of the instances, in the order in which they are uploaded.
         scratch: A folder for archives on their way.
         failed: Whether the job has.
 
@@ -37,9 +45,6 @@ def upload(objects: Objects, definition: Definition, job: LocalJob, scratch: Pat
         InvalidRequest: One of them could not be brought; not of a job that failed, which has a reason already that
             tells more.
     """
-    # Of files of one name the first is kept, and the head's is the one that counts.
-    order = [job.head, *(host for host in job.instances if host != job.head)]
-    bases = [job.paths(host).base for host in order]
     for output in definition.outputs:
         # SageMaker uploads no model of a job that failed.
         if failed and output.only_of_the_good:
@@ -67,7 +72,7 @@ def collect(objects: Objects, output: Output, bases: Sequence[Path], scratch: Pa
     Args:
         objects: Where to.
         output: Which.
-        bases: The base folders of the instances, the head's first.
+        bases: The base folders of the instances, in the order in which they are uploaded.
         scratch: A folder for an archive on its way.
         kms_key: Encrypts it in S3.
 
@@ -75,29 +80,28 @@ def collect(objects: Objects, output: Output, bases: Sequence[Path], scratch: Pa
         InvalidInput: S3 refused it.
         OSError: There is no room for it.
     """
-    found = _merged([base / output.place for base in bases])
+    files = _merged([base / output.place for base in bases])
     if not output.archive:
-        for name, path in found.items():
+        for name, path in files.items():
             objects.upload(path, join(output.uri, name), kms_key)
         return
-    if not found and not output.even_empty:
+    if not files and not output.even_empty:
         return
     archive = scratch / f"{output.place.name}.tar.gz"
     # What a link leads to is archived: its path says nothing where the archive is read.
     with tarfile.open(archive, "w:gz", compresslevel=COMPRESSION, dereference=True) as tar:
-        for name, path in found.items():
+        for name, path in files.items():
             tar.add(path, name, recursive=False)
     objects.upload(archive, output.uri, kms_key)
     archive.unlink(missing_ok=True)
 
 
 def _merged(folders: Sequence[Path]) -> dict[str, Path]:
-    """Return every whole file by its name below its folder."""
-    found: dict[str, Path] = {}
+    """Return every file by its name below its folder."""
+    files: dict[str, Path] = {}
     for folder in folders:
         for at, _, names in os.walk(folder):
             for path in (Path(at, name) for name in names):
-                # What ends so is half-written: whoever wrote it was killed before it got its name.
-                if path.is_file() and not path.name.endswith(PARTIAL):
-                    found.setdefault(path.relative_to(folder).as_posix(), path)
-    return dict(sorted(found.items()))
+                if path.is_file():
+                    files[path.relative_to(folder).as_posix()] = path
+    return dict(sorted(files.items()))

@@ -11,23 +11,35 @@ Processing jobs have the same life, of which their API shows the status alone.
 """
 
 import contextlib
+import math
 import shutil
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
-from raysm.contract.result import SERVICE_REASON
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.job_spec import JobSpec, Patience
 from raysm.local.local_job import LocalJob
 from raysm.local.outcome import Outcome
+from raysm.local.scenario import Scenario
 from raysm.local.server import inputs, outputs
 from raysm.local.server.api_error import ApiError
-from raysm.local.server.capacity import Capacity, Ticket
-from raysm.local.server.endings import ENDS, FAILURES, EndReason, TimeLimits
+from raysm.local.server.capacity import Capacity
+from raysm.local.server.endings import (
+    ENDS,
+    FAILURES,
+    INSUFFICIENT,
+    INTERNAL_ERROR,
+    EndReason,
+    TimeLimits,
+    failure_reason,
+)
+from raysm.local.server.job_status import JobStatus
+from raysm.local.server.late_lines import LateLines
 from raysm.local.server.log_files import LogWriter
 from raysm.local.server.metrics import MetricScanner
 from raysm.local.server.moto_services import MotoServices
@@ -39,6 +51,11 @@ __all__ = ["JobRun", "Services"]
 
 TICK_S = 0.1
 """How often a job that waits for its turn looks at the limits of time."""
+AGENT_COMPLAINS = (
+    "amazon-ssm-agent: AccessDeniedException: the role is not authorized to perform ssmmessages:OpenControlChannel"
+)
+"""What the agent of remote debugging writes where a role lacks its four permissions, as most do."""
+
 METRICS_S = 2.0
 """How often metrics are passed on."""
 
@@ -57,6 +74,10 @@ class Services:
     """The machine's cores."""
     stop_grace_s: float = 120.0
     """Seconds from SIGTERM to SIGKILL."""
+    scenario: Scenario = field(default_factory=Scenario)
+    """What AWS would do to them."""
+    chance: Random = field(default_factory=Random)
+    """Decides whatever the scenario leaves to chance."""
 
 
 class _Ended(Exception):
@@ -82,7 +103,7 @@ class JobRun:
         self._changed = threading.Event()
         """Set when there is a reason to end, or the instances have ended."""
         self._training_s = 0.0
-        self._finished = threading.Event()
+        self._status = JobStatus(services.records, record.api, record.name)
         self._thread = threading.Thread(target=self._run, name=f"job {record.name}", daemon=True)
 
     @property
@@ -92,7 +113,7 @@ class JobRun:
 
     def await_end(self, timeout_s: float) -> bool:
         """Wait until its record is final, at most so long; return whether it is."""
-        return self._finished.wait(timeout_s)
+        return self._status.final.wait(timeout_s)
 
     def start(self) -> None:
         """Begin."""
@@ -105,7 +126,7 @@ class JobRun:
             ApiError: It has ended.
         """
         with self._records.held():
-            record = self._records.get(self._api, self._name)
+            record = self._status.record
             if record.final:
                 raise ApiError(
                     "ValidationException",
@@ -127,7 +148,7 @@ class JobRun:
                 409,
             )
         with self._records.held():
-            record = self._records.get(self._api, self._name)
+            record = self._status.record
             if record.secondary != "Training" or self._end_reason is not None:
                 raise ApiError(
                     "ValidationException",
@@ -152,47 +173,22 @@ class JobRun:
             if self._end_reason in ("stop", "shutdown"):
                 return
             self._ask_to_end(reason)
-            if self._records.get(self._api, self._name).status == "InProgress":
-                message = f"Stopping the {self._api.kind} job"
-                self._records.advance(self._api, self._name, "Stopping", message, status="Stopping")
-
-    def _enter(self, secondary: str, message: str, **changes: Any) -> None:
-        """Enter a status of a job that goes on; one that is being stopped shows that, whatever it still does."""
-        with self._records.held():
-            record = self._records.get(self._api, self._name)
-            # Uploading alone follows Stopping also on AWS: what a stopped job left by the end of its grace is kept.
-            if record.status == "Stopping" and secondary != "Uploading":
-                self._records.update(self._api, self._name, **changes)
-            else:
-                self._records.advance(self._api, self._name, secondary, message, **changes)
-
-    def _finish(self, status: str, secondary: str, message: str, reason: str | None = None, **changes: Any) -> None:
-        self._records.advance(
-            self._api,
-            self._name,
-            secondary,
-            message,
-            status=status,
-            ended_s=time.time(),
-            failure_reason=None if reason is None else reason[:SERVICE_REASON],
-            metrics=self._scanner.last(),
-            **changes,
-        )
-        self._finished.set()
-
-    def _fail(self, reason: str) -> None:
-        self._finish("Failed", "Failed", f"{self._api.title} job failed", reason)
+            self._status.enter_stopping()
 
     def _run(self) -> None:
         """The whole life; runs in a thread."""
         ticket = self._services.capacity.ask(self._definition.instances, self._name)
         try:
             if not self._services.capacity.wait(ticket, 0.0):
-                self._enter("Pending", self._waiting(ticket))
+                self._status.wait_for_capacity(self._services.capacity.reason(ticket))
             while not self._services.capacity.wait(ticket, TICK_S):
                 self._look_at_clock(waiting=True)
-                self._explain_waiting(ticket)
-            self._attempts()
+                self._status.explain_waiting(ticket, self._services.capacity.reason(ticket))
+            self._launch()
+            if self._happens(self._services.scenario.capacity.insufficient):
+                self._fail(INSUFFICIENT)
+            else:
+                self._attempts()
         except _Ended:
             self._finish_early()
         except InvalidRequest as error:
@@ -210,15 +206,11 @@ class JobRun:
             # Also where an attempt broke off before it came to remove its own.
             shutil.rmtree(self._folder / "work", ignore_errors=True)
 
-    def _waiting(self, ticket: Ticket) -> str:
-        reason = self._services.capacity.reason(ticket)  # none where its turn has just come
-        return f"{self._api.title} job waiting for capacity" + (f": {reason}" if reason else "")
+    def _finish(self, status: str, secondary: str, message: str, reason: str | None = None, **changes: Any) -> None:
+        self._status.finish(status, secondary, message, reason, metrics=self._scanner.last(), **changes)
 
-    def _explain_waiting(self, ticket: Ticket) -> None:
-        message = self._waiting(ticket)
-        with self._records.held():
-            if not ticket.granted and self._records.get(self._api, self._name).secondary == "Pending":
-                self._records.explain(self._api, self._name, message)
+    def _fail(self, reason: str) -> None:
+        self._finish("Failed", "Failed", f"{self._api.title} job failed", reason)
 
     def _finish_early(self, **changes: Any) -> None:
         reason = self._end_reason or "stop"
@@ -248,30 +240,53 @@ class JobRun:
         if waiting and self._end_reason is not None:
             raise _Ended
 
+    def _happens(self, share: float) -> bool:
+        return self._services.chance.random() < share
+
+    def _launch(self) -> None:
+        """Wait as long as the scenario says that instances take to come."""
+        begin_s = time.monotonic() + self._services.scenario.capacity.start_delay_s
+        while (left_s := begin_s - time.monotonic()) > 0:
+            self._changed.wait(min(TICK_S, left_s))
+            self._look_at_clock(waiting=True)
+
     def _attempts(self) -> None:
-        """Run the instances, again after each interruption."""
-        number = 1
-        while self._attempt(number):
+        """Run the instances, again after each interruption, and after as many errors of the service as it may have."""
+        number, retries = 1, self._definition.retries
+        while True:
+            try:
+                if not self._attempt(number):
+                    return
+                with self._records.held():  # a stop that comes meanwhile is not to be lost
+                    self._end_reason = None if self._end_reason == "interrupt" else self._end_reason
+                self._status.enter("Starting", f"Starting the {self._api.kind} job again after an interruption")
+            except InvalidRequest:
+                raise
+            except (RaysmError, OSError) as error:
+                if not retries or self._status.final.is_set():
+                    raise
+                retries -= 1
+                self._status.enter(
+                    "Restarting", f"Restarting the {self._api.kind} job after InternalServerError: {error}"
+                )
             number += 1
-            with self._records.held():  # a stop that comes meanwhile is not to be lost
-                self._end_reason = None if self._end_reason == "interrupt" else self._end_reason
-            self._enter("Starting", f"Starting the {self._api.kind} job again after an interruption")
 
     def _attempt(self, number: int) -> bool:
         """Run the instances once; return whether they were interrupted."""
         root = self._folder / "work" / str(number)
         root.mkdir(parents=True)
-        self._enter("Downloading", "Downloading input data", attempts=number)
+        self._status.enter("Downloading", "Downloading input data", attempts=number)
         spec = self._specify(inputs.bring(self._services.objects, self._definition.sources, root / "channels"))
         self._look_at_clock(waiting=True)
         # For each attempt anew: a stream is named by the second at which its container began.
-        logs = LogWriter(self._folder / "streams", time.time())
+        writer = LogWriter(self._folder / "streams", time.time())
+        logs = self._on_their_way(writer)
 
         def on_line(host: str, text: str) -> None:
             logs.line(host, text)
             self._scanner.line(text)
 
-        image = served(self._api).image(self._records.get(self._api, self._name).request)
+        image = served(self._api).image(self._status.record.request)
         with (
             contextlib.closing(logs),
             LocalJob(
@@ -282,17 +297,22 @@ class JobRun:
                 on_line=on_line,
                 on_end=self._changed.set,
                 patience=Patience(stop_grace_s=self._services.stop_grace_s),
+                scenario=self._services.scenario,
             ) as job,
         ):
             for host in job.hosts:
-                logs.open(host)
-            job.start(self._training)
+                writer.open(host)
+                if self._definition.remote_debug or self._services.scenario.logs.ssm_streams:
+                    writer.agent_line(host, AGENT_COMPLAINS)
+            job.start(self._status.enter_training)
             outcome = self._watch(job)
             self._training_s += max(0.0, outcome.ended_s - outcome.started_s)
-            self._records.update(self._api, self._name, training_s=self._training_s)
+            self._status.update(training_s=self._training_s)
             # One that ended by itself before the signal came has its outcome: nothing of it is to start again.
             if self._end_reason == "interrupt" and outcome.status == "Stopped":
-                self._enter("Interrupted", f"{self._api.title} job interrupted: its spot capacity was taken away")
+                self._status.enter(
+                    "Interrupted", f"{self._api.title} job interrupted: its spot capacity was taken away"
+                )
                 interrupted = True
             else:
                 self._conclude(job, outcome)
@@ -300,21 +320,22 @@ class JobRun:
         shutil.rmtree(root, ignore_errors=True)
         return interrupted
 
-    def _training(self) -> None:
-        # Of the first attempt: the start does not move where a job starts again.
-        started_s = self._records.get(self._api, self._name).started_s or time.time()
-        self._enter("Training", "Training image download completed. Training in progress.", started_s=started_s)
+    def _on_their_way(self, writer: LogWriter) -> LogWriter | LateLines:
+        late_s = self._services.scenario.logs.late_s
+        return LateLines(writer, late_s, self._services.chance) if late_s else writer
 
     def _specify(self, sources: Mapping[str, tuple[Path, bool]]) -> JobSpec:
-        record = self._records.get(self._api, self._name)
+        record = self._status.record
         return served(self._api).specify(record, self._services.objects, sources)
 
     def _watch(self, job: LocalJob) -> Outcome:
         """Wait for the instances, and have them end where there is a reason to."""
         began = sent = time.monotonic()
         stopping = False
+        capacity = self._services.scenario.capacity
+        breaks_s = began + capacity.internal_error_after_s if self._happens(capacity.internal_errors) else math.inf
         while True:
-            self._changed.wait(self._pause_s(time.monotonic() - began))
+            self._changed.wait(min(self._pause_s(time.monotonic() - began), max(0.0, breaks_s - time.monotonic())))
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
                 outcome = job.wait(0)
@@ -326,6 +347,9 @@ class JobRun:
             if self._end_reason == "shutdown":
                 job.close()
                 raise _Ended
+            if now >= breaks_s:
+                self._training_s += now - began
+                raise RaysmError(INTERNAL_ERROR)
             if self._end_reason is not None and not stopping:
                 stopping = True
                 job.stop()
@@ -341,16 +365,21 @@ class JobRun:
         return max(0.001, min(METRICS_S, left_s))
 
     def _conclude(self, job: LocalJob, outcome: Outcome) -> None:
-        self._enter("Uploading", f"Uploading generated {self._api.kind} model")
+        self._status.enter("Uploading", f"Uploading generated {self._api.kind} model")
         failed = outcome.status == "Failed"
-        outputs.upload(self._services.objects, self._definition, job, self._folder / "work", failed=failed)
+        self._upload(job, failed)
         changes: dict[str, Any] = {"exit_message": outputs.exit_message(job) if self._api.has_exit_message else None}
         if failed:
-            self._records.update(self._api, self._name, **changes)
-            self._fail(outcome.failure_reason or "AlgorithmError: unknown")
+            self._status.update(**changes)
+            self._fail(failure_reason(self._api, outcome))
             return
         changes["artifacts"] = self._definition.artifacts
         if outcome.status == "Stopped":
             self._finish_early(**changes)
         else:
             self._finish("Completed", "Completed", f"{self._api.title} job completed", **changes)
+
+    def _upload(self, job: LocalJob, failed: bool) -> None:
+        hosts = outputs.order(job, self._services.scenario.outputs, self._services.chance)
+        bases = [job.paths(host).base for host in hosts]
+        outputs.upload(self._services.objects, self._definition, bases, self._folder / "work", failed=failed)

@@ -18,15 +18,17 @@ from pathlib import Path
 from werkzeug.serving import BaseWSGIServer, make_server
 
 from raysm import __version__
-from raysm.contract.home import ServerRecord, lock_file, sdk_config_file
+from raysm.contract.home import ServerRecord, lock_file, scenario_file, sdk_config_file
 from raysm.contract.priority import let_others_first
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.local.job_spec import REGION
+from raysm.local.scenario import read
 from raysm.local.server import s3_snapshot
 from raysm.local.server.app import App
 from raysm.local.server.capacity import Capacity
 from raysm.local.server.console import Console
+from raysm.local.server.faults import Faults
 from raysm.local.server.log_service import LogService
 from raysm.local.server.moto_internals import ACCOUNT, request_handler
 from raysm.local.server.moto_services import MotoServices
@@ -121,13 +123,14 @@ def serve(options: Options) -> None:
     """Serve until told to end, or idle.
 
     Raises:
-        InvalidRequest: A server of this home runs already.
+        InvalidRequest: A server of this home runs already, or its scenario says what there is not.
     """
     with _locked(options.home) as lock:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         _close_to_others(options.home)
         if os.getsid(0) == os.getpid():  # not the terminal of one who looks on; instances are sessions of their own
             let_others_first()
+        scenario = read(scenario_file(options.home))
         # Only a server that was killed leaves one: whoever holds the lock is the only server.
         ServerRecord.remove(options.home)
         ending = threading.Event()
@@ -144,10 +147,12 @@ def serve(options: Options) -> None:
             objects=Objects(moto),
             capacity=capacity,
             stop_grace_s=options.stop_grace_s,
+            scenario=scenario,
+            chance=scenario.chance(),
         )
         operations = Operations(services, options.instance_kind)
         console = Console(operations, capacity, started_s=started_s, shut_down=ending.set)
-        app = App(operations, LogService(records), console, moto)
+        app = App(operations, LogService(records), console, moto, Faults(scenario.api, services.chance))
         # Threads: a request may wait until a job ends, and others are to be answered meanwhile.
         server = make_server("127.0.0.1", options.port, app, threaded=True, request_handler=_Handler)
         # Only noted: a handler interrupts this thread also while it holds a lock that the end has to take.

@@ -116,6 +116,8 @@ def define(record: JobRecord) -> Definition:
         max_wait_s=None if wait is None else float(wait),
         max_pending_s=None if pending is None else float(pending),
         spot=bool(request.get("EnableManagedSpotTraining")),
+        retries=int((request.get("RetryStrategy") or {}).get("MaximumRetryAttempts", 0)),
+        remote_debug=bool((request.get("RemoteDebugConfig") or {}).get("EnableRemoteDebug")),
         metrics=request["AlgorithmSpecification"].get("MetricDefinitions") or (),
         artifacts=model,
         kms_key=given.get("KmsKeyId") or None,

@@ -41,11 +41,11 @@ def arguments(spec):
     return create_arguments(spec, "image:1", name="n", network="net", env_file=Path("/private/variables"))
 
 
-def test_a_container_gets_the_name_the_network_and_the_files_of_its_instance(tmp_path):
+def test_a_container_gets_the_names_the_network_and_the_files_of_its_instance(tmp_path):
     link = Link(source=tmp_path / "matrix.npy", target=tmp_path / "algo-2" / "ml" / "input" / "data" / "m.npy")
     found = arguments(make_spec(tmp_path, "algo-2", ["python3", "-m", "x"], links=(link,)))
     assert found[0] == "create"
-    assert {"--name=n", "--hostname=algo-2", "--network=net", "--network-alias=algo-2", "--init=false"} <= set(found)
+    assert {"--name=n", "--hostname=aws", "--network=net", "--network-alias=algo-2", "--init=true"} <= set(found)
     assert found[found.index("image:1") :] == ["image:1", "-m", "x"]
     assert "--entrypoint=python3" in found
     assert f"--mount=type=bind,source={tmp_path}/algo-2/ml,target=/opt/ml" in found

@@ -2,8 +2,10 @@
 
 import pytest
 
+from raysm.contract.job_api import PROCESSING, TRAINING
+from raysm.local.outcome import Outcome
 from raysm.local.server.definitions import Definition
-from raysm.local.server.endings import ENDS, FAILURES, TimeLimits
+from raysm.local.server.endings import ENDS, FAILURES, TimeLimits, failure_reason
 
 
 def limits(max_runtime_s=10.0, **fields):
@@ -35,3 +37,22 @@ def test_the_next_limit_is_the_nearer_one():
 
 def test_every_reason_but_an_interruption_has_a_status():
     assert {"stop", "runtime", "wait", "shutdown", "pending"} == ENDS.keys() | FAILURES.keys()
+
+
+def failed(reason, code=3):
+    return Outcome(
+        status="Failed", failure_reason=reason, exit_code=code, exit_codes={"algo-1": code}, started_s=0.0, ended_s=1.0
+    )
+
+
+def test_a_training_jobs_words_stand_in_aws_wrapper():
+    assert failure_reason(TRAINING, failed("ValueError: x")) == "AlgorithmError: ValueError: x, exit code: 3"
+    assert failure_reason(TRAINING, failed(None)) == "AlgorithmError: , exit code: 3"
+
+
+def test_the_wrapper_is_part_of_what_sagemaker_keeps():
+    assert failure_reason(TRAINING, failed("x" * 1024)) == ("AlgorithmError: " + "x" * 1024)[:1024]
+
+
+def test_a_processing_jobs_reason_says_nothing_of_it():
+    assert failure_reason(PROCESSING, failed("x")) == "AlgorithmError: See job logs for more information"

@@ -29,8 +29,8 @@ def test_a_completed_job_went_through_aws_statuses_in_their_order(server):
     assert job["TrainingTimeInSeconds"] >= job["BillableTimeInSeconds"] >= 1
 
 
-def test_a_failed_job_says_why_in_1024_characters(server):
-    words = "ValueError: " + "x" * 2000
+def test_a_failed_job_says_why_in_aws_words_of_at_most_1024_characters(server):
+    words = "AlgorithmError: ValueError: " + "x" * 2000
     write = "(printf 'ValueError: '; head -c 2000 /dev/zero | tr '\\0' x) > /opt/ml/output/failure"
     server.train("failed", f"{write}; exit 3")
     job = server.ended("failed")

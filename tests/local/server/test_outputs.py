@@ -2,22 +2,24 @@
 
 import tarfile
 from pathlib import PurePosixPath
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 
-from raysm.contract.store import PARTIAL
+from raysm.local.scenario import Outputs
 from raysm.local.server.definitions import Output
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
-from raysm.local.server.outputs import collect
+from raysm.local.server.outputs import collect, order
 
 MODEL = PurePosixPath("model")
 
 
 @pytest.fixture
 def bases(tmp_path):
-    """The base folders of two instances, the head's first."""
-    for host, names in (("algo-1", ("both", "deep/head")), ("algo-2", ("both", "other", f"half{PARTIAL}"))):
+    """The base folders of two instances."""
+    for host, names in (("algo-1", ("both", "deep/head")), ("algo-2", ("both", "other", ".x.partial"))):
         for name in names:
             path = tmp_path / host / "model" / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,16 +38,25 @@ def collected(tmp_path, bases, **fields):
     return tmp_path / "out"
 
 
-def test_the_folders_of_all_instances_are_merged_and_the_heads_whole_file_stays(tmp_path, bases):
+def test_the_folders_of_all_instances_are_merged_as_they_are_and_the_later_file_stays(tmp_path, bases):
     out = collected(tmp_path, bases)
-    assert names_below(out) == ["both", "deep/head", "other"]
-    assert (out / "both").read_text() == "algo-1"
+    assert names_below(out) == [".x.partial", "both", "deep/head", "other"]
+    assert (out / "both").read_text() == "algo-2"
+
+
+def test_the_last_writer_is_the_head_or_any_instance():
+    job = SimpleNamespace(head="algo-2", instances={"algo-1": None, "algo-2": None, "algo-3": None})
+    chance = Random(0)
+    last = {order(job, Outputs(last_writer="random"), chance)[-1] for _ in range(50)}
+    assert last == set(job.instances)
+    assert {order(job, Outputs(last_writer="head"), chance)[-1] for _ in range(50)} == {"algo-2"}
+    assert sorted(order(job, Outputs(last_writer="random"), chance)) == sorted(job.instances)
 
 
 def test_an_archive_has_the_same_files_and_nothing_of_it_is_left_on_the_way(tmp_path, bases):
     archive = collected(tmp_path, bases, archive=True)
     with tarfile.open(archive) as tar:
-        assert tar.getnames() == ["both", "deep/head", "other"]
+        assert tar.getnames() == [".x.partial", "both", "deep/head", "other"]
     assert names_below(tmp_path / "scratch") == []
 
 

@@ -1,12 +1,19 @@
-"""A pickled function as the driver runs it; tests/jobs runs whole ones."""
+"""A pickled function as the driver runs it; tests/jobs runs a whole one."""
 
+import pickle
+import platform
+
+import cloudpickle
 import pytest
 
+from raysm.bootstrap.failure_record import exception_beside
+from raysm.contract import payload
+from raysm.contract.paths import Paths
 from raysm.errors import InvalidPayload
-from raysm.request import PickledFunction
+from raysm.request import JobRequest, PickledFunction
 from raysm.workloads.runner import load_runner
 from raysm.workloads.runners.function import FunctionRunner, run_function
-from tests.support.driving import payload_of, refusal_without
+from tests.support.driving import drive, payload_of, refusal_without
 
 FUNCTION = PickledFunction(name="work", python="3.11")
 
@@ -25,3 +32,22 @@ def test_what_cannot_be_read_is_refused_before_ray_is_joined(tmp_path):
     (tmp_path / "function.pkl").write_bytes(b"torn")
     with pytest.raises(InvalidPayload, match="the function work cannot be unpickled"):
         run_function(tmp_path / "function.pkl", "work", tmp_path)
+
+
+def test_what_a_function_raises_is_recorded_as_the_very_exception_with_its_traceback(address, base, tmp_path):
+    class Own(Exception):
+        pass
+
+    def fail():
+        raise Own("no", 7)
+
+    python = ".".join(platform.python_version_tuple()[:2])
+    request = JobRequest(name="job", workload=PickledFunction(name="fail", python=python))
+    payload.pack(request, Paths(base).payload, function=cloudpickle.dumps((fail, (), {})))
+    done, failure = drive(Paths(base), tmp_path)
+    assert done.returncode == failure.exit_code == 1
+    assert failure.headline.endswith("Own: ('no', 7)")
+    assert "raise Own" in failure.remote_traceback
+    assert '/function.py", line' not in failure.remote_traceback
+    raised = pickle.loads(exception_beside(tmp_path / "failure.json").read_bytes())
+    assert (type(raised).__name__, raised.args) == ("Own", ("no", 7))

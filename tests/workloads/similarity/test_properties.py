@@ -14,7 +14,8 @@ from tests.support.adversarial import KINDS, TYPES
 from tests.support.comparing import all_comparisons
 from tests.support.problems import FORMATS, drawn
 
-PROBLEMS = 150
+PROBLEMS = 100
+"""Of more, CI tries as many as a minute has room for."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,5 +52,5 @@ def test_the_problems_are_of_every_kind():
     assert {one.at_once for one in problems} == {1, 2, 3, 4}
     assert {one.merged_tiles for one in problems} == {1, 2, 3, 4}
     sides = Counter((one.queries[0].rows.dtype, one.parts[0].rows.dtype) for one in problems if one.queries)
-    assert sum(count for (left, right), count in sides.items() if left != right) > 30
-    assert sum((~part.rows.astype(np.float64).any(axis=1)).any() for part in parts) > 50
+    assert sum(count for (left, right), count in sides.items() if left != right) > 20
+    assert sum((~part.rows.astype(np.float64).any(axis=1)).any() for part in parts) > 30

@@ -1,11 +1,22 @@
-"""Ranks that stay, for all tests of this folder that train in several processes."""
+"""What all tests of this folder that train in several processes share: torch is imported once for their workers."""
+
+import contextlib
 
 import pytest
 
-from tests.support.standing_ranks import standing_ranks
+from tests.support.fork_server import fork_server
+from tests.support.standing_ranks import StandingRanks
 
 
-@pytest.fixture(scope="package")
-def ranks(tmp_path_factory):
-    with standing_ranks(tmp_path_factory.mktemp("ranks")) as standing:
+@pytest.fixture(scope="session")
+def forks():
+    """A process that has imported torch, from which the workers of a program are forked."""
+    with fork_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def ranks(forks, tmp_path_factory):
+    """Ranks that stay, and take one training after the other."""
+    with contextlib.closing(StandingRanks(forks, tmp_path_factory.mktemp("ranks"))) as standing:
         yield standing

@@ -1,10 +1,5 @@
 """Every mode follows the training of one process: losses and final weights to 1e-5 in float32."""
 
-import socket
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from torch.nn import functional
@@ -33,21 +28,11 @@ TOLERANCE = 1e-5
 
 
 @pytest.fixture(scope="module")
-def launched(tmp_path_factory):
-    """What each of four workers found in each mode, the log, and the folder of the checkpoints."""
+def launched(forks, tmp_path_factory):
+    """What each of four workers found in each mode, and the log."""
     folder = tmp_path_factory.mktemp("modes")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    done = subprocess.run(
-        [sys.executable, "-m", parallel_modes.__name__, str(folder), str(port)],
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-        timeout=150,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [torch.load(folder / f"rank-{rank}.pt") for rank in range(WORKERS)], done.stdout, folder
+    text = forks.program(parallel_modes.__name__).run(folder, [folder], workers=WORKERS)
+    return [torch.load(folder / f"rank-{rank}.pt") for rank in range(WORKERS)], text
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +54,7 @@ def worst(weights, others):
 
 @pytest.mark.parametrize("mode", [*MODES, "measured", "named"])
 def test_a_mode_follows_one_process_in_losses_and_weights(mode, launched, alone):
-    ranks, _, _ = launched
+    ranks, _ = launched
     assert ranks[0][mode][0] == pytest.approx(alone[0], abs=TOLERANCE)
     assert worst(ranks[0][mode][1], alone[1]) < TOLERANCE
 
@@ -93,7 +78,7 @@ def clipped():
 
 @pytest.mark.parametrize("mode", CLIPPED)
 def test_gradients_are_clipped_by_the_norm_of_the_whole_model_in_every_mode(mode, launched, clipped):
-    ranks, _, _ = launched
+    ranks, _ = launched
     losses, weights, norms = clipped
     assert min(norms) > 1.2 * MAX_NORM
     assert ranks[0][f"{mode}, clipped"][0] == pytest.approx(losses, abs=TOLERANCE)
@@ -106,13 +91,13 @@ def test_a_norm_that_nothing_has_is_refused():
 
 
 def test_every_rank_is_told_the_same_loss_in_every_mode(launched):
-    ranks, _, _ = launched
+    ranks, _ = launched
     for mode in MODES:
         assert all(rank[mode][0] == ranks[0][mode][0] for rank in ranks), mode
 
 
 def test_bf16_follows_float32_as_far_as_its_eight_bits_go(launched, alone):
-    ranks, _, _ = launched
+    ranks, _ = launched
     losses, weights = ranks[0]["bf16"]
     assert losses == pytest.approx(alone[0], abs=0.05)
     assert losses != pytest.approx(alone[0], abs=TOLERANCE)
@@ -120,26 +105,26 @@ def test_bf16_follows_float32_as_far_as_its_eight_bits_go(launched, alone):
 
 
 def test_a_batch_that_is_computed_again_counts_once_in_running_averages(launched):
-    ranks, _, _ = launched
+    ranks, _ = launched
     assert worst(ranks[0]["normed, memory"], ranks[0]["normed"]) < TOLERANCE
     assert ranks[0]["normed, memory"]["1.num_batches_tracked"] == 2
 
 
 def test_running_averages_of_a_pipeline_know_its_micro_batches_alone(launched):
-    ranks, _, _ = launched
+    ranks, _ = launched
     weights = ranks[0]["normed, pipeline"]
     assert [int(weights[f"{layer}.num_batches_tracked"]) for layer in (1, 3)] == [4, 4]
     assert all(bool(tensor.isfinite().all()) for tensor in weights.values())
 
 
 def test_batch_norms_are_sharded_in_bf16(launched):
-    ranks, _, _ = launched
+    ranks, _ = launched
     assert 0 < worst(ranks[0]["normed, bf16"], ranks[0]["normed"]) < 0.05
     assert ranks[0]["normed, bf16"]["1.running_mean"].dtype == torch.float32
 
 
 def test_each_mode_goes_on_from_what_any_other_has_saved(launched):
-    ranks, _, _ = launched
+    ranks, _ = launched
     prepared(None, adam)
     losses = [training.step(batch) for batch in training.batches(data(), batch_size=BATCH, epochs=len(RELAY))]
     assert ranks[0]["relay"][0] == pytest.approx(losses, abs=TOLERANCE)
@@ -147,7 +132,7 @@ def test_each_mode_goes_on_from_what_any_other_has_saved(launched):
 
 
 def test_a_model_of_any_mode_loads_into_plain_torch(launched, alone):
-    ranks, _, _ = launched
+    ranks, _ = launched
     inputs, targets = data().tensors
     for mode in MODES:
         model = Transformer()
@@ -160,7 +145,7 @@ def test_a_model_of_any_mode_loads_into_plain_torch(launched, alone):
 
 
 def test_the_log_prints_the_map_of_ranks_the_stages_and_the_cut_tensors(launched):
-    _, log, _ = launched
+    _, log = launched
     assert "rank 3 on node-0: replica 2 of 2, pipeline rank 2 of 2" in log
     assert "stage 3 of 4, on pipeline rank 1: from layers.2, 24% of the cost" in log
     assert "layers.*.mlp.0, layers.*.mlp.2; linear layers whole on every worker: embed, head" in log

@@ -23,7 +23,7 @@ from raysm.request import TrainLoop
 from raysm.workloads.nodes import Node, ask_every_node
 from raysm.workloads.training.launch.attempts import NodesLost, Stopped
 from raysm.workloads.training.launch.failure_attribution import as_refusal
-from raysm.workloads.training.launch.launch import LOST_S, Launch, launch_training
+from raysm.workloads.training.launch.launch import Launch, launch_training
 from raysm.workloads.training.launch.output import OUT, STOP
 from raysm.workloads.training.launch.placement import Place, place
 from raysm.workloads.training.launch.stopping import grace_of_workers
@@ -78,7 +78,7 @@ class _Loop:
             raise Stopped(clean=error is None)
         if error is None:
             return
-        lost = _unanswering([item.node for item in places])
+        lost = _unanswering([item.node for item in places], self._launch.silence_s)
         if lost:
             raise NodesLost(lost, "it does not answer any more")
         failure = _failure(error, places)
@@ -162,10 +162,10 @@ def trainer_class() -> "type[TorchTrainer]":
     return Trainer
 
 
-def _unanswering(nodes: Sequence[Node]) -> list[Node]:
-    """Return the instances on which nothing can be run any more."""
+def _unanswering(nodes: Sequence[Node], silence_s: float) -> list[Node]:
+    """Return the instances on which nothing can be run any more, or nothing that answers within ``silence_s``."""
     asked = {answer: node for node, answer in ask_every_node(_here, nodes=nodes, max_retries=0).items()}
-    ready, silent = ray.wait(list(asked), num_returns=len(asked), timeout=LOST_S)
+    ready, silent = ray.wait(list(asked), num_returns=len(asked), timeout=silence_s)
     lost = [asked[reference] for reference in silent]
     for reference in ready:
         try:

@@ -20,7 +20,7 @@ from raysm.workloads.nodes import Node, only_on
 from raysm.workloads.training.launch.agent import END_GRACE_S, Agent, Exit, Task
 from raysm.workloads.training.launch.attempts import NodesLost, Stopped
 from raysm.workloads.training.launch.failure_attribution import as_refusal, attribute_failure
-from raysm.workloads.training.launch.launch import LOST_S, Launch, launch_training
+from raysm.workloads.training.launch.launch import Launch, launch_training
 from raysm.workloads.training.launch.output import AGENT, END, STOP
 from raysm.workloads.training.launch.placement import Place, place
 from raysm.workloads.training.launch.stopping import grace_of_workers
@@ -124,7 +124,7 @@ class _Script:
                     del self._agents[node.node_id]
             if give_up is None and (lost or any(item.status for item in exits)):
                 self._relay.tell(AGENT, END)
-                give_up = time.monotonic() + LOST_S
+                give_up = time.monotonic() + self._launch.silence_s
         return exits, lost + [task.place.node for task in running.values()]
 
 

@@ -49,10 +49,12 @@ def normal():
 
 @pytest.mark.parametrize(("engine", "kind"), [("", "normal"), ("NumPy", "normal"), ("", "nearly all equal")])
 def test_a_task_takes_the_memory_that_the_model_says(engine, kind, normal, tmp_path):
-    matrix = normal if kind == "normal" else 1 + np.float32(0.01) * normal
+    # Half of the pairs: NumPy takes ten times as long for each.
+    rows = normal[:16_000] if engine else normal
+    matrix = rows if kind == "normal" else 1 + np.float32(0.01) * rows
     np.save(tmp_path / "m.npy", matrix)
     command = [sys.executable, "-c", MEASURE, str(tmp_path / "m.npy"), engine]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=150)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=400)
     taken, held = map(int, done.stdout.split())
     one_side = 8000 * COLUMNS * 8
     assert held <= max(2 * one_side, engine_cache.KEPT_BYTES)

@@ -9,13 +9,12 @@ from safetensors.torch import load_file
 
 from raysm.workloads.training.checkpoint.manifest import MANIFEST, read_manifests
 from raysm.workloads.training.results.model_file import MODEL_FILE
-from tests.support.nursery import nursery
+from tests.support import trainee
 
 
 @pytest.fixture(scope="module")
-def workers():
-    with nursery() as forked:
-        yield forked
+def workers(forks):
+    return forks.program(trainee.__name__)
 
 
 @pytest.fixture(scope="module")

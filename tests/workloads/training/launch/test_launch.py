@@ -1,7 +1,10 @@
 """What all workers of an attempt share."""
 
+from types import SimpleNamespace
+
 from raysm.bootstrap import environment
 from raysm.contract import names
+from raysm.request import Cluster
 from raysm.workloads.nodes import Node
 from raysm.workloads.training.launch.launch import Launch
 from raysm.workloads.training.launch.placement import place
@@ -28,3 +31,9 @@ def test_a_group_is_counted_over_all_instances_and_known_by_the_jobs_name(tmp_pa
     group = launch.group(place(nodes, workers_per_instance=3), 2, 5, 29500)
     assert (group.world_size, group.instances, group.attempt, group.max_restarts) == (6, 2, 2, 5)
     assert (group.master_address, group.master_port, group.run_id) == ("10.0.0.1", 29500, "a-job")
+
+
+def test_an_instance_may_be_silent_in_a_training_as_long_as_anywhere_else():
+    payload = SimpleNamespace(request=SimpleNamespace(cluster=Cluster(silence_s=45)))
+    launch = Launch(payload=payload, environment=None, relay=None, stop=None, threads=None)
+    assert launch.silence_s == 45

@@ -1,6 +1,7 @@
 """Workers of a training, as processes that torchrun might have started, forked from one that has imported torch.
 
-Importing torch takes seconds on a busy machine, and the tests start dozens of workers: ``nursery()`` pays it once.
+Importing torch takes seconds on a busy machine, and the tests start dozens of workers: ``fork_server()`` pays it once.
+The fixture ``forks`` of ``tests/workloads/training`` has one for all tests of a process.
 """
 
 import contextlib
@@ -17,14 +18,17 @@ import time
 import traceback
 from pathlib import Path
 
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
+
+IMPORTED = ("tests.support.parallel_modes", "tests.support.standing_ranks", "tests.support.trainee")
+"""The programs whose workers find what they import already there."""
 
 
 @dataclasses.dataclass
 class Workers:
     """A group of workers that runs."""
 
-    nursery: "Nursery"
+    server: "ForkServer"
     pids: list[int]
     logs: list[Path]
 
@@ -44,16 +48,18 @@ class Workers:
 
     def exits(self):
         """Wait for all; return each rank's exit code, minus the signal that ended it."""
-        return [self.nursery.exit_of(pid, self.text) for pid in self.pids]
+        return [self.server.exit_of(pid, self.text) for pid in self.pids]
 
 
-class Nursery:
-    def __init__(self, process):
-        self._process = process
-        self._exits = {}
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A module whose ``main`` the workers run with their arguments."""
+
+    server: "ForkServer"
+    module: str
 
     def start(self, folder, arguments, *, workers, per_instance=None, arguments_of=lambda instance: []):
-        """Start ``workers`` with torchrun's variables; each runs the nursery's module with the arguments."""
+        """Start ``workers`` with torchrun's variables, ``per_instance`` on each instance (default: all on one)."""
         folder.mkdir(parents=True, exist_ok=True)
         per_instance = per_instance or workers
         with socket.socket() as probe:
@@ -73,11 +79,9 @@ class Nursery:
                 "GLOO_SOCKET_IFNAME": "lo",
                 "OMP_NUM_THREADS": 1,
             }
-            given = [*map(str, arguments), *map(str, arguments_of(rank // per_instance))]
-            self._process.stdin.write(json.dumps([variables, given, str(log)]) + "\n")
-            self._process.stdin.flush()
-            pids.append(self._read("pid"))
-        return Workers(self, pids, logs)
+            own = [*map(str, arguments), *map(str, arguments_of(rank // per_instance))]
+            pids.append(self.server.fork(self.module, variables, own, log))
+        return Workers(self.server, pids, logs)
 
     def run(self, *args, **kwargs):
         """Start workers and wait for them; return what they wrote. All have to end well."""
@@ -85,6 +89,24 @@ class Nursery:
         exits = workers.exits()
         assert not any(exits), f"{exits}\n{workers.text()}"
         return workers.text()
+
+
+class ForkServer:
+    """The parent of the workers, which knows how each ended."""
+
+    def __init__(self, process):
+        self._process = process
+        self._exits = {}
+
+    def program(self, module):
+        """Return what starts workers that run ``main`` of the module of this name."""
+        return Program(self, module)
+
+    def fork(self, module, variables, arguments, log):
+        """Start one worker that runs ``module``; return its pid."""
+        self._process.stdin.write(json.dumps([module, variables, arguments, str(log)]) + "\n")
+        self._process.stdin.flush()
+        return self._read("pid")
 
     def exit_of(self, pid, text):
         deadline_s = time.monotonic() + DEADLINE_S
@@ -101,20 +123,20 @@ class Nursery:
                 self._exits[answer["ended"]] = answer["code"]
             if wanted in answer or wanted is None:
                 return answer.get(wanted)
-        assert wanted is None, "the nursery does not answer"
+        assert wanted is None, "the fork server does not answer"
         return None
 
 
 @contextlib.contextmanager
-def nursery(module="tests.support.trainee"):
-    """Yield a nursery whose workers run ``main`` of that module; at the end of the block it and they are gone."""
-    command = [sys.executable, "-u", "-m", "tests.support.nursery", module]
+def fork_server():
+    """Yield a ``ForkServer``; at the end of the block it and its workers are gone."""
+    command = [sys.executable, "-u", "-m", "tests.support.fork_server"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     # Unbuffered: select must see what has not been read.
     with subprocess.Popen(command, bufsize=0, cwd=Path(__file__).parents[2], **pipes) as process:
         process.stdin, raw = open(process.stdin.fileno(), "w", closefd=False), process.stdin
         try:
-            yield Nursery(process)
+            yield ForkServer(process)
         finally:
             process.stdin.close()
             raw.close()
@@ -122,16 +144,18 @@ def nursery(module="tests.support.trainee"):
 
 
 def main():
-    run = importlib.import_module(sys.argv[1]).main
+    for module in IMPORTED:
+        importlib.import_module(module)
     living = set()
     while True:
-        if select.select([sys.stdin], [], [], 0.01)[0]:
+        # A child that ends is seen soon; who waits for nothing else is woken by the next request.
+        if select.select([sys.stdin], [], [], 0.01 if living else None)[0]:
             line = sys.stdin.buffer.raw.readline()
             if not line:
                 break
             pid = os.fork()
             if pid == 0:
-                _become(run, *json.loads(line))
+                _become(*json.loads(line))
             living.add(pid)
             print(json.dumps({"pid": pid}), flush=True)
         for pid in list(living):
@@ -144,7 +168,7 @@ def main():
         os.waitpid(pid, 0)
 
 
-def _become(run, variables, arguments, log):
+def _become(module, variables, arguments, log):
     """Be a worker, in the child: its own output, its own variables, an exit like that of a script."""
     code = 1
     try:
@@ -153,7 +177,7 @@ def _become(run, variables, arguments, log):
         os.dup2(written, 1)
         os.dup2(written, 2)
         os.environ.update({name: str(value) for name, value in variables.items()})
-        run(arguments)
+        importlib.import_module(module).main(arguments)
         code = 0
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else 1

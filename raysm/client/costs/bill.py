@@ -1,0 +1,189 @@
+"""What a job has cost, by what the service says of it once it has ended.
+
+What flows in are the Descriptions of a job and its follow-ups; what flows out is one ``Bill``: the seconds that are
+billed, by type of instance, with their price, what spot capacity has saved, and how long instances stay warm. AWS's
+formula: billable seconds times instances; the saving is one minus billable by training time
+(https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from raysm.client.costs.prices import Price, price_of, volume_usd_per_hour
+from raysm.client.description import Description
+
+__all__ = ["Bill", "Share", "bill_of", "dollars", "lines"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Share:
+    """The instances of one type, of one job."""
+
+    instance_type: str
+    """As SageMaker names it."""
+    count: int
+    """How many."""
+    billed_s: float | None
+    """Seconds that each of them is billed for; None where the service does not say yet."""
+    is_exact: bool
+    """Whether the service says so itself; a Processing job's are from its begin to its end."""
+    price: Price | None
+    """Of one instance; None where it is not known."""
+    volume_usd_per_hour: float | None
+    """Of the volume of one instance; None where it is not known."""
+
+    @property
+    def usd(self) -> float | None:
+        """What they cost, volumes where their price is known; None where it is not known."""
+        if self.billed_s is None or self.price is None:
+            return None
+        return self.count * self.usd_per_second * self.billed_s
+
+    @property
+    def usd_per_second(self) -> float:
+        """What one instance costs, with its volume where that is known; its price has to be."""
+        assert self.price is not None
+        return (self.price.usd_per_hour + (self.volume_usd_per_hour or 0.0)) / 3600
+
+    def __str__(self) -> str:
+        price = "at an unknown price" if self.price is None else f"at {self.price}"
+        seconds = "an unknown time" if self.billed_s is None else f"{self.billed_s:,.0f} s"
+        about = "" if self.is_exact or self.billed_s is None else "about "
+        return f"{self.count} x {self.instance_type}, each billed for {about}{seconds} {price}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bill:
+    """A job and its follow-ups."""
+
+    shares: tuple[Share, ...]
+    """By job, and by type of instance."""
+    spot_saving: float | None
+    """Of a job on spot capacity, 0 to 1: how much less is billed than its training took; None of others."""
+    warm_s: float
+    """Seconds for which the instances stay, and are billed, after the job, unless another one takes them: those that
+    the service has counted, else those that were asked for."""
+    is_warm_time_over: bool
+    """Whether the service has counted them."""
+    warm_usd: float | None
+    """What they cost in that time; None where their price is not known."""
+
+    @property
+    def usd(self) -> float | None:
+        """What it has cost, without what the warm instances cost; None where a price or a time is not known."""
+        return _sum(share.usd for share in self.shares)
+
+    @property
+    def instance_s(self) -> float | None:
+        """Billed seconds of all instances together; None where the service does not say yet."""
+        return _sum(None if share.billed_s is None else share.count * share.billed_s for share in self.shares)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON values; what is not known is null."""
+        return {
+            "usd": None if self.usd is None else round(self.usd, 6),
+            "instance_s": self.instance_s,
+            "spot_saving": None if self.spot_saving is None else round(self.spot_saving, 4),
+            "warm_s": self.warm_s,
+            "warm_usd": None if self.warm_usd is None else round(self.warm_usd, 6),
+            "shares": [
+                {
+                    "instance_type": share.instance_type,
+                    "count": share.count,
+                    "billed_s": share.billed_s,
+                    "usd_per_hour": None if share.price is None else share.price.usd_per_hour,
+                    "price": None if share.price is None else share.price.origin,
+                    "volume_usd_per_hour": share.volume_usd_per_hour,
+                }
+                for share in self.shares
+            ],
+        }
+
+
+def bill_of(
+    jobs: Iterable[Description], region: str, price: Callable[[str, str], Price | None] = price_of
+) -> Bill | None:
+    """Return what jobs have cost together; None while the last of them has not ended.
+
+    Args:
+        jobs: A job and its follow-ups, the first one first.
+        region: Where they ran.
+        price: Returns the price of a type in a region.
+    """
+    described = list(jobs)
+    if not described or not described[-1].status.is_terminal:
+        return None
+    by_job = [tuple(_share(job, name, count, region, price) for name, count in job.instances) for job in described]
+    # Only those of the last: each follow-up takes the instances over.
+    last, resources = described[-1].answer, described[-1].answer.get("ResourceConfig", {})
+    counted = last.get("WarmPoolStatus", {}).get("ResourceRetainedBillableTimeInSeconds")
+    warm_s = float(resources.get("KeepAlivePeriodInSeconds", 0) if counted is None else counted)
+    return Bill(
+        shares=tuple(share for shares in by_job for share in shares),
+        spot_saving=_saving(described),
+        warm_s=warm_s,
+        is_warm_time_over=counted is not None,
+        warm_usd=_sum(None if one.price is None else one.count * one.usd_per_second * warm_s for one in by_job[-1]),
+    )
+
+
+def lines(bill: Bill) -> list[tuple[str, str]]:
+    """Return the bill for people: a label and a text for each line."""
+    total = "unknown" if bill.usd is None else dollars(bill.usd)
+    volumes = "" if all(share.volume_usd_per_hour is not None for share in bill.shares) else "; volumes not counted"
+    told = [("money", f"{total}: {' + '.join(map(str, bill.shares))}{volumes}")]
+    if bill.spot_saving is not None:
+        told.append(("spot", f"{bill.spot_saving:.0%} saved: so much less is billed than the training took"))
+    if bill.warm_s:
+        cost = "an unknown price" if bill.warm_usd is None else dollars(bill.warm_usd)
+        until = "were billed" if bill.is_warm_time_over else "are billed"
+        upto = "" if bill.is_warm_time_over else "up to "
+        told.append(
+            ("warm", f"the instances {until} for {upto}{bill.warm_s:,.0f} s more, {cost}, while they wait for a job")
+        )
+    return told
+
+
+def dollars(usd: float) -> str:
+    """Return an amount with digits that say something, however small it is."""
+    return f"{usd:,.2f} USD" if usd >= 0.1 else f"{usd:.2g} USD" if usd >= 0.001 else f"{usd:.6f} USD"
+
+
+def _sum(parts: Iterable[float | None]) -> float | None:
+    """Return the sum; None where a part is not known, or there is none."""
+    every = list(parts)
+    known = [part for part in every if part is not None]
+    return sum(known) if known and len(known) == len(every) else None
+
+
+def _share(
+    job: Description, instance_type: str, count: int, region: str, price: Callable[[str, str], Price | None]
+) -> Share:
+    billed_s: float | None = job.billable_s
+    if billed_s is None and job.started is not None and job.ended is not None and not job.api.has_secondary_status:
+        billed_s = (job.ended - job.started).total_seconds()
+    elif billed_s is None and job.started is None:
+        # It never had an instance: what waits for capacity is not billed.
+        billed_s = 0.0
+    return Share(
+        instance_type=instance_type,
+        count=count,
+        billed_s=billed_s,
+        is_exact=job.billable_s is not None or job.started is None,
+        price=price(instance_type, region),
+        volume_usd_per_hour=volume_usd_per_hour(instance_type, _volume_gb(job), region),
+    )
+
+
+def _volume_gb(job: Description) -> int:
+    cluster: Mapping[str, Any] = job.answer
+    for key in job.api.cluster_keys:
+        cluster = cluster.get(key, {})
+    return int(cluster.get("VolumeSizeInGB", 0))
+
+
+def _saving(jobs: list[Description]) -> float | None:
+    spot = [job for job in jobs if job.answer.get("EnableManagedSpotTraining") and job.training_s and job.billable_s]
+    training_s = sum(job.training_s or 0 for job in spot)
+    return 1 - sum(job.billable_s or 0 for job in spot) / training_s if training_s else None

@@ -1,0 +1,127 @@
+"""What goes wrong between a client and AWS: a request flows in, a refusal or the loss of its answer flows out.
+
+Only AWS's own services fail so: what the server answers under its own paths is no part of AWS.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+from urllib.parse import parse_qs
+from xml.sax.saxutils import escape
+
+from raysm.local.scenario import Api
+from raysm.local.server.api_error import ApiError
+from raysm.local.server.moto_internals import ACCOUNT
+
+__all__ = ["Call", "Faults", "xml_error"]
+
+SERVICE = re.compile(r"Credential=[^/]*/\d+/[a-z0-9-]+/([a-z0-9-]+)/aws4_request")
+"""Where a signature names the service that is meant."""
+
+REMOTE_DEBUG = "sagemaker:EnableRemoteDebug"
+
+PREFIXES = {"monitoring": "cloudwatch"}
+"""Services whose actions are not called by the name in the signature."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """One request to AWS."""
+
+    service: str
+    """As its signature names it: ``sagemaker``, ``s3``; empty where it has none."""
+    operation: str
+    """What is asked for, ``ListTags``; empty where the protocol does not say it, as in S3's."""
+    parameters: Mapping[str, Any]
+    """Of a request in JSON."""
+    in_json: bool
+    """Whether it is answered in JSON; else in XML."""
+
+    @classmethod
+    def of(
+        cls, headers: Mapping[str, str], body: Callable[[], bytes], parameters: Callable[[], Mapping[str, Any]]
+    ) -> "Call":
+        """Read a request.
+
+        Args:
+            headers: Of the request.
+            body: Returns its body; asked of requests in forms alone.
+            parameters: Returns its body as JSON; asked of requests in JSON alone.
+        """
+        found = SERVICE.search(headers.get("Authorization", ""))
+        service = found[1] if found else ""
+        target = headers.get("X-Amz-Target", "")
+        if target:
+            return cls(service=service, operation=target.rpartition(".")[2], parameters=parameters(), in_json=True)
+        operation = ""
+        if headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded"):
+            operation = parse_qs(body().decode(errors="replace")).get("Action", [""])[0]
+        return cls(service=service, operation=operation, parameters={}, in_json=False)
+
+    @property
+    def action(self) -> str:
+        """The action that a policy allows, ``sagemaker:ListTags``."""
+        return f"{PREFIXES.get(self.service, self.service)}:{self.operation}"
+
+
+class Faults:
+    """Decides which requests fail."""
+
+    def __init__(self, switches: Api, chance: Random) -> None:
+        """Follow ``switches``."""
+        self._switches = switches
+        self._chance = chance
+
+    def refuse(self, call: Call) -> None:
+        """Refuse what the policy denies, and by chance a request that is none the worse for it.
+
+        Raises:
+            ApiError: It is refused; nothing was done.
+        """
+        if call.action in self._switches.denied or self._has_denied_condition(call):
+            raise ApiError("AccessDeniedException" if call.in_json else "AccessDenied", _denial(call), 403)
+        # One draw for both: their shares do not overlap, and add up.
+        drawn = self._chance.random()
+        if drawn < self._switches.throttled:
+            raise _throttled(call)
+        if drawn < self._switches.throttled + self._switches.unavailable:
+            raise _unavailable(call)
+
+    def loses_answer(self) -> bool:
+        """Whether the connection of a request that was carried out is to close without an answer."""
+        return self._chance.random() < self._switches.answers_lost
+
+    def _has_denied_condition(self, call: Call) -> bool:
+        asked = call.parameters.get("RemoteDebugConfig") or {}
+        return REMOTE_DEBUG in self._switches.denied and bool(asked.get("EnableRemoteDebug"))
+
+
+def _denial(call: Call) -> str:
+    return (
+        f"User: arn:aws:sts::{ACCOUNT}:assumed-role/raysm-local/session is not authorized to perform: {call.action} "
+        f"because no identity-based policy allows the {call.action} action"
+    )
+
+
+def _throttled(call: Call) -> ApiError:
+    if call.service == "s3":
+        return ApiError("SlowDown", "Please reduce your request rate.", 503)
+    return ApiError("ThrottlingException" if call.in_json else "Throttling", "Rate exceeded", 400)
+
+
+def _unavailable(call: Call) -> ApiError:
+    if call.service == "s3":
+        return ApiError("InternalError", "We encountered an internal error. Please try again.", 500)
+    return ApiError("InternalFailure", "The request processing has failed because of an unknown error.", 500)
+
+
+def xml_error(error: ApiError, service: str) -> bytes:
+    """Return an error as the services say it that speak XML; S3's has nothing around it."""
+    content = f"<Code>{escape(error.code)}</Code><Message>{escape(error.message)}</Message>"
+    if service == "s3":
+        return f"<Error>{content}<RequestId>0</RequestId></Error>".encode()
+    return (
+        f"<ErrorResponse><Error><Type>Sender</Type>{content}</Error><RequestId>0</RequestId></ErrorResponse>".encode()
+    )

@@ -1,0 +1,86 @@
+"""What is told of one job: the statuses that it enters flow in, its record flows out."""
+
+import threading
+import time
+from typing import Any
+
+from raysm.contract.job_api import JobApi
+from raysm.contract.result import SERVICE_REASON
+from raysm.local.server.capacity import Ticket
+from raysm.local.server.records import JobRecord, Records
+
+__all__ = ["JobStatus"]
+
+
+class JobStatus:
+    """The record of one job while it lives.
+
+    Attributes:
+        final: Set when it has entered its last status.
+    """
+
+    def __init__(self, records: Records, api: JobApi, name: str) -> None:
+        """Speak of a job whose record was added."""
+        self._records = records
+        self._api = api
+        self._name = name
+        self.final = threading.Event()
+
+    @property
+    def record(self) -> JobRecord:
+        """The record as it is now."""
+        return self._records.get(self._api, self._name)
+
+    def update(self, **changes: Any) -> None:
+        """Change fields of the record."""
+        self._records.update(self._api, self._name, **changes)
+
+    def enter(self, secondary: str, message: str, **changes: Any) -> None:
+        """Enter a status of a job that goes on; one that is being stopped shows that, whatever it still does."""
+        with self._records.held():
+            # Uploading alone follows Stopping also on AWS: what a stopped job left by the end of its grace is kept.
+            if self.record.status == "Stopping" and secondary != "Uploading":
+                self.update(**changes)
+            else:
+                self._records.advance(self._api, self._name, secondary, message, **changes)
+
+    def enter_training(self) -> None:
+        """Enter the status of a job whose instances start."""
+        # Of the first attempt: the start does not move where a job starts again.
+        started_s = self.record.started_s or time.time()
+        self.enter("Training", "Training image download completed. Training in progress.", started_s=started_s)
+
+    def enter_stopping(self) -> None:
+        """Enter the status of a job that is asked to end."""
+        with self._records.held():
+            if self.record.status == "InProgress":
+                message = f"Stopping the {self._api.kind} job"
+                self._records.advance(self._api, self._name, "Stopping", message, status="Stopping")
+
+    def wait_for_capacity(self, reason: str) -> None:
+        """Enter the status of a job that is not yet its turn; ``reason`` says what it waits for."""
+        self.enter("Pending", self._waiting(reason))
+
+    def explain_waiting(self, ticket: Ticket, reason: str) -> None:
+        """Say what a job that waits for its turn waits for now."""
+        with self._records.held():
+            if not ticket.granted and self.record.secondary == "Pending":
+                self._records.explain(self._api, self._name, self._waiting(reason))
+
+    def _waiting(self, reason: str) -> str:
+        # There is none where its turn has just come.
+        return f"{self._api.title} job waiting for capacity" + (f": {reason}" if reason else "")
+
+    def finish(self, status: str, secondary: str, message: str, reason: str | None = None, **changes: Any) -> None:
+        """Enter the last status."""
+        self._records.advance(
+            self._api,
+            self._name,
+            secondary,
+            message,
+            status=status,
+            ended_s=time.time(),
+            failure_reason=None if reason is None else reason[:SERVICE_REASON],
+            **changes,
+        )
+        self.final.set()

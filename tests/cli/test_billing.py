@@ -1,0 +1,72 @@
+"""What the commands say of the money: of jobs that are billed, once they have ended."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from raysm.cli import about_jobs
+from raysm.cli.arguments import parse
+from raysm.cli.billing import bill_of_job
+from raysm.client.submit import submit
+from raysm.request import Cluster, Script
+from tests.support.sagemaker import fake_aws, fake_local
+
+
+@pytest.fixture
+def virginia():
+    """AWS in a region whose prices are at hand."""
+    with fake_aws(region="us-east-1") as fake:
+        yield fake
+
+
+def sent(fake, tmp_path, **cluster):
+    (tmp_path / "train.py").touch()
+    shape = Cluster("ml.m5.large", count=2, **cluster)
+    return submit(Script(str(tmp_path / "train.py")), cluster=shape, on=fake.service)
+
+
+def printed(fake, *argv):
+    out = io.StringIO()
+    about_jobs.run(parse(argv), Console(file=out, width=300), fake.service)
+    return out.getvalue().splitlines()
+
+
+def test_a_job_that_runs_has_no_bill_and_one_that_has_ended_has(virginia, tmp_path):
+    job = sent(virginia, tmp_path, keep_alive_s=600)
+    assert bill_of_job(job) is None
+    virginia.sagemaker.end(job.name, "Completed", BillableTimeInSeconds=100, TrainingTimeInSeconds=100)
+    *_, money, warm = printed(virginia, "status", job.name)
+    # Two instances with volumes of 30 GB.
+    assert money.startswith("  money   0.0067 USD: 2 x ml.m5.large, each billed for 100 s at 0.115 USD/h (on demand in")
+    assert warm.startswith("  warm    the instances are billed for up to 600 s more")
+    assert printed(virginia, "result", job.name)[1].startswith("money    0.0067 USD: ")
+
+
+def test_as_json_it_is_part_of_the_status_and_of_the_result(virginia, tmp_path, capsys):
+    job = sent(virginia, tmp_path)
+    printed(virginia, "status", job.name, "--json")
+    assert json.loads(capsys.readouterr().out)["cost"] is None
+    virginia.sagemaker.end(job.name, "Completed", BillableTimeInSeconds=90, TrainingTimeInSeconds=300)
+    printed(virginia, "status", job.name, "--json")
+    status = json.loads(capsys.readouterr().out)
+    assert (status["billable_s"], status["training_s"], status["cost"]["instance_s"]) == (90, 300, 180)
+    printed(virginia, "result", job.name, "--json")
+    assert json.loads(capsys.readouterr().out)["cost"] == status["cost"]
+
+
+def test_where_no_price_is_at_hand_it_is_unknown_and_the_seconds_are_told(remote, job):
+    remote.sagemaker.end(job.name, "Completed", BillableTimeInSeconds=100)
+    assert printed(remote, "status", job.name)[-1] == (
+        "  money   unknown: 2 x ml.m5.large, each billed for 100 s at an unknown price"
+    )
+
+
+def test_on_this_machine_nobody_is_billed(tmp_path):
+    with fake_local(tmp_path / "home") as fake:
+        (tmp_path / "train.py").touch()
+        job = submit(Script(str(tmp_path / "train.py")), on=fake.service)
+        fake.sagemaker.end(job.name, "Completed", BillableTimeInSeconds=100)
+        assert bill_of_job(job) is None
+        assert not any("money" in line for line in printed(fake, "status", job.name))

@@ -1,0 +1,113 @@
+"""What a job will cost: a range of every phase that is billed, and no number where nobody knows."""
+
+import pytest
+
+from raysm import Cluster, InstanceGroup, JobRequest, Limits, Script
+from raysm.client.costs.forecast import FORMING, IMAGE, PACKAGES, Span, forecast, most_expensive
+from raysm.client.costs.prices import Price
+
+PRICE = Price(usd_per_hour=3.6, origin="a test's")
+SHAPE = Cluster("ml.g5.xlarge", count=4)  # with disks of its own: no volume
+
+
+def expected(cluster=SHAPE, **fields):
+    given = {"region": "us-east-1", "price": PRICE, "computing_s": 100.0, "input_bytes": 10**9, "output_bytes": 0}
+    return forecast(cluster, **given | {"lacks_ray": True} | fields)
+
+
+def test_every_phase_that_is_billed_has_a_best_and_a_worst():
+    phases = expected().phases
+    assert phases == {
+        "image": IMAGE,
+        "packages": PACKAGES,
+        "download": Span(2, 20),
+        "forming": FORMING,
+        "computing": Span(70, 150),
+        "upload": Span(0, 0),
+    }
+    assert all(span.least_s <= span.most_s for span in phases.values())
+
+
+def test_the_money_is_that_of_all_instances_at_best_and_at_worst():
+    job = expected()
+    assert job.billed == Span(
+        IMAGE.least_s + PACKAGES.least_s + 2 + FORMING.least_s + 70,
+        IMAGE.most_s + PACKAGES.most_s + 20 + FORMING.most_s + 150,
+    )
+    assert job.usd == (pytest.approx(4 * 0.001 * job.billed.least_s), pytest.approx(4 * 0.001 * job.billed.most_s))
+
+
+def test_an_image_that_may_have_ray_may_need_no_packages():
+    assert expected(lacks_ray=False).phases["packages"] == Span(0, PACKAGES.most_s)
+
+
+def test_a_size_that_nobody_knows_makes_the_worst_unknown_and_not_nothing():
+    job = expected(output_bytes=None)
+    assert job.billed.most_s is None
+    assert job.usd == (pytest.approx(4 * 0.001 * job.billed.least_s), None)
+    billed, money = (text for _, text in job.lines("ml.g5.xlarge"))
+    assert billed.startswith("at least 2 min of each instance (")
+    assert money.startswith("at least 0.57 USD: 4 x 3.6 USD/h (a test's)")
+
+
+def test_a_price_that_nobody_knows_is_unknown():
+    job = expected(price=None)
+    assert job.usd is None
+    assert job.lines("ml.g5.xlarge")[1] == (
+        "money",
+        "unknown: no price of ml.g5.xlarge is at hand; give --price-per-hour",
+    )
+
+
+def test_a_warm_pool_is_named_with_what_it_costs_at_most():
+    job = expected(Cluster("ml.g5.xlarge", count=4, keep_alive_s=1800))
+    assert job.lines("ml.g5.xlarge")[-1] == (
+        "warm",
+        "up to 7.20 USD more, while the instances wait 1,800 s for the next job",
+    )
+
+
+def test_volumes_are_counted_where_their_price_is_known_and_else_said_to_be_missing():
+    with_volume = expected(Cluster("ml.m5.large", volume_gb=730))
+    assert with_volume.usd[0] == pytest.approx((3.6 + 0.14) / 3600 * with_volume.billed.least_s)
+    assert "volumes not counted" in expected(Cluster("ml.m5.large"), region="sa-east-1").lines("ml.m5.large")[1][1]
+
+
+@pytest.mark.parametrize(
+    ("span", "text"),
+    [
+        (Span(5, 5.2), "5 s"),
+        (Span(5, 90), "5 s to 90 s"),
+        (Span(90, 600), "90 s to 10 min"),
+        (Span(600, None), "at least 10 min"),
+        (Span(0, 36000), "0 s to 10.0 h"),
+    ],
+)
+def test_a_span_is_shown_in_the_unit_that_fits(span, text):
+    assert str(span) == text
+
+
+def most(cluster, region="us-east-1", **limits):
+    request = JobRequest(name="a", workload=Script("s.py"), cluster=cluster, limits=Limits(**limits))
+    return most_expensive(request, region)
+
+
+def test_of_a_job_about_which_nothing_is_known_its_limit_says_what_it_costs_at_most():
+    assert most(Cluster("ml.m5.large", count=2), max_runtime_s=3600) == (
+        "at most 0.23 USD: 2 x ml.m5.large at 0.115 USD/h (on demand in us-east-1, as of 2026-09), for the 60 min that "
+        "it may take"
+    )
+
+
+def test_follow_ups_and_warm_pools_are_part_of_the_most():
+    text = most(Cluster("ml.m5.large", keep_alive_s=1800), max_runtime_s=3600, max_restarts=2)
+    assert text.startswith("at most 0.40 USD: ")
+    assert text.endswith("for the 3.5 h that it may take, its warm pool included")
+
+
+def test_of_groups_one_price_that_is_missing_makes_all_unknown():
+    groups = [InstanceGroup("head", "ml.m5.large", 1), InstanceGroup("gpu", "ml.g4dn.xlarge", 2)]
+    assert most(Cluster(groups=groups), max_runtime_s=3600).startswith("at most 1.59 USD: 1 x ml.m5.large at 0.115")
+    assert most(Cluster(groups=groups), "eu-west-1") == (
+        "unknown: no price of ml.m5.large or ml.g4dn.xlarge in eu-west-1 is at hand"
+    )
