@@ -398,6 +398,9 @@ def _add_doctor(commands: Any) -> None:
         action="store_true",
         help="send a few small jobs, for less than 1 USD, and write down what SageMaker shows of itself",
     )
+    first.add_argument(
+        "--price-per-hour", type=float, metavar="USD", help="of one instance (default: a dated table, where it has one)"
+    )
     first.add_argument("--yes", action="store_true", help="agree to what they cost without being asked")
     first.add_argument("--output", type=Path, metavar="DIR", help="where what was seen is written (default: first-job)")
     _add_reading(command)

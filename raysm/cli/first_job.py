@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.prices import PRICES, SOURCE
+from raysm.client.costs.prices import Price, price_given, price_of, volume_usd_per_hour
 from raysm.client.doctor import Case, State, examine, intent_of
 from raysm.client.first_job.answers import answers, as_markdown
 from raysm.client.first_job.blanking import ACCOUNT, Blanks
@@ -66,7 +66,7 @@ def run(
     if service.target.is_billed:
         if not _looks_well(settings, service, cluster, console):
             raise InvalidRequest("something stands in the way of a job: mend what is BAD above first")
-        _agree(arguments, cluster, console, ask)
+        _agree(arguments, cluster, service.region, console, ask)
     records.begin(blanks_of(service))
     return send(settings, service, cluster, records, console)
 
@@ -127,15 +127,20 @@ def _looks_well(settings: Settings, service: Service, cluster: Cluster, console:
     return is_well
 
 
-def _agree(arguments: Arguments, cluster: Cluster, console: Console, ask: Callable[[str], str]) -> None:
+def _agree(arguments: Arguments, cluster: Cluster, region: str, console: Console, ask: Callable[[str], str]) -> None:
     """Show the costs, and return where somebody agrees to them."""
-    price = PRICES.get(cluster.instance_type)
-    if price is None or cluster.groups:
-        raise InvalidRequest(f"the price of {cluster.instance_type} is unknown here; take {INSTANCE_TYPE}")
-    range_ = costs(TRIALS, cluster.size * price)
-    shape = f"{len(TRIALS)} jobs on {cluster.size} x {cluster.instance_type}, one after the other"
-    _print(console, f"{shape}: likely {range_.likely_usd:.2f} USD, at most {range_.most_usd:.2f} USD ({SOURCE})")
-    if range_.most_usd > MOST_USD:
+    price, volume = (
+        _price(arguments, cluster, region),
+        volume_usd_per_hour(cluster.instance_type, cluster.volume_gb, region),
+    )
+    estimate = costs(TRIALS, cluster.size * (price.usd_per_hour + (volume or 0.0)))
+    _print(
+        console,
+        f"{len(TRIALS)} jobs on {cluster.size} x {cluster.instance_type}, one after the other: likely "
+        f"{estimate.likely_usd:.2f} USD, at most {estimate.most_usd:.2f} USD ({price}"
+        f"{'' if volume is not None else ', volumes not counted'})",
+    )
+    if estimate.most_usd > MOST_USD:
         raise InvalidRequest(f"that may be more than {MOST_USD:g} USD; take {INSTANCES} x {INSTANCE_TYPE}")
     if arguments.yes:
         return
@@ -143,6 +148,19 @@ def _agree(arguments: Arguments, cluster: Cluster, console: Console, ask: Callab
         raise InvalidRequest("nobody can be asked whether these jobs are to be sent; give --yes")
     if ask("send them? [y/N] ").strip().lower() not in ("y", "yes"):
         raise InvalidRequest("nothing was sent")
+
+
+def _price(arguments: Arguments, cluster: Cluster, region: str) -> Price:
+    """Return what an instance costs an hour."""
+    if arguments.price_per_hour is not None:
+        return price_given(arguments.price_per_hour)
+    price = None if cluster.groups else price_of(cluster.instance_type, region)
+    if price is None:
+        raise InvalidRequest(
+            f"no price of {cluster.instance_type} in {region} is at hand, and nothing is sent for an unknown one; give "
+            "--price-per-hour, of one instance, from https://aws.amazon.com/sagemaker/ai/pricing/"
+        )
+    return price
 
 
 def _print(console: Console, text: str) -> None:

@@ -41,9 +41,9 @@ def run(tmp_path, account, *words, answer="n"):
 def test_the_costs_are_shown_before_anybody_is_asked_and_no_sends_nothing(tmp_path):
     with aws_account.account() as account:
         account.quotas.applied |= dict.fromkeys(account.quotas.applied, 4)
-        printed, asked, refusal = run(tmp_path, account)
+        printed, asked, refusal = run(tmp_path, account, "--price-per-hour", "0.115")
         assert "8 jobs on 2 x ml.m5.large" in printed
-        assert "at most 0.61 USD" in printed
+        assert "at most 0.65 USD" in printed
         assert asked == ["send them? [y/N] "]
         assert refusal == "nothing was sent"
         assert not account.clients["sagemaker"].calls
@@ -60,13 +60,15 @@ def test_where_the_doctor_finds_what_is_bad_nobody_is_asked(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("instance_type", "refusal"),
-    [("ml.c5.18xlarge", "may be more than 1 USD"), ("ml.r5.large", "the price of ml.r5.large is unknown here")],
+    ("words", "refusal"),
+    [
+        (("--price-per-hour", "3.7"), "may be more than 1 USD"),
+        ((), "no price of ml.m5.large in eu-west-1 is at hand"),
+    ],
 )
-def test_costs_that_are_too_high_or_unknown_are_refused(tmp_path, instance_type, refusal):
+def test_costs_that_are_too_high_or_unknown_are_refused(tmp_path, words, refusal):
     with aws_account.account() as account:
-        account.quotas.applied |= {f"{instance_type} for training job usage": 4}
-        assert refusal in run(tmp_path, account, "--instance-type", instance_type, "--yes")[2]
+        assert refusal in run(tmp_path, account, *words, "--yes")[2]
 
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path):
