@@ -1,9 +1,11 @@
-"""What a wheel has beside the modules: what raysm's images are built from.
+"""What a wheel has beside the modules: what raysm's images are built from, and the compiled kernels of the similarity.
 
-All else stands in pyproject.toml, which cannot say this: it names no file outside of the package.
+All else stands in pyproject.toml, which cannot say this: it names no file outside of the package, and makes none. The
+kernels are made for each machine that there is a compiler for; where there is none, they are compiled where they run.
 """
 
 import shutil
+import sys
 from pathlib import Path
 
 from setuptools import setup
@@ -27,6 +29,18 @@ class BuildPy(build_py):
             # The image itself is built without them.
             if (HERE / name).is_file():
                 shutil.copyfile(HERE / name, package / "containers" / Path(name).name)
+        self._make_kernels(package)
+
+    def _make_kernels(self, package: Path) -> None:
+        # Of this tree, which is not installed; it needs nothing but Python there.
+        sys.path.insert(0, str(HERE))
+        from raysm.workloads.similarity.kernels import prebuilt
+
+        folder = package / prebuilt.FOLDER.relative_to(HERE / "raysm")
+        # The build folder may hold those of an earlier source.
+        shutil.rmtree(folder, ignore_errors=True)
+        for machine, count in prebuilt.make(folder).items():
+            self.announce(f"kernels for {machine}: {count or 'no compiler'}", level=2)
 
 
 setup(cmdclass={"build_py": BuildPy})

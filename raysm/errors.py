@@ -16,7 +16,8 @@
     ├── BlockFailed                     a share-nothing block failed as often as it may
     ├── WorkerFailed                    a worker of a training ended otherwise than well, as often as it may
     ├── ServiceError                    AWS, or the embedded SageMaker, refused a call or could not be reached
-    │   └── JobNotFound                 there is no job of that name
+    │   ├── JobNotFound                 there is no job of that name
+    │   └── CredentialsExpired          the caller has to log in again; the job that it was about goes on
     ├── NotDone (TimeoutError)          a job has not ended within the time that the caller gave
     └── JobFailed                       a job ended otherwise than Completed
         └── JobStopped (CancelledError) somebody stopped it
@@ -32,6 +33,7 @@ __all__ = [
     "BlockFailed",
     "ClusterError",
     "ClusterNotFormed",
+    "CredentialsExpired",
     "InstanceLost",
     "InvalidConfig",
     "InvalidInput",
@@ -185,6 +187,13 @@ class ServiceError(RaysmError):
 
 class JobNotFound(ServiceError):
     """The service knows no job of that name."""
+
+
+class CredentialsExpired(ServiceError):
+    """The caller's credentials have expired: nothing is wrong with the job that was asked about."""
+
+    # Neither that a job failed, nor that something wrong was asked for: a script may log in and go on.
+    exit_status: ClassVar[int] = 4
 
 
 # A job is waited for like a future, whose TimeoutError this is, too.

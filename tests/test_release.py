@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 import raysm
+from raysm.workloads.similarity.kernels import prebuilt
+from raysm.workloads.similarity.kernels.instructions import ARM, X86, this_machine
+from raysm.workloads.similarity.kernels.recipes import all_recipes
 from tests.support.homes import serving
 
 ROOT = Path(__file__).parents[1]
@@ -21,6 +24,9 @@ TIMEOUT_S = 170
 
 CARRIED = {f"raysm/containers/{name}" for name in ("Dockerfile.cpu", "Dockerfile.gpu", "pyproject.toml", "PACKAGE.md")}
 """What a wheel has beside the package: what images are built from."""
+
+LIBRARIES = "raysm/workloads/similarity/kernels/libraries/"
+"""And what was made of its C files."""
 
 pytestmark = pytest.mark.long
 
@@ -70,7 +76,8 @@ def test_a_package_index_would_take_both(release):
 def test_the_wheel_has_all_of_the_package_and_nothing_else(contents):
     ours = {name for name in contents if ".dist-info/" not in name}
     there = {path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*") if path.is_file()}
-    assert ours - CARRIED == {name for name in there if "__pycache__" not in name}
+    made = {name for name in ours if name.startswith(LIBRARIES)}
+    assert ours - CARRIED - made == {name for name in there if "__pycache__" not in name and LIBRARIES not in name}
     assert {"raysm/py.typed", "raysm/cli/data/digits.csv.gz"} <= ours
     assert any(name.endswith(".c") for name in ours)
     assert any(name.endswith(".h") for name in ours)
@@ -118,6 +125,30 @@ def installed(wheel, tmp_path_factory):
     others = [path for path in sys.path if path.endswith("-packages")]
     (site / "needed.pth").write_text("".join(f"{path}\n" for path in others))
     return environment
+
+
+def test_the_wheel_has_the_kernels_of_every_machine_that_there_is_a_compiler_for(contents):
+    for machine in (X86, ARM):
+        made = [name for name in contents if name.startswith(f"{LIBRARIES}{machine}-")]
+        wanted = len(list(all_recipes(machine))) if prebuilt.compiler_for(machine) else 0
+        assert len(made) == wanted
+    assert f"{LIBRARIES}{prebuilt.INDEX}" in contents
+
+
+def test_an_installed_wheel_needs_no_compiler(installed, tmp_path):
+    """Which engine its similarity takes is what a machine with a compiler would take."""
+    if prebuilt.compiler_for(this_machine()) is None:
+        pytest.skip("no C compiler made the wheel")
+    code = (
+        "from raysm.workloads.similarity.kernels import prebuilt, recipes, instructions\n"
+        "for recipe in recipes.all_recipes(instructions.this_machine()): assert prebuilt.find(recipe), recipe\n"
+        "from raysm.contract.library import library\n"
+        "import io, zipfile\n"
+        "print(sum(name.endswith('.so') for name in zipfile.ZipFile(io.BytesIO(library())).namelist()))\n"
+    )
+    there = run(installed / "bin" / "python", "-c", code, cwd=tmp_path, env={"PATH": str(tmp_path)})
+    # They travel with a job's payload too.
+    assert int(there) >= len(list(all_recipes(this_machine())))
 
 
 def test_an_installed_wheel_has_what_its_images_are_built_from(contents, installed, tmp_path):

@@ -68,7 +68,7 @@ class Head:
         self._rules = Rules(
             hosts=tuple(host.name for host in instance.environment.ranked(instance.cluster)),
             cluster=instance.cluster,
-            grace_s=instance.request.grace_s,
+            grace_s=instance.request.chosen_grace_s,
             # Its imports take as long as the forming; no user's code runs before the cluster is formed.
             starts_ahead=instance.request.workload.prepares_ahead,
         )

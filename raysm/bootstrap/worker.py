@@ -65,7 +65,7 @@ class Worker:
         """Prepare; ``run`` does everything."""
         self._instance, self._children = instance, children
         rules = WorkerRules(
-            name=instance.name, head=instance.head, cluster=instance.cluster, grace_s=instance.request.grace_s
+            name=instance.name, head=instance.head, cluster=instance.cluster, grace_s=instance.request.chosen_grace_s
         )
         self._member = Member.begin(rules, time.monotonic())
         self._inbox = Inbox()

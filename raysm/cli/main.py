@@ -11,7 +11,15 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments, parse
 from raysm.cli.display import Display
-from raysm.errors import InvalidConfig, InvalidRequest, JobFailed, MissingDependency, NoRoom, RaysmError
+from raysm.errors import (
+    CredentialsExpired,
+    InvalidConfig,
+    InvalidRequest,
+    JobFailed,
+    MissingDependency,
+    NoRoom,
+    RaysmError,
+)
 
 __all__ = ["main"]
 
@@ -27,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         0 where all went well, 1 where a job failed or the doctor found what stands in its way, 2 where what was asked
-        for cannot be, 3 where the doctor found nothing, but could not look at all, 130 after Ctrl-C.
+        for cannot be, 3 where the doctor found nothing, but could not look at all, 4 where the credentials have expired
+        and the job goes on, 130 after Ctrl-C.
     """
     arguments = parse(sys.argv[1:] if argv is None else argv)
     errors = Console(stderr=True)
@@ -46,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except (RaysmError, OSError) as error:
         errors.print(Text(f"raysm: {error}"), soft_wrap=True)
-        return 1
+        return error.exit_status if isinstance(error, CredentialsExpired) else 1
 
 
 def _run(arguments: Arguments, console: Console) -> int:

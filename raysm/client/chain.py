@@ -11,11 +11,12 @@ from collections.abc import Mapping
 
 from raysm.client import records, restart
 from raysm.client.description import Description, SecondaryStatus, Status, read
+from raysm.client.payload_place import remove_payload
 from raysm.client.service import Service
 from raysm.client.storage import Storage
 from raysm.contract.job_api import JobApi
 from raysm.contract.names import FIRST_TAG, PROJECT_TAG, TASK_TAG
-from raysm.errors import JobNotFound, ServiceError
+from raysm.errors import CredentialsExpired, JobNotFound, ServiceError
 
 __all__ = ["Chain", "Patience"]
 
@@ -37,6 +38,12 @@ class Patience:
 
     def bear(self, error: ServiceError) -> None:
         """Raise ``error`` unless it may pass: a network that is away for a while is no reason to give a job up."""
+        if isinstance(error, CredentialsExpired):
+            raise CredentialsExpired(
+                f"{error}. The job {self._job} goes on: raysm logs -f {self._job} follows it again, raysm result "
+                f"{self._job} waits for its result",
+                code=error.code,
+            ) from error
         if not error.is_transient or time.monotonic() - self._heard_s > self._patience_s:
             raise error
         _log.warning("the job %s cannot be watched just now: %s", self._job, error)
@@ -65,6 +72,7 @@ class Chain:
         self.api = api
         self.is_cancelled = False
         self._is_over = False
+        self._is_cleared = False
         self._names = restart.names_until(name, tags or {})
         self._last = description
         self._ended: dict[str, Description | None] = {}
@@ -129,7 +137,18 @@ class Chain:
         return description.status is Status.STOPPED and (self.is_cancelled or description.secondary not in limits)
 
     def ended(self, *, send: bool) -> bool:
-        """Whether nothing more comes; go over to the follow-up job, and with ``send`` start it if nobody has."""
+        """Whether nothing more comes; go over to the follow-up job, and with ``send`` start it if nobody has.
+
+        Of a chain of which nothing more comes, the payload is removed.
+        """
+        is_over = self._has_ended(send)
+        if is_over and not self._is_cleared:
+            # By whoever looks at it next: its instances end with it, and have no right to remove what may go on.
+            self._is_cleared = True
+            remove_payload(self.known().answer, self.first, self.service)
+        return is_over
+
+    def _has_ended(self, send: bool) -> bool:
         while True:
             description = self.describe()
             if not description.status.is_terminal:

@@ -48,7 +48,7 @@ class SubmitOptions(TypedDict, total=False):
         wheels: Packages (files) that travel along, in which pip looks first.
         checkpoint_uri: Prefix of the state that survives runs; None is one of the task.
         output_uri: Prefix of results; None is one of the project.
-        grace_s: Seconds that user code has after SIGTERM.
+        grace_s: Seconds that user code has after SIGTERM; None is 100, and 60 on spot capacity.
         ports: Where the cluster listens.
     """
 
@@ -68,7 +68,7 @@ class SubmitOptions(TypedDict, total=False):
     wheels: Sequence[str | Path]
     checkpoint_uri: str | None
     output_uri: str | None
-    grace_s: float
+    grace_s: float | None
     ports: Ports | None
 
 

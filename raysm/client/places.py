@@ -2,7 +2,7 @@
 
 ::
 
-    ROOT/PROJECT/JOB/payload/           what travels to the instances
+    ROOT/payloads/PROJECT/JOB/          what travels to the instances; removed once the job has ended
     DATA/PROJECT/JOB/output/model/      the result; output/data/ what else was kept
     DATA/PROJECT/TASK/state/FIRST-JOB/  the state that survives runs: the checkpoint channel
     DATA/PROJECT/TASK/jobs/JOB.json     what is remembered of each job of a task
@@ -31,7 +31,8 @@ class Places:
 
     def payload(self, project: str, job: str) -> str:
         """Return the prefix of a job's payload."""
-        return f"{self.root}/{project}/{job}/payload"
+        # Side by side: a lifecycle rule names a prefix, and to tag each object instead takes a right that roles lack.
+        return f"{self.root}/payloads/{project}/{job}"
 
     def outputs(self, project: str) -> str:
         """Return what CreateTrainingJob calls S3OutputPath: the service adds ``JOB/output``."""

@@ -14,6 +14,7 @@ from raysm.client.calls.parts import Parts
 from raysm.client.places import Places
 from raysm.contract.job_api import JobApi, api_of
 from raysm.contract.names import INSTANCE_TYPE_TAG
+from raysm.contract.payload import Seal
 from raysm.errors import InvalidRequest
 from raysm.request import JobRequest, Target
 from raysm.request.cluster import LOCAL_TYPE
@@ -53,6 +54,7 @@ def plan(
     places: Places,
     state: str | None = None,
     tags: Mapping[str, str] | None = None,
+    seal: Seal | None = None,
 ) -> Plan:
     """Turn ``request`` into the call that starts it.
 
@@ -62,6 +64,7 @@ def plan(
         places: The target's prefixes.
         state: Checkpoint prefix; None is a new one of this job. ``request.checkpoint_uri`` wins over both.
         tags: raysm's own, beside those of the request.
+        seal: Of the payload that the job travels with; None is a plan that is looked at, and not sent.
 
     Raises:
         InvalidRequest: The target or the API cannot do what is asked for.
@@ -77,7 +80,8 @@ def plan(
     call = call_of(api)
     call.check(request)
     # raysm's tags win over the user's: by them another process knows the job again.
-    parts = Parts(request=request, target=target, places=places, state=state, tags={**request.tags, **(tags or {})})
+    every_tag = {**request.tags, **(tags or {})}
+    parts = Parts(request=request, target=target, places=places, state=state, tags=every_tag, seal=seal)
     return Plan(api=api, request=call.parameters(parts))
 
 

@@ -17,14 +17,13 @@ from raysm.client.places import Places, places_in
 from raysm.client.plan import Plan
 from raysm.client.targets import Bucket, Clients, Resolved, connection_to
 from raysm.contract.job_api import JobApi
-from raysm.errors import JobNotFound, MissingDependency, ServiceError
+from raysm.errors import CredentialsExpired, JobNotFound, MissingDependency, ServiceError
 from raysm.request import JobRequest, Local, Target
 
 __all__ = ["Service", "connect"]
 
 REMEDIES: Mapping[str, str] = {
     "AccessDenied": "the caller lacks this permission: add it to the user or role whose credentials are used",
-    "ExpiredToken": "the credentials have expired: log in again (aws sso login), or renew them",
     "UnrecognizedClient": "the credentials are not valid in this region: check the profile and the region",
     "InvalidClientTokenId": "the credentials are not valid: check the profile",
     "ResourceLimitExceeded": "ask for a higher quota in the console of Service Quotas, or take another instance type",
@@ -33,6 +32,11 @@ REMEDIES: Mapping[str, str] = {
     "Throttling": "too many calls at once: try again in a minute",
 }
 """What to do, by the beginning of the error code."""
+
+EXPIRED = ("ExpiredToken", "RequestExpired", "TokenRefreshRequired")
+"""How the codes of errors begin that say that who calls has to log in again; S3 and the others have their own."""
+
+LOGIN = "the credentials have expired: log in again (aws sso login), or renew them"
 
 TRANSIENT = (
     "Throttl",  # ThrottlingException of most services, ThrottledException of some
@@ -296,6 +300,9 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
             return ServiceError(
                 f"{action}: no AWS region is set; give AWS(region=…), or run aws configure set region REGION"
             )
+        # Of SSO the token itself is too old, so that no call is even made.
+        case exceptions.SSOError() | exceptions.TokenRetrievalError() | exceptions.CredentialRetrievalError():
+            return CredentialsExpired(f"{action}: {error}; {LOGIN}")
         # Before BotoCoreError, from which both are derived: these pass.
         case exceptions.HTTPClientError() | exceptions.ConnectionError():
             return ServiceError(f"{action}: {error}", is_transient=True)
@@ -319,6 +326,8 @@ def _refusal(action: str, error: Mapping[str, str]) -> ServiceError:
     missing = code == "ResourceNotFound" or (code == "ValidationException" and said)
     if missing and "_job" in action:
         return JobNotFound(f"there is no such job: {message}", code=code)
+    if code.startswith(EXPIRED):
+        return CredentialsExpired(f"{action}: {code}: {message}; {LOGIN}", code=code)
     # By how the code begins: S3 says AccessDenied, and SageMaker AccessDeniedException.
     remedy = next((text for begin, text in REMEDIES.items() if code.startswith(begin)), "")
     text = f"{action}: {code}: {message}" + (f"; {remedy}" if remedy else "")

@@ -10,7 +10,7 @@ import re
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -21,6 +21,7 @@ from raysm.client.first_look import check_inputs
 from raysm.client.job import Job, attach
 from raysm.client.options import IfDone, SubmitOptions, check_names, default_of, of_request, request_fields
 from raysm.client.package import Wrapped, package_of
+from raysm.client.payload_place import payload_uri
 from raysm.client.plan import Plan, plan
 from raysm.client.predecessor import await_predecessor, state_of
 from raysm.client.ray_requirement import check_ray
@@ -34,7 +35,7 @@ from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
 from raysm.request import Cluster, Input, JobRequest, Target, Workload
 from raysm.request.codec import from_json, to_json
-from raysm.request.job import NAME_PATTERN, PAYLOAD_CHANNEL
+from raysm.request.job import NAME_PATTERN
 
 __all__ = ["Prepared", "prepare", "submit"]
 
@@ -44,6 +45,8 @@ REFERENCE = "job:"
 MOST_LISTED = 10_000
 """Objects of the inputs that are looked at for a job that nobody wants to skip: ten calls, about a second. A million
 took minutes, and money, before the job was even sent."""
+
+WITHOUT_DEBUG = "or it may forbid remote debugging (sagemaker:EnableRemoteDebug): drop --debug (security.remote_debug)"
 
 _log = logging.getLogger("raysm")
 
@@ -66,12 +69,10 @@ class Prepared:
     """Where it goes."""
     uploads: tuple[uploads.Upload, ...]
     """Local data that goes to S3 first."""
-    pickled: bytes | None
-    """The function, where the workload is one."""
     source: Source | None
     """What travels of the user's source."""
-    wheels: tuple[Path, ...]
-    """Packages that travel."""
+    contents: payload.Contents = field(repr=False)
+    """All that travels, the job's token too."""
     source_digest: str
     """Of all that the result depends on but the state of its inputs."""
     image: str = ""
@@ -138,8 +139,10 @@ class Prepared:
                 if self.image:
                     _log.info("%s runs in the image %s", request.name, self.image)
                 if self.source is not None:
+                    if self.source.warning is not None:
+                        _log.warning(self.source.warning)
                     _log.info("%s is sent with %s", request.name, self.source.summary)
-                payload.pack(request, packed, source=self.source, function=self.pickled, wheels=self.wheels)
+                self.contents.write(packed)
                 uploads.send_folder(packed, prefix, storage, kms_key)
             self._create()
         except BaseException:
@@ -168,8 +171,11 @@ class Prepared:
             self.service.create(self.plan)
         except ServiceError as error:
             # An answer that was lost, and a call that was repeated for it: the job may be there nevertheless.
-            if not (error.is_transient or error.code.startswith("ResourceInUse")) or not self._is_there():
-                raise
+            if (error.is_transient or error.code.startswith("ResourceInUse")) and self._is_there():
+                return
+            if error.code.startswith("AccessDenied") and self.request.security.remote_debug:
+                raise ServiceError(f"{error}; {WITHOUT_DEBUG}", code=error.code) from error
+            raise
 
     def _is_there(self) -> bool:
         """Whether the service has this very job: one of its name that brings its payload."""
@@ -177,7 +183,7 @@ class Prepared:
             description = self.service.describe(self.plan.api, self.request.name)
         except ServiceError:
             return False
-        return _payload_uri(description) == _payload_uri(self.plan.request)
+        return payload_uri(description) == payload_uri(self.plan.request)
 
     def _digest_to_remember(self) -> str | None:
         """Return the digest; None where nobody asked for it and it takes long, or this user may not list the inputs."""
@@ -196,17 +202,6 @@ class Prepared:
                 f"{MOST_LISTED:,}",
             )
         return digest
-
-
-def _payload_uri(call: Mapping[str, Any]) -> str | None:
-    """Return where the payload lies by a call of Create, or by an answer of Describe."""
-    for channel in call.get("InputDataConfig", ()):
-        if channel["ChannelName"] == PAYLOAD_CHANNEL:
-            return str(channel["DataSource"]["S3DataSource"]["S3Uri"])
-    for item in call.get("ProcessingInputs", ()):
-        if item["InputName"] == PAYLOAD_CHANNEL:
-            return str(item["S3Input"]["S3Uri"])
-    return None
 
 
 @documents_options(SubmitOptions, default_of=default_of)
@@ -282,7 +277,15 @@ def prepare(
     # Only now: a piece of the digest is in it, for which the name itself does not count.
     request = replace(request, name=records.job_name(task, digest, time.time()))
     state = state_of(request, task, service, resume=resume)
-    planned = plan(request, target=target, places=service.places, state=state, tags=tags_of(request, task))
+    contents = payload.contents_of(request, source=package.source, function=package.pickled, wheels=wheels)
+    planned = plan(
+        request,
+        target=target,
+        places=service.places,
+        state=state,
+        tags=tags_of(request, task),
+        seal=contents.seal,
+    )
     check_plan(planned, takes_files=service.target.takes_files)
     return Prepared(
         request=request,
@@ -292,9 +295,8 @@ def prepare(
         has_old_state=resume or request.checkpoint_uri is not None,
         service=service,
         uploads=tuple(needed),
-        pickled=package.pickled,
         source=package.source,
-        wheels=wheels,
+        contents=contents,
         source_digest=digest,
         image=resolved.image,
     )

@@ -12,10 +12,14 @@
     requirements.txt   what pip installs before the instance joins, where there is anything
     wheels/            packages that travel; pip looks here first
     digests.json       SHA-256 of every other file, verified before anything of the payload is used
+
+The digests of start.py and of digests.json travel with the call that makes the job, not with the files: who may write
+to the bucket, and not call the API, can neither change nor add what an instance runs.
 """
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import platform
@@ -24,12 +28,12 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import raysm
 from raysm.contract.library import LIBRARY, library
 from raysm.contract.source import Source, source_of
-from raysm.contract.store import put, read_json
+from raysm.contract.store import OPEN, put, read_json, sha256_of
 from raysm.errors import InvalidConfig, InvalidPayload, InvalidRequest
 from raysm.request.codec import from_json, to_json
 from raysm.request.job import JobRequest
@@ -37,7 +41,9 @@ from raysm.request.job import JobRequest
 __all__ = [
     "DIGESTS",
     "FUNCTION",
+    "Contents",
     "Payload",
+    "Seal",
     "REQUEST",
     "REQUIREMENTS",
     "SOURCE",
@@ -45,6 +51,7 @@ __all__ = [
     "TOKEN",
     "WHEELS",
     "check_wheels",
+    "contents_of",
     "load",
     "pack",
     "pack_driver",
@@ -64,6 +71,70 @@ DIGESTS = "digests.json"
 
 PLACEHOLDER = ".raysm"
 """Keeps ``source`` from being empty."""
+
+
+# One line, and at most 256 characters, as the API has it. What it compares it also runs, and nothing that lies beside.
+CHECKED = (
+    "import hashlib,sys;f,d,o=sys.argv[1:4];b=open(f,'rb').read();hashlib.sha256(b).hexdigest()==d or "
+    "[open(o,'w').write(f+' is not the one that was sent'),sys.exit(2)];"
+    "exec(compile(b,f,'exec'),{'__name__':'__main__','__file__':f})"
+)
+"""Python: runs the file that the first argument names if its SHA-256 is the second; else says so in the third."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seal:
+    """What is told of a payload through the API, so that an instance knows whether it is the one that was sent."""
+
+    start: str
+    """SHA-256 of START."""
+    digests: str
+    """SHA-256 of DIGESTS."""
+
+    def command(self, folder: PurePath, failure: PurePath) -> list[str]:
+        """Return what an instance runs that finds the payload in ``folder``, and says in ``failure`` why it cannot."""
+        # Exec form: of a shell in front SIGTERM would end that alone, or, where it is PID 1, not even that.
+        return ["python3", "-c", CHECKED, str(folder / START), self.start, str(failure), self.digests]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """A payload before it is written: what is in it is decided, and with it what an instance will accept."""
+
+    files: Mapping[str, bytes | Path]
+    """By name, but for DIGESTS: the content, or the file of this machine that has it."""
+
+    @functools.cached_property
+    def digests(self) -> bytes:
+        """The content of DIGESTS; reads every file."""
+        return json.dumps({name: _sha256_of(self.files[name]) for name in sorted(self.files)}, indent=1).encode()
+
+    @property
+    def seal(self) -> Seal:
+        """What is told of it through the API."""
+        return Seal(start=_sha256_of(self.files[START]), digests=_sha256_of(self.digests))
+
+    def write(self, folder: Path) -> None:
+        """Write it into ``folder``, which must not exist yet.
+
+        Raises:
+            InvalidRequest: A file of the user's has changed since the digests were taken.
+        """
+        # Closed as a whole: the token has a mode of its own, the source and the pickled arguments have not.
+        folder.mkdir(parents=True, mode=0o700)
+        for name, content in self.files.items():
+            path = folder / name
+            if isinstance(content, bytes):
+                put(path, content, mode=0o600 if name == TOKEN else OPEN)
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(content, path)
+        # Last: a file that comes after it counts as added by somebody.
+        put(folder / DIGESTS, self.digests)
+        try:
+            verify(folder)
+        except InvalidPayload as error:
+            raise InvalidRequest(f"a file was changed while the job was being sent; send it again: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,25 +198,34 @@ def pack(
     Raises:
         InvalidRequest: The source cannot travel, as ``source_of`` says, or a wheel is not there.
     """
+    contents_of(request, source=source, function=function, wheels=wheels).write(folder)
+
+
+def contents_of(
+    request: JobRequest, *, source: Source | None = None, function: bytes | None = None, wheels: Sequence[Path] = ()
+) -> Contents:
+    """Return the payload of ``request``, with a token of its own; takes and raises what ``pack`` does."""
     is_pickled = request.workload.pickled_by is not None
     assert (function is not None) == is_pickled, "a function goes with its pickle"
-    # Closed as a whole: the token has a mode of its own, the source and the pickled arguments have not.
-    folder.mkdir(parents=True, mode=0o700)
     script = request.workload.entry_script
     if script is not None:
         source = source or source_of(script)
         assert source.script is not None, "a script travels with what it imports"
         # Before the request is written: a path of this machine means nothing in an instance.
         request = dataclasses.replace(request, workload=script.moved_to(source.script))
-    _copy_source(source.files if source is not None else {}, folder / SOURCE)
+    check_wheels(wheels)
+    files: dict[str, bytes | Path] = {}
+    if source is not None:
+        files |= {f"{SOURCE}/{name}": path for name, path in source.files.items()}
+    if not files:
+        files[f"{SOURCE}/{PLACEHOLDER}"] = b""
     if function is not None:
-        put(folder / FUNCTION, function)
+        files[FUNCTION] = function
     if request.requirements:
-        put(folder / REQUIREMENTS, "\n".join(request.requirements) + "\n")
-    if wheels:
-        _copy_wheels(wheels, folder / WHEELS)
-    put(folder / REQUEST, json.dumps(to_json(request), indent=1))
-    _seal(folder)
+        files[REQUIREMENTS] = ("\n".join(request.requirements) + "\n").encode()
+    files |= {f"{WHEELS}/{wheel.name}": wheel for wheel in wheels}
+    files[REQUEST] = json.dumps(to_json(request), indent=1).encode()
+    return Contents(files=files | _own_files())
 
 
 def pack_driver(folder: Path) -> None:
@@ -153,8 +233,7 @@ def pack_driver(folder: Path) -> None:
 
     It is a payload without a request and a source: these are made in the instances, of what the SDK sends.
     """
-    folder.mkdir(parents=True, mode=0o700)
-    _seal(folder)
+    Contents(files=_own_files()).write(folder)
 
 
 def pack_here(request: JobRequest, folder: Path, *, source: Path, token_file: Path) -> None:
@@ -177,18 +256,19 @@ def pack_here(request: JobRequest, folder: Path, *, source: Path, token_file: Pa
     # rglob does not follow it: digested is what raysm made here, not the code, which is the SDK's to bring.
     (folder / SOURCE).symlink_to(source, target_is_directory=True)
     put(folder / REQUEST, json.dumps(to_json(request), indent=1))
-    # Not by _seal: a token that is made here would be another one in every instance.
+    # Not by _own_files: a token that is made here would be another one in every instance.
     put(folder / TOKEN, token_file.read_bytes(), mode=0o600)
     put(folder / DIGESTS, json.dumps(_digests(folder), indent=1))
 
 
-def _seal(folder: Path) -> None:
-    shutil.copyfile(Path(raysm.__file__).parent / "bootstrap" / START, folder / START)
-    put(folder / LIBRARY, library())
-    # Never an environment variable: whoever may describe the job would read it.
-    put(folder / TOKEN, secrets.token_hex(32), mode=0o600)
-    # Last: a file that comes after it counts as added by somebody.
-    put(folder / DIGESTS, json.dumps(_digests(folder), indent=1))
+def _own_files() -> dict[str, bytes | Path]:
+    """Return what raysm brings to every payload."""
+    return {
+        START: (Path(raysm.__file__).parent / "bootstrap" / START).read_bytes(),
+        LIBRARY: library(),
+        # Never an environment variable: whoever may describe the job would read it.
+        TOKEN: secrets.token_hex(32).encode(),
+    }
 
 
 def check_wheels(wheels: Sequence[Path]) -> None:
@@ -207,23 +287,6 @@ def check_wheels(wheels: Sequence[Path]) -> None:
                 f"two wheels are named {wheel.name!r}: {paths[wheel.name]} and {wheel}; give one of them"
             )
         paths[wheel.name] = wheel
-
-
-def _copy_wheels(wheels: Sequence[Path], folder: Path) -> None:
-    # The client has asked before it made a bucket; whoever packs by other ways has not.
-    check_wheels(wheels)
-    folder.mkdir()
-    for wheel in wheels:
-        shutil.copy2(wheel, folder / wheel.name)
-
-
-def _copy_source(files: Mapping[str, Path], folder: Path) -> None:
-    if not files:
-        put(folder / PLACEHOLDER, "")
-    for name, path in files.items():
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(path, target)
 
 
 def load(folder: Path) -> Payload:
@@ -317,15 +380,11 @@ def _check_function(name: str, python: str, digests: Mapping[str, str]) -> None:
 
 def _digests(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / DIGESTS)
-    return {path.relative_to(folder).as_posix(): _sha256(path) for path in files if not _is_cache(path)}
+    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files if not _is_cache(path)}
 
 
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):  # wheels can be larger than memory allows
-            digest.update(chunk)
-    return digest.hexdigest()
+def _sha256_of(content: bytes | Path) -> str:
+    return hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else sha256_of(content)
 
 
 def _is_cache(path: Path) -> bool:

@@ -23,6 +23,9 @@ __all__ = ["Source", "source_of", "source_of_modules"]
 MAX_BYTES = 50_000_000
 """Of what travels with a script that names no source folder: more is not likely to be code."""
 
+MANY_FILES = 1_000
+"""Of what is sent: a project of code has fewer, a forgotten folder of pictures or packages tens of thousands."""
+
 MAX_DATA_BYTES = 1_000_000
 """Of a file inside a package that is no code: word lists and configurations, not weights."""
 
@@ -65,6 +68,19 @@ class Source:
                 f"{'' if self.script is None else ', or send the folder with ' + option('source_dir')}"
             )
         return text
+
+    @property
+    def warning(self) -> str | None:
+        """What is to be said before so much is sent, for people; None where it looks like code."""
+        sizes = {name: path.stat().st_size for name, path in self.files.items()}
+        if len(sizes) <= MANY_FILES and sum(sizes.values()) <= MAX_BYTES:
+            return None
+        largest = max(sizes, key=lambda name: sizes[name])
+        return (
+            f"{self.folder} sends {len(sizes):,} files, {_text_of(sum(sizes.values()))}, the largest of them {largest} "
+            f"with {_text_of(sizes[largest])}: each is uploaded by itself, and downloaded by every instance; make data "
+            f"an input, and keep what is no source out of {option('source_dir')}"
+        )
 
     def remedy_for(self, failure: str) -> str | None:
         """Return what to do where a job failed for want of a module that lies beside the script; None otherwise."""

@@ -28,6 +28,13 @@ PROJECT_PATTERN = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._\-]{0,62}")
 RESERVED_TAGS = ("aws:", "raysm:")
 """How the tags of others begin: AWS's own, and those by which raysm finds a job again."""
 
+GRACE_S = 100.0
+"""Not all of the 120: afterwards Ray has to end, and the reason to be written."""
+
+SPOT_GRACE_S = 60.0
+"""On spot capacity the machine goes too: what is saved last needs time to reach S3, 20 s for 1 to 2 GB. Whether it
+still gets there after SIGKILL is not documented."""
+
 PAYLOAD_CHANNEL = "raysm"
 """The channel that the payload travels on: users cannot give theirs this name."""
 
@@ -55,9 +62,9 @@ class JobRequest:
     """The instances."""
     inputs: Mapping[str, Input] = field(default_factory=dict)
     """Channels by name."""
-    # Not all of the 120: afterwards Ray has to end, and the reason to be written.
-    grace_s: float = field(default=100.0, metadata=decides(result=False))
-    """Seconds that user code has after SIGTERM; SageMaker kills after 120."""
+    grace_s: float | None = field(default=None, metadata=decides(result=False))
+    """Seconds that user code has after SIGTERM, at most the 120 after which SageMaker kills; None is 100, on spot
+    capacity 60."""
     ports: Ports = field(default_factory=Ports, metadata=decides(result=False))
     """Where the cluster listens."""
     # Not a key of the call, but which call.
@@ -146,8 +153,15 @@ class JobRequest:
                 raise InvalidRequest("pip_index cannot be reached with security.isolation; drop one of the two")
         self._check_groups()
         # Written so that NaN, of which every comparison is false, is refused too.
-        if not 0 < self.grace_s <= 120:
+        if self.grace_s is not None and not 0 < self.grace_s <= 120:
             raise InvalidRequest(f"grace_s must be above 0 and at most 120, which SageMaker gives, got {self.grace_s}")
+
+    @property
+    def chosen_grace_s(self) -> float:
+        """Seconds that user code has after SIGTERM, also where nobody chose any."""
+        if self.grace_s is not None:
+            return self.grace_s
+        return SPOT_GRACE_S if self.limits.spot else GRACE_S
 
     def _check_groups(self) -> None:
         """Channels name groups of the cluster: all of them, or none."""

@@ -1,11 +1,22 @@
 """The first program of an instance: any Python can read it, and it needs nothing but Python."""
 
 import ast
+import hashlib
 import importlib.util
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from raysm.bootstrap import commands, start
+from raysm.contract import payload
+from raysm.contract.job_api import TRAINING
+from raysm.contract.library import LIBRARY
+from raysm.contract.paths import Paths
+from raysm.request import JobRequest, Script
 
 SOURCE = Path(start.__file__).read_text()
 
@@ -27,3 +38,51 @@ def test_what_it_and_the_bootstrap_run_by_name_is_there():
     named += [command[-1] for command in (defaults.ray, defaults.node_watcher, defaults.driver)]
     assert len(named) == 4
     assert all(importlib.util.find_spec(name) for name in named)
+
+
+# A payload that somebody changed in its bucket, every digest in it too
+
+
+def sealed(base):
+    """Write a payload into an instance's folders; return it with the command that its call has."""
+    paths = Paths(base, TRAINING)
+    (base.parent / "user.py").write_text("print('user code')")
+    contents = payload.contents_of(JobRequest(name="a", workload=Script(str(base.parent / "user.py"))))
+    contents.write(paths.payload)
+    (base / "output").mkdir()
+    return paths, contents.seal.command(paths.payload, paths.failure)
+
+
+def run(command, base, **options):
+    environ = {"PATH": os.environ["PATH"], "SAGEMAKER_BASE_DIR": str(base)}
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, **options)
+
+
+def change(folder, name, content):
+    """Change a file as somebody does who knows how a payload is made: its digest is right again."""
+    (folder / name).write_bytes(content)
+    digests = json.loads((folder / payload.DIGESTS).read_text())
+    digests[name] = hashlib.sha256(content).hexdigest()
+    (folder / payload.DIGESTS).write_text(json.dumps(digests, indent=1))
+
+
+@pytest.mark.parametrize("name", [payload.START, LIBRARY, "source/user.py"])
+def test_nothing_that_was_changed_is_run_however_well_its_digests_fit(tmp_path, name):
+    paths, command = sealed(tmp_path / "ml")
+    change(paths.payload, name, b"print('stolen')")
+    payload.verify(paths.payload)  # else any test would see it
+    done = run(command, tmp_path / "ml")
+    assert done.returncode == 2
+    assert "is not the one that was sent" in paths.failure.read_text()
+    assert "stolen" not in done.stdout + done.stderr
+    assert "user code" not in done.stdout
+
+
+def test_a_payload_as_it_was_sent_gets_as_far_as_without_a_seal(tmp_path):
+    paths, command = sealed(tmp_path / "ml")
+    plain = run(["python3", str(paths.payload / "start.py")], tmp_path / "ml")
+    reason = paths.failure.read_text()
+    paths.failure.unlink()
+    done = run(command, tmp_path / "ml")
+    assert (done.returncode, paths.failure.read_text()) == (plain.returncode, reason)
+    assert "resourceconfig.json is missing" in reason

@@ -85,7 +85,7 @@ def sent(server, name, script="touch /opt/ml/model/x; sleep 0", **fields):
     """Create a job as raysm does, with what it leaves in the home."""
     data = (server.home / "data").as_uri()
     tags = {"raysm:project": "default", "raysm:task": "task", **fields.pop("tags", {})}
-    for key in (f"raysm/default/{name}/payload/start.py",):
+    for key in (f"raysm/payloads/default/{name}/start.py",):
         server.s3.put_object(Bucket="raysm-local", Key=key, Body=b"x")
     record = server.home / "data/default/task/jobs" / f"{name}.json"
     record.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def sent(server, name, script="touch /opt/ml/model/x; sleep 0", **fields):
         OutputDataConfig={"S3OutputPath": f"{data}/default", "CompressionType": "NONE"},
         CheckpointConfig={"S3Uri": f"{data}/default/task/state/{fields.pop('state', name)}"},
         InputDataConfig=[
-            channel("raysm", f"s3://raysm-local/raysm/default/{name}/payload/"),
+            channel("raysm", f"s3://raysm-local/raysm/payloads/default/{name}/"),
             *fields.pop("inputs", ()),
         ],
         Tags=[{"Key": key, "Value": value} for key, value in tags.items()],

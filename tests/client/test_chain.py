@@ -11,10 +11,10 @@ from raysm.client.job import attach
 from raysm.client.service import Service
 from raysm.client.submit import submit
 from raysm.contract.job_api import TRAINING
-from raysm.errors import JobFailed, JobStopped, ServiceError
+from raysm.errors import CredentialsExpired, JobFailed, JobStopped, ServiceError
 from raysm.request import Limits, Script
 from tests.support.client_jobs import COMPLETED, EXCEEDED, M5, long_job
-from tests.support.sagemaker import QUICK
+from tests.support.sagemaker import QUICK, refusal
 
 
 def test_a_job_that_ran_too_long_goes_on_from_its_checkpoints(remote, script):
@@ -112,6 +112,15 @@ def test_a_service_that_is_away_is_borne_until_the_patience_is_over(remote, capl
 def test_a_refusal_is_not_borne_however_patient_one_is(remote):
     with pytest.raises(ServiceError, match="no"):
         Patience(service_of(remote, patience_s=600.0), "a-job").bear(ServiceError("no", code="AccessDenied"))
+
+
+@pytest.mark.parametrize("look", [lambda job: job.wait(5), lambda job: list(job.lines(follow=True))])
+def test_who_waits_with_credentials_that_expire_is_told_that_the_job_goes_on_and_how_to_find_it(remote, job, look):
+    remote.fail("describe_training_job", refusal("ExpiredTokenException", "expired"), after=1)
+    with pytest.raises(
+        CredentialsExpired, match=rf"log in again.* The job {job.name} goes on: raysm logs -f {job.name}"
+    ):
+        look(job)
 
 
 def test_a_job_that_has_ended_is_described_once(remote, job):

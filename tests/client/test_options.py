@@ -138,4 +138,4 @@ def test_what_a_request_says_already_cannot_be_said_beside_it(remote, script):
 def test_wheels_travel_beside_a_request(remote, script, tmp_path):
     wheel = tmp_path / "own-1-py3-none-any.whl"
     wheel.write_bytes(b"wheel")
-    assert prepare(asked(script), on=remote.service, wheels=[wheel]).wheels == (wheel,)
+    assert prepare(asked(script), on=remote.service, wheels=[wheel]).contents.files[f"wheels/{wheel.name}"] == wheel

@@ -11,7 +11,7 @@ def test_on_aws_everything_lies_below_one_prefix():
 
 
 def test_of_this_machine_only_what_is_small_lies_in_the_bucket():
-    assert HERE.payload("p", "j") == "s3://b/raysm/p/j/payload"
+    assert HERE.payload("p", "j") == "s3://b/raysm/payloads/p/j"
     assert HERE.inputs() == "s3://b/raysm/inputs"
     for prefix in (HERE.outputs("p"), HERE.state("p", "t", "j"), HERE.records("p", "t")):
         assert prefix.startswith("file:///home/data/p")

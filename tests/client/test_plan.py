@@ -54,7 +54,7 @@ def test_a_plain_training_job_is_this_very_call():
                 "DataSource": {
                     "S3DataSource": {
                         "S3DataType": "S3Prefix",
-                        "S3Uri": "s3://b/raysm/default/job/payload/",
+                        "S3Uri": "s3://b/raysm/payloads/default/job/",
                         "S3DataDistributionType": "FullyReplicated",
                     }
                 },
@@ -230,7 +230,7 @@ def test_aws_refuses_a_path_that_was_not_uploaded():
 def test_on_this_machine_data_and_results_are_files_and_the_payload_is_not(tmp_path):
     call = local_plan(tmp_path, cluster=Cluster(count=2), inputs={"x": Input("file:///data/x")})
     uris = [channel["DataSource"]["S3DataSource"]["S3Uri"] for channel in call["InputDataConfig"]]
-    assert uris == ["s3://raysm-local/raysm/default/job/payload/", "file:///data/x"]
+    assert uris == ["s3://raysm-local/raysm/payloads/default/job/", "file:///data/x"]
     assert call["OutputDataConfig"]["S3OutputPath"] == f"{tmp_path.as_uri()}/data/default"
     assert call["CheckpointConfig"]["S3Uri"] == f"{tmp_path.as_uri()}/data/default/job/state/job"
     assert call["RoleArn"] == LOCAL_ROLE

@@ -5,15 +5,16 @@ import sys
 
 import boto3
 import pytest
+from botocore import exceptions
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 from botocore.stub import Stubber
 
 from raysm.client.pace import Pace
 from raysm.client.plan import plan
-from raysm.client.service import Service, connect
+from raysm.client.service import Service, connect, translated
 from raysm.contract.job_api import TRAINING
-from raysm.errors import JobNotFound, ServiceError
+from raysm.errors import CredentialsExpired, JobNotFound, ServiceError
 from raysm.request import Cluster, JobRequest, Local, Script
 from tests.support.sagemaker import ACCOUNT, KEYS, REGION, SESSION, aws, places_of
 
@@ -121,6 +122,29 @@ def test_importing_the_client_pulls_in_neither_boto3_nor_cloudpickle():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"])
+def test_credentials_that_have_expired_are_an_error_of_its_own(stubbed, code):
+    service, stubber = stubbed
+    stubber.add_client_error("describe_training_job", code, "The security token included in the request is expired")
+    with pytest.raises(CredentialsExpired, match=rf"describe_training_job: {code}: .*; the credentials have expired"):
+        service.describe(TRAINING, "job")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        exceptions.UnauthorizedSSOTokenError(),
+        exceptions.SSOTokenLoadError(error_msg="no token"),
+        exceptions.TokenRetrievalError(provider="sso", error_msg="expired"),
+        exceptions.CredentialRetrievalError(provider="custom-process", error_msg="expired"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_login_that_is_too_old_for_a_call_is_the_same_error(error):
+    with pytest.raises(CredentialsExpired, match="aws sso login"), translated("describe_training_job"):
+        raise error
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ def test_an_upload_that_is_interrupted_leaves_no_token_behind(remote, script):
     remote.fail("put_object", KeyboardInterrupt(), when=lambda call: call["Key"].endswith("/token"), done=True)
     with pytest.raises(KeyboardInterrupt):
         submit(Script(str(script)), cluster=M5, on=remote.service)
-    assert not [key for key in keys(remote) if "/payload" in key]
+    assert not [key for key in keys(remote) if "/payloads/" in key]
 
 
 def test_a_payload_that_cannot_be_removed_does_not_hide_the_reason(remote, script):
@@ -251,6 +251,15 @@ def test_a_job_that_cannot_be_remembered_is_returned_nevertheless(remote, script
     assert "is sent, but not remembered" in caplog.text
 
 
+def test_who_is_refused_a_job_with_remote_debugging_is_told_that_this_may_be_why(remote, script):
+    remote.fail("create_training_job", refusal("AccessDeniedException", "not authorized"), times=2)
+    with pytest.raises(ServiceError, match=r"drop --debug \(security.remote_debug\)"):
+        submit(Script(str(script)), cluster=M5, on=remote.service, security=Security(remote_debug=True))
+    with pytest.raises(ServiceError) as caught:
+        submit(Script(str(script)), cluster=M5, on=remote.service)
+    assert "remote_debug" not in str(caught.value)
+
+
 def keys(fake):
     return [item["Key"] for item in fake.s3.list_objects_v2(Bucket=fake.service.bucket.name).get("Contents", ())]
 
@@ -259,7 +268,7 @@ def test_the_payload_and_uploads_are_encrypted_with_the_key_of_the_outputs(remot
     (tmp_path / "x.csv").write_text("1")
     security = Security(output_kms_key="arn:aws:kms:eu-west-1:123456789012:key/k")
     submit(Script(str(script)), cluster=M5, on=remote.service, security=security, inputs={"x": tmp_path / "x.csv"})
-    data = [key for key in keys(remote) if not key.endswith(".json") or "/payload/" in key]
+    data = [key for key in keys(remote) if not key.endswith(".json") or "/payloads/" in key]
     for key in data:
         head = remote.s3.head_object(Bucket=remote.service.bucket.name, Key=key)
         assert head["SSEKMSKeyId"] == security.output_kms_key, key

@@ -1,11 +1,13 @@
 import stat
 import subprocess
 import sys
+from pathlib import PurePosixPath
 
 import pytest
 
 from raysm.contract import payload
 from raysm.contract.source import source_of_modules
+from raysm.contract.store import sha256_of
 from raysm.errors import InvalidPayload, InvalidRequest
 from raysm.request import Input, JobRequest, Script, Similarity
 from tests.support.kinds import imported_from
@@ -111,6 +113,7 @@ def test_a_damaged_payload_is_refused_with_the_file_that_is_wrong(packed, damage
 
 READ = """
 import sys
+from pathlib import PurePosixPath
 from pathlib import Path
 from raysm.contract import payload
 before = list(sys.path)
@@ -132,3 +135,39 @@ def test_a_kind_whose_module_did_not_travel_is_refused_by_name(tmp_path):
         payload.pack(JobRequest(name="a", workload=sweep()), tmp_path / "payload")
     with pytest.raises(InvalidPayload, match="'sweep:Sweep' cannot be imported here: ModuleNotFoundError"):
         payload.load(tmp_path / "payload")
+
+
+# The seal
+
+
+def contents(tmp_path, **fields):
+    (tmp_path / "train.py").write_text("print('hello')")
+    return payload.contents_of(JobRequest(name="a", workload=Script(str(tmp_path / "train.py")), **fields))
+
+
+def test_the_seal_is_that_of_the_files_as_they_are_written(tmp_path):
+    made = contents(tmp_path)
+    made.write(tmp_path / "payload")
+    assert payload.load(tmp_path / "payload").digest == made.seal.digests
+    assert sha256_of(tmp_path / "payload" / payload.START) == made.seal.start
+
+
+def test_a_file_that_changes_between_the_seal_and_the_writing_is_refused_by_name(tmp_path):
+    made = contents(tmp_path)
+    assert made.seal
+    (tmp_path / "train.py").write_text("print('other')")
+    with pytest.raises(InvalidRequest, match=r"send it again: .*'source/train.py' does not match"):
+        made.write(tmp_path / "payload")
+
+
+def test_neither_the_command_nor_what_is_printed_of_a_payload_holds_its_token(tmp_path):
+    made = contents(tmp_path)
+    token = made.files[payload.TOKEN].decode()
+    command = made.seal.command(tmp_path, tmp_path / "failure")
+    assert not [text for text in (*command, repr(made.seal)) if token in text]
+
+
+def test_every_part_of_the_command_is_as_short_as_the_api_wants_it():
+    command = payload.Seal(start="0" * 64, digests="1" * 64).command(PurePosixPath("/opt/ml"), PurePosixPath("/f"))
+    assert max(map(len, command)) <= 256
+    assert all("\n" not in part for part in command)

@@ -180,3 +180,19 @@ def test_the_files_keep_their_modes_and_contents(project, tmp_path):
     assert (loaded.source / "helpers.py").read_text() == "x = 1"
     assert (loaded.source / "helpers.py").stat().st_mode & 0o777 == 0o750
     assert json.loads((tmp_path / "payload" / "request.json").read_text())["workload"]["source_dir"] is None
+
+
+def test_a_source_folder_of_very_many_files_or_bytes_is_sent_with_a_warning(tmp_path):
+    (tmp_path / "main.py").write_text("")
+    sent = source_of(Script("main.py", source_dir=str(tmp_path)))
+    assert sent.warning is None
+    for number in range(1_000):
+        (tmp_path / f"{number}.png").write_bytes(b"x")
+    many = source_of(Script("main.py", source_dir=str(tmp_path)))
+    assert f"{tmp_path} sends 1,001 files" in many.warning
+    with (tmp_path / "weights.bin").open("wb") as file:
+        file.truncate(2_000_000_000)
+    assert (
+        "2.0 GB, the largest of them weights.bin with 2.0 GB"
+        in source_of(Script("main.py", source_dir=str(tmp_path))).warning
+    )

@@ -70,11 +70,9 @@ def test_the_job_says_how_far_it_is(digits_by_process):
     assert (last.done, last.total, last.unit) == (1797, 1797, "rows")
 
 
-@pytest.mark.namespace
-@pytest.mark.parametrize(("kind", "count"), [("process", 1), ("namespace", 3)])
-def test_the_bytes_of_the_result_do_not_depend_on_the_instances(tmp_path, digits_by_process, kind, count):
-    _, model = similarity(tmp_path, DIGITS, Cluster(count=count), kind, top_k=10, block_rows=100 * count)
-    assert Manifest.read(model).instances == tuple(f"algo-{number + 1}" for number in range(count))
+def test_one_instance_leaves_the_same_bytes_as_two(tmp_path, digits_by_process):
+    _, model = similarity(tmp_path, DIGITS, Cluster(count=1), "process", top_k=10, block_rows=100)
+    assert Manifest.read(model).instances == ("algo-1",)
     assert digest(model / "neighbors.parquet") == digest(digits_by_process[1] / "neighbors.parquet")
 
 
@@ -100,13 +98,13 @@ def is_under_way(line):
 
 
 @pytest.mark.namespace
-def test_a_head_that_only_coordinates_computes_nothing_and_gathers_the_result(tmp_path):
+def test_a_head_that_only_coordinates_computes_nothing_and_gathers_the_same_bytes(tmp_path, digits_by_process):
     groups = [InstanceGroup("work", "ml.c5.xlarge", 2), InstanceGroup("head", "ml.m5.large", 1)]
     cluster = Cluster(groups=groups, head="head", coordinator_only=True)
     _, model = similarity(tmp_path, DIGITS, cluster, "namespace", top_k=10)
     assert Manifest.read(model).instances == ("algo-1", "algo-2")
     assert model == tmp_path / "algo-3" / "ml" / "model"
-    assert pq.read_metadata(model / "neighbors.parquet").num_rows == 1797
+    assert digest(model / "neighbors.parquet") == digest(digits_by_process[1] / "neighbors.parquet")
 
 
 def test_twenty_thousand_rows_are_exact_within_the_memory_of_their_tiles(tmp_path):

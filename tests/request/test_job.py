@@ -1,7 +1,7 @@
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.request import Input, Ports, Script, Similarity
+from raysm.request import Input, Limits, Ports, Script, Similarity
 from raysm.request.job import JobRequest
 
 MATRIX = {"matrix": Input("m.npy")}
@@ -37,6 +37,14 @@ def test_a_channel_name_that_is_a_folder_already_is_refused(name):
 def test_a_channel_name_that_sagemaker_refuses_is_refused_here():
     with pytest.raises(InvalidRequest, match="the channel 'a b'"):
         JobRequest(name="a", workload=Script("a.py"), inputs={"a b": Input("x")})
+
+
+def test_on_spot_capacity_user_code_has_less_of_the_two_minutes_so_that_what_it_saves_reaches_s3():
+    def grace(**fields):
+        return JobRequest(name="a", workload=Script("a.py"), **fields).chosen_grace_s
+
+    spot = Limits(spot=True)
+    assert (grace(), grace(limits=spot), grace(limits=spot, grace_s=110), grace(grace_s=5)) == (100.0, 60.0, 110, 5)
 
 
 @pytest.mark.parametrize("grace_s", [0, -1, 121])

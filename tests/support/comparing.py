@@ -15,17 +15,18 @@ from raysm.workloads.similarity.arithmetic.keys import decode
 from raysm.workloads.similarity.arithmetic.products import Tile
 from raysm.workloads.similarity.arithmetic.score import least_score
 from raysm.workloads.similarity.engines import Best, Frame, choose
-from raysm.workloads.similarity.engines.build import AMX, AVX2, AVX512, BASELINE, VNNI, Unavailable
 from raysm.workloads.similarity.engines.compiled import CompiledEngine, kind_name
 from raysm.workloads.similarity.engines.cuda.engine import CudaEngine
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.sparse import SparseEngine
+from raysm.workloads.similarity.kernels.build import Unavailable
+from raysm.workloads.similarity.kernels.recipes import FLOATS, INTEGERS, SPARSE_FOR
 from tests.support.problems import MODES
 from tests.support.solving import Replicated, Sharded
 
 __all__ = ["Comparison", "all_comparisons", "dense_engines", "engine_comparisons", "sparse_engines", "task_comparisons"]
 
-PRODUCTS = ((8, AMX), (8, VNNI), (16, AVX512), (16, AVX2), (32, AVX512), (32, AVX2))
+PRODUCTS = (*INTEGERS, *FLOATS)
 
 SMALL_GPU, GPU = 1 << 17, 1 << 24
 """Bytes of a device whose panels have 32 rows, few of them at a time, and of one that has room for all."""
@@ -62,7 +63,7 @@ def dense_engines(columns):
 def sparse_engines(columns):
     """Return all engines that this machine has for sparse rows, by name."""
     found = {"sparse, made dense": SparseEngine(compiled=False)}
-    for instructions in (AVX512, AVX2, BASELINE):
+    for instructions in SPARSE_FOR:
         for rows in (1, 7, 12_000):
             engine = SparseEngine(segment_rows=rows, instructions=(instructions,))
             if "NumPy" not in engine.name:

@@ -7,7 +7,7 @@ from typing import Any
 from raysm.client.places import Places
 from raysm.contract.names import INSTANCE_KIND_TAG, INSTANCE_TYPE_TAG
 from raysm.contract.paths import Paths
-from raysm.contract.payload import START
+from raysm.contract.payload import START, Seal
 from raysm.contract.service_model import FILE
 from raysm.errors import InvalidRequest
 from raysm.request import Input, JobRequest, Target
@@ -32,10 +32,14 @@ class Parts:
     tags: Mapping[str, str]
     """The user's and raysm's."""
 
+    seal: Seal | None
+    """Of the payload; None is a plan that is looked at, and not sent."""
+
     def entrypoint(self, inside: Paths) -> list[str]:
         """Return the main process of each instance, whose folders are ``inside``."""
-        # Exec form: of a shell in front SIGTERM would end that alone, or, where it is PID 1, not even that.
-        return ["python3", str(inside.payload / START)]
+        if self.seal is None:
+            return ["python3", str(inside.payload / START)]
+        return self.seal.command(inside.payload, inside.failure)
 
     def channels(self) -> list[tuple[str, Input]]:
         """Return the inputs by name, raysm's own first."""

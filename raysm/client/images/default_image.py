@@ -14,6 +14,9 @@ from raysm.request import AWS, Cluster, JobRequest, Workload
 
 __all__ = ["check_python", "default_image", "with_image"]
 
+LEAST_PYTHON = (3, 11)
+"""Of pyproject.toml: an instance with an older one ends as soon as it starts."""
+
 NAME_ONE = (
     "give AWS(image=…), the URI of an image with Python 3.11 or later in Amazon ECR of the region "
     "(raysm image build --push makes one)"
@@ -90,12 +93,17 @@ def _check_types(types: list[str]) -> None:
 
 
 def check_python(workload: Workload, target: AWS) -> None:
-    """Refuse a pickle that the image cannot read: before a minute of an instance is paid for.
+    """Refuse a Python that is too old, and a pickle that it cannot read: before a minute of an instance is paid for.
 
     Raises:
-        InvalidRequest: The image is known to have another Python than the one that pickled.
+        InvalidRequest: The image is known to have a Python older than raysm's least, or another than what pickled.
     """
     python = target.python or python_of(target.image or "")
+    if python is not None and tuple(map(int, python.split("."))) < LEAST_PYTHON:
+        raise InvalidRequest(
+            f"the image {target.image} has Python {python}, and raysm needs 3.11 or later: take a newer one, or none, "
+            "which is AWS's newest"
+        )
     pickled_by = workload.pickled_by
     if pickled_by is None or python in (None, pickled_by):
         return

@@ -1,8 +1,10 @@
 """AWS as the client uses it: what flows in is the target and the AWS configuration, what flows out are clients."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from raysm.client.images.default_image import with_image
 from raysm.client.pace import Pace
@@ -11,7 +13,20 @@ from raysm.contract.home import home
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import AWS, JobRequest
 
-__all__ = ["AWSConnection"]
+__all__ = ["AWS_HOSTS", "AWSConnection"]
+
+AWS_HOSTS = (
+    ".amazonaws.com",
+    ".amazonaws.com.cn",
+    ".api.amazonwebservices.com.cn",
+    ".amazonaws.eu",
+    ".api.aws",
+    ".c2s.ic.gov",
+    ".sc2s.sgov.gov",
+)
+"""How the names of AWS's own endpoints end, in all its partitions; those of VPC endpoints too."""
+
+_log = logging.getLogger("raysm")
 
 
 class AWSConnection(Connection):
@@ -24,6 +39,7 @@ class AWSConnection(Connection):
         """Connect to nothing yet."""
         self._target = target
         self._session: Any = None
+        self._is_warned = False
 
     @property
     def home(self) -> Path:
@@ -65,9 +81,24 @@ class AWSConnection(Connection):
         if self._session is None:
             self._session = boto3.Session(profile_name=self._target.profile, region_name=self._target.region)
         try:
-            return self._session.client(name, config=client_options())
+            client = self._session.client(name, config=client_options())
         except ValueError as error:  # all that botocore has for an endpoint that is no URL
             raise InvalidRequest(
                 f"no client of {name} can be made: {error}; unset AWS_ENDPOINT_URL, or mend endpoint_url of the AWS "
                 "configuration"
             ) from error
+        self._warn_of_others(str(client.meta.endpoint_url))
+        return client
+
+    def _warn_of_others(self, url: str) -> None:
+        # Of an AWS_ENDPOINT_URL left in the shell nothing would be seen: the embedded server answers as AWS does. Not
+        # refused, because others reach AWS by endpoints of their own, and tests reach no AWS at all.
+        host = urlsplit(url).hostname or ""
+        if self._is_warned or host.endswith(AWS_HOSTS):
+            return
+        self._is_warned = True
+        _log.warning(
+            "on AWS goes to %s, which is no address of AWS's: AWS_ENDPOINT_URL, or endpoint_url in the AWS "
+            "configuration, says so; unset it to reach AWS itself",
+            url,
+        )

@@ -11,7 +11,7 @@ from tests.support.sagemaker import aws, places_of
 def parts(target=None, **fields):
     request = JobRequest(name="job", workload=Script("x.py"), **fields)
     target = target or aws()
-    return Parts(request=request, target=target, places=places_of(target), state=None, tags={})
+    return Parts(request=request, target=target, places=places_of(target), state=None, tags={}, seal=None)
 
 
 def test_the_payload_is_the_first_channel_and_goes_to_all_groups_where_channels_name_some():

@@ -16,7 +16,7 @@ def request(**fields):
 
 def parameters(**fields):
     return CALL.parameters(
-        Parts(request=request(**fields), target=aws(), places=places_of(aws()), state=None, tags={"a": "b"})
+        Parts(request=request(**fields), target=aws(), places=places_of(aws()), state=None, tags={"a": "b"}, seal=None)
     )
 
 

@@ -11,7 +11,9 @@ from tests.support.sagemaker import aws, places_of
 def parameters(state=None, **fields):
     fields = {"cluster": Cluster("ml.m5.large"), **fields}
     request = JobRequest(name="job", workload=Script("x.py"), **fields)
-    return CALL.parameters(Parts(request=request, target=aws(), places=places_of(aws()), state=state, tags={}))
+    return CALL.parameters(
+        Parts(request=request, target=aws(), places=places_of(aws()), state=state, tags={}, seal=None)
+    )
 
 
 def test_checkpoints_lie_where_the_user_says_else_where_an_earlier_run_left_them_else_in_a_folder_anew():

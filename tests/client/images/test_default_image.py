@@ -1,9 +1,11 @@
 import re
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from raysm.client.images.default_image import check_python, default_image, with_image
+from raysm.client.images.default_image import LEAST_PYTHON, check_python, default_image, with_image
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, InstanceGroup, JobRequest, PickledFunction, Script
 from tests.support.sagemaker import IMAGE, aws
@@ -126,3 +128,14 @@ def test_a_pickle_that_the_image_cannot_read_is_refused(case):
 
 def test_what_is_not_pickled_runs_in_any():
     check_python(Script("a.py"), aws(image=IMAGE, python="3.14"))
+
+
+def test_a_python_that_raysm_does_not_run_on_is_refused_before_an_instance_is():
+    old = f"{AWS_OWN}/pytorch-training:2.2.0-cpu-py310-ubuntu20.04-sagemaker"
+    with pytest.raises(InvalidRequest, match=r"has Python 3\.10, and raysm needs 3\.11 or later"):
+        check_python(Script("a.py"), aws(image=old))
+
+
+def test_the_least_python_is_the_projects():
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"] == f">={'.'.join(map(str, LEAST_PYTHON))}"

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 from botocore.stub import Stubber
 
@@ -5,6 +8,8 @@ from raysm.client.targets import Bucket, connection_to
 from raysm.client.targets.aws import AWSConnection
 from raysm.errors import ServiceError
 from tests.support.sagemaker import REGION, SESSION, aws
+
+KEYS_OF_NOBODY = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 
 
 class NoRegion:
@@ -54,3 +59,24 @@ def test_a_call_that_failed_is_not_made_again():
 
 def test_the_last_lines_of_a_log_are_waited_for():
     assert connection_to(aws()).pace.late_s > 0
+
+
+def client_at(tmp_path, region, url=None):
+    """Make clients in a Python of their own, since boto3 reads the variable where it makes them."""
+    code = (
+        "from raysm.client.targets import connection_to; from raysm.request import AWS;"
+        f"target = AWS(role='arn:aws:iam::123456789012:role/x', region={region!r});"
+        "connection = connection_to(target); connection.make_client('sts'); connection.make_client('sagemaker')"
+    )
+    environ = {**KEYS_OF_NOBODY, "HOME": str(tmp_path), **({"AWS_ENDPOINT_URL": url} if url else {})}
+    return subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True).stderr
+
+
+def test_who_has_another_endpoint_in_the_shell_is_told_once_that_it_is_not_aws(tmp_path):
+    errors = client_at(tmp_path, REGION, "http://127.0.0.1:4999")
+    assert errors.count("on AWS goes to http://127.0.0.1:4999, which is no address of AWS's: AWS_ENDPOINT_URL") == 1
+
+
+@pytest.mark.parametrize("region", ["eu-west-1", "cn-north-1", "us-gov-west-1"])
+def test_the_endpoints_of_all_regions_are_aws_own(tmp_path, region):
+    assert client_at(tmp_path, region) == ""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.arithmetic.products import Tile
-from raysm.workloads.similarity.engines.build import Unavailable
 from raysm.workloads.similarity.engines.protocol import Engine
+from raysm.workloads.similarity.kernels.build import Unavailable
 
 __all__ = ["CUDA", "Accelerator"]
 

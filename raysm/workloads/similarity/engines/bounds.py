@@ -14,10 +14,11 @@ is lost is *measured*, r_i >= ||y_i - z_i||, and X_i >= ||y_i||, ||z_i||. As y_i
 
     |y_i . y_j - z_i . z_j| <= r_i X_j + X_i r_j.
 
-Products of integers are summed without error: ``largest_integer`` keeps every partial sum below 2**31. A sum of D
-float32 products, in any order, is wrong by at most g(D, u) sum |z_i[a] z_j[a]| <= g(D, u) X_i X_j with u = 2**-24 and
-g(D, u) = D u / (1 - D u); r_i of a float32 row contains g(D + 8, u) X_i beside its own error (``growth``), which covers
-it once (elements below 2**-60 are made 0 and are part of the measured error, so no product underflows).
+Products of integers are summed without error: ``largest_integer`` keeps every partial sum below 2**31, also where a
+processor adds several products at once (AMX, VNNI, NEON's dot). A sum of D float32 products, in any order, is wrong by
+at most g(D, u) sum |z_i[a] z_j[a]| <= g(D, u) X_i X_j with u = 2**-24 and g(D, u) = D u / (1 - D u); r_i of a float32
+row contains g(D + 8, u) X_i beside its own error (``growth``), which covers it once (elements below 2**-60 are made 0
+and are part of the measured error, so no product underflows).
 
 **float64 rounding.** The preparation computes u_i, y_i and their mix in float64: at most 2 (log2(D) + 3) + 4 roundings
 of each element, each of 2**-53 relative to the norm of its stage, so y_i is wrong by less than 2**-45 (1 + ||c||). The
@@ -28,7 +29,7 @@ g(D + 8, 2**-53), and r_i and X_i by a factor of 1 + D 2**-53, for which they ar
 **float32 rounding.** What is compared is U = s_i (s_j P) + r_i X_j + X_i r_j + b_j with a limit less b_i, in float32,
 where every number that is read was rounded up, or down for limits. Each of the six operations is wrong by 2**-24 of a
 magnitude of at most M = 4 X_i X_j + |b_i| + |b_j|, the largest of a tile taken; where the limit is larger than 2 M, the
-comparison cannot fall wrong. 2**-21 M + 2**-80 is added to b_j (``slack`` in kernels.c).
+comparison cannot fall wrong. 2**-21 M + 2**-80 is added to b_j (``slack`` in dense.c).
 
 **Limits.** A score of at least the float32 number t comes from a float64 quotient of at least the middle between t and
 the float32 number below, and one above t from at least the middle between t and the one above. The second suffices

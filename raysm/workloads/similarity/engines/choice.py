@@ -15,18 +15,15 @@ from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.arithmetic.products import Tile
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseTile
 from raysm.workloads.similarity.engines.accelerator import CUDA
-from raysm.workloads.similarity.engines.build import AMX, AVX2, AVX512, VNNI, InstructionSet, Unavailable, load
 from raysm.workloads.similarity.engines.compiled import CompiledEngine, kind_name
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Engine, Frame
 from raysm.workloads.similarity.engines.sparse import sparse_engine
+from raysm.workloads.similarity.kernels.build import Unavailable, library
+from raysm.workloads.similarity.kernels.instructions import InstructionSet, this_machine
+from raysm.workloads.similarity.kernels.recipes import FLOATS, INTEGERS, dense
 
 __all__ = ["FAMILIES", "Rows", "choose", "compile_ahead", "floats", "integers"]
-
-INTEGERS = ((8, AMX), (8, VNNI), (16, AVX512), (16, AVX2))
-"""Low precision, the fastest first."""
-
-FLOATS = ((32, AVX512), (32, AVX2))
 
 PROBE_ROWS = 512
 """Rows that are compared with each other to choose an engine; fewer than a quarter of them decide nothing."""
@@ -122,7 +119,7 @@ def compile_ahead() -> None:
     for candidates in (INTEGERS, FLOATS):
         for element, instructions in candidates:
             try:
-                load(element, instructions)
+                library(dense(element, instructions))
                 break
             except Unavailable:
                 continue
@@ -132,7 +129,9 @@ def _first(
     candidates: Candidates, rows: Rows, make: Callable[[int, InstructionSet], Engine[Tile]]
 ) -> Engine[Tile] | None:
     for element, instructions in candidates:
-        # By its name, before it is made: making one runs the compiler.
+        if not instructions.runs_on(this_machine()):
+            continue
+        # By its name, before it is made: making one may run the compiler.
         if not rows.wanted(kind_name(element, instructions)) or rows.columns < instructions.least_columns:
             continue
         try:

@@ -1,9 +1,9 @@
-"""The engines made of ``kernels.c``: cheap products with a filter in the same loop, and scores as NumPy computes them.
+"""The engines made of ``dense.c``: cheap products with a filter in the same loop, and scores as NumPy computes them.
 
 **Memory** of a side of n rows, beside the rows: 2 n D' bytes times the element's size (rows are laid out once as left
-and once as right side; D' is D rounded up to whole 4 bytes, with AMX to whole 64, n to whole panels of up to 48 rows),
-n D' more for int8 (what it leaves of a row, for a closer look), and 32 n. A call of ``topk`` takes
-36 + 4 k + 8 min(64, max(16, 4 k)) bytes a row of both sides, and no more.
+and once as right side; D' is D rounded up to whole 4 bytes, with NEON to whole 16, with AMX to whole 64, n to whole
+panels of up to 48 rows), n D' more for int8 (what it leaves of a row, for a closer look), and 32 n. A call of ``topk``
+takes 36 + 4 k + 8 min(64, max(16, 4 k)) bytes a row of both sides, and no more.
 """
 
 import ctypes
@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from raysm.workloads.similarity.arithmetic.products import Tile
 from raysm.workloads.similarity.arithmetic.score import Rows, pair_scores
 from raysm.workloads.similarity.engines import bounds
-from raysm.workloads.similarity.engines.build import InstructionSet, Unavailable, load
 from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile
+from raysm.workloads.similarity.kernels.build import Unavailable, library
+from raysm.workloads.similarity.kernels.instructions import InstructionSet
+from raysm.workloads.similarity.kernels.recipes import dense
 
 __all__ = ["CompiledEngine", "kind_name"]
 
@@ -77,20 +79,20 @@ class _Prepared:
 
 @functools.cache
 def _library(element: int, instructions: InstructionSet) -> ctypes.CDLL:
-    library = load(element, instructions)
+    made = library(dense(element, instructions))
     side, best, number, real = ctypes.POINTER(_Side), ctypes.POINTER(_Best), ctypes.c_int64, ctypes.c_double
     pointer = ctypes.c_void_p
-    library.pack_rows.restype = library.panel_columns.restype = library.group_step.restype = number
-    library.pair_scores.argtypes = [side, side, pointer, pointer, number, pointer]
-    library.all_scores.argtypes = [side, side, pointer, number]
-    library.prepare.argtypes = [side, pointer, real, pointer, real, real]
-    library.topk.argtypes = [side, side, best, best, real, ctypes.c_int, ctypes.c_int]
+    made.pack_rows.restype = made.panel_columns.restype = made.group_step.restype = number
+    made.pair_scores.argtypes = [side, side, pointer, pointer, number, pointer]
+    made.all_scores.argtypes = [side, side, pointer, number]
+    made.prepare.argtypes = [side, pointer, real, pointer, real, real]
+    made.topk.argtypes = [side, side, best, best, real, ctypes.c_int, ctypes.c_int]
     # How many pairs were scored: a tile may have more than a C int holds.
-    library.topk.restype = number
-    library.pairs.argtypes = [side, side, real, ctypes.c_float, ctypes.c_int, ctypes.POINTER(_PairList)]
-    library.free_pairs.argtypes = [ctypes.POINTER(_PairList)]
-    library.free_pairs.restype = None
-    return library
+    made.topk.restype = number
+    made.pairs.argtypes = [side, side, real, ctypes.c_float, ctypes.c_int, ctypes.POINTER(_PairList)]
+    made.free_pairs.argtypes = [ctypes.POINTER(_PairList)]
+    made.free_pairs.restype = None
+    return made
 
 
 def kind_name(element: int, instructions: InstructionSet) -> str:
@@ -99,7 +101,7 @@ def kind_name(element: int, instructions: InstructionSet) -> str:
 
 
 class CompiledEngine:
-    """int8, int16 or float32 products of AMX, AVX-512 or AVX2, decided by ``bounds``."""
+    """int8, int16 or float32 products of AMX, AVX-512, AVX2 or NEON, decided by ``bounds``."""
 
     def __init__(self, element: int, instructions: InstructionSet, columns: int, *, mixed: bool) -> None:
         """Compile and load the kernels, and compare their scores with NumPy's.

@@ -19,7 +19,6 @@ import ctypes
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,10 +28,12 @@ from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.arithmetic.products import below, float32_bound
 from raysm.workloads.similarity.arithmetic.score import EXTREME, Norms, prepare
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows, SparseTile
-from raysm.workloads.similarity.engines.build import AVX2, AVX512, BASELINE, InstructionSet, Unavailable, compiled
 from raysm.workloads.similarity.engines.densely import dense_tiles, pairs_densely, scores_densely, topk_densely
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile
+from raysm.workloads.similarity.kernels.build import Unavailable, library
+from raysm.workloads.similarity.kernels.instructions import InstructionSet
+from raysm.workloads.similarity.kernels.recipes import SPARSE_FOR, sparse
 
 __all__ = ["SparseEngine", "sparse_engine", "sparse_norms"]
 
@@ -44,8 +45,6 @@ OUTPUT_ENTRIES = 1 << 22
 
 COMPILED = "float32 sparse"
 """Name of the engine where it is compiled."""
-
-SOURCE = Path(__file__).with_name("sparse.c")
 
 SMALLEST = np.float32(2.0**-62)
 
@@ -96,28 +95,24 @@ def _checked(result: int, function: Any, _: Any) -> int:
     return result
 
 
-INSTRUCTIONS = (AVX512, AVX2, BASELINE)
-"""What ``sparse.c`` is compiled for, the best first."""
-
-
 @functools.cache
-def _library(candidates: tuple[InstructionSet, ...] = INSTRUCTIONS) -> tuple[Any | None, str]:
+def _library(candidates: tuple[InstructionSet, ...] = SPARSE_FOR) -> tuple[Any | None, str]:
     """Return the compiled ``sparse.c``, or None and why this machine cannot compile it."""
     why = ""
     for instructions in candidates:
         try:
-            return _declared(compiled(SOURCE, instructions)), ""
+            return _declared(library(sparse(instructions))), ""
         except Unavailable as error:
             # The last one is that of the library that asks for least.
             why = str(error)
     return None, why
 
 
-def _declared(library: Any) -> Any:
+def _declared(made: Any) -> Any:
     for name, arguments in FUNCTIONS.items():
-        function = getattr(library, name)
+        function = getattr(made, name)
         function.argtypes, function.restype, function.errcheck = arguments, Integer, _checked
-    return library
+    return made
 
 
 def _address(array: NDArray[Any]) -> int:
@@ -159,7 +154,7 @@ class SparseEngine:
         *,
         compiled: bool = True,
         segment_rows: int = SEGMENT_ROWS,
-        instructions: tuple[InstructionSet, ...] = INSTRUCTIONS,
+        instructions: tuple[InstructionSet, ...] = SPARSE_FOR,
     ) -> None:
         """Take the compiled ``sparse.c``, or do without it.
 

@@ -104,7 +104,7 @@ class _Loop:
             if self._stop.asked and not is_told:
                 is_told = True
                 self._relay.tell(OUT, STOP)
-                give_up = time.monotonic() + grace_of_workers(self._launch.payload.request.grace_s)
+                give_up = time.monotonic() + grace_of_workers(self._launch.payload.request.chosen_grace_s)
             fitting.join(POLL_S)
         if fitting.is_alive():
             return RayFailed("the workers did not stop within their grace")

@@ -48,7 +48,7 @@ class _Script:
     def __init__(self, workload: TorchScript, launch: Launch) -> None:
         self._workload, self._launch = workload, launch
         self._relay, self._stop = launch.relay, launch.stop
-        self._grace_s = grace_of_workers(launch.payload.request.grace_s)
+        self._grace_s = grace_of_workers(launch.payload.request.chosen_grace_s)
         self._agents: dict[str, ActorHandle] = {}
 
     def attempt(self, places: tuple[Place, ...], number: int) -> None:

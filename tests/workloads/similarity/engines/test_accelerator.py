@@ -2,8 +2,8 @@ import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.engines.accelerator import CUDA, Accelerator
-from raysm.workloads.similarity.engines.build import Unavailable
 from raysm.workloads.similarity.engines.plain import PlainEngine
+from raysm.workloads.similarity.kernels.build import Unavailable
 
 
 def without(error):

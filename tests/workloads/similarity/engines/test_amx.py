@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from raysm.workloads.similarity.engines import Best
-from raysm.workloads.similarity.engines.build import AMX, VNNI, Unavailable
 from raysm.workloads.similarity.engines.compiled import CompiledEngine
 from raysm.workloads.similarity.engines.plain import PlainEngine
+from raysm.workloads.similarity.kernels.build import Unavailable
+from raysm.workloads.similarity.kernels.instructions import AMX, VNNI
 from tests.support.similarity import centred, tiles
 
 

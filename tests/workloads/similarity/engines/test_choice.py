@@ -6,9 +6,10 @@ import pytest
 from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.arithmetic.products import Tile
 from raysm.workloads.similarity.engines import Frame, choose, unit_sum
-from raysm.workloads.similarity.engines.build import AVX2, InstructionSet, Unavailable, cpu_flags
 from raysm.workloads.similarity.engines.choice import floats, integers
 from raysm.workloads.similarity.engines.compiled import CompiledEngine
+from raysm.workloads.similarity.kernels.build import Unavailable
+from raysm.workloads.similarity.kernels.instructions import AVX2, InstructionSet, cpu_flags
 
 
 def sample(rows):

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
 from raysm.workloads.similarity.arithmetic.score import prepare
 from raysm.workloads.similarity.engines import Best, Frame
-from raysm.workloads.similarity.engines.build import Unavailable
 from raysm.workloads.similarity.engines.cuda import engine as cuda_module
 from raysm.workloads.similarity.engines.cuda import panels as cuda_panels
 from raysm.workloads.similarity.engines.cuda import scores as cuda_scores
 from raysm.workloads.similarity.engines.cuda.engine import CudaEngine
 from raysm.workloads.similarity.engines.cuda.streams import InTurn
 from raysm.workloads.similarity.engines.plain import PlainEngine
+from raysm.workloads.similarity.kernels.build import Unavailable
 from tests.support.reference import pairs, score_rows
 from tests.support.similarity import adversarial, best_of, centred, expected_keys, kinds_of_rows, tiles
 

@@ -6,9 +6,11 @@ from hypothesis import strategies as st
 from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
 from raysm.workloads.similarity.arithmetic.score import prepare
 from raysm.workloads.similarity.engines import Best, Frame
-from raysm.workloads.similarity.engines.build import AMX, AVX2, AVX512, VNNI, Unavailable
 from raysm.workloads.similarity.engines.compiled import CompiledEngine
 from raysm.workloads.similarity.engines.plain import PlainEngine
+from raysm.workloads.similarity.kernels.build import Unavailable
+from raysm.workloads.similarity.kernels.instructions import this_machine
+from raysm.workloads.similarity.kernels.recipes import FLOATS, INTEGERS
 from tests.support.reference import pairs, score_rows, scores_between
 from tests.support.similarity import adversarial, best_of, centred, expected_keys, kinds_of_rows, tiles
 
@@ -16,7 +18,8 @@ KINDS = kinds_of_rows(rows=170, columns=25)
 
 MADE = {
     f"{bits} {instructions.name}{' mixed' * mixed}": (bits, instructions, mixed)
-    for bits, instructions in [(8, AMX), (8, VNNI), (16, AVX512), (16, AVX2), (32, AVX512), (32, AVX2)]
+    for bits, instructions in (*INTEGERS, *FLOATS)
+    if instructions.runs_on(this_machine())
     for mixed in (False, True)
 }
 ENGINES = ["NumPy", *MADE]

@@ -7,8 +7,8 @@ import torch
 
 from raysm.workloads.similarity.arithmetic.score import pair_scores
 from raysm.workloads.similarity.engines import bounds
-from raysm.workloads.similarity.engines.build import Unavailable
 from raysm.workloads.similarity.engines.cuda import scores as scores_on_gpu
+from raysm.workloads.similarity.kernels.build import Unavailable
 
 __all__ = ["check_device", "device_name", "multiply"]
 

@@ -31,13 +31,13 @@ from numpy.typing import NDArray
 
 from raysm.workloads.similarity.arithmetic.products import Tile
 from raysm.workloads.similarity.engines import bounds
-from raysm.workloads.similarity.engines.build import Unavailable
 from raysm.workloads.similarity.engines.cuda import scores as scores_on_gpu
 from raysm.workloads.similarity.engines.cuda.best import LEAST, DeviceBest, PanelBest, panel_best
 from raysm.workloads.similarity.engines.cuda.checks import check_device, device_name, multiply
 from raysm.workloads.similarity.engines.cuda.panels import Cut, Panel, Panels, panel_bytes, rounded_down
 from raysm.workloads.similarity.engines.cuda.streams import Streams, streams_of
 from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile
+from raysm.workloads.similarity.kernels.build import Unavailable
 
 __all__ = ["CudaEngine", "cuda_engine"]
 

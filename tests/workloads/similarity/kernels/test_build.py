@@ -4,7 +4,9 @@ import shutil
 
 import pytest
 
-from raysm.workloads.similarity.engines.build import BASELINE, InstructionSet, Unavailable, compiled
+from raysm.workloads.similarity.kernels.build import Unavailable, library
+from raysm.workloads.similarity.kernels.instructions import BASELINE
+from raysm.workloads.similarity.kernels.recipes import Recipe
 
 ONE = '#include "number.h"\n__attribute__((visibility("default"))) int one(void) { return NUMBER; }\n'
 
@@ -39,7 +41,7 @@ def libraries(folder):
 
 def recompiled(source, folder):
     """Return what a process that has loaded nothing yet gets."""
-    return compiled.__wrapped__(source, BASELINE, folder=folder)
+    return library.__wrapped__(Recipe(source, BASELINE), folder=folder)
 
 
 def test_a_library_is_compiled_once_and_anew_where_a_header_differs(source, tmp_path):
@@ -70,7 +72,7 @@ def test_what_cannot_be_compiled_says_so_and_leaves_nothing(tmp_path):
     source = tmp_path / "wrong.c"
     source.write_text("this is no C")
     with pytest.raises(Unavailable, match="cannot compile the kernels"):
-        compiled(source, BASELINE, folder=tmp_path)
+        library(Recipe(source, BASELINE), folder=tmp_path)
     assert list(tmp_path.iterdir()) == [source]
 
 
@@ -98,7 +100,3 @@ def test_a_link_to_a_folder_is_not_used(source, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "kept")
     with pytest.raises(Unavailable, match="not this user's alone"):
         recompiled(source, tmp_path / "link")
-
-
-def test_options_of_instructions_are_written_as_compilers_do():
-    assert InstructionSet("some", ("amx_tile", "avx512_vnni")).options == ("-mamx-tile", "-mavx512vnni")

@@ -1,10 +1,10 @@
 /* Cosine similarity of two tiles of rows: cheap products with a proven bound, and scores as numpy computes them.
  *
- * Compiled by build.py on the machine that runs it, once for each pair of an instruction set (the compiler's flags)
- * and a kind of product: KIND 8 (int8; VNNI or AMX), 16 (int16) or 32 (float32). Every kind handles the columns in groups of
- * 4 bytes, so all share one loop. The bounds are proven in bounds.py; the words are those of that docstring.
+ * Compiled once for each pair of an instruction set (the compiler's flags) and a kind of product: KIND 8 (int8; VNNI,
+ * AMX or NEON's dot), 16 (int16) or 32 (float32). Every kind handles the columns in groups of 4 bytes, so all share one
+ * loop. What a machine has of its own stands in headers: x86.h and arm.h say what a vector is and does, avx.h, amx.h and
+ * neon.h multiply a panel. The bounds are proven in bounds.py; the words are those of that docstring.
  */
-#include <immintrin.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -13,76 +13,15 @@
 #define EXPORT __attribute__((visibility("default")))
 #define NOBODY UINT64_MAX
 
-#if defined(__AVX512F__)
-#define LANES 16
-#if defined(__AMX_INT8__)
-#define ROWS 32 /* of one product in registers: 2 x 2 accumulators of the 8 tiles */
-#define VECTORS 2
+typedef double v8 __attribute__((vector_size(64), aligned(8), may_alias));
+typedef float f8 __attribute__((vector_size(32), aligned(4), may_alias));
+
+#if defined(__aarch64__)
+#include "arm.h"
 #else
-#define ROWS 8 /* of one product in registers: 8 x 3 accumulators of the 32 registers */
-#define VECTORS 3
-#endif
-typedef __m512 vf;
-typedef __m512i vi;
-#define vf_load _mm512_loadu_ps
-#define vf_set1 _mm512_set1_ps
-#define vf_fma _mm512_fmadd_ps
-#define vf_mul _mm512_mul_ps
-#define vf_sub _mm512_sub_ps
-#define vf_min _mm512_min_ps
-#define vf_max _mm512_max_ps
-#define vf_reaches(a, b) ((uint64_t)_mm512_cmp_ps_mask(a, b, _CMP_GE_OQ))
-#define vf_of_int _mm512_cvtepi32_ps
-#define vi_load(p) _mm512_loadu_si512((const void *)(p))
-#define vi_set1 _mm512_set1_epi32
-#define vi_add _mm512_add_epi32
-#define vi_madd _mm512_madd_epi16
-#else
-#define LANES 8
-#define ROWS 6 /* 6 x 2 accumulators of the 16 registers */
-#define VECTORS 2
-typedef __m256 vf;
-typedef __m256i vi;
-#define vf_load _mm256_loadu_ps
-#define vf_set1 _mm256_set1_ps
-#define vf_fma _mm256_fmadd_ps
-#define vf_mul _mm256_mul_ps
-#define vf_sub _mm256_sub_ps
-#define vf_min _mm256_min_ps
-#define vf_reaches(a, b) ((uint64_t)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ)))
-#define vf_of_int _mm256_cvtepi32_ps
-#define vi_load(p) _mm256_loadu_si256((const __m256i *)(p))
-#define vi_set1 _mm256_set1_epi32
-#define vi_add _mm256_add_epi32
-#define vi_madd _mm256_madd_epi16
+#include "x86.h"
 #endif
 #define COLUMNS (LANES * VECTORS)
-
-#if KIND == 8
-typedef vi sum_t;
-typedef int8_t element;
-/* Not the intrinsic: of it, GCC 12 keeps the sums in memory. */
-static inline vi accumulate(vi sum, vi panel, vi row) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(panel), "v"(row));
-    return sum;
-}
-#elif KIND == 16
-typedef vi sum_t;
-typedef int16_t element;
-#define accumulate(sum, panel, row) vi_add(sum, vi_madd(panel, row))
-#else
-typedef vf sum_t;
-typedef float element;
-#define accumulate(sum, panel, row) vf_fma(panel, row, sum)
-#endif
-#define UNSIGNED ((int32_t)0x80808080)
-#if defined(__AMX_INT8__)
-#define PANEL_FLIP 0
-#define GROUP_STEP 16 /* what a tile takes of a row: 64 bytes */
-#else
-#define PANEL_FLIP (KIND == 8 ? UNSIGNED : 0)
-#define GROUP_STEP 1
-#endif
 #define FINER 254 /* s / s': what q leaves is at most s / 2, and q' at most 127 */
 
 typedef struct {
@@ -110,19 +49,16 @@ typedef struct {
 
 /* ---------------------------------------------------------------- scores, as numpy sums */
 
-typedef double v8 __attribute__((vector_size(64), aligned(8), may_alias));
-typedef float f8 __attribute__((vector_size(32), aligned(4), may_alias));
-
 static inline v8 load8(const char *at, int64_t kind) {
     if (kind == 4) return __builtin_convertvector(*(const f8 *)at, v8);
     if (kind == 8) return *(const v8 *)at;
-    return __builtin_convertvector((f8)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at)), v8);
+    return __builtin_convertvector(widen_halves(at), v8);
 }
 
 static inline double load1(const char *at, int64_t kind) {
     if (kind == 4) return *(const float *)at;
     if (kind == 8) return *(const double *)at;
-    return _cvtsh_ss(*(const uint16_t *)at);
+    return widen_half(at);
 }
 
 /* A product of float32 numbers is exact in float64, so a fused multiply-add rounds as numpy's two steps do. */
@@ -378,10 +314,9 @@ EXPORT int prepare(side *s, const double *centre, double squared, const double *
         s->middle[i] = shift - squared;
         s->shift[i] = up(s->middle[i] + slop);
         s->scale[i] = scale;
-        s->first[i] = KIND == 8 ? (int32_t)(-128 * sum) : 0;
+        s->first[i] = FIRST_OF(sum);
         const int32_t *groups = s->cheap + i * s->groups;
         int32_t *panel = s->panels + i / COLUMNS * s->groups * COLUMNS + i % COLUMNS;
-        /* VNNI wants unsigned numbers on one side: q + 128, corrected by `first`. */
         for (int64_t g = 0; g < s->groups; g++) panel[g * COLUMNS] = groups[g] ^ PANEL_FLIP;
     }
     free(x);
@@ -438,45 +373,11 @@ static inline __attribute__((always_inline)) uint64_t reaching(vf product, row_p
 #else
 #define begin_products()
 #define end_products()
-
-/* Compilers keep sums in registers that have names, but not the elements of an array: hence these lists. */
-#if defined(__AVX512F__)
-#define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
-#define EACH_VECTOR(X, r) X(r, 0) X(r, 1) X(r, 2)
+#if defined(__aarch64__)
+#include "neon.h"
 #else
-#define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5)
-#define EACH_VECTOR(X, r) X(r, 0) X(r, 1)
+#include "avx.h"
 #endif
-
-/* Set the bits of `reaching` of ROWS rows with one panel; return those of any row. */
-static inline uint64_t compare(const int32_t *lines, const int32_t *panel, int64_t groups, row_part row,
-                               column_part column, uint64_t *reached) {
-#define DECLARE(r, v) sum_t sum_##r##_##v = BEGIN(r);
-#define DECLARE_ROW(r)                             \
-    const int32_t *line_##r = lines + r * groups;  \
-    EACH_VECTOR(DECLARE, r)
-    EACH_ROW(DECLARE_ROW)
-    for (int64_t g = 0; g < groups; g++, panel += COLUMNS) {
-#define LOAD(r, v) sum_t part_##v = READ(panel, v);
-#define ADD(r, v) sum_##r##_##v = accumulate(sum_##r##_##v, part_##v, one_##r);
-#define ADD_ROW(r)                 \
-    sum_t one_##r = SPREAD(g, r);  \
-    EACH_VECTOR(ADD, r)
-        EACH_VECTOR(LOAD, 0)
-        EACH_ROW(ADD_ROW)
-    }
-    uint64_t any = 0;
-#define REACH(r, v) bits |= reaching(PRODUCT(sum_##r##_##v, v), row, r, column, v);
-#define REACH_ROW(r)             \
-    {                            \
-        uint64_t bits = 0;       \
-        EACH_VECTOR(REACH, r)    \
-        reached[r] = bits;       \
-        any |= bits;             \
-    }
-    EACH_ROW(REACH_ROW)
-    return any;
-}
 #endif
 
 /* Copies of a side's numbers, padded, and what its rows' products are compared with. */
@@ -507,7 +408,8 @@ static int copy_numbers(numbers *out, const side *s, double more) {
 
 static double largest_of(const float *x, int64_t n) {
     double found = 0;
-    for (int64_t i = 0; i < n; i++) found = fmax(found, fabs(x[i]));
+    /* Not fmax: of a loop of it, GCC 12 for aarch64 fails with an internal error. */
+    for (int64_t i = 0; i < n; i++) found = fabs(x[i]) > found ? fabs(x[i]) : found;
     return found;
 }
 
@@ -577,30 +479,14 @@ static inline int offer(best *b, int64_t i, uint64_t key) {
 static inline double look(const side *l, int64_t i, const side *r, int64_t j, double *off) {
     const int32_t *a = l->cheap + i * l->groups, *b = r->cheap + j * r->groups;
     double length_i = l->length[i], length_j = r->length[j], error_i = l->finer_error[i], error_j = r->finer_error[j];
-    int64_t g = 0;
 #if KIND == 8
-    const int32_t *more_a = l->finer + i * l->groups, *more_b = r->finer + j * r->groups;
-    vi flip = vi_set1(UNSIGNED), whole = vi_set1(0), between = whole, too = whole;
-#define LOOK(read)                                                                \
-    {                                                                             \
-        vi q_a = read(a + g), q_b = read(b + g);                                  \
-        whole = accumulate(whole, _mm512_xor_si512(q_b, flip), q_a);              \
-        between = accumulate(between, _mm512_xor_si512(read(more_b + g), flip), q_a); \
-        too = accumulate(too, _mm512_xor_si512(read(more_a + g), flip), q_b);     \
-    }
-#define READ_SOME(at) _mm512_maskz_loadu_epi32(there, at)
-    for (; g + LANES <= l->groups; g += LANES) LOOK(vi_load)
-    if (g < l->groups) {
-        __mmask16 there = (__mmask16)((1u << (l->groups - g)) - 1);
-        LOOK(READ_SOME)
-    }
-    int64_t first = l->first[i], both = first + r->first[j];
-    double found = (double)l->scale[i] * r->scale[j] *
-                   ((double)(_mm512_reduce_add_epi32(whole) + first) +
-                    (double)(_mm512_reduce_add_epi32(vi_add(between, too)) + both) * (1.0 / FINER));
+    double whole, rest;
+    closer(a, b, l->finer + i * l->groups, r->finer + j * r->groups, l->groups, l->first[i], r->first[j], &whole, &rest);
+    double found = (double)l->scale[i] * r->scale[j] * (whole + rest * (1.0 / FINER));
     *off = ((double)l->error[i] + error_i) * ((double)r->error[j] + error_j) + (length_i + error_i) * error_j +
            error_i * length_j;
 #else
+    int64_t g = 0;
     sum_t sum = BEGIN_LOOK;
     for (; g + LANES <= l->groups; g += LANES) sum = accumulate(sum, READ(b + g, 0), READ(a + g, 0));
     element rest_a[64] = {0}, rest_b[64] = {0};

@@ -1,4 +1,4 @@
-/* The products of ROWS rows with one panel by AMX's tiles, and who reaches the limits; part of kernels.c.
+/* The products of ROWS rows with one panel by AMX's tiles, and who reaches the limits; part of dense.c.
  *
  * Sums of int8 products are exact, and the last word is `reaching`'s: those that pass are those that VNNI finds. A tile
  * multiplies so fast that this test, for all pairs, would take longer than the product; a coarser one goes before it.

@@ -1,0 +1,40 @@
+/* The products of ROWS rows with one panel by AVX2, AVX-512 or VNNI, and who reaches the limits; part of dense.c. */
+
+/* Compilers keep sums in registers that have names, but not the elements of an array: hence these lists. */
+#if defined(__AVX512F__)
+#define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define EACH_VECTOR(X, r) X(r, 0) X(r, 1) X(r, 2)
+#else
+#define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5)
+#define EACH_VECTOR(X, r) X(r, 0) X(r, 1)
+#endif
+
+/* Set the bits of `reaching` of ROWS rows with one panel; return those of any row. */
+static inline uint64_t compare(const int32_t *lines, const int32_t *panel, int64_t groups, row_part row,
+                               column_part column, uint64_t *reached) {
+#define DECLARE(r, v) sum_t sum_##r##_##v = BEGIN(r);
+#define DECLARE_ROW(r)                             \
+    const int32_t *line_##r = lines + r * groups;  \
+    EACH_VECTOR(DECLARE, r)
+    EACH_ROW(DECLARE_ROW)
+    for (int64_t g = 0; g < groups; g++, panel += COLUMNS) {
+#define LOAD(r, v) sum_t part_##v = READ(panel, v);
+#define ADD(r, v) sum_##r##_##v = accumulate(sum_##r##_##v, part_##v, one_##r);
+#define ADD_ROW(r)                 \
+    sum_t one_##r = SPREAD(g, r);  \
+    EACH_VECTOR(ADD, r)
+        EACH_VECTOR(LOAD, 0)
+        EACH_ROW(ADD_ROW)
+    }
+    uint64_t any = 0;
+#define REACH(r, v) bits |= reaching(PRODUCT(sum_##r##_##v, v), row, r, column, v);
+#define REACH_ROW(r)             \
+    {                            \
+        uint64_t bits = 0;       \
+        EACH_VECTOR(REACH, r)    \
+        reached[r] = bits;       \
+        any |= bits;             \
+    }
+    EACH_ROW(REACH_ROW)
+    return any;
+}

@@ -1,0 +1,33 @@
+import dataclasses
+
+from raysm.workloads.similarity.kernels.instructions import ARM, AVX2, BASELINE, X86
+from raysm.workloads.similarity.kernels.recipes import DENSE, SPARSE, Recipe, all_recipes, dense, sparse
+
+
+def test_every_library_of_a_machine_is_another_file():
+    for machine in (X86, ARM):
+        recipes = list(all_recipes(machine))
+        assert {recipe.source for recipe in recipes} >= {SPARSE}
+        assert len({recipe.digest(machine) for recipe in recipes}) == len(recipes)
+        assert all(recipe.instructions.runs_on(machine) for recipe in recipes)
+
+
+def test_a_digest_is_of_all_that_the_library_depends_on(tmp_path):
+    source = tmp_path / "a.c"
+    source.write_text("int a;")
+    recipe = Recipe(source, BASELINE)
+    first = recipe.digest(X86)
+    assert recipe.digest(X86) == first
+    others = [recipe.digest(ARM), recipe.digest(X86, "gcc 12"), dataclasses.replace(recipe, more=("-g",)).digest(X86)]
+    (tmp_path / "a.h").write_text("int c;")
+    others += [recipe.digest(X86)]
+    source.write_text("int b;")
+    assert len({first, recipe.digest(X86), *others}) == 6
+
+
+def test_no_compiler_may_reorder_or_fuse():
+    for recipe in (dense(8, AVX2), sparse(BASELINE)):
+        assert "-ffp-contract=off" in recipe.options
+        assert "-fno-associative-math" in recipe.options
+    assert "-DKIND=8" in dense(8, AVX2).options
+    assert dense(8, AVX2).source == DENSE
