@@ -74,18 +74,18 @@ def give_way(paths: Paths, host: str, files: Mapping[str, Path], taken: Iterable
         own = paths.output_data / host / path.relative_to(paths.output_data)
         own.parent.mkdir(parents=True, exist_ok=True)
         path.rename(own)
-    said = []
+    remarks = []
     if left_out:
-        said.append(
+        remarks.append(
             f"{host}: the result has {_named(left_out, paths.model)} from another instance, so this one's is left out; "
             "files whose names differ from instance to instance are all kept"
         )
     if moved:
-        said.append(
+        remarks.append(
             f"{host}: another instance has {_named(moved, paths.output_data)} among its outputs too; this one's is "
             f"kept in {host}/"
         )
-    return said
+    return remarks
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -9,7 +9,6 @@ from rich.table import Table
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.billing import bill_of_job
 from raysm.cli.choosing import read_settings
 from raysm.cli.measured import print_metrics
 from raysm.cli.report import brought, print_result
@@ -58,7 +57,7 @@ def _reading_target(arguments: Arguments) -> Target:
 
 def described(job: Job) -> dict[str, Any]:
     """Return what is known of a job as JSON values."""
-    description, bill = job.describe(), bill_of_job(job)
+    description, bill = job.describe(), job.cost()
     return {
         "name": description.name,
         "arn": description.arn,
@@ -139,7 +138,7 @@ def _status(arguments: Arguments, job: Job, console: Console) -> None:
     for status, begin, end in job.describe().transitions:
         took = f"{(end - begin).total_seconds():8.1f} s" if begin and end else ""
         console.print(Text(f"  {status:<28}{took}"))
-    bill = bill_of_job(job)
+    bill = job.cost()
     for label, text in [] if bill is None else lines(bill):
         console.print(Text(f"  {label:<8}{text}"), soft_wrap=True)
 
@@ -167,7 +166,7 @@ def _result(arguments: Arguments, job: Job, console: Console) -> None:
         result,
         workload=job.tags.get(WORKLOAD_TAG, ""),
         as_json=arguments.json,
-        bill=bill_of_job(job),
+        bill=job.cost(),
     )
 
 

@@ -14,7 +14,7 @@ from raysm.cli.choosing import read_settings
 from raysm.cli.cores import vcpus_of
 from raysm.cli.submitting import cluster
 from raysm.client.costs.forecast import Forecast, forecast
-from raysm.client.costs.prices import price_given, price_of
+from raysm.client.costs.prices import price_of, price_of_user
 from raysm.client.images.instance_types import Processor, processor_of
 from raysm.client.service_model_check import check_instance_type
 from raysm.client.settings import Settings
@@ -60,9 +60,9 @@ def run(arguments: Arguments, console: Console) -> None:
         print(json.dumps(_as_json(expected, billed if is_billed else None), indent=1))
         return
     phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in expected.phases_s.items())
-    told = [("time", f"{expected.total_s:.1f} s once the cluster is formed ({phases})")]
-    told += [("cores", _cores(expected, shape, of_type)), *(billed.lines(shape.instance_type) if is_billed else [])]
-    for label, text in told:
+    rows = [("time", f"{expected.total_s:.1f} s once the cluster is formed ({phases})")]
+    rows += [("cores", _cores(expected, shape, of_type)), *(billed.lines(shape.instance_type) if is_billed else [])]
+    for label, text in rows:
         console.print(Text(f"{label:<8} {text}"), soft_wrap=True, highlight=False)
 
 
@@ -82,13 +82,13 @@ def _forecast(
     arguments: Arguments, settings: Settings, shape: Cluster, computing_s: float, sizes: tuple[int, int | None]
 ) -> Forecast:
     """Return what is billed, of so many bytes that are read and left."""
-    aws, given = settings.table("aws"), arguments.price_per_hour
+    aws, usd_per_hour = settings.table("aws"), arguments.price_per_hour
     region = aws.get("region", DEFAULT_REGION)
     is_shared = settings.table("inputs")[MATRIX].get("distribution") == "ShardedByS3Key"
     return forecast(
         shape,
         region=region,
-        price=price_of(shape.instance_type, region) if given is None else price_given(given),
+        price=price_of(shape.instance_type, region) if usd_per_hour is None else price_of_user(usd_per_hour),
         computing_s=computing_s,
         input_bytes=math.ceil(sizes[0] / shape.count) if is_shared else sizes[0],
         output_bytes=sizes[1],

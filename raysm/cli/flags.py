@@ -91,11 +91,23 @@ COMMON = (
         "a variable of every instance; no secrets: whoever may describe the job reads it; repeatable",
         metavar="NAME=VALUE",
     ),
+    Flag("--hyperparameter", "hyperparameters", "told to the job, and shown with it; repeatable", metavar="NAME=VALUE"),
     Flag("--tag", "tags", "a tag of the job, by which costs are told apart; repeatable", metavar="NAME=VALUE"),
     Flag("--max-runtime", "limits.max_runtime_s", "seconds (default: one day)", metavar="S"),
     Flag("--max-restarts", "limits.max_restarts", "follow-up jobs after --max-runtime", metavar="N"),
     Flag("--spot", "limits.spot", "spot capacity, which can be interrupted"),
     Flag("--max-wait", "limits.max_wait_s", "seconds to wait for spot capacity and to run", metavar="S"),
+    Flag("--kind", "kind", "which of SageMaker's APIs runs it (default: training)"),
+    Flag("--volume-gb", "cluster.volume_gb", "of each instance, for inputs and scratch (default 30)", metavar="GB"),
+    Flag("--keep-alive", "cluster.keep_alive_s", "seconds to keep the instances for the next job", metavar="S"),
+    Flag("--subnet", "security.subnets", "of the VPC that the instances join; repeatable", metavar="ID"),
+    Flag("--security-group", "security.security_groups", "of that VPC; repeatable", metavar="ID"),
+    Flag("--volume-kms-key", "security.volume_kms_key", "encrypts the volumes: an ID or ARN", metavar="KEY"),
+    Flag("--output-kms-key", "security.output_kms_key", "encrypts what is left in S3", metavar="KEY"),
+    Flag("--encrypt-traffic", "security.encrypt_traffic", "encrypt what the instances send each other; slower"),
+    Flag("--isolation", "security.isolation", "no network but between the instances"),
+    Flag("--output-uri", "output_uri", "where results go: s3://bucket/prefix", metavar="URI"),
+    Flag("--checkpoint-uri", "checkpoint_uri", "where the state goes that survives runs", metavar="URI"),
     Flag(
         "--debug",
         "security.remote_debug",
@@ -273,7 +285,7 @@ def _target_of(flag: Flag, on: str) -> str:
     return on
 
 
-NOUNS = {"inputs": "channel", "environment": "variable", "tags": "tag"}
+NOUNS = {"inputs": "channel", "environment": "variable", "hyperparameters": "hyperparameter", "tags": "tag"}
 
 
 def _named(texts: list[str], flag: Flag) -> dict[str, str]:

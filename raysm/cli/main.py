@@ -95,7 +95,6 @@ def _run(arguments: Arguments, console: Console) -> int:
 
 def _submit(arguments: Arguments, console: Console) -> None:
     from raysm.cli.about_jobs import described
-    from raysm.cli.billing import bill_of_job
     from raysm.cli.choosing import read_settings
     from raysm.cli.report import brought, print_result
     from raysm.cli.submitting import as_request, check_output, crowding, facts, follow, prepared
@@ -120,9 +119,9 @@ def _submit(arguments: Arguments, console: Console) -> None:
         return
     done = ready.finished() if settings.options().get("if_done") == "skip" else None
     job = done or ready.send()
-    told = [] if done is not None else [f"{label} {fact}" for _, label, fact in facts(ready)]
+    lines = [] if done is not None else [f"{label} {fact}" for _, label, fact in facts(ready)]
     if arguments.detach:
-        for line in told:
+        for line in lines:
             print(line, file=sys.stderr)
         print(json.dumps(described(job), indent=1) if arguments.json else job.name)
         return
@@ -132,7 +131,7 @@ def _submit(arguments: Arguments, console: Console) -> None:
         if done is not None and done.done():
             display.say(f"already done by {job.name}; nothing was started")
         else:
-            for line in (f"job {job.name}", *told):
+            for line in (f"job {job.name}", *lines):
                 display.say(line)
             display.job = job.name
             follow(job, display)
@@ -151,5 +150,5 @@ def _submit(arguments: Arguments, console: Console) -> None:
         as_json=arguments.json,
         elapsed_s=None if done is not None else time.monotonic() - started_s,
         forming_s=display.forming_s,
-        bill=None if done is not None else bill_of_job(job),
+        bill=None if done is not None else job.cost(),
     )

@@ -77,12 +77,12 @@ def crowding(ready: Prepared, cores: int) -> str | None:
 
 def facts(ready: Prepared) -> list[tuple[str, str, str]]:
     """Return what a person should know of a job that was not asked for: the verb, the label, and the fact of each."""
-    told = [("run in", "image", ready.image)]
+    rows = [("run in", "image", ready.image)]
     if ready.source is not None:
-        told.append(("send", "sent", ready.source.summary))
+        rows.append(("send", "sent", ready.source.summary))
     if ready.service.target.is_billed:
-        told.append(("cost", "cost", most_expensive(ready.request, ready.service.region)))
-    return [(verb, label, fact) for verb, label, fact in told if fact]
+        rows.append(("cost", "cost", most_expensive(ready.request, ready.service.region)))
+    return [(verb, label, fact) for verb, label, fact in rows if fact]
 
 
 def as_request(ready: Prepared, settings: Settings) -> dict[str, Any]:

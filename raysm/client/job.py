@@ -16,6 +16,7 @@ from typing import Any, TextIO
 from raysm.client import card, restart
 from raysm.client.callbacks import Callbacks
 from raysm.client.chain import Chain, Patience
+from raysm.client.costs.bill import Bill, bill_of
 from raysm.client.description import Description, SecondaryStatus, Status, outputs_of, read
 from raysm.client.follow import EventLog, JobStream
 from raysm.client.logs import LogLine
@@ -335,6 +336,10 @@ class Job:
         uri = f"{self.outputs}/{OUTPUTS[folder]}{slash}{rest}"
         # SageMaker takes every key that begins with a prefix: without the slash, those of model-2 too.
         return Input(uri + "/" if uri.startswith("s3://") and not rest else uri)
+
+    def cost(self) -> Bill | None:
+        """Return what it and its follow-ups have cost; None on this machine, and until they have ended."""
+        return bill_of(self.chain.descriptions(), self.service.region) if self.service.target.is_billed else None
 
     # For people
 

@@ -198,6 +198,13 @@ def _volume_key(request: Parameters) -> Iterator[str]:
         yield f"{path}: VolumeKmsKeyId is not supported for instance types with local storage ({', '.join(types)})"
 
 
+def _volume_key_form(request: Parameters) -> Iterator[str]:
+    path, resources, _ = _volume_of(request)
+    key = resources.get("VolumeKmsKeyId") or ""
+    if key.startswith("alias/") or ":alias/" in key:
+        yield f"{path}: VolumeKmsKeyId is {key!r}, an alias, and takes a key's ID or ARN alone"
+
+
 def _volume_size(request: Parameters) -> Iterator[str]:
     path, resources, types = _volume_of(request)
     size_gb = resources.get("VolumeSizeInGB") or 0
@@ -251,6 +258,13 @@ VOLUME_KEY = UnwrittenRule(
     source=f"{MODEL}/API_ResourceConfig.html",
     quote="You can't request a VolumeKmsKeyId when using an instance type with local storage",
     remedy="the hardware encrypts these disks; drop security.volume_kms_key",
+)
+
+VOLUME_KEY_FORM = UnwrittenRule(
+    check=_volume_key_form,
+    source=f"{MODEL}/API_ResourceConfig.html",
+    quote="The VolumeKmsKeyId can be in any of the following formats: // KMS Key ID",
+    remedy="aws kms describe-key --key-id ALIAS tells both",
 )
 
 VOLUME_SIZE = UnwrittenRule(
@@ -318,6 +332,7 @@ RULES: Mapping[JobApi, tuple[UnwrittenRule, ...]] = {
             remedy="give it a name",
         ),
         VOLUME_KEY,
+        VOLUME_KEY_FORM,
         VOLUME_SIZE,
         TAGS,
     ),
@@ -334,6 +349,7 @@ RULES: Mapping[JobApi, tuple[UnwrittenRule, ...]] = {
             quote="LocalPath is a required parameter when AppManaged is False",
         ),
         VOLUME_KEY,
+        VOLUME_KEY_FORM,
         VOLUME_SIZE,
         TAGS,
     ),

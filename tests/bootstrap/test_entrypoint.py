@@ -5,6 +5,7 @@ import errno
 import io
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,11 +18,12 @@ import psutil
 import pytest
 
 import raysm
+from raysm.bootstrap.entrypoint import unpack
 from raysm.contract import payload
 from raysm.contract.job_api import PROCESSING, TRAINING
 from raysm.contract.library import LIBRARY, library
 from raysm.contract.paths import Paths
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidPayload, InvalidRequest
 from raysm.request import JobRequest, PickledFunction, Script, Security
 from tests.support.bootstraps import write_training
 from tests.support.package_index import silent_port
@@ -86,6 +88,26 @@ def test_a_package_that_must_come_from_an_index_behind_no_nat_fails_in_one_sente
     assert done.returncode == 2
     reason = "the requirements far cannot be installed: there is no way from this instance to the package index "
     assert paths.failure.read_text().startswith(f"{reason}{index}: 127.0.0.1 does not answer on port {port}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root can give folders away")
+@pytest.mark.parametrize("closed", ["model", "output"])
+def test_a_user_who_may_not_write_the_result_is_told_in_one_sentence_before_anything_starts(tmp_path, closed):
+    base = tmp_path / "ml"
+    paths = pack(base)
+    for name in ("model", "output"):
+        (base / name).mkdir(exist_ok=True)
+    # Root without its rights over other users' files is what the user of a container is that is not root.
+    os.chown(base / closed, 65534, 65534)
+    lacking = "--bounding-set=-dac_override,-dac_read_search,-fowner"
+    command = ["setpriv", lacking, sys.executable, str(paths.payload / "start.py")]
+    environ = {"PATH": os.environ["PATH"], "SAGEMAKER_BASE_DIR": str(base)}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    (told,) = [line for line in done.stderr.splitlines() if line.startswith("raysm: ")]
+    assert told.startswith(f"raysm: {base / closed} cannot be written by the container's user (0), and the result")
+    # Where the failure file itself cannot be written, the log alone has it.
+    assert paths.failure.exists() == (closed == "model")
 
 
 def test_a_python_that_is_too_old_says_so(tmp_path):
@@ -182,3 +204,15 @@ def test_wheels_that_are_not_there_or_named_twice_are_refused(tmp_path):
     one, two = make_wheel(tmp_path / "1", "a"), make_wheel(tmp_path / "2", "a")
     with pytest.raises(InvalidRequest, match="two wheels are named 'a-1.0-py3-none-any.whl'"):
         pack(tmp_path / "other", wheels=[one, two])
+
+
+def test_what_is_no_archive_of_modules_is_told_with_its_path(tmp_path):
+    (tmp_path / "library.zip").write_bytes(b"torn")
+    with pytest.raises(InvalidPayload, match="library.zip cannot be unpacked into"):
+        unpack(tmp_path / "library.zip", tmp_path / "lib")
+
+
+def test_modules_are_unpacked_with_their_folders(tmp_path):
+    with zipfile.ZipFile(tmp_path / "library.zip", "w") as archive:
+        archive.writestr("raysm/__init__.py", "here = True\n")
+    assert (unpack(tmp_path / "library.zip", tmp_path / "lib") / "raysm" / "__init__.py").read_text() == "here = True\n"

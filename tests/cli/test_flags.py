@@ -8,9 +8,9 @@ import pytest
 from raysm.cli.arguments import parse
 from raysm.cli.flags import COMMON, SCRIPT, SIMILARITY, TARGET, TRAIN, flag_layer
 from raysm.client.options import SubmitKeywords
-from raysm.client.settings import OWN, TARGETS, hint_of, schema
+from raysm.client.settings import OWN, TARGETS, Layer, Settings, hint_of, schema
 from raysm.errors import InvalidRequest
-from raysm.request import JobRequest, Script
+from raysm.request import JobRequest, Script, Security
 
 pytestmark = pytest.mark.smoke
 
@@ -32,6 +32,11 @@ def chosen(*argv, on="local"):
         (["--input", "train=data/"], ("inputs", "train", "uri"), "data/"),
         (["--wheel", "a.whl", "--wheel", "b.whl"], ("wheels",), ["a.whl", "b.whl"]),
         (["--if-done", "skip"], ("if_done",), "skip"),
+        (["--subnet", "a", "--subnet", "b"], ("security", "subnets"), ["a", "b"]),
+        (["--volume-gb", "200"], ("cluster", "volume_gb"), 200),
+        (["--isolation"], ("security", "isolation"), True),
+        (["--hyperparameter", "lr=0.1"], ("hyperparameters", "lr"), "0.1"),
+        (["--kind", "processing"], ("kind",), "processing"),
         (["--source-dir", "src"], ("workload", "source_dir"), "src"),
     ],
 )
@@ -120,3 +125,31 @@ def test_no_two_flags_have_one_name_or_choose_one_option():
     paths = [flag.path for flag in (*COMMON, *TARGET, *TRAIN)]
     assert len(paths) == len(set(paths))
     assert Script.kind == "script"
+
+
+# What the policies of companies demand: VPC, keys, isolation, tags, a bucket's prefix, a warm pool's time.
+DEMANDED = {
+    *(field.name for field in dataclasses.fields(Security)),
+    *("tags", "environment", "hyperparameters", "kind", "output_uri", "checkpoint_uri", "volume_gb", "keep_alive_s"),
+}
+
+
+def test_what_accounts_demand_of_a_job_has_a_flag_each():
+    assert {flag.key[-1] for flag in COMMON} >= DEMANDED
+
+
+def test_a_job_in_a_vpc_with_keys_and_tags_can_be_sent_by_flags_alone():
+    vpc = "--subnet subnet-1 --subnet subnet-2 --security-group sg-1"
+    keys = "--volume-kms-key 1234abcd --output-kms-key alias/mine --encrypt-traffic"
+    rest = "--volume-gb 500 --keep-alive 600 --tag team=search --env MODE=fast --output-uri s3://b/out"
+    values = chosen("run", "a.py", *f"{vpc} {keys} {rest}".split())
+    options = Settings([Layer(values=values, origin=str)]).options()
+    assert options["security"] == Security(
+        subnets=("subnet-1", "subnet-2"),
+        security_groups=("sg-1",),
+        volume_kms_key="1234abcd",
+        output_kms_key="alias/mine",
+        encrypt_traffic=True,
+    )
+    assert (options["cluster"].volume_gb, options["cluster"].keep_alive_s) == (500, 600)
+    assert (options["tags"], options["output_uri"]) == ({"team": "search"}, "s3://b/out")

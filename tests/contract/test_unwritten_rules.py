@@ -98,6 +98,7 @@ TRAININGS = {
         resources(InstanceType="ml.g5.xlarge", VolumeKmsKeyId="k"),
         "not supported for instance types with local storage (ml.g5.xlarge)",
     ),
+    "a key by its alias": (resources(VolumeKmsKeyId="alias/mine"), "an alias, and takes a key's ID or ARN alone"),
     "a volume larger than the disks": (
         resources(InstanceType="ml.g4dn.xlarge", VolumeSizeInGB=126),
         "VolumeSizeInGB is 126, and ml.g4dn.xlarge has 125 GB",
@@ -116,6 +117,10 @@ PROCESSINGS = {
     "a key for disks": (
         machines(InstanceType="ml.p4d.24xlarge", VolumeKmsKeyId="k"),
         "not supported for instance types with local storage",
+    ),
+    "a key by its alias": (
+        machines(VolumeKmsKeyId="arn:aws:kms:eu-west-1:123456789012:alias/mine"),
+        "an alias, and takes a key's ID or ARN alone",
     ),
     "a volume larger than the disks": (
         machines(InstanceType="ml.g5.xlarge", VolumeSizeInGB=251),

@@ -1,5 +1,6 @@
 """Bootstraps as plain subprocesses on this machine, with the files that SageMaker would give them."""
 
+import asyncio
 import dataclasses
 import json
 import os
@@ -14,7 +15,9 @@ import time
 from pathlib import Path
 
 import raysm
+from raysm.bootstrap.children import Children
 from raysm.bootstrap.commands import Commands
+from raysm.bootstrap.exit_status import ExitStatus
 from raysm.bootstrap.instance import prepare
 from raysm.contract import events, payload
 from raysm.contract.job_api import PROCESSING, TRAINING
@@ -74,6 +77,24 @@ def write_processing(base, host, hosts, **more):
     inputs = [{"InputName": "raysm", "S3Input": {"LocalPath": str(paths.payload)}}]
     paths.description.write_text(json.dumps({"ProcessingJobName": "a-job", "ProcessingInputs": inputs}))
     return paths
+
+
+def live(role, instance, after=lambda role: None):
+    """Return how a head or a worker in this very process ends, told ``after`` beforehand; nothing of it is left."""
+
+    async def scenario():
+        children = Children()
+        member = role(instance, children)
+        after(member)
+        status = ExitStatus(1)
+        try:
+            status = await asyncio.wait_for(member.run(), 60)
+        finally:
+            await member.end(status)
+            children.close()
+        return status
+
+    return asyncio.run(scenario())
 
 
 class Cluster:

@@ -14,7 +14,8 @@ ALLOWED = {
     "similarity": {
         "arithmetic": set(),
         "reading": {"arithmetic"},
-        "engines": {"arithmetic"},
+        "kernels": set(),
+        "engines": {"arithmetic", "kernels"},
         "tasks": {"arithmetic", "reading", "engines"},
         "sizing": {"arithmetic", "reading"},
         "output": {"arithmetic", "reading"},

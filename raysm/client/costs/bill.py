@@ -132,17 +132,17 @@ def lines(bill: Bill) -> list[tuple[str, str]]:
     """Return the bill for people: a label and a text for each line."""
     total = "unknown" if bill.usd is None else dollars(bill.usd)
     volumes = "" if all(share.volume_usd_per_hour is not None for share in bill.shares) else "; volumes not counted"
-    told = [("money", f"{total}: {' + '.join(map(str, bill.shares))}{volumes}")]
+    rows = [("money", f"{total}: {' + '.join(map(str, bill.shares))}{volumes}")]
     if bill.spot_saving is not None:
-        told.append(("spot", f"{bill.spot_saving:.0%} saved: so much less is billed than the training took"))
+        rows.append(("spot", f"{bill.spot_saving:.0%} saved: so much less is billed than the training took"))
     if bill.warm_s:
         cost = "an unknown price" if bill.warm_usd is None else dollars(bill.warm_usd)
         until = "were billed" if bill.is_warm_time_over else "are billed"
         upto = "" if bill.is_warm_time_over else "up to "
-        told.append(
+        rows.append(
             ("warm", f"the instances {until} for {upto}{bill.warm_s:,.0f} s more, {cost}, while they wait for a job")
         )
-    return told
+    return rows
 
 
 def dollars(usd: float) -> str:

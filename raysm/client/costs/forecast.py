@@ -89,7 +89,7 @@ class Forecast:
     def lines(self, instance_type: str) -> list[tuple[str, str]]:
         """Return it for people: a label and a text for each line."""
         phases = ", ".join(f"{name} {span}" for name, span in self.phases.items())
-        told = [("billed", f"{self.billed} of each instance ({phases}); assumed but for the computing, not measured")]
+        rows = [("billed", f"{self.billed} of each instance ({phases}); assumed but for the computing, not measured")]
         if self.usd is None:
             money = f"unknown: no price of {instance_type} is at hand; give --price-per-hour"
         else:
@@ -97,13 +97,13 @@ class Forecast:
             span = f"at least {dollars(least)}" if most is None else f"{dollars(least)} to {dollars(most)}"
             volumes = "" if self.volume_usd_per_hour is not None else ", volumes not counted"
             money = f"{span}: {self.count} x {self.price}{volumes}"
-        told.append(("money", money))
+        rows.append(("money", money))
         if self.keep_alive_s:
             cost = "an unknown price" if self.warm_usd is None else dollars(self.warm_usd)
-            told.append(
+            rows.append(
                 ("warm", f"up to {cost} more, while the instances wait {self.keep_alive_s:,} s for the next job")
             )
-        return told
+        return rows
 
 
 def forecast(

@@ -9,12 +9,11 @@ another region's and never 0. There is no price of spot capacity: what a spot jo
 import functools
 import json
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 from raysm.contract.local_storage import has_local_storage
 
-__all__ = ["Price", "all_prices", "price_given", "price_of", "volume_usd_per_hour"]
+__all__ = ["Price", "all_prices", "price_of_user", "price_of", "volume_usd_per_hour"]
 
 TABLE = "prices.json"
 
@@ -51,7 +50,7 @@ def price_of(instance_type: str, region: str) -> Price | None:
     return all_prices().get((region, instance_type))
 
 
-def price_given(usd_per_hour: float) -> Price:
+def price_of_user(usd_per_hour: float) -> Price:
     """Return what the user says that an instance costs."""
     return Price(usd_per_hour=usd_per_hour, origin="--price-per-hour")
 
@@ -66,5 +65,8 @@ def volume_usd_per_hour(instance_type: str, volume_gb: int, region: str) -> floa
 
 @functools.cache
 def _table() -> dict[str, Any]:
+    # Only here: few who have a job's handle ask what it costs.
+    from importlib.resources import files
+
     table: dict[str, Any] = json.loads(files(__package__).joinpath(TABLE).read_text(encoding="utf-8"))
     return table

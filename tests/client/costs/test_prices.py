@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from raysm.client.costs.prices import all_prices, price_given, price_of, volume_usd_per_hour
+from raysm.client.costs.prices import all_prices, price_of, price_of_user, volume_usd_per_hour
 from raysm.client.service_model_check import instance_types
 from raysm.contract.job_api import TRAINING
 
@@ -25,7 +25,7 @@ def test_a_price_is_that_of_its_own_region_and_of_no_other():
 
 def test_a_price_is_shown_with_its_date_and_one_that_was_given_with_its_flag():
     assert str(price_of("ml.m5.large", "us-east-1")) == "0.115 USD/h (on demand in us-east-1, as of 2026-09)"
-    assert str(price_given(3.5)) == "3.5 USD/h (--price-per-hour)"
+    assert str(price_of_user(3.5)) == "3.5 USD/h (--price-per-hour)"
 
 
 def test_a_volume_costs_by_the_month_and_nothing_where_the_type_has_disks_of_its_own():

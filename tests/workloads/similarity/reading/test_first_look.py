@@ -10,6 +10,7 @@ import pytest
 from raysm.client.submit import prepare
 from raysm.errors import InvalidInput
 from raysm.request import Cluster, Input, Local, Similarity
+from raysm.workloads.similarity.reading.first_look import FIRST_FILES, check_inputs
 from tests.support.sagemaker import fake_aws
 
 
@@ -117,3 +118,27 @@ def test_integers_archives_and_what_comes_late_are_left_to_the_job(refusal, tmp_
     np.savez(tmp_path / "a.npz", late[:3])
     for name in ("i.npy", "late.npy", "a.npz"):
         assert refusal(matrix=tmp_path / name) is None
+
+
+def test_what_lies_elsewhere_is_not_looked_at():
+    check_inputs(Similarity(top_k=10), {"matrix": None})
+    check_inputs(Similarity(top_k=10), {"matrix": None, "queries": None})
+
+
+def test_queries_of_another_width_are_refused_with_both_paths(tmp_path):
+    for name, columns in (("matrix", 3), ("queries", 4)):
+        np.save(tmp_path / f"{name}.npy", np.ones((5, columns)))
+    inputs = {name: tmp_path / f"{name}.npy" for name in ("matrix", "queries")}
+    with pytest.raises(InvalidInput, match=r"queries.npy has 4 columns, .*matrix.npy has 3"):
+        check_inputs(Similarity(top_k=1), inputs)
+
+
+def test_only_the_first_files_are_read(tmp_path):
+    for number in range(FIRST_FILES + 1):
+        rows = np.ones((2, 3))
+        rows[1] = np.nan if number == FIRST_FILES else 1
+        np.save(tmp_path / f"part-{number}.npy", rows)
+    check_inputs(Similarity(top_k=1), {"matrix": tmp_path})
+    np.save(tmp_path / f"part-{FIRST_FILES - 1}.npy", np.full((2, 3), np.inf))
+    with pytest.raises(InvalidInput, match=f"row 0 of part-{FIRST_FILES - 1}.npy"):
+        check_inputs(Similarity(top_k=1), {"matrix": tmp_path})

@@ -16,7 +16,9 @@ from raysm import training
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.checkpoint.checkpoints import Checkpoints
 from raysm.workloads.training.checkpoint.manifest import read_manifests
+from raysm.workloads.training.checkpoint.step_marker import Reached, read_reached
 from raysm.workloads.training.loop import session as sessions
+from tests.support.bootstraps import write_training
 
 
 @contextlib.contextmanager
@@ -308,3 +310,14 @@ def test_an_optimizer_that_was_stepped_is_refused_and_one_whose_constructor_make
             training.prepare(model, optimizer, loss=functional.cross_entropy)
         assert sessions.current().prepared is None, name
     sessions.end()
+
+
+def test_in_a_job_the_last_step_is_exact_in_the_scratch_folder_and_rare_among_the_checkpoints(tmp_path, monkeypatch):
+    paths = write_training(tmp_path, "algo-1", ["algo-1"])
+    paths.checkpoints.mkdir()
+    monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(tmp_path))
+    lasting, own = (folder / "raysm" / "training" for folder in (paths.checkpoints, paths.scratch / "checkpoints"))
+    with prepared(Checkpoints(every_steps=100)) as session:
+        train(session, 5)
+        assert (read_reached(lasting), read_reached(own)) == (Reached(0, is_exact=False), Reached(5))
+    assert read_reached(lasting) == Reached(5)

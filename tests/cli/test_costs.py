@@ -8,7 +8,6 @@ from rich.console import Console
 
 from raysm.cli import about_jobs
 from raysm.cli.arguments import parse
-from raysm.cli.billing import bill_of_job
 from raysm.client.submit import submit
 from raysm.request import Cluster, Script
 from tests.support.sagemaker import fake_aws, fake_local
@@ -35,7 +34,7 @@ def printed(fake, *argv):
 
 def test_a_job_that_runs_has_no_bill_and_one_that_has_ended_has(virginia, tmp_path):
     job = sent(virginia, tmp_path, keep_alive_s=600)
-    assert bill_of_job(job) is None
+    assert job.cost() is None
     virginia.sagemaker.end(job.name, "Completed", BillableTimeInSeconds=100, TrainingTimeInSeconds=100)
     *_, money, warm = printed(virginia, "status", job.name)
     # Two instances with volumes of 30 GB.
@@ -68,5 +67,5 @@ def test_on_this_machine_nobody_is_billed(tmp_path):
         (tmp_path / "train.py").touch()
         job = submit(Script(str(tmp_path / "train.py")), on=fake.service)
         fake.sagemaker.end(job.name, "Completed", BillableTimeInSeconds=100)
-        assert bill_of_job(job) is None
+        assert job.cost() is None
         assert not any("money" in line for line in printed(fake, "status", job.name))

@@ -1,9 +1,11 @@
+"""The pairs of a tile, whatever the rows, the types and the engine are; and what becomes of one with too many."""
+
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
+from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.arithmetic.tiling import triangle
 from raysm.workloads.similarity.modes.full import full_tile
 from raysm.workloads.similarity.modes.threshold_tile import MOST_PAIRS, pieces, threshold_tile
@@ -84,25 +86,3 @@ def test_queries_of_another_type_are_compared_as_exactly_by_every_engine(engine,
     expected = [(int(i), int(j), scores[i, j]) for i, j in np.argwhere(scores >= least)]
     assert pairs_of(context, least, tile) == expected
     assert np.array_equal(full_tile(context, "float32", tile), scores)
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_full_tiles_have_every_score(name, tmp_path):
-    rows = KINDS[name]
-    context = context_of(saved(rows, tmp_path))
-    expected = score_rows(rows, range(len(rows)))
-    for side in (40, 90):
-        for above in row_blocks(len(rows), side):
-            for beside in row_blocks(len(rows), side):
-                tile = full_tile(context, "float32", TileBlock(above, beside))
-                assert np.array_equal(tile, expected[above.start : above.stop, beside.start : beside.stop])
-                assert not np.signbit(tile[tile == 0]).any()
-
-
-def test_float16_is_the_float32_score_rounded(tmp_path):
-    rows = KINDS["float32"]
-    context = context_of(saved(rows, tmp_path))
-    everything = row_blocks(90, 90)[0]
-    tile = full_tile(context, "float16", TileBlock(everything, everything))
-    assert tile.dtype == np.float16
-    assert np.array_equal(tile, score_rows(rows, range(90)).astype(np.float16))

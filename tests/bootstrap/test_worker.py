@@ -1,0 +1,24 @@
+"""A worker in this very process: what it makes of its policy's decisions; ``test_life_cycle`` has whole clusters."""
+
+import pytest
+
+from raysm.bootstrap.exit_status import STOPPED, ExitStatus
+from raysm.bootstrap.worker import Worker
+from raysm.errors import ClusterNotFormed
+from tests.support.bootstraps import Cluster, live, request
+
+
+def test_a_worker_that_is_told_to_stop_before_it_has_joined_ends_as_stopped(tmp_path):
+    status = live(Worker, Cluster(tmp_path, request(2)).prepare("algo-2"), Worker.stop)
+    assert status == ExitStatus(STOPPED, stopped=True)
+
+
+def test_a_worker_without_a_head_says_at_its_deadline_why(tmp_path):
+    with pytest.raises(ClusterNotFormed, match="algo-1 refuses connections on port"):
+        live(Worker, Cluster(tmp_path, request(2, join_timeout_s=0.5)).prepare("algo-2"))
+
+
+def test_a_worker_without_which_the_job_may_begin_leaves_it_to_the_others(tmp_path, capfd):
+    instance = Cluster(tmp_path, request(2, join_timeout_s=0.5, min_instances=1)).prepare("algo-2")
+    assert live(Worker, instance) == ExitStatus(0)
+    assert "leaving it to the others, as min_instances=1 says" in capfd.readouterr().err

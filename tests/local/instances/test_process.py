@@ -1,0 +1,106 @@
+"""What instances as processes are given; what every kind of instance promises is tried in test_instances."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from raysm.contract import names
+from raysm.local.instances.base import Link
+from raysm.local.instances.process import PORT_RANGE, can_mount, free_ports, give, kill_marked, share_variables
+from raysm.local.instances.share import Share
+
+
+def test_ports_are_free_distinct_and_below_those_of_outgoing_connections():
+    ports = free_ports(8)
+    assert len(set(ports)) == 8
+    assert all(port in range(*PORT_RANGE) for port in ports)
+    for port in ports:
+        with socket.socket() as server:
+            server.bind(("127.0.0.1", port))
+
+
+def test_a_share_is_told_by_what_it_limits_alone():
+    assert share_variables(Share()) == {}
+    share = Share(cpus=2, memory_bytes=5 << 30, object_store_bytes=1 << 30, gpus=("0", "GPU-7"))
+    assert share_variables(share) == {
+        names.CPUS: "2",
+        names.MEMORY_BYTES: str(5 << 30),
+        names.OBJECT_STORE_BYTES: str(1 << 30),
+        "CUDA_VISIBLE_DEVICES": "0,GPU-7",
+    }
+    assert names.OBJECT_STORE_BYTES not in share_variables(share, object_store=False)
+    # None of them is not the same as no word of them: Ray would take all.
+    assert share_variables(Share(gpus=())) == {"CUDA_VISIBLE_DEVICES": ""}
+
+
+@pytest.fixture
+def source(tmp_path):
+    folder = tmp_path / "source"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "a.txt").write_text("a")
+    (folder / "sub" / "b.txt").write_text("b")
+    (folder / "link.txt").symlink_to("a.txt")
+    (folder / "link").symlink_to("sub")
+    return folder
+
+
+def test_a_folder_is_given_as_folders_of_links_to_each_file(source, tmp_path):
+    target = tmp_path / "target"
+    give(Link(source=source, target=target))
+    assert (target / "sub").is_dir()
+    assert not (target / "sub").is_symlink()
+    assert (target / "link.txt").read_text() == "a"
+    assert (target / "link" / "b.txt").read_text() == "b"
+    # What is made, removed or renamed there is the instance's own.
+    (target / "a.txt").unlink()
+    (target / "sub" / "b.txt").rename(target / "c.txt")
+    (target / "sub" / "new.txt").write_text("new")
+    assert (source / "a.txt").read_text() == "a"
+    assert sorted(path.name for path in (source / "sub").iterdir()) == ["b.txt"]
+
+
+def test_the_jobs_own_folder_is_not_given_where_it_lies_below(source, tmp_path):
+    give(Link(source=source, target=tmp_path / "target"), but=source / "sub")
+    assert sorted(path.name for path in (tmp_path / "target").iterdir()) == ["a.txt", "link", "link.txt"]
+
+
+def test_a_file_is_given_as_one_link(source, tmp_path):
+    give(Link(source=source / "a.txt", target=tmp_path / "deep" / "target.txt"))
+    assert (tmp_path / "deep" / "target.txt").is_symlink()
+    assert (tmp_path / "deep" / "target.txt").read_text() == "a"
+
+
+def test_whether_mounts_are_to_be_had_is_found_out_without_making_one():
+    mounts = [part.mountpoint for part in psutil.disk_partitions(all=True)]
+    assert can_mount() in (True, False)
+    assert [part.mountpoint for part in psutil.disk_partitions(all=True)] == mounts
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_what_bears_the_marks_of_an_instance_is_killed_and_nobody_else(tmp_path):
+    base, ray = tmp_path / "ml", tmp_path / "ray"
+    sleep = [sys.executable, "-S", "-c", "print(flush=True); import time; time.sleep(600)"]
+
+    def started(command, environment):
+        process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.PIPE)
+        process.stdout.readline()
+        return process
+
+    marked = [
+        started(sleep, {names.BASE_DIR: str(base)}),
+        started([*sleep, f"--dir={ray}/session"], {}),
+    ]
+    other = started([*sleep, str(tmp_path / "rays")], {names.BASE_DIR: f"{base}2"})
+    try:
+        kill_marked(base, ray)
+        assert [process.wait(60) for process in marked] == [-9, -9]
+        assert other.poll() is None
+    finally:
+        for process in (*marked, other):
+            process.kill()
+            process.wait()
+            process.stdout.close()

@@ -1,0 +1,183 @@
+"""Who is let in, and who answers: ours by its target or path, all else moto's."""
+
+import http.client
+import json
+import threading
+
+import pytest
+from werkzeug.serving import make_server
+from werkzeug.wrappers import Response
+
+from raysm.local.server.api_error import ApiError
+from raysm.local.server.app import LONGEST_REQUEST, App
+from raysm.local.server.log_service import GROUPS
+from raysm.local.server.moto_internals import request_handler
+
+
+class Quiet(request_handler()):
+    def log(self, type, message, *args):
+        pass
+
+
+class Operations:
+    def __init__(self):
+        self.asked = []
+
+    def has(self, operation, parameters):
+        return operation != "CreateEndpoint"
+
+    def answer(self, operation, parameters, region):
+        self.asked.append((operation, parameters, region))
+        if operation == "DescribeTrainingJob":
+            raise ApiError("ValidationException", "there is no such job")
+        if operation == "StopTrainingJob":
+            raise RuntimeError("out of paper")
+        return {"answered": operation}
+
+
+class Logs:
+    def answer(self, operation, request):
+        return {"events": []} if operation == "GetLogEvents" else None
+
+
+class Console:
+    def answer(self, method, path):
+        return {"asked": [method, path]}
+
+
+class Moto:
+    """Moto's part: answers with what it was sent, and notes the groups that it is to have."""
+
+    def __init__(self):
+        self.groups = []
+
+    def application(self, environ, start_response):
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        return Response(b"moto: " + body)(environ, start_response)
+
+    def client(self, service, region):
+        self.region = region
+        return self
+
+    def create_log_group(self, **request):
+        self.groups.append((self.region, request["logGroupName"]))
+
+
+class Served:
+    """The application behind a port of this machine: who asks is known by the connection alone."""
+
+    def __init__(self):
+        self.operations, self.moto = Operations(), Moto()
+        self.app = App(self.operations, Logs(), Console(), self.moto)
+        self.server = make_server("127.0.0.1", 0, self.app, threaded=True, request_handler=Quiet)
+        self._thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+
+    def ask(self, target="", body=b"{}", path="/", method="POST", **headers):
+        """Return status and answer; names of headers have an underscore for each hyphen."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.server_port, timeout=60)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        try:
+            connection.request(method, path, body, {"X-Amz-Target": target, **named})
+            answer = connection.getresponse()
+            content = answer.read()
+        finally:
+            connection.close()
+        return answer.status, json.loads(content) if content[:1] == b"{" else content
+
+    def close(self):
+        self.server.shutdown()
+        self._thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def served():
+    one = Served()
+    yield one
+    one.close()
+
+
+def test_what_is_sagemakers_is_answered_here_in_the_region_that_the_signature_names(served):
+    signature = "AWS4-HMAC-SHA256 Credential=AKIA/20260101/eu-west-1/sagemaker/aws4_request, Signature=0"
+    answer = served.ask("SageMaker.CreateTrainingJob", b'{"a": 1}', Authorization=signature)
+    assert answer == (200, {"answered": "CreateTrainingJob"})
+    served.ask("SageMaker.ListTrainingJobs", b"")
+    assert served.operations.asked == [
+        ("CreateTrainingJob", {"a": 1}, "eu-west-1"),
+        ("ListTrainingJobs", {}, "us-east-1"),
+    ]
+
+
+def test_what_nobody_here_answers_is_motos_with_the_whole_body(served):
+    assert served.ask("SageMaker.CreateEndpoint", b'{"b": 2}') == (200, b'moto: {"b": 2}')
+    assert served.ask("DynamoDB_20120810.ListTables", b"{}") == (200, b"moto: {}")
+    assert served.ask(path="/bucket/key", method="PUT", body=b"bytes") == (200, b"moto: bytes")
+
+
+def test_the_servers_own_paths_are_its_consoles(served):
+    assert served.ask(path="/raysm/status", method="GET") == (200, {"asked": ["GET", "/raysm/status"]})
+
+
+def test_logs_of_jobs_are_answered_here_and_moto_has_the_groups_that_it_lists_once_for_each_region(served):
+    assert served.ask("Logs_20140328.GetLogEvents") == (200, {"events": []})
+    assert served.moto.groups == []
+    for _ in range(2):
+        assert served.ask("Logs_20140328.DescribeLogGroups") == (200, b"moto: {}")
+    assert served.moto.groups == [("us-east-1", group) for group in GROUPS]
+
+
+def test_a_refusal_has_awss_form(served):
+    assert served.ask("SageMaker.DescribeTrainingJob") == (
+        400,
+        {"__type": "ValidationException", "message": "there is no such job", "Message": "there is no such job"},
+    )
+
+
+def test_an_error_of_ours_is_an_internal_failure_with_its_words_and_a_traceback_in_the_log(served, capfd):
+    status, answer = served.ask("SageMaker.StopTrainingJob")
+    assert (status, answer["__type"]) == (500, "InternalFailure")
+    assert answer["message"] == "the embedded SageMaker failed: RuntimeError: out of paper"
+    assert "out of paper" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("headers", "allowed"),
+    [
+        ({"Host": "localhost:5000"}, True),
+        ({"Host": "bucket.localhost"}, True),
+        ({"Host": "[::1]:5000"}, True),
+        ({"Host": "evil.example"}, False),
+        ({"Host": "localhost.evil.example"}, False),
+        ({"Origin": "https://evil.example"}, False),
+        ({"Origin": "null"}, False),
+    ],
+)
+def test_no_page_in_a_browser_is_answered_whatever_it_calls_this_machine(served, headers, allowed):
+    status, _ = served.ask("SageMaker.ListTrainingJobs", **headers)
+    assert status == (200 if allowed else 403)
+    assert bool(served.operations.asked) is allowed
+
+
+@pytest.mark.parametrize("body", [b"no json", b"[1]", b"7"])
+def test_a_body_that_is_no_object_is_refused(served, body):
+    status, answer = served.ask("SageMaker.ListTrainingJobs", body)
+    assert (status, answer["__type"]) == (400, "SerializationException")
+
+
+def test_a_request_larger_than_any_is_refused_before_it_is_read(served):
+    connection = http.client.HTTPConnection("127.0.0.1", served.server.server_port, timeout=60)
+    connection.putrequest("POST", "/")
+    connection.putheader("X-Amz-Target", "SageMaker.ListTrainingJobs")
+    connection.putheader("Content-Length", str(LONGEST_REQUEST + 1))
+    connection.endheaders()
+    answer = connection.getresponse()
+    assert json.loads(answer.read())["__type"] == "RequestEntityTooLargeException"
+    connection.close()
+
+
+def test_it_is_known_when_somebody_was_last_answered(served):
+    before = served.app.last_request_s
+    served.ask("SageMaker.ListTrainingJobs")
+    assert served.app.last_request_s > before
+    assert served.app.answering == 0

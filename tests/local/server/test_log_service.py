@@ -1,0 +1,142 @@
+"""CloudWatch Logs from the files of jobs: what is asked for is read, each line once, whichever way the pages go."""
+
+import json
+
+import pytest
+
+from raysm.contract.job_api import PROCESSING, TRAINING
+from raysm.local.server.api_error import ApiError
+from raysm.local.server.log_service import GROUPS, LogService
+from raysm.local.server.records import JobRecord, Records
+
+GROUP = TRAINING.log_group
+
+
+@pytest.fixture
+def records(tmp_path):
+    return Records(tmp_path)
+
+
+@pytest.fixture
+def service(records):
+    return LogService(records)
+
+
+@pytest.fixture
+def write(records):
+    """A function that writes the streams of a job: by name the lines, each with its time."""
+
+    def add(job, **streams):
+        records.add(
+            JobRecord(
+                kind="training",
+                name=job,
+                arn=f"arn:{job}",
+                region="us-east-1",
+                request={},
+                created_s=1.0,
+                modified_s=1.0,
+            )
+        )
+        folder = records.folder(TRAINING, job) / "streams"
+        folder.mkdir(parents=True)
+        for name, lines in streams.items():
+            text = "".join(json.dumps(list(line)) + "\n" for line in lines)
+            (folder / name.replace("_", "-")).write_text(text)
+
+    return add
+
+
+def names(answer):
+    return [stream["logStreamName"] for stream in answer["logStreams"]]
+
+
+def messages(answer):
+    return [event["message"] for event in answer["events"]]
+
+
+def test_each_api_has_its_group_and_others_are_left_to_moto(service):
+    assert GROUPS == {"/aws/sagemaker/TrainingJobs": TRAINING, "/aws/sagemaker/ProcessingJobs": PROCESSING}
+    assert service.answer("GetLogEvents", {"logGroupName": "/mine"}) is None
+    assert service.answer("PutLogEvents", {"logGroupName": GROUP}) is None
+    assert service.answer("DescribeLogStreams", {"logGroupName": PROCESSING.log_group}) == {"logStreams": []}
+
+
+def test_streams_are_those_of_the_prefix_and_come_by_pages(service, write):
+    write("a", algo_1=[(1, "x")], algo_2=[(2, "x")])
+    write("ab", algo_1=[(3, "x")])
+
+    def ask(**more):
+        return service.answer("DescribeLogStreams", {"logGroupName": GROUP, **more})
+
+    assert names(ask()) == ["a/algo-1", "a/algo-2", "ab/algo-1"]
+    assert names(ask(logStreamNamePrefix="a/")) == ["a/algo-1", "a/algo-2"]
+    assert names(ask(logStreamNamePrefix="a/algo-2")) == ["a/algo-2"]
+    assert names(ask(descending=True)) == ["ab/algo-1", "a/algo-2", "a/algo-1"]
+    first = ask(limit=2)
+    second = ask(limit=2, nextToken=first["nextToken"])
+    assert (names(first), names(second), "nextToken" in second) == (["a/algo-1", "a/algo-2"], ["ab/algo-1"], False)
+
+
+def test_a_group_is_known_by_its_arn_too(service, write):
+    write("a", algo_1=[(1, "x")])
+    identifier = f"arn:aws:logs:us-east-1:123456789012:log-group:{GROUP}:*"
+    assert names(service.answer("DescribeLogStreams", {"logGroupIdentifier": identifier})) == ["a/algo-1"]
+
+
+def test_lines_come_forwards_page_by_page_until_the_token_stays(service, write):
+    write("a", algo_1=[(at, f"line {at}") for at in range(5)])
+    request = {"logGroupName": GROUP, "logStreamName": "a/algo-1", "startFromHead": True, "limit": 2}
+    pages, token = [], None
+    while True:
+        answer = service.answer("GetLogEvents", {**request, **({"nextToken": token} if token else {})})
+        if answer["nextForwardToken"] == token:
+            assert answer["events"] == []
+            break
+        pages.append(messages(answer))
+        token = answer["nextForwardToken"]
+    assert pages == [["line 0", "line 1"], ["line 2", "line 3"], ["line 4"]]
+
+
+def test_without_a_direction_the_last_page_comes_first_and_within_it_the_oldest(service, write):
+    write("a", algo_1=[(at, f"line {at}") for at in range(5)])
+    request = {"logGroupName": GROUP, "logStreamName": "a/algo-1", "limit": 2}
+    last = service.answer("GetLogEvents", request)
+    before = service.answer("GetLogEvents", {**request, "nextToken": last["nextBackwardToken"]})
+    assert (messages(last), messages(before)) == (["line 3", "line 4"], ["line 1", "line 2"])
+    again = service.answer("GetLogEvents", {**request, "nextToken": before["nextForwardToken"]})
+    assert messages(again) == ["line 3", "line 4"]
+
+
+def test_lines_are_those_of_the_time_that_is_asked_for(service, write):
+    write("a", algo_1=[(at, f"line {at}") for at in range(5)])
+    request = {"logGroupName": GROUP, "logStreamName": "a/algo-1", "startTime": 1, "endTime": 3, "startFromHead": True}
+    assert messages(service.answer("GetLogEvents", request)) == ["line 1", "line 2", "line 3"]
+
+
+def test_a_filter_merges_streams_by_time_and_its_pages_lose_nothing(service, write):
+    write("a", algo_1=[(1, "ERROR one"), (4, "fine")], algo_2=[(2, "ERROR two"), (3, "ERROR three")])
+    request = {"logGroupName": GROUP, "logStreamNamePrefix": "a/", "filterPattern": "ERROR", "limit": 2}
+    first = service.answer("FilterLogEvents", request)
+    second = service.answer("FilterLogEvents", {**request, "nextToken": first["nextToken"]})
+    assert messages(first) + messages(second) == ["ERROR one", "ERROR two", "ERROR three"]
+    assert [event["logStreamName"] for event in first["events"]] == ["a/algo-1", "a/algo-2"]
+    assert "nextToken" not in second
+
+
+@pytest.mark.parametrize(
+    ("operation", "more", "code"),
+    [
+        ("GetLogEvents", {"logStreamName": "a/algo-9"}, "ResourceNotFoundException"),
+        ("GetLogEvents", {"logStreamName": "a/algo-1", "nextToken": "x/1"}, "InvalidParameterException"),
+        ("GetLogEvents", {"logStreamName": "a/algo-1", "nextToken": "f/x"}, "InvalidParameterException"),
+        ("DescribeLogStreams", {"nextToken": "no base64"}, "InvalidParameterException"),
+        ("FilterLogEvents", {"logStreamNames": ["a/algo-9"]}, "ResourceNotFoundException"),
+        ("FilterLogEvents", {"logStreamNames": ["a/x"], "logStreamNamePrefix": "a"}, "InvalidParameterException"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_with_cloudwatchs_code(service, write, operation, more, code):
+    write("a", algo_1=[(1, "x")])
+    with pytest.raises(ApiError) as raised:
+        service.answer(operation, {"logGroupName": GROUP, **more})
+    assert raised.value.code == code

@@ -1,0 +1,117 @@
+"""The life of a job that never comes to its instances; test_life_cycle has those that do."""
+
+import shutil
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from raysm.contract.job_api import TRAINING
+from raysm.local.server.api_error import ApiError
+from raysm.local.server.capacity import Capacity
+from raysm.local.server.records import JobRecord, Records
+from raysm.local.server.run import JobRun, Services
+from tests.support.api_requests import training_parameters
+
+WAIT_S = 60.0
+
+
+class Jobs:
+    """Jobs that wait for the one core of a machine, which somebody else has."""
+
+    def __init__(self, folder):
+        self.records, self.capacity = Records(folder), Capacity(1)
+        self.ticket = self.capacity.ask(1, "somebody-else")
+        assert self.capacity.wait(self.ticket, WAIT_S)
+        # Neither S3 nor metrics: nothing is brought before a job's turn comes.
+        self.services = Services(
+            records=self.records, moto=SimpleNamespace(), objects=SimpleNamespace(), capacity=self.capacity
+        )
+
+    def start(self, **fields):
+        request = training_parameters(**fields)
+        record = JobRecord(
+            kind="training",
+            name="a-job",
+            arn="arn",
+            region="us-east-1",
+            request=request,
+            created_s=time.time(),
+            modified_s=time.time(),
+        )
+        self.records.add(record)
+        run = JobRun(self.services, record)
+        run.start()
+        self.await_secondary("Pending")
+        return run
+
+    def record(self):
+        return self.records.get(TRAINING, "a-job")
+
+    def await_secondary(self, secondary):
+        deadline = time.monotonic() + WAIT_S
+        while self.record().secondary != secondary:
+            assert time.monotonic() < deadline, self.record()
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    return Jobs(tmp_path)
+
+
+def test_a_job_waits_for_its_turn_and_says_for_what(jobs):
+    run = jobs.start()
+    assert "somebody-else" in jobs.record().transitions[-1].message
+    run.shut_down()
+
+
+def test_a_job_that_is_stopped_while_it_waits_never_starts(jobs):
+    run = jobs.start()
+    run.stop()
+    assert run.await_end(WAIT_S)
+    assert (jobs.record().status, jobs.record().secondary) == ("Stopped", "Stopped")
+    assert jobs.record().started_s is None
+    with pytest.raises(ApiError, match="the training job is in status Stopped"):
+        run.stop()
+    # Its place in the queue is free for the next one.
+    assert jobs.capacity.waiting() == 0
+
+
+def test_a_job_that_waited_for_too_long_is_stopped(jobs):
+    run = jobs.start(
+        EnableManagedSpotTraining=True, StoppingCondition={"MaxRuntimeInSeconds": 1, "MaxWaitTimeInSeconds": 1}
+    )
+    assert run.await_end(WAIT_S)
+    assert (jobs.record().status, jobs.record().secondary) == ("Stopped", "MaxWaitTimeExceeded")
+
+
+def test_the_end_of_the_server_is_the_jobs_failure(jobs):
+    run = jobs.start()
+    run.shut_down()
+    assert jobs.record().status == "Failed"
+    assert not run.running
+    assert "InternalServerError" in jobs.record().failure_reason
+
+
+def test_a_disk_that_takes_nothing_fails_the_job_and_its_core_is_given_back(jobs):
+    run = jobs.start(InputDataConfig=[])
+    # Its turn comes, and it cannot even be entered that it begins.
+    shutil.rmtree(jobs.records.folder(TRAINING, "a-job"))
+    (jobs.records.folder(TRAINING, "a-job")).write_text("in the way")
+    jobs.capacity.give_back(jobs.ticket)
+    assert run.await_end(WAIT_S)
+    assert jobs.record().failure_reason.startswith("InternalServerError: ")
+    assert jobs.capacity.wait(jobs.capacity.ask(1, "next"), WAIT_S)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [({}, "it does not run on spot capacity"), ({"EnableManagedSpotTraining": True}, "it is in status Pending")],
+)
+def test_only_a_spot_job_that_trains_can_be_interrupted(jobs, fields, message):
+    stopping = {"MaxRuntimeInSeconds": 100, "MaxWaitTimeInSeconds": 100} if fields else {"MaxRuntimeInSeconds": 100}
+    run = jobs.start(**fields, StoppingCondition=stopping)
+    with pytest.raises(ApiError, match=message):
+        run.interrupt()
+    run.shut_down()

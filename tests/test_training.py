@@ -1,0 +1,23 @@
+"""``raysm.training`` in one plain process, which is then the only worker."""
+
+import torch
+
+from raysm import training
+
+
+def test_a_plain_process_is_the_only_worker():
+    assert (training.rank(), training.world_size(), training.device().type) == (
+        0,
+        1,
+        "cuda" if torch.cuda.is_available() else "cpu",
+    )
+
+
+def test_every_public_name_is_there_and_documented():
+    assert training.__all__ == sorted(training.__all__)
+    assert all(getattr(training, name).__doc__ for name in training.__all__)
+
+
+def test_metrics_outside_of_a_job_are_printed_for_people(capsys):
+    training.report(step=3, loss=0.5)
+    assert "0.5" in capsys.readouterr().out

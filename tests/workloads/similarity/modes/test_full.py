@@ -1,0 +1,144 @@
+"""All scores of a tile, and the file that strips and tiles of them are written into."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from raysm.contract.result import ResultFile
+from raysm.request import Similarity
+from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
+from raysm.workloads.progress import ProgressThrottle
+from raysm.workloads.similarity.arithmetic.row_order import RowOrder
+from raysm.workloads.similarity.modes.full import Full, full_tile
+from raysm.workloads.similarity.runs import Folders, Run
+from raysm.workloads.similarity.tasks.parts import Part
+from raysm.workloads.similarity.tasks.tile_task import FreeTile
+from tests.support.reference import score_rows
+from tests.support.similarity import context_of, kinds_of_rows, saved
+
+KINDS = kinds_of_rows(rows=90)
+MODE = Full("float32")
+SIZING = SimpleNamespace(max_tile_rows=lambda: 40)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_full_tiles_have_every_score(name, tmp_path):
+    rows = KINDS[name]
+    context = context_of(saved(rows, tmp_path))
+    expected = score_rows(rows, range(len(rows)))
+    for side in (40, 90):
+        for above in row_blocks(len(rows), side):
+            for beside in row_blocks(len(rows), side):
+                tile = full_tile(context, "float32", TileBlock(above, beside))
+                assert np.array_equal(tile, expected[above.start : above.stop, beside.start : beside.stop])
+                assert not np.signbit(tile[tile == 0]).any()
+
+
+def test_float16_is_the_float32_score_rounded(tmp_path):
+    rows = KINDS["float32"]
+    context = context_of(saved(rows, tmp_path))
+    everything = row_blocks(90, 90)[0]
+    tile = full_tile(context, "float16", TileBlock(everything, everything))
+    assert tile.dtype == np.float16
+    assert np.array_equal(tile, score_rows(rows, range(90)).astype(np.float16))
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of 90 rows that look for neighbors among themselves."""
+    source = saved(KINDS["float32"], tmp_path)
+    matrix, context = source.open(), context_of(source)
+    (tmp_path / "result").mkdir()
+    return Run(
+        workload=Similarity(full=True),
+        folders=Folders(result=tmp_path / "result", records=tmp_path / "records"),
+        scratch=tmp_path / "scratch",
+        matrix=matrix,
+        queries=matrix,
+        digests={"matrix": "0" * 64},
+        context=context,
+    )
+
+
+def cut_of(in_strips):
+    if in_strips:
+        tasks = [FreeTile(TileBlock(rows, RowBlock(0, 90)), False) for rows in row_blocks(90, 25)]
+    else:
+        blocks = row_blocks(90, 40)
+        tasks = [
+            FreeTile(TileBlock(above, beside), True)
+            for above in blocks
+            for beside in blocks
+            if above.start <= beside.start
+        ]
+    return SimpleNamespace(tasks=tasks, row_order=RowOrder.identity(90), in_strips=in_strips)
+
+
+def computed(run, task):
+    return Part(arrays=MODE.compare(run.context, task), peaks={}, seconds=0.0)
+
+
+def collected(run, tiles, tasks=None):
+    """Do the tasks that no earlier run did, at most so many; return those that were done, and the files if all are."""
+    collector = MODE.collect(run, tiles, MODE.record(run, "full"), SIZING)
+    try:
+        coming = [task for task in tiles.tasks if not collector.done(task)]
+        for task in coming[:tasks]:
+            assert collector.take(task, computed(run, replace(task, hint=collector.hint(task)))) == ()
+        if tasks is not None:
+            return coming[:tasks], None
+        return coming, collector.gather(ProgressThrottle("gather", 90, "rows", lambda event: None))
+    finally:
+        collector.close()
+
+
+@pytest.mark.parametrize("in_strips", [True, False])
+def test_the_file_has_every_score_whichever_way_it_was_written(run, in_strips):
+    _, (file,) = collected(run, cut_of(in_strips))
+    assert isinstance(file, ResultFile)
+    assert (file.name, file.shape) == ("similarity.npy", (90, 90))
+    scores = np.load(run.folders.result / "similarity.npy")
+    assert np.array_equal(scores, score_rows(KINDS["float32"], range(90)))
+
+
+def test_both_ways_write_the_same_bytes_and_digest_them_alike(run, tmp_path):
+    other = replace(run, folders=Folders(result=tmp_path / "other", records=tmp_path / "other-records"))
+    other.folders.result.mkdir()
+    (first,), (second,) = (collected(one, cut_of(strips))[1] for one, strips in ((run, True), (other, False)))
+    assert (first.sha256, first.bytes) == (second.sha256, second.bytes)
+
+
+@pytest.mark.parametrize("in_strips", [True, False])
+def test_another_run_goes_on_behind_what_is_on_the_disk(run, in_strips):
+    tiles = cut_of(in_strips)
+    before, _ = collected(run, tiles, tasks=2)
+    after, (file,) = collected(run, tiles)
+    assert [str(task) for task in before + after] == [str(task) for task in tiles.tasks]
+    assert np.array_equal(np.load(run.folders.result / file.name), score_rows(KINDS["float32"], range(90)))
+
+
+def test_what_the_disk_lost_of_a_tile_is_computed_again(run):
+    tiles = cut_of(in_strips=False)
+    collected(run, tiles, tasks=3)
+    (array,) = run.folders.records.rglob("array")
+    with array.open("r+b") as file:
+        # The last entry of the first tile's last row.
+        file.seek(128 + (39 * 90 + 39) * 4)
+        file.write(b"lost")
+    after, _ = collected(run, tiles)
+    assert str(tiles.tasks[0]) in [str(task) for task in after]
+    assert np.array_equal(np.load(run.folders.result / "similarity.npy"), score_rows(KINDS["float32"], range(90)))
+
+
+def test_queries_make_strips_of_their_own_number():
+    sizing = SimpleNamespace(
+        matrix=SimpleNamespace(rows=7),
+        queries=SimpleNamespace(rows=5),
+        strip_rows=lambda record, row_bytes: row_bytes // 14,
+    )
+    strips = MODE.tiles(sizing, None, self_join=True)
+    assert [(task.tile.rows.start, task.tile.rows.stop) for task in strips] == [(0, 2), (2, 4), (4, 5)]
+    assert {(task.tile.columns.start, task.tile.columns.stop) for task in strips} == {(0, 7)}
+    assert not any(task.mirrored for task in strips)
