@@ -20,6 +20,7 @@ __all__ = [
     "explain",
     "find_own_address",
     "is_loopback",
+    "look_up",
     "port_answers",
     "resolve",
     "resolve_peer",
@@ -47,10 +48,19 @@ def backoff(attempt: int) -> float:
     return float(min(LONGEST_WAIT_S, FIRST_WAIT_S * 1.6 ** min(attempt, 20)))
 
 
-async def resolve(host: str, lookup: Callable[[str], T] = socket.gethostbyname) -> T:  # type: ignore[assignment]
-    """Return the IPv4 address of ``host``, or what ``lookup`` makes of its name.
+async def resolve(host: str, lookup: Callable[[str], str] = socket.gethostbyname) -> str:
+    """Return the IPv4 address of ``host``.
 
-    The lookup runs in a thread that nobody waits for: a resolver may hang for longer than the job has left.
+    Raises:
+        OSError: It is not known, yet.
+    """
+    return await look_up(host, lookup)
+
+
+async def look_up(host: str, lookup: Callable[[str], T]) -> T:
+    """Return what ``lookup`` makes of a host's name.
+
+    It runs in a thread that nobody waits for: a resolver may hang for longer than the job has left.
 
     Raises:
         OSError: It is not known, yet.
@@ -66,7 +76,7 @@ async def resolve(host: str, lookup: Callable[[str], T] = socket.gethostbyname) 
         else:
             answer.set_result(address)
 
-    def look_up() -> None:
+    def run() -> None:
         address, cause = None, None
         try:
             address = lookup(host)
@@ -78,7 +88,7 @@ async def resolve(host: str, lookup: Callable[[str], T] = socket.gethostbyname) 
             loop.call_soon_threadsafe(settle, address, cause)
 
     # asyncio's own getaddrinfo runs in the executor, whose threads the interpreter waits for at its end.
-    threading.Thread(target=look_up, daemon=True, name=f"resolve-{host}").start()
+    threading.Thread(target=run, daemon=True, name=f"resolve-{host}").start()
     return await answer
 
 

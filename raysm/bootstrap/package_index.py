@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from raysm.bootstrap.address import backoff, port_answers, resolve
+from raysm.bootstrap.address import backoff, look_up, port_answers
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.request.package_index import CodeArtifact
@@ -70,7 +70,7 @@ async def _knock(host: str, port: int, patience_s: float) -> str:
         async with asyncio.timeout(patience_s):
             for attempt in itertools.count():
                 with contextlib.suppress(OSError):  # a resolver, too, may come up late
-                    addresses = await resolve(host, lambda name: _addresses(name, port))
+                    addresses = await look_up(host, lambda name: _addresses(name, port))
                     reason = f"{host} does not answer on port {port}"
                     if await _any_answers(addresses, port):
                         return ""

@@ -27,8 +27,10 @@ from raysm.request.package_index import CodeArtifact
 __all__ = ["Wanted", "bring", "install", "lacking"]
 
 MB = 1e6
+MOST_NAMED = 6
 INDEX_VARIABLES = ("PIP_INDEX_URL", "PIP_NO_INDEX")
 """They would count more than an index that the request names."""
+WITHOUT_NETWORK = "the job is isolated: let the packages travel (wheels), or take an image that has them"
 TOOLKIT_INDEX = "CA_REPOSITORY_ARN"
 """The variable in which AWS's training toolkit is told a CodeArtifact repository; who has set it means it here too."""
 
@@ -48,11 +50,12 @@ class Wanted:
         return bool(self.requirements or self.needs)
 
     def __str__(self) -> str:
-        """Return all of it, for people."""
-        return ", ".join(
-            f"{text} ({self.remarks[text]})" if text in self.remarks else text
-            for text in (*self.requirements, *self.needs)
-        )
+        """Return it for people; of many the first, raysm's needs before all."""
+        needs = [f"{text} ({self.remarks[text]})" if text in self.remarks else text for text in self.needs]
+        named = [*needs, *self.requirements]
+        # A failure's reason is cut at a thousand characters, and the cause stands behind this.
+        more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
+        return ", ".join([*named[:MOST_NAMED], *more])
 
 
 def lacking(payload: Payload) -> Wanted:
@@ -177,7 +180,7 @@ def _resolve(
             return here, here.pip.resolve([*here.options, *arguments])
         except PipFailed as error:
             if isolated:
-                raise
+                raise InvalidRequest(f"{error}; {WITHOUT_NETWORK}") from error
             lacks = f"; the wheels that travelled do not do: {error}" if wheels else ""
     try:
         source = _Source(_pip_with_index(payload, folder, environ), wheels)

@@ -31,6 +31,9 @@ class Pip:
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         """Keep its files in ``folder``, and run it with ``environment``."""
         self._folder, self._environment = folder, environment
+        # Else an image that has pip's cache switched off, as many have, brings every file twice: pip fetches it to find
+        # out what it is, too. And the cache of a home folder lies on the small disk.
+        self._cache = () if "PIP_CACHE_DIR" in environment else ("--cache-dir", str(folder / "cache"))
 
     def resolve(self, arguments: Sequence[str]) -> list[str]:
         """Return what pip would install, each as a requirement that names the very file; nothing is installed.
@@ -62,7 +65,7 @@ class Pip:
         return {name[-1]: value for name, value in ordered}
 
     def _install(self, *arguments: str) -> None:
-        done = self._run("install", "--progress-bar", "off", "--quiet", *PATIENCE, *arguments)
+        done = self._run("install", "--progress-bar", "off", "--quiet", *self._cache, *PATIENCE, *arguments)
         if done.returncode != 0:
             # Not into the log: a failed attempt without an index is followed by one with it.
             raise PipFailed(_last_words(done.stderr))

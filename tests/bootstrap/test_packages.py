@@ -73,6 +73,11 @@ def test_an_image_with_another_ray_lacks_the_one_that_raysm_needs_and_says_which
     assert lacks == f"{NEEDS['ray']} (this image has Ray 2.56.0)\n"
 
 
+def test_of_many_requirements_the_first_are_named():
+    many = Wanted(requirements=tuple(f"package-{number}" for number in range(100)), needs=("torch>=2.9",))
+    assert str(many) == "torch>=2.9, package-0, package-1, package-2, package-3, package-4, 95 more"
+
+
 def test_a_ray_that_travelled_takes_the_place_of_the_image_s_which_stays_as_it_is(tmp_path):
     packed = pack(
         tmp_path, wheels=[make_wheel(tmp_path / "wheels", "ray", "2.60.99")], security=Security(isolation=True)
@@ -102,6 +107,15 @@ def test_what_did_not_travel_comes_from_the_index_that_the_request_names(tmp_pat
         packed = pack(tmp_path, wheels=[near], requirements=("far",), pip_index=url)
         site = installed(tmp_path, packed, PIP_INDEX_URL="http://nobody.invalid/simple", PIP_NO_INDEX="1")
     assert {path.name for path in site.glob("*.py")} == {"far.py", "near.py"}
+
+
+def test_a_file_is_fetched_once_also_where_the_image_has_pip_s_cache_switched_off(tmp_path):
+    fetched = []
+    with package_index(make_wheel(tmp_path / "there", "far"), fetched=fetched) as url:
+        packed = pack(tmp_path, requirements=("far",), pip_index=url)
+        # Trusted, because pip keeps nothing that came by plain http.
+        installed(tmp_path, packed, PIP_NO_CACHE_DIR="1", PIP_TRUSTED_HOST="127.0.0.1")
+    assert fetched == ["far-1.0-py3-none-any.whl"]
 
 
 def test_a_requirement_that_the_image_has_needs_no_index(tmp_path):
@@ -139,7 +153,8 @@ def test_a_requirement_that_would_move_ray_away_from_what_raysm_needs_is_refused
 
 def test_an_isolated_instance_says_what_its_wheels_lack(tmp_path):
     packed = pack(tmp_path, requirements=("no-such-package",), security=Security(isolation=True))
-    with pytest.raises(InvalidRequest, match="No matching distribution found for no-such-package"):
+    words = "No matching distribution found for no-such-package; the job is isolated: let the packages travel"
+    with pytest.raises(InvalidRequest, match=words):
         installed(tmp_path, packed)
 
 

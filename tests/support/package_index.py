@@ -8,8 +8,11 @@ import threading
 
 
 @contextlib.contextmanager
-def package_index(*wheels, token=None):
-    """Yield the address of an index of ``wheels`` (paths); with ``token`` it answers the user ``aws`` alone."""
+def package_index(*wheels, token=None, fetched=None):
+    """Yield the address of an index of ``wheels`` (paths); with ``token`` it answers the user ``aws`` alone.
+
+    The names of the files that were asked for are added to the list ``fetched``.
+    """
     files = {wheel.name: wheel.read_bytes() for wheel in wheels}
     wanted = token and "Basic " + base64.b64encode(f"aws:{token}".encode()).decode()
 
@@ -19,6 +22,8 @@ def package_index(*wheels, token=None):
                 return self._answer(401, b"")
             *_, name = self.path.rstrip("/").split("/")
             if name in files:
+                if fetched is not None:
+                    fetched.append(name)
                 return self._answer(200, files[name], "application/octet-stream")
             links = "".join(f'<a href="../../files/{file}">{file}</a>' for file in files if file.startswith(f"{name}-"))
             return self._answer(200 if links else 404, links.encode())
@@ -28,6 +33,7 @@ def package_index(*wheels, token=None):
             if status == 401:
                 self.send_header("WWW-Authenticate", "Basic")
             self.send_header("Content-Type", kind)
+            self.send_header("Cache-Control", "max-age=600" if kind.endswith("stream") else "no-store")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

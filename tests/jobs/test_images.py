@@ -1,0 +1,100 @@
+"""What an image may lack: one instance, started as the service does it, ends in a result or in one sentence."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from raysm.contract import payload
+from raysm.contract.paths import Paths
+from raysm.request import JobRequest, Script
+from tests.support.bootstraps import NODE_PORTS, free_ports, write_training
+from tests.support.wheels import make_installed
+
+WITHOUT_NETWORK = ("unshare", "--net", "--uts", "sh", "-c", 'ip link set lo up; hostname aws; exec "$@"', "sh")
+"""Loopback alone, and a host name that resolves nowhere: as an isolated instance has it."""
+SCRIPT = """
+import importlib.metadata, json, os, ray
+@ray.remote
+def double(x):
+    return 2 * x
+found = {"doubled": ray.get(double.remote(21)), "ray": ray.__file__, "version": importlib.metadata.version("ray")}
+with open(os.environ["SM_MODEL_DIR"] + "/found.json", "w") as file:
+    json.dump(found, file)
+"""
+
+
+@dataclass
+class Ended:
+    exit_code: int
+    reason: str | None
+    found: dict | None
+    log: str
+
+
+@pytest.fixture
+def ray_temp():
+    folder = f"/tmp/rsm{os.getpid()}i"
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def run(tmp_path, ray_temp):
+    """Run one instance whose image is this Python, with the folder ``image`` of packages in front of its own."""
+
+    def run(image=None, front=(), wheels=(), told=True, **fields):
+        (tmp_path / "user.py").write_text(SCRIPT)
+        paths = Paths(tmp_path / "ml")
+        request = JobRequest(name="a", workload=Script(str(tmp_path / "user.py"), ray_init=True), **fields)
+        payload.pack(request, paths.payload, wheels=wheels)
+        write_training(paths.base, "algo-1", ["algo-1"])
+        ports = dict(zip(("control", "gcs", "dashboard"), free_ports(3), strict=True)) | dict.fromkeys(NODE_PORTS, 0)
+        variables = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "PIP_CONFIG_FILE": os.devnull,
+            "SAGEMAKER_BASE_DIR": str(paths.base),
+            "RAYSM_PORTS": json.dumps(ports),
+            "RAYSM_CPUS": "1",
+            "RAYSM_MEMORY_BYTES": str(2 * 2**30),
+            "RAYSM_OBJECT_STORE_BYTES": str(100 * 2**20),
+            "RAYSM_RAY_TEMP_DIR": ray_temp,
+        }
+        # What shares this machine's address must not ask for it by an interface.
+        variables |= {"RAYSM_ADDRESSES": '{"algo-1": "127.0.0.1"}'} if told else {}
+        variables |= {"PYTHONPATH": str(image)} if image else {}
+        command = [*front, sys.executable, str(paths.payload / "start.py")]
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=170)
+        result = paths.model / "found.json"
+        return Ended(
+            done.returncode,
+            paths.failure.read_text() if paths.failure.exists() else None,
+            json.loads(result.read_text()) if result.exists() else None,
+            done.stdout + done.stderr,
+        )
+
+    return run
+
+
+@pytest.mark.long
+@pytest.mark.namespace
+def test_a_complete_image_without_a_network_leaves_its_result(run):
+    ended = run(front=WITHOUT_NETWORK, told=False)
+    assert (ended.exit_code, ended.reason) == (0, None), ended.log
+    assert ended.found["doubled"] == 42
+
+
+@pytest.mark.namespace
+def test_an_image_with_another_ray_and_without_a_network_ends_in_one_sentence(run, tmp_path):
+    ended = run(image=make_installed(tmp_path / "image", "ray", "2.56.0"), front=WITHOUT_NETWORK, told=False)
+    assert ended.exit_code == 2
+    assert ended.reason.startswith(
+        "the requirements ray[default,train]>=2.60,<2.61 (this image has Ray 2.56.0) cannot be installed: there is no "
+        "way from this instance to the package index https://pypi.org/simple: the name pypi.org does not resolve"
+    )
+    assert ended.found is None
