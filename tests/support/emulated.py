@@ -91,8 +91,8 @@ def run(program, folder, left, right, *, bits, k, threshold, same, frame=None, m
         parts += [best.keys, best.lower_bounds]
     problem, answer = Path(folder) / "problem", Path(folder) / "answer"
     problem.write_bytes(numbers + b"".join(np.ascontiguousarray(part).tobytes() for part in parts))
-    # max: a processor with all that qemu knows, so that what is compiled decides and not what is emulated.
-    command = [emulator(), "-cpu", "max", str(program), str(problem), str(answer)]
+    # Graviton2's, which has the least of those that SageMaker has: what it lacks ends the program.
+    command = [emulator(), "-cpu", "neoverse-n1", str(program), str(problem), str(answer)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr}"
     return _read(answer.read_bytes(), len(left), len(right), k)

@@ -6,7 +6,7 @@ What flows in is what Linux tells of the processor; what flows out are the compi
 import ctypes
 import functools
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,12 +97,31 @@ NEON = InstructionSet("NEON", ("asimd",), machine=ARM, architecture="armv8-a", l
 @functools.cache
 def cpu_flags() -> frozenset[str]:
     """Return what the processor and the kernel offer, as Linux names it; nothing elsewhere."""
-    # On ARM by another name (https://docs.kernel.org/arch/arm64/elf_hwcaps.html).
-    word = {X86: "flags", ARM: "Features"}.get(this_machine())
-    if word is None:
-        return frozenset()
+    return FLAGS_OF.get(this_machine(), frozenset)()
+
+
+def _flags_of_x86() -> frozenset[str]:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return frozenset()
-    return frozenset(next((line.partition(":")[2] for line in lines if line.startswith(word)), "").split())
+    return frozenset(next((line.partition(":")[2] for line in lines if line.startswith("flags")), "").split())
+
+
+AT_HWCAP = 16
+HWCAPS = {"asimd": 1 << 1, "asimddp": 1 << 20}
+"""What Linux tells every process on ARM (https://docs.kernel.org/arch/arm64/elf_hwcaps.html)."""
+
+
+def _flags_of_arm() -> frozenset[str]:
+    # Not from /proc/cpuinfo: under an emulator that is the one of the machine around it.
+    try:
+        ask = ctypes.CDLL(None).getauxval
+    except AttributeError:  # macOS
+        return frozenset()
+    ask.argtypes, ask.restype = [ctypes.c_ulong], ctypes.c_ulong
+    offered = ask(AT_HWCAP)
+    return frozenset(name for name, bit in HWCAPS.items() if offered & bit)
+
+
+FLAGS_OF: Mapping[str, Callable[[], frozenset[str]]] = {X86: _flags_of_x86, ARM: _flags_of_arm}

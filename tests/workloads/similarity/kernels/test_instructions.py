@@ -1,4 +1,7 @@
 import platform
+import sys
+
+import pytest
 
 from raysm.workloads.similarity.kernels.instructions import (
     AMX,
@@ -26,6 +29,12 @@ def test_instructions_are_one_machines_and_the_baseline_every_ones():
 def test_this_machine_is_named_as_linux_does():
     assert this_machine() in (X86, ARM) or this_machine() == platform.machine()
     assert all(" " not in flag for flag in cpu_flags())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells them")
+@pytest.mark.skipif(this_machine() not in (X86, ARM), reason="there are kernels for two machines")
+def test_linux_tells_what_the_processor_has():
+    assert cpu_flags() & {"sse2", "asimd"}
 
 
 def test_tiles_do_not_pay_for_short_rows():
