@@ -83,10 +83,10 @@ def test_stopped_and_killed_three_times_it_ends_with_the_weights_of_an_undisturb
         last = TorchScript(SCRIPT, args=[json.dumps({"keeps": True})])
         with started(last, tmp_path / "3", store) as (job, log):
             assert job.wait(jobs.ENDS_S).status == "Completed", log.text()
-            # How far it was is taken over every ten seconds alone: the service uploads whatever changes.
+            # How far it was is taken over every ten seconds alone, unless rank 0 could still close its file.
             assert re.search(
                 r"goes on from the checkpoint of step 9 \(epoch 1, 8 of 60 samples\); "
-                r"the steps since then(, [12] or more,)? are done again",
+                r"(2 steps|the steps since then(, [12] or more,)?) are done again",
                 log.text(),
-            )
+            ), log.text()
             assert (job.model_dir / MODEL_FILE).read_bytes() == undisturbed(tmp_path / "undisturbed")
