@@ -77,7 +77,7 @@ def test_an_interrupt_ends_it_with_its_counts(begun):
 
 
 def test_a_process_that_dies_of_a_problem_is_found_with_its_seed(begun):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not (children := [one for one in psutil.Process(begun.pid).children() if "spawn_main" in one.cmdline()[-2]]):
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -12,7 +12,7 @@ def run(code, tmp_path):
     async def scenario():
         children = Children()
         driver = DriverProcess(children, [sys.executable, "-S", "-c", code], os.environ, tmp_path)
-        status = await driver.child.wait(20)
+        status = await driver.child.wait(90)
         tail = driver.tail()
         await children.end_all(0)
         driver.close()

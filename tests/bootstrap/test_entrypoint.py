@@ -46,7 +46,7 @@ def start(base, paths, *arguments, python=sys.executable, **variables):
     """Run start.py as the service does."""
     command = [str(python), *arguments, str(paths.payload / "start.py")]
     environ = {"PATH": os.environ["PATH"], "SAGEMAKER_BASE_DIR": str(base)} | variables
-    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=180)
 
 
 def test_an_instance_whose_image_lacks_what_is_required_says_what_and_installs_nothing(tmp_path):
@@ -102,7 +102,7 @@ def test_a_user_who_may_not_write_the_result_is_told_in_one_sentence_before_anyt
     lacking = "--bounding-set=-dac_override,-dac_read_search,-fowner"
     command = ["setpriv", lacking, sys.executable, str(paths.payload / "start.py")]
     environ = {"PATH": os.environ["PATH"], "SAGEMAKER_BASE_DIR": str(base)}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=180)
     assert done.returncode == 2
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("raysm: ")]
     assert told.startswith(f"raysm: {base / closed} cannot be written by the container's user (0), and the result")
@@ -162,9 +162,9 @@ def test_a_stop_during_the_installation_ends_it(tmp_path):
         with _writing(pipe, process):
             installers = [psutil.Process(child.pid) for child in psutil.Process(process.pid).children(recursive=True)]
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 143
+            assert process.wait(90) == 143
         # In a container pip ends with PID 1; here, with what it reads.
-        assert not psutil.wait_procs(installers, timeout=20)[1]
+        assert not psutil.wait_procs(installers, timeout=90)[1]
 
 
 @contextlib.contextmanager

@@ -282,7 +282,7 @@ def test_a_head_that_has_to_wait_for_its_log_is_not_lost_to_its_workers(tmp_path
 
 def wait_until_blocked(process):
     """Wait until the pipe to which ``process`` and its children write takes no more."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     with open(f"/proc/{process.pid}/fd/1", "wb", buffering=0) as log:
         while select.select([], [log], [], 0)[1]:
             assert time.monotonic() < until

@@ -162,7 +162,7 @@ def test_the_process_itself_exits_two_with_the_line_in_its_failure_file(base, na
             env=os.environ | {"SAGEMAKER_BASE_DIR": str(base)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
         )
     finally:
         path.write_bytes(original)
@@ -181,7 +181,7 @@ def test_an_image_without_ray_says_so(base):
         env=os.environ | {"SAGEMAKER_BASE_DIR": str(base)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
     assert ended.returncode == 2
     assert Paths(base).failure.read_text().startswith("the package 'ray' is not installed in this image")

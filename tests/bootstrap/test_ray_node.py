@@ -133,7 +133,7 @@ def test_every_option_is_one_that_this_ray_knows(tmp_path):
         [sys.executable, "-m", "raysm.bootstrap.ray_start", "start", "--help"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     ).stdout
     hidden = {"--memory", "--resources", "--labels"}  # documented by Ray, left out of its help
     options = {text.split("=")[0] for text in arguments(tmp_path)[1:]}
@@ -177,7 +177,7 @@ def test_why_a_node_ended_is_what_ray_said_last(printed, why):
         children = Children()
         code = f"import sys; sys.stdout.write({printed!r}); sys.exit(1)"
         node = RayNode(children, [sys.executable, "-S", "-c", code], os.environ)
-        await asyncio.wait_for(node.ended, 20)
+        await asyncio.wait_for(node.ended, 90)
         said = node.why()
         node.close()
         children.close()

@@ -123,7 +123,7 @@ def in_a_container(mounts):
     # Neither a place of this process's own nor the one where it stands is to be a place for temporary files.
     environ = {name: value for name, value in os.environ.items() if name not in ("TMPDIR", names.SCRATCH)}
     environ["PYTHONPATH"] = str(Path(__file__).parents[2])
-    done = subprocess.run(command, env=environ, cwd="/proc", capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environ, cwd="/proc", capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr
 

@@ -55,7 +55,7 @@ def sealed(base):
 
 def run(command, base, **options):
     environ = {"PATH": os.environ["PATH"], "SAGEMAKER_BASE_DIR": str(base)}
-    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, **options)
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=180, **options)
 
 
 def change(folder, name, content):

@@ -56,7 +56,7 @@ def test_down_names_the_active_jobs_and_ends_them_with_force_alone(server, capsy
     assert (answer["running"], answer["ended"], answer["active_jobs"]) == (True, False, ["first", "second"])
     assert server.process.poll() is None
     assert "first, second" in command("local", "down", "--force")
-    assert server.process.wait(20) == 0
+    assert server.process.wait(90) == 0
 
 
 def test_who_follows_a_job_whose_server_is_told_to_end_ends_too_and_starts_no_other(server):
@@ -71,14 +71,14 @@ def test_who_follows_a_job_whose_server_is_told_to_end_ends_too_and_starts_no_ot
     # Its last look may have come before the end of the server, but after that of the job.
     assert errors == "" or "was ended, and its jobs with it" in errors
     assert ServerRecord.read(server.home) is None
-    assert server.process.wait(20) == 0
+    assert server.process.wait(90) == 0
 
 
 def test_down_without_active_jobs_needs_no_force(server):
     server.train("done", "exit 0")
     server.ended("done")
     assert "True" in command("local", "down")
-    assert server.process.wait(20) == 0
+    assert server.process.wait(90) == 0
 
 
 def sent(server, name, script="touch /opt/ml/model/x; sleep 0", **fields):
@@ -182,7 +182,7 @@ def test_jobs_says_when_there_are_more(server, capsys):
 
 def test_a_server_that_ended_by_itself_meanwhile_need_not_be_ended():
     ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait(30)
+    ended.wait(90)
     assert _down(ServerRecord(pid=ended.pid, port=1, started_s=0.0, version="1")) is False
 
 

@@ -11,7 +11,7 @@ def called(wait, count=0):
     added, order, last = threading.Event(), [], threading.Event()
 
     def wait_when_added():
-        assert added.wait(10)
+        assert added.wait(60)
         wait()
 
     callbacks = Callbacks("task-1", wait=wait_when_added, pause_s=0)
@@ -27,7 +27,7 @@ def test_all_are_called_in_their_order_when_the_job_ends_and_not_before():
     order, last = called(ended.wait, 3)
     assert not last.is_set()
     ended.set()
-    assert last.wait(10)
+    assert last.wait(60)
     assert order == [0, 1, 2]
 
 
@@ -40,7 +40,7 @@ def test_a_service_that_is_away_is_asked_again_and_each_callback_called_once(cap
             raise error
 
     order, last = called(wait, 1)
-    assert last.wait(10)
+    assert last.wait(60)
     assert order == [0]
     assert "the job task-1 cannot be watched just now: still away" in caplog.text
 
@@ -53,7 +53,7 @@ def test_a_job_that_was_deleted_is_not_waited_for_again(caplog):
         raise JobNotFound("there is no job task-1")
 
     _, last = called(wait)
-    assert last.wait(10)
+    assert last.wait(60)
     assert asked == [1]
     assert "the job task-1 is gone" in caplog.text
 
@@ -64,5 +64,5 @@ def test_one_that_raises_is_logged_and_hinders_no_other(caplog):
     callbacks.add(lambda: 1 / 0)
     callbacks.add(last.set)
     ended.set()
-    assert last.wait(10)
+    assert last.wait(60)
     assert "a callback of the job task-1 raised" in caplog.text

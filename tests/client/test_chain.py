@@ -21,7 +21,7 @@ def test_a_job_that_ran_too_long_goes_on_from_its_checkpoints(remote, script):
     job = long_job(remote, script)
     remote.sagemaker.script.append([COMPLETED])
     first = job.name
-    assert job.wait(5) is Status.COMPLETED
+    assert job.wait(60) is Status.COMPLETED
     names = [call["TrainingJobName"] for call in remote.sagemaker.sent]
     assert names == [first, f"{first}-r1", f"{first}-r2"]
     assert job.name == names[-1]
@@ -36,7 +36,7 @@ def test_no_more_follow_ups_than_allowed_are_sent(remote, script):
     job = long_job(remote, script)
     remote.sagemaker.script.append([EXCEEDED])
     with pytest.raises(JobFailed, match="MaxRuntimeExceeded.*max_restarts"):
-        job.result(5)
+        job.result(60)
     assert len(remote.sagemaker.sent) == 3
     assert not job.cancelled()
 
@@ -45,7 +45,7 @@ def test_a_job_without_restarts_is_not_followed(remote, script):
     remote.sagemaker.script = [[EXCEEDED]]
     job = submit(Script(str(script)), cluster=M5, on=remote.service)
     with pytest.raises(JobFailed, match="MaxRuntimeExceeded"):
-        job.result(5)
+        job.result(60)
     assert len(remote.sagemaker.sent) == 1
 
 
@@ -69,10 +69,10 @@ def test_a_follow_up_that_is_there_is_not_created_again(remote, script):
     job = long_job(remote, script, restarts=1)
     remote.sagemaker.script.append([COMPLETED])
     other = attach(job.name, remote.service)
-    job.wait(5)
+    job.wait(60)
     calls = remote.clients["sagemaker"].calls
     calls.clear()
-    assert other.wait(5) is Status.COMPLETED
+    assert other.wait(60) is Status.COMPLETED
     assert ("create_training_job", "") not in calls
 
 
@@ -81,7 +81,7 @@ def test_a_job_that_is_cancelled_between_two_runs_has_no_further_one(remote, scr
     assert not job.done()
     assert job.cancel()
     assert remote.sagemaker.stopped == []  # the run that is known has ended: to stop it would be refused
-    assert job.wait(5) is Status.STOPPED
+    assert job.wait(60) is Status.STOPPED
     assert job.cancelled()
     assert len(remote.sagemaker.sent) == 1
     with pytest.raises(JobStopped):
@@ -114,7 +114,7 @@ def test_a_refusal_is_not_borne_however_patient_one_is(remote):
         Patience(service_of(remote, patience_s=600.0), "a-job").bear(ServiceError("no", code="AccessDenied"))
 
 
-@pytest.mark.parametrize("look", [lambda job: job.wait(5), lambda job: list(job.lines(follow=True))])
+@pytest.mark.parametrize("look", [lambda job: job.wait(60), lambda job: list(job.lines(follow=True))])
 def test_who_waits_with_credentials_that_expire_is_told_that_the_job_goes_on_and_how_to_find_it(remote, job, look):
     remote.fail("describe_training_job", refusal("ExpiredTokenException", "expired"), after=1)
     with pytest.raises(
@@ -135,7 +135,7 @@ def test_a_deleted_job_is_left_out_of_the_descriptions_of_its_chain(remote, scri
     job = long_job(remote, script)
     remote.sagemaker.script.append([COMPLETED])
     first = job.name
-    job.wait(5)
+    job.wait(60)
     chain = Chain(job.name, service=remote.service, api=TRAINING, tags=job.tags)
     assert [one.name for one in chain.descriptions()] == [first, f"{first}-r1", f"{first}-r2"]
     del remote.sagemaker.jobs[first]

@@ -70,7 +70,7 @@ def losses_of(job):
 @pytest.mark.parametrize("follow", [False, True])
 def test_after_the_wait_the_whole_chain_is_told(remote, script, follow):
     job = chain_of_three(remote, script)
-    job.wait(5)
+    job.wait(60)
     assert len(list(job.lines(follow=follow))) == 6
     told = [event.value for event in job.events(follow=follow) if isinstance(event, events.Metric)]
     assert told == losses_of(job) == [0.0, 1.0, 2.0]
@@ -80,14 +80,14 @@ def test_after_the_wait_the_whole_chain_is_told(remote, script, follow):
 def test_metrics_go_on_with_the_follow_ups_that_others_send(remote, script):
     job = chain_of_three(remote, script)
     assert losses_of(job) == [0.0]
-    attach(job.name, remote.service).wait(5)
+    attach(job.name, remote.service).wait(60)
     assert losses_of(job) == [0.0, 1.0, 2.0]
     assert len(list(job.lines())) == 6
 
 
 def test_a_follow_up_that_is_attached_tells_of_the_first_job_too(remote, script):
     job = chain_of_three(remote, script)
-    job.wait(5)
+    job.wait(60)
     again = attach(job.name, remote.service)
     assert job.name.endswith("-r2")
     assert losses_of(again) == [0.0, 1.0, 2.0]
@@ -97,7 +97,7 @@ def test_a_follow_up_that_is_attached_tells_of_the_first_job_too(remote, script)
 def test_what_the_service_found_in_the_first_job_is_kept_after_its_follow_up(remote, script):
     job = long_job(remote, script, restarts=1)
     remote.sagemaker.script.append([COMPLETED])
-    job.wait(5)
+    job.wait(60)
     for value, (_, found) in enumerate(sorted(remote.sagemaker.jobs.items())):
         final = {"MetricName": "acc", "Value": float(value), "Timestamp": datetime.datetime.fromtimestamp(value)}
         found["answer"]["FinalMetricDataList"] = [final]

@@ -34,7 +34,7 @@ def test_wait_returns_how_it_ended_after_as_many_polls_as_it_took(remote, script
     changes = [{"SecondaryStatus": name} for name in ("Downloading", "Training", "Uploading")]
     remote.sagemaker.script.append([*changes, {"TrainingJobStatus": "Completed", "SecondaryStatus": "Completed"}])
     job = submit(Script(str(script)), cluster=M5, on=remote.service)
-    assert job.wait(5) is Status.COMPLETED
+    assert job.wait(60) is Status.COMPLETED
     assert remote.sagemaker.described == 4
 
 
@@ -58,7 +58,7 @@ def test_a_wait_that_takes_too_long_is_a_timeout_of_both_kinds(job):
 def test_a_wait_outlives_a_service_that_is_away_for_a_while(remote, job):
     remote.fail("describe_training_job", refusal("InternalFailure", "away"), times=3)
     remote.sagemaker.end(job.name, "Completed")
-    assert job.wait(5) is Status.COMPLETED
+    assert job.wait(60) is Status.COMPLETED
 
 
 def test_a_service_that_refuses_or_stays_away_ends_the_wait(remote, script):
@@ -69,7 +69,7 @@ def test_a_service_that_refuses_or_stays_away_ends_the_wait(remote, script):
     for code in ("AccessDeniedException", "ServiceUnavailable"):
         remote.fail("describe_training_job", refusal(code, "no"))
         with pytest.raises(ServiceError, match=code):
-            job.wait(5)
+            job.wait(60)
 
 
 # Ending it
@@ -104,7 +104,7 @@ def test_a_callback_is_called_once_the_job_has_ended(remote, job):
     called = concurrent.futures.Future()
     job.add_done_callback(called.set_result)
     remote.sagemaker.end(job.name, "Completed")
-    assert called.result(5) is job
+    assert called.result(60) is job
 
 
 def test_a_callback_on_a_job_that_has_ended_is_called_at_once(remote, job):
@@ -119,7 +119,7 @@ def test_a_callback_that_raises_hinders_no_other(remote, job, caplog):
     job.add_done_callback(lambda job: 1 / 0)
     job.add_done_callback(called.set_result)
     remote.sagemaker.end(job.name, "Completed")
-    assert called.result(5) is job
+    assert called.result(60) is job
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -127,17 +127,17 @@ def test_the_callbacks_of_a_job_that_was_deleted_are_called(remote, job):
     called = threading.Event()
     job.add_done_callback(lambda job: called.set())
     remote.sagemaker.jobs.clear()
-    assert called.wait(5)
+    assert called.wait(60)
 
 
 def test_a_callback_outlives_a_service_that_is_away_for_a_while(remote, job):
     called = concurrent.futures.Future()
     job.add_done_callback(called.set_result)
     away = remote.fail("describe_training_job", refusal("InternalFailure", "away"))
-    assert away.happened.wait(5)
+    assert away.happened.wait(60)
     away.end()
     remote.sagemaker.end(job.name, "Completed")
-    assert called.result(5) is job
+    assert called.result(60) is job
 
 
 # Results
@@ -188,7 +188,7 @@ def test_the_name_of_a_follow_up_fits_however_long_the_first_one_is(remote, job)
 def test_a_run_that_went_on_counts_as_done_for_the_next_one(remote, script):
     job = long_job(remote, script, restarts=1)
     remote.sagemaker.script.append([COMPLETED])
-    job.wait(5)
+    job.wait(60)
     again = submit(Script(str(script)), cluster=M5, on=remote.service, if_done="skip")
     assert again.name == job.name
 
@@ -198,7 +198,7 @@ def test_the_handle_stays_the_same_when_it_goes_over_to_a_follow_up(remote, scri
     remote.sagemaker.script.append([COMPLETED])
     kept = {job: "mine"}
     first = attach(job.name, remote.service)
-    job.wait(5)
+    job.wait(60)
     assert kept[job] == "mine"
     assert kept[attach(job.name, remote.service)] == kept[first] == "mine"
 

@@ -31,7 +31,7 @@ def test_nothing_else_of_the_bucket_is_touched(remote, script):
     Storage(remote.service).write(f"{jobs[0].outputs}/model/x", b"1")
     remote.sagemaker.end(jobs[0].name, "Completed")
     before = {item.uri for item in Storage(remote.service).below(remote.service.places.root)}
-    jobs[0].wait(5)
+    jobs[0].wait(60)
     after = {item.uri for item in Storage(remote.service).below(remote.service.places.root)}
     assert {uri for uri in before - after if f"/payloads/default/{jobs[0].name}/" not in uri} == set()
     assert before - after
@@ -51,13 +51,13 @@ def test_the_follow_ups_of_a_job_find_its_payload_until_the_last_one_has_ended(r
 def test_who_may_not_remove_it_still_learns_how_the_job_ended(remote, job):
     remote.sagemaker.end(job.name, "Completed")
     remote.fail("delete_object", refusal("AccessDenied", "no"))
-    assert job.wait(5) == "Completed"
+    assert job.wait(60) == "Completed"
     assert payload(remote, job.name)
 
 
 def test_it_is_looked_for_once(remote, job):
     remote.sagemaker.end(job.name, "Completed")
-    job.wait(5)
+    job.wait(60)
     calls = len(remote.s3.calls)
     assert job.done()
     assert len(remote.s3.calls) == calls

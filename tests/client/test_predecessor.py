@@ -102,7 +102,7 @@ def test_no_follow_up_is_sent_once_another_job_has_gone_on_with_the_state(remote
     remote.sagemaker.script = [[EXCEEDED]]
     first = send(remote, script, limits=Limits(max_restarts=1))
     second = send(remote, script, resume=True)
-    assert first.wait(5) == "Stopped"
+    assert first.wait(60) == "Stopped"
     assert [call["TrainingJobName"] for call in remote.sagemaker.sent] == [first.name, second.name]
     assert f"{second.name} goes on with its state" in caplog.text
 
@@ -111,5 +111,5 @@ def test_a_follow_up_is_sent_where_the_records_cannot_be_read(remote, script):
     remote.sagemaker.script = [[EXCEEDED], [COMPLETED]]
     first = send(remote, script, limits=Limits(max_restarts=1))
     remote.fail("list_objects_v2", refusal("AccessDenied", "no"))
-    assert first.wait(5) == "Completed"
+    assert first.wait(60) == "Completed"
     assert len(remote.sagemaker.sent) == 2

@@ -536,7 +536,7 @@ def test_a_namespace_instances_tmp_shm_and_opt_ml_are_its_own(tmp_path, has_ml):
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -184,7 +184,7 @@ def test_where_nothing_can_be_mounted_a_large_input_is_linked_file_by_file_and_i
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
     first, said, last = done.stdout.splitlines()
     assert "the channel 'c' (0.1 GB) is linked, not copied" in first

@@ -109,7 +109,7 @@ def test_a_crashing_block_says_that_its_worker_died(ray_here, tmp_path):
 def test_when_one_block_fails_the_others_are_cancelled(ray_here, tmp_path):
     with pytest.raises(BlockFailed):
         list(map_blocks(partial(first_fails_others_sleep, tmp_path), row_blocks(4, 1), retries=0))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while any(psutil.pid_exists(int(file.name)) for file in tmp_path.iterdir()):
         assert time.monotonic() < deadline, "a cancelled task still runs"
         time.sleep(0.05)

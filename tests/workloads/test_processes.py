@@ -50,11 +50,11 @@ def test_a_process_that_is_replaced_is_another_one(ray_here):
     processes = Processes(1, 1, 0)
     try:
         function = ray_here.put(pid_of)
-        assert processes.wait(60)
+        assert processes.wait(90)
         first = processes.submit(function, "one")
         pid = ray_here.get(first)
         assert ray_here.get(processes.submit(function, "two")) == pid
         processes.replace(first)  # is long done: nothing died over it any more
-        assert processes.wait(60)
+        assert processes.wait(90)
     finally:
         processes.close([])

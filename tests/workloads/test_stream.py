@@ -10,7 +10,7 @@ from raysm.workloads.stream import EARLY, PIECES, Stream
 
 HEAD = b"head"
 PIECE = 10_000
-DEADLINE_S = 20
+DEADLINE_S = 90
 
 
 def content_of(pieces):

@@ -25,4 +25,4 @@ def test_what_is_closed_is_cancelled_also_what_no_instance_will_ever_run(ray_her
     reference = tasks.submit(ray_here.put(host_and_inputs), block)
     tasks.close([reference])
     with pytest.raises(ray_here.exceptions.TaskCancelledError):
-        ray_here.get(reference, timeout=30)
+        ray_here.get(reference, timeout=90)

@@ -41,7 +41,7 @@ def test_an_instance_has_the_pid_and_the_exit_that_its_keeper_reports(keeper):
     assert instance.pid == 42
     assert cleaned == []
     instance.signal(15)
-    assert instance.wait(30) == 143
+    assert instance.wait(90) == 143
     assert cleaned == [1]
 
 
@@ -53,7 +53,7 @@ def test_an_operation_that_fails_names_the_instance_and_the_reason(keeper):
 def test_a_keeper_that_dies_is_lost_and_its_instance_counts_as_killed(keeper):
     with pytest.raises(RaysmError, match="its keeper ended during 'die'"):
         keeper.call("die")
-    assert keeper.exited.result(30) == 137
+    assert keeper.exited.result(90) == 137
     assert keeper.lost
 
 
@@ -61,5 +61,5 @@ def test_a_keeper_that_is_told_to_end_is_not_lost_and_may_be_told_again(keeper):
     keeper.end()
     keeper.end()
     keeper.signal(15)
-    assert keeper.exited.result(30) == 137
+    assert keeper.exited.result(90) == 137
     assert not keeper.lost

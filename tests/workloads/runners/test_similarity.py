@@ -85,7 +85,7 @@ def test_a_terminated_similarity_goes_on_where_it_stopped(address, base, tmp_pat
             if isinstance(event, Progress) and event.phase == "similarity" and event.done:
                 break
         driver.terminate()
-        _, errors = driver.communicate(timeout=30)
+        _, errors = driver.communicate(timeout=90)
     assert driver.returncode == 143, errors
     assert not record.exists()
     finished = [file for file in (paths.checkpoints / "raysm" / "similarity").rglob("*") if file.is_file()]

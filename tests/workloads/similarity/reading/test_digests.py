@@ -29,13 +29,13 @@ def test_what_was_begun_is_what_is_asked_for_and_only_once(tmp_path):
     path.write_bytes(b"first")
     digests.begin(path)
     begun = digests._begun[path]
-    assert begun.result(timeout=10) == hashlib.sha256(b"first").hexdigest()
+    assert begun.result(timeout=90) == hashlib.sha256(b"first").hexdigest()
     assert digests.digest(path) is begun
     path.write_bytes(b"second")
-    assert digests.digest(path).result(timeout=10) == hashlib.sha256(b"second").hexdigest()
+    assert digests.digest(path).result(timeout=90) == hashlib.sha256(b"second").hexdigest()
 
 
 def test_a_file_that_cannot_be_read_says_so_to_who_asks(tmp_path):
     digests.begin(tmp_path / "nothing")
     with pytest.raises(InvalidInput, match="is not there"):
-        digests.digest(tmp_path / "nothing").result(timeout=10)
+        digests.digest(tmp_path / "nothing").result(timeout=90)

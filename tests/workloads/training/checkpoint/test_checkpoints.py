@@ -54,7 +54,7 @@ def kept_steps(folder):
 
 def wait_until_kept(folder, step):
     """Checkpoints are written in the background."""
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + 120
     while step not in kept_steps(folder):
         assert time.monotonic() < deadline_s
         time.sleep(0.005)

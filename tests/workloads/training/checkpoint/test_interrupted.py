@@ -63,24 +63,22 @@ def test_after_a_worker_was_killed_only_the_steps_since_the_checkpoint_are_repea
     assert model(tmp_path) == undisturbed
 
 
-def test_after_an_instance_was_killed_the_files_that_one_lacks_come_from_the_other(workers, tmp_path):
+def test_after_an_instance_was_killed_the_files_that_one_lacks_come_from_the_other(workers, undisturbed, tmp_path):
     def kept(instance):
         return ["--checkpoints", tmp_path / f"kept-{instance}"]
 
-    on_two = {"workers": 4, "per_instance": 2}
-    workers.run(tmp_path / "0", ["--model", tmp_path / "undisturbed"], **on_two)
+    on_two = {"workers": 2, "per_instance": 1, "arguments_of": kept}
     given = ["--model", tmp_path]
-    holding = [*given, "--hold", 5, "--holding", 2, 3]
-    running = workers.start(tmp_path / "1", holding, **on_two, arguments_of=kept)
-    running.wait_for(tmp_path, "kept-1/held-2", "kept-1/held-3", f"kept-0/step-*3-*/{MANIFEST}")
-    running.kill([2, 3])
+    running = workers.start(tmp_path / "1", [*given, "--hold", 5, "--holding", 1], **on_two)
+    running.wait_for(tmp_path, "kept-1/held-1", f"kept-0/step-*3-*/{MANIFEST}")
+    running.kill([1])
     running.exits()
     assert not read_manifests(tmp_path / "kept-1")
 
-    said = workers.run(tmp_path / "2", given, **on_two, arguments_of=kept)
+    said = workers.run(tmp_path / "2", given, **on_two)
     assert "2 steps are done again" in said
     assert "MB of the checkpoint came from other instances" in said
-    assert model(tmp_path) == model(tmp_path / "undisturbed")
+    assert model(tmp_path) == undisturbed
 
 
 @pytest.mark.parametrize("cut", ["shard", "pipeline"])

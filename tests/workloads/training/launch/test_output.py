@@ -96,7 +96,7 @@ def test_a_stranger_that_says_nothing_keeps_no_job_from_ending(head):
 def test_a_killed_process_loses_no_line(head):
     code = "import os; os.write(1, b'before\\n'); os.kill(os.getpid(), 9)"
     with head.wire.connect(0, OUT) as out:
-        subprocess.run([sys.executable, "-c", code], stdout=out.fileno(), timeout=30)
+        subprocess.run([sys.executable, "-c", code], stdout=out.fileno(), timeout=90)
     head.drain()
     assert text(head) == "[rank 0] before\n"
 
@@ -114,7 +114,7 @@ def test_a_process_sends_its_own_output_and_hears_of_a_stop(head, capfd):
                 break
             until.wait(0.01)
         head.tell(OUT, STOP)
-        assert told.wait(5)
+        assert told.wait(90)
     head.drain()
     assert text(head) == "[rank 2] from Python\n[rank 2] from a library\n"
     assert text(head, ERROR) == "[rank 2] a warning\n"
@@ -127,13 +127,13 @@ def test_a_word_reaches_those_that_listen_and_those_that_come_later_and_no_other
     with head.wire.connect(0, OUT) as worker, head.wire.heeding(0, AGENT, early.put) as agent:
         agent.sendall(b"an agent's line\n")
         head.tell(AGENT, END)
-        assert early.get(timeout=5) == END
+        assert early.get(timeout=90) == END
         with head.wire.heeding(4, AGENT, late.put):
-            assert late.get(timeout=5) == END
+            assert late.get(timeout=90) == END
         head.forget()
         with head.wire.heeding(8, AGENT, late.put):
             head.tell(AGENT, STOP)
-            assert late.get(timeout=5) == STOP
+            assert late.get(timeout=90) == STOP
         worker.setblocking(False)
         with pytest.raises(BlockingIOError):
             worker.recv(1)

@@ -84,7 +84,7 @@ def test_a_system_that_counts_no_cpu_time_is_not_busy():
 def test_it_is_announced_for_the_instance_and_ends_with_its_block():
     announced, lines = queue.Queue(), []
     with Usage("algo-2", announced.put, lines.append, sources=machine(), interval_s=0.01, emit_every_s=2) as usage:
-        first = announced.get(timeout=20)
+        first = announced.get(timeout=90)
     assert first.host == "algo-2"
     assert usage.means()["memory_percent"] == 75
     names = {first.name} | {announced.get_nowait().name for _ in range(announced.qsize())}
@@ -98,7 +98,7 @@ def until_announced(name, gpus, **options):
     announced, lines = queue.Queue(), []
     options |= {"has_gpus": True, "interval_s": 0.01, "emit_every_s": 3}
     with Usage("algo-2", announced.put, lines.append, sources=machine(gpus), **options) as usage:
-        while (event := announced.get(timeout=20)).name != name:
+        while (event := announced.get(timeout=90)).name != name:
             pass
     return event, lines, usage
 
