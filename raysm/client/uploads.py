@@ -41,6 +41,11 @@ class Upload:
     index: str
     """URI of what the last upload of this path left."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of all files together."""
+        return sum(self.path(name).stat().st_size for name in self.files)
+
     def path(self, name: str) -> Path:
         """Return the local file of ``name``."""
         return self.root if self.root.is_file() else self.root / name
