@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.client.costs.prices import Price, price_given, price_of, volume_usd_per_hour
+from raysm.client.costs.prices import Price, price_of, price_of_user, volume_usd_per_hour
 from raysm.client.doctor import Case, State, examine, intent_of
 from raysm.client.first_job.answers import answers, as_markdown
 from raysm.client.first_job.blanking import ACCOUNT, Blanks
@@ -153,7 +153,7 @@ def _agree(arguments: Arguments, cluster: Cluster, region: str, console: Console
 def _price(arguments: Arguments, cluster: Cluster, region: str) -> Price:
     """Return what an instance costs an hour."""
     if arguments.price_per_hour is not None:
-        return price_given(arguments.price_per_hour)
+        return price_of_user(arguments.price_per_hour)
     price = None if cluster.groups else price_of(cluster.instance_type, region)
     if price is None:
         raise InvalidRequest(

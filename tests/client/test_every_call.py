@@ -55,6 +55,9 @@ def everything(remote, script, folder):
     storage = Storage(remote.service)
     storage.write(f"{job.outputs}/model/a", b"1")
     storage.copy(f"{job.outputs}/model/a", f"{job.outputs}/model/b")
+    # A large one is copied in parts.
+    (large,) = (item for item in storage.below(remote.service.places.inputs()) if item.size > SMALL)
+    storage.copy(large.uri, f"{job.outputs}/model/large")
     storage.size(f"{job.outputs}/model/b")
     for item in storage.folder(f"{job.outputs}/model"):
         storage.bring(item, folder / "out")
