@@ -108,10 +108,10 @@ class LogReader:
     def _page(self, stream: str, token: str | None) -> dict[str, Any]:
         place = {"nextToken": token} if token else {}
         # Without startFromHead, the first page would be the last one.
-        found = self._service.call(
+        answer = self._service.call(
             "logs", "get_log_events", logGroupName=self._group, logStreamName=stream, startFromHead=True, **place
         )
-        return dict(found)
+        return dict(answer)
 
     def _host(self, stream: str) -> str | None:
         """Return the instance that writes ``stream``; None where none does."""
