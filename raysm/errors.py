@@ -60,8 +60,8 @@ def option(name: str, value: str | None = None) -> str:
         name: As Python has it: ``id_column``.
         value: What to give; None where that is the reader's to know.
     """
-    shown, given = ("…", "…") if value is None else (shlex.quote(value), repr(value))
-    return f"--{name.replace('_', '-')} {shown} (in Python: {name}={given})"
+    shown, written = ("…", "…") if value is None else (shlex.quote(value), repr(value))
+    return f"--{name.replace('_', '-')} {shown} (in Python: {name}={written})"
 
 
 class RaysmError(Exception):

@@ -93,14 +93,14 @@ class FakeSageMaker(Service):
         tags = {tag["Key"]: tag["Value"] for tag in plan.request.get("Tags", ())}
         kind = tags.get(WORKLOAD_TAG, "")
         outputs = file_path(plan.outputs)
-        given = self._answers[kind].popleft() if self._answers[kind] else None
-        if given is None:
+        answer = self._answers[kind].popleft() if self._answers[kind] else None
+        if answer is None:
             function = self._function(plan) if kind and Workload.named(kind).returns_value else None
-            given = Answer() if function is None else self._called(function, outputs)
-        for name, content in given.files.items():
+            answer = Answer() if function is None else self._called(function, outputs)
+        for name, content in answer.files.items():
             put(outputs / "model" / name, content)
-        self.lines[plan.name] = tuple(given.lines)
-        self.jobs[plan.name] = self._description(plan, given, outputs)
+        self.lines[plan.name] = tuple(answer.lines)
+        self.jobs[plan.name] = self._description(plan, answer, outputs)
         return str(self.jobs[plan.name][plan.api.arn_key])
 
     def _function(self, plan: Plan) -> bytes | None:
@@ -123,22 +123,22 @@ class FakeSageMaker(Service):
             return Answer(status="Failed", reason=failure.reason())
         return Answer(files={VALUE: cloudpickle.dumps(value)})
 
-    def _description(self, plan: Plan, given: Answer, outputs: Path) -> dict[str, Any]:
+    def _description(self, plan: Plan, answer: Answer, outputs: Path) -> dict[str, Any]:
         now, api = datetime.now(UTC), plan.api
         # Describe does not tell tags: the client asks for them by themselves.
-        found = {key: value for key, value in plan.request.items() if key != "Tags"} | {
+        description = {key: value for key, value in plan.request.items() if key != "Tags"} | {
             api.arn_key: api.arn(region="us-east-1", account="123456789012", name=plan.name),
-            api.status_key: given.status,
+            api.status_key: answer.status,
             "CreationTime": now,
             api.end_time_key: now,
         }
-        if given.reason:
-            found["FailureReason"] = given.reason
+        if answer.reason:
+            description["FailureReason"] = answer.reason
         if api.has_secondary_status:
-            found["SecondaryStatus"] = given.status
+            description["SecondaryStatus"] = answer.status
             # A test may give its home as a relative path, of which there is no URI.
-            found["ModelArtifacts"] = {"S3ModelArtifacts": (outputs / "model").absolute().as_uri()}
-        return found
+            description["ModelArtifacts"] = {"S3ModelArtifacts": (outputs / "model").absolute().as_uri()}
+        return description
 
     def describe(self, api: JobApi, name: str) -> dict[str, Any]:
         """Return what Describe says of a job."""
@@ -175,11 +175,11 @@ class _Clients:
         return {"Body": io.BytesIO(self._fake.objects[Bucket, Key])}
 
     def list_objects_v2(self, *, Bucket: str, Prefix: str, **_: Any) -> dict[str, Any]:  # noqa: N803
-        found = [(key, body) for (bucket, key), body in self._fake.objects.items() if bucket == Bucket]
+        stored = [(key, body) for (bucket, key), body in self._fake.objects.items() if bucket == Bucket]
         return {
             "Contents": [
                 {"Key": key, "Size": len(body), "ETag": '""', "LastModified": WRITTEN}
-                for key, body in sorted(found)
+                for key, body in sorted(stored)
                 if key.startswith(Prefix)
             ]
         }

@@ -117,8 +117,8 @@ def _asked(payload: Payload, wanted: Wanted, environ: Mapping[str, str]) -> obje
     """Return all on which it depends what pip installs, as JSON."""
     wheels = {path.name: sha256_of(path) for path in payload.wheels.iterdir()} if payload.wheels else {}
     # Also how pip is told of an index, for people who have several with packages of one name.
-    told = {name: value for name, value in environ.items() if name.startswith("PIP_") or name == TOOLKIT_INDEX}
-    return [wanted.requirements, wanted.needs, wheels, payload.request.pip_index, told]
+    variables = {name: value for name, value in environ.items() if name.startswith("PIP_") or name == TOOLKIT_INDEX}
+    return [wanted.requirements, wanted.needs, wheels, payload.request.pip_index, variables]
 
 
 def install(payload: Payload, wanted: Wanted, site: Path, environ: Mapping[str, str]) -> None:

@@ -116,12 +116,12 @@ def _scenario(folder: Path) -> dict[str, Any]:
 
 def _room(folder: Path, as_json: bool) -> dict[str, Any]:
     """Return how much lies in the home, and of which jobs: for people of the largest ones."""
-    found = usage(folder)
+    room = usage(folder)
     if as_json:
-        return {"home_bytes": found.bytes, "job_bytes": found.jobs}
-    largest = [f"{name} {_size(size)}" for name, size in list(found.jobs.items())[:MOST_SHOWN]]
-    more = [f"{len(found.jobs) - MOST_SHOWN} more"] if len(found.jobs) > MOST_SHOWN else []
-    return {"home_size": f"{_size(found.bytes)} (raysm local clean, raysm rm JOB)", "largest_jobs": largest + more}
+        return {"home_bytes": room.bytes, "job_bytes": room.jobs}
+    largest = [f"{name} {_size(size)}" for name, size in list(room.jobs.items())[:MOST_SHOWN]]
+    more = [f"{len(room.jobs) - MOST_SHOWN} more"] if len(room.jobs) > MOST_SHOWN else []
+    return {"home_size": f"{_size(room.bytes)} (raysm local clean, raysm rm JOB)", "largest_jobs": largest + more}
 
 
 def _size(count: int) -> str:

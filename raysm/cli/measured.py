@@ -68,9 +68,9 @@ def _instances(metrics: Metrics) -> list[str]:
     for metric in metrics:
         values.setdefault((metric.host, metric.name), []).append(metric.value)
     table = [["instance", "metric", "values", "mean", "most", "last"]]
-    for (host, name), found in sorted(values.items()):
-        figures = (sum(found) / len(found), max(found), found[-1])
-        table.append([host, name, str(len(found)), *map(metric_value, figures)])
+    for (host, name), series in sorted(values.items()):
+        figures = (sum(series) / len(series), max(series), series[-1])
+        table.append([host, name, str(len(series)), *map(metric_value, figures)])
     return _aligned(table) if values else []
 
 

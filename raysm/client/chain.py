@@ -125,10 +125,10 @@ class Chain:
                     self._ended[name] = read(self.api, self.service.describe(self.api, name))
                 except JobNotFound:
                     self._ended[name] = None
-        found = [self._ended[name] for name in before]
+        earlier = [self._ended[name] for name in before]
         # Where another thread went over to a follow-up meanwhile, describe() is of that one, and the next call tells
         # both.
-        return [*(one for one in found if one is not None), *([self.describe()] if last == self.name else [])]
+        return [*(one for one in earlier if one is not None), *([self.describe()] if last == self.name else [])]
 
     def is_stopped(self, description: Description) -> bool:
         """Whether somebody stopped the job, rather than the service by its limits."""

@@ -56,20 +56,20 @@ def ensure(home: Path, *, command: tuple[str, ...] = (sys.executable, "-m", "ray
         MissingDependency: What the server needs is not installed.
         ServiceError: It does not come up, or is of another version.
     """
-    found = answering(home)
-    if found is None:
+    server = answering(home)
+    if server is None:
         missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
         if missing:
             raise MissingDependency(
                 f"the embedded SageMaker needs the package {missing[0]!r}: python3 -m pip install 'raysm[local]'"
             )
-        found = _start(home, command)
-    if found.version != __version__:
+        server = _start(home, command)
+    if server.version != __version__:
         raise ServiceError(
-            f"the embedded SageMaker of {home} is raysm {found.version}, and this is {__version__}: end it with "
+            f"the embedded SageMaker of {home} is raysm {server.version}, and this is {__version__}: end it with "
             "raysm local down, and try again"
         )
-    return found.url
+    return server.url
 
 
 def answering(home: Path) -> ServerRecord | None:

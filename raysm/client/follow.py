@@ -46,10 +46,13 @@ class JobStream:
         self._chain, self._instance, self._send = chain, instance, send
         self._logs: list[_Log] = []
 
-    def new_lines(self) -> Iterator[LogLine]:
+    def new_lines(self, *, whole: bool = True) -> Iterator[LogLine]:
         """Look once, and yield what has come since the last look, job by job, of each by time; take all of it.
 
         Memory holds one page of each instance's log.
+
+        Args:
+            whole: As ``LogReader.new_lines`` has it; of a job that has ended all is read.
 
         Raises:
             ServiceError: The service does not answer; the next look goes on where this one ended.
@@ -66,7 +69,7 @@ class JobStream:
                 # It has ended, since another one goes on with it; its last lines may still be under way.
                 yield from log.new_lines(late_s=chain.service.pace.late_s)
             else:
-                yield from log.new_lines(late_s=chain.late_s() if ended else None)
+                yield from log.new_lines(late_s=chain.late_s() if ended else None, whole=whole)
         self.is_over = ended and all(log.is_over for log in self._logs)
 
     def follow(self, timeout: float | None = None) -> Iterator[LogLine]:
@@ -88,7 +91,7 @@ class JobStream:
         while True:
             came = False
             try:
-                for line in self.new_lines():
+                for line in self.new_lines(whole=False):
                     came = True
                     yield line
                 patience.heard()
@@ -102,7 +105,8 @@ class JobStream:
             # A log that has just grown is looked at often again.
             if came:
                 pauses = self._chain.service.pace.pauses()
-            pause_s = min(next(pauses), FOLLOW_S)
+            streams = sum(log.streams for log in self._logs)
+            pause_s = self._chain.service.pace.between_looks(min(next(pauses), FOLLOW_S), streams)
             if deadline_s is not None:
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
@@ -151,12 +155,17 @@ class _Log:
         self._reader = reader
         self._over_s: float | None = None
 
-    def new_lines(self, late_s: float | None) -> Iterator[LogLine]:
+    @property
+    def streams(self) -> int:
+        """How many calls a look takes."""
+        return 0 if self.is_over else self._reader.streams
+
+    def new_lines(self, late_s: float | None, *, whole: bool = True) -> Iterator[LogLine]:
         """Yield what has come; ``late_s`` is how late lines may still be, in seconds, None while the job runs."""
         if self.is_over:
             return
         came = False
-        for line in self._reader.new_lines():
+        for line in self._reader.new_lines(whole=whole or late_s is not None):
             came = True
             yield line
         if late_s is None:

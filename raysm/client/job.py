@@ -389,10 +389,10 @@ def attach(name: str, on: Target | Service | None = None) -> Job:
     # A name does not tell of which API a job is.
     for api in APIS:
         try:
-            found = read(api, service.describe(api, name))
+            description = read(api, service.describe(api, name))
         except JobNotFound:
             continue
         # The tags of a follow-up name the first job, whose lines and metrics come before its own.
-        tags = service.tags(found.arn) if restart.is_follow_up(name) else None
-        return Job(Chain(name, service=service, api=api, description=found, tags=tags))
+        tags = service.tags(description.arn) if restart.is_follow_up(name) else None
+        return Job(Chain(name, service=service, api=api, description=description, tags=tags))
     raise JobNotFound(f"there is no job {name!r} {service.target.describe()}; raysm jobs lists those that there are")

@@ -17,6 +17,9 @@ from raysm.errors import ServiceError
 
 __all__ = ["LogLine", "LogReader"]
 
+MUCH = 1_000
+"""Events of a page behind which more are likely; a page has at most 10,000, or 1 MB."""
+
 STREAM = re.compile(r"(algo-\d+)-\d+")
 """What follows the job's name in that of an instance's stream."""
 
@@ -45,10 +48,21 @@ class LogReader:
         self._tokens: dict[str, str | None] = {}
         self._taken: dict[str, int] = {}
 
-    def new_lines(self) -> Iterator[LogLine]:
-        """Yield what has come since the last call, merged by time; memory holds one page of each stream."""
+    @property
+    def streams(self) -> int:
+        """How many streams there are, each of which takes a call of its own."""
+        return len(self._tokens)
+
+    def new_lines(self, *, whole: bool = True) -> Iterator[LogLine]:
+        """Yield what has come since the last call, merged by time; memory holds one page of each stream.
+
+        Args:
+            whole: Read each stream until the service says that it has no more, which takes a call more; else what one
+                page brings, and all of it where that is much: for who looks again soon.
+        """
         self._find_streams()
-        yield from heapq.merge(*(self._read(stream) for stream in sorted(self._tokens)), key=lambda line: line.time_s)
+        lines = (self._read(stream, whole) for stream in sorted(self._tokens))
+        yield from heapq.merge(*lines, key=lambda line: line.time_s)
 
     def _find_streams(self) -> None:
         more: dict[str, str] = {}
@@ -75,28 +89,29 @@ class LogReader:
                 return
             more = {"nextToken": page["nextToken"]}
 
-    def _read(self, stream: str) -> Iterator[LogLine]:
+    def _read(self, stream: str, whole: bool) -> Iterator[LogLine]:
         host = self._host(stream) or ""
         while True:
             token = self._tokens[stream]
             page = self._page(stream, token)
             # A page that a failure of another stream cut off is read again, and only its rest is yielded.
             taken = self._taken.get(stream, 0)
-            for index, event in enumerate(page.get("events", ())[taken:], taken + 1):
+            events = page.get("events", ())
+            for index, event in enumerate(events[taken:], taken + 1):
                 yield LogLine(event["timestamp"] / 1000, host, event["message"].rstrip("\r\n"))
                 self._taken[stream] = index
             following = page.get("nextForwardToken")
             self._tokens[stream], self._taken[stream] = following or token, 0
-            if not following or following == token:
+            if not following or following == token or not (whole or len(events) >= MUCH):
                 return
 
     def _page(self, stream: str, token: str | None) -> dict[str, Any]:
         place = {"nextToken": token} if token else {}
         # Without startFromHead, the first page would be the last one.
-        found = self._service.call(
+        answer = self._service.call(
             "logs", "get_log_events", logGroupName=self._group, logStreamName=stream, startFromHead=True, **place
         )
-        return dict(found)
+        return dict(answer)
 
     def _host(self, stream: str) -> str | None:
         """Return the instance that writes ``stream``; None where none does."""

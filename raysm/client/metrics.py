@@ -69,9 +69,9 @@ class Metrics(list[Metric]):
             key = ("step", one.step) if one.step is not None else ("time", one.time_s)
             rows.setdefault(key, {})[f"{one.name}@{one.host}" if one.host else one.name] = one.value
             times[key] = one.time_s
-        found = [(int(at) if kind == "step" else None, times[kind, at], row) for (kind, at), row in rows.items()]
+        ordered = [(int(at) if kind == "step" else None, times[kind, at], row) for (kind, at), row in rows.items()]
         # None has no order among numbers: the rows without a step come last, by their times.
-        return sorted(found, key=lambda row: (row[0] is None, row[0] or 0, row[1]))
+        return sorted(ordered, key=lambda row: (row[0] is None, row[0] or 0, row[1]))
 
     def to_frame(self, *, wide: bool = False) -> Any:
         """Return a ``pandas.DataFrame``.
@@ -125,10 +125,10 @@ class FoundByService:
             if job.name in self._settled:
                 yield from self._settled[job.name]
                 continue
-            found = list(_found(self._service, job))
+            metrics = list(_found(self._service, job))
             if job.ended is not None and time.time() - job.ended.timestamp() > SETTLED_S:
-                self._settled[job.name] = found
-            yield from found
+                self._settled[job.name] = metrics
+            yield from metrics
 
 
 def _found(service: Service, job: Description) -> Iterator[Metric]:

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 __all__ = ["Pace"]
 
+MOST_BETWEEN_LOOKS_S = 20.0
+"""Whoever follows a job of a hundred instances wants to see something all the same."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pace:
@@ -20,6 +23,13 @@ class Pace:
     """Seconds for which the service may be away before whoever waits for a job is told."""
     late_s: float = 0.0
     """Seconds that the last lines of a job that has ended may need to reach the log service."""
+
+    stream_s: float = 0.0
+    """Seconds for each stream of a log between two looks at it."""
+
+    def between_looks(self, pause_s: float, streams: int) -> float:
+        """Return how many seconds to leave between two looks at a log of so many streams."""
+        return max(pause_s, min(streams * self.stream_s, MOST_BETWEEN_LOOKS_S))
 
     def pauses(self) -> Iterator[float]:
         """Yield the pauses, in seconds, without end."""

@@ -116,6 +116,7 @@ USER: tuple[Grant, ...] = (
             "s3:CompleteMultipartUpload",
             "s3:AbortMultipartUpload",
             "s3:CopyObject",
+            "s3:UploadPartCopy",
             "s3:DeleteObject",
         ),
     ),

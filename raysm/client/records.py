@@ -24,7 +24,17 @@ from raysm.request import Input, JobRequest, Target
 from raysm.request.codec import from_json, to_json
 from raysm.request.options import decisive
 
-__all__ = ["Record", "digest_of", "job_name", "keep", "latest_of_state", "recorded", "task_of", "with_inputs"]
+__all__ = [
+    "InputsState",
+    "Record",
+    "digest_of",
+    "job_name",
+    "keep",
+    "latest_of_state",
+    "recorded",
+    "task_of",
+    "with_inputs",
+]
 
 MAX_NAME = 63
 """Characters of a job's name."""
@@ -46,6 +56,16 @@ SHOWN_EVERY = 100_000
 """Objects of an input: about a hundred calls, and ten seconds, on S3."""
 
 _log = logging.getLogger("raysm")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputsState:
+    """What a job is about to read."""
+
+    digest: str
+    """Of that, and of all else that its result depends on."""
+    sizes: Mapping[str, int]
+    """Bytes of each channel."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,8 +174,10 @@ def digest_of(
     return _sha256(parts)
 
 
-def with_inputs(digest: str, inputs: Mapping[str, Input], storage: Storage, *, most: int | None = None) -> str | None:
-    """Return ``digest`` with the state of the inputs in it; memory holds one page of their lists.
+def with_inputs(
+    digest: str, inputs: Mapping[str, Input], storage: Storage, *, most: int | None = None
+) -> InputsState | None:
+    """Return ``digest`` with the state of the inputs in it, and their sizes; memory holds one page of their lists.
 
     Files of this machine count by their names, sizes and times of modification, objects by their ETags.
 
@@ -168,7 +190,7 @@ def with_inputs(digest: str, inputs: Mapping[str, Input], storage: Storage, *, m
     Returns:
         None where there are more than ``most`` objects.
     """
-    whole, count = hashlib.sha256(digest.encode()), 0
+    whole, count, sizes = hashlib.sha256(digest.encode()), 0, dict.fromkeys(inputs, 0)
     for channel in sorted(inputs):
         whole.update(_line([channel]))
         for number, stored in enumerate(storage.walk(inputs[channel].uri), 1):
@@ -176,9 +198,10 @@ def with_inputs(digest: str, inputs: Mapping[str, Input], storage: Storage, *, m
                 return None
             count += 1
             whole.update(_line([stored.name, stored.size, stored.version]))
+            sizes[channel] += stored.size
             if number % SHOWN_EVERY == 0:
                 _log.warning("if_done looks at the objects of the input %r: %s so far", channel, f"{number:,}")
-    return whole.hexdigest()
+    return InputsState(digest=whole.hexdigest(), sizes=sizes)
 
 
 def _sha256(value: Any) -> str:

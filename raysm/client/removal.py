@@ -97,14 +97,14 @@ def check(job: Job, every: Iterable[Description]) -> None:
     Raises:
         InvalidRequest: It is active, an active job reads what it left, or it is on AWS.
     """
-    found = job.describe()
+    description = job.describe()
     if not job.service.target.removes_jobs:
         raise InvalidRequest(
             f"{job.name} is on AWS, which keeps the records of jobs; what it left you can remove yourself: "
             f"aws s3 rm --recursive {job.outputs}"
         )
-    if not found.status.is_terminal:
-        raise InvalidRequest(f"{job.name} is {found.status}: stop it first (raysm stop {job.name})")
+    if not description.status.is_terminal:
+        raise InvalidRequest(f"{job.name} is {description.status}: stop it first (raysm stop {job.name})")
     folder = _own_folder(job)
     for other in every:
         if other.name != job.name and not other.status.is_terminal and folder and _reads(other, folder.as_uri()):

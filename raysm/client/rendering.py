@@ -138,9 +138,9 @@ class _Latest:
 
     def rest(self) -> list[str]:
         # The job's own come first: their host is the empty one.
-        told = [_values(host, list(metrics.values())) for host, metrics in sorted(self._untold.items())]
+        lines = [_values(host, list(metrics.values())) for host, metrics in sorted(self._untold.items())]
         self._untold.clear()
-        return told
+        return lines
 
 
 def _remark(host: str, reason: str) -> str:

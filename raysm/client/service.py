@@ -270,10 +270,10 @@ def translated(action: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found = _translate(action, error)
-        if found is None:
+        meaning = _translate(action, error)
+        if meaning is None:
             raise
-        raise found from error
+        raise meaning from error
 
 
 def _translate(action: str, error: Exception) -> ServiceError | None:
@@ -316,8 +316,8 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
 def _refusal(action: str, error: Mapping[str, str]) -> ServiceError:
     code, message = error.get("Code", ""), error.get("Message", "")
     # SageMaker has no code for a job that is missing: of its ValidationExceptions only the message tells which.
-    said = any(words in message.lower() for words in ("not found", "could not find"))
-    missing = code == "ResourceNotFound" or (code == "ValidationException" and said)
+    is_absent = any(words in message.lower() for words in ("not found", "could not find"))
+    missing = code == "ResourceNotFound" or (code == "ValidationException" and is_absent)
     if missing and "_job" in action:
         return JobNotFound(f"there is no such job: {message}", code=code)
     if code.startswith(EXPIRED):

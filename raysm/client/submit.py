@@ -29,6 +29,7 @@ from raysm.client.service import Service, connect
 from raysm.client.service_model_check import check as check_plan
 from raysm.client.storage import Storage
 from raysm.client.tags import tags_of
+from raysm.client.volume_check import check_volume
 from raysm.contract import payload
 from raysm.contract.keywords import documents_options
 from raysm.contract.source import Source
@@ -79,11 +80,15 @@ class Prepared:
     """Which image was taken where none was named, for people; empty where none had to be."""
 
     @functools.cached_property
+    def _state_of_inputs(self) -> records.InputsState:
+        state = records.with_inputs(self.source_digest, self._inputs_of_others, self._storage)
+        assert state is not None, "without a limit"
+        return state
+
+    @property
     def digest(self) -> str:
         """Of all that the result depends on; looks at every object of the inputs."""
-        digest = records.with_inputs(self.source_digest, self._inputs_of_others, self._storage)
-        assert digest is not None, "without a limit"
-        return digest
+        return self._state_of_inputs.digest
 
     @property
     def _inputs_of_others(self) -> Mapping[str, Input]:
@@ -121,14 +126,16 @@ class Prepared:
         Where the job goes on with the state of one that is just ending, it waits for that end.
 
         Raises:
-            InvalidRequest: The job whose state it goes on with runs; nothing was uploaded.
+            InvalidRequest: The job whose state it goes on with runs, or the inputs are larger than the instances'
+                volumes; nothing was uploaded.
             ServiceError: The service refused; nothing of the job is left but data that can be used again.
         """
         storage, request, places = self._storage, self.request, self.service.places
         kms_key = request.security.output_kms_key
         if self.has_old_state and self.state is not None:
             await_predecessor(self._records, self.state, self.service)
-        digest = self._digest_to_remember()
+        inputs = self._look_at_inputs()
+        self._check_volume(inputs)
         storage.ensure_bucket(self.service.bucket, self.service.region)
         for upload in self.uploads:
             uploads.carry_out(upload, storage, kms_key)
@@ -153,7 +160,7 @@ class Prepared:
         record = records.Record(
             job=request.name,
             api=self.plan.api.create,
-            digest=digest or "",
+            digest="" if inputs is None else inputs.digest,
             state=self.state,
             submitted_s=time.time(),
         )
@@ -185,23 +192,28 @@ class Prepared:
             return False
         return payload_uri(description) == payload_uri(self.plan.request)
 
-    def _digest_to_remember(self) -> str | None:
-        """Return the digest; None where nobody asked for it and it takes long, or this user may not list the inputs."""
-        if "digest" in vars(self):
-            return self.digest
+    def _look_at_inputs(self) -> records.InputsState | None:
+        """Return the state of the inputs; None where nobody asked for it and it takes long, or may not be known."""
+        if "_state_of_inputs" in vars(self):
+            return self._state_of_inputs
         inputs, source = self._inputs_of_others, self.source_digest
         try:
-            digest = records.with_inputs(source, inputs, self._storage, most=MOST_LISTED)
-        except ServiceError:  # the job's role may list them
+            state = records.with_inputs(source, inputs, self._storage, most=MOST_LISTED)
+        except ServiceError:  # this user may not list them; the job's role may
             return None
-        if digest is None:
+        if state is None:
             _log.info(
                 "%s is not remembered for if_done: its inputs are more than %s objects; send it with if_done='skip' to "
                 "have them all looked at",
                 self.request.name,
                 f"{MOST_LISTED:,}",
             )
-        return digest
+        return state
+
+    def _check_volume(self, inputs: records.InputsState | None) -> None:
+        if self.service.target.has_volumes:
+            uploaded = {upload.channel: upload.size for upload in self.uploads}
+            check_volume(self.request, uploaded | dict(inputs.sizes if inputs is not None else {}))
 
 
 @documents_options(SubmitOptions, default_of=default_of)

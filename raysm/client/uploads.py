@@ -41,6 +41,11 @@ class Upload:
     index: str
     """URI of what the last upload of this path left."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of all files together."""
+        return sum(self.path(name).stat().st_size for name in self.files)
+
     def path(self, name: str) -> Path:
         """Return the local file of ``name``."""
         return self.root if self.root.is_file() else self.root / name
@@ -57,22 +62,22 @@ def locate(inputs: Mapping[str, Input], target: Target, places: Places) -> tuple
     """
     located: dict[str, Input] = {}
     uploads: list[Upload] = []
-    for channel, given in inputs.items():
-        if given.uri.startswith("s3://"):
-            located[channel] = given
+    for channel, source in inputs.items():
+        if source.uri.startswith("s3://"):
+            located[channel] = source
             continue
-        if "://" in given.uri and not given.uri.startswith("file:///"):
-            raise InvalidRequest(f"the channel {channel!r} is {given.uri!r}; give s3://…, file:///… or a path")
-        path = file_path(given.uri).absolute()
+        if "://" in source.uri and not source.uri.startswith("file:///"):
+            raise InvalidRequest(f"the channel {channel!r} is {source.uri!r}; give s3://…, file:///… or a path")
+        path = file_path(source.uri).absolute()
         if not path.exists():
-            raise InvalidRequest(f"the channel {channel!r} is {given.uri!r}, and nothing is there: check the path")
+            raise InvalidRequest(f"the channel {channel!r} is {source.uri!r}, and nothing is there: check the path")
         if target.takes_files:
-            located[channel] = replace(given, uri=path.as_uri())
+            located[channel] = replace(source, uri=path.as_uri())
             continue
         upload = _plan_upload(channel, path, places)
         uploads.append(upload)
         uri = upload.prefix + path.name if path.is_file() else upload.prefix
-        located[channel] = replace(given, uri=uri)
+        located[channel] = replace(source, uri=uri)
     return located, uploads
 
 

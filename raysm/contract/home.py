@@ -80,12 +80,12 @@ class ServerRecord:
         A record tells that a server was there, not that it still is: a killed one leaves it behind.
         """
         try:
-            found = read_json(folder / RECORD)
+            fields = read_json(folder / RECORD)
             return cls(
-                pid=int(found["pid"]),
-                port=int(found["port"]),
-                started_s=float(found["started_s"]),
-                version=str(found["version"]),
+                pid=int(fields["pid"]),
+                port=int(fields["port"]),
+                started_s=float(fields["started_s"]),
+                version=str(fields["version"]),
             )
         except (InvalidConfig, KeyError, TypeError, ValueError):
             # Torn, or of another version: whether a server lives is for the lock to say, not for this file.

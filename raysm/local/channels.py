@@ -75,25 +75,25 @@ def resolve(spec: JobSpec) -> dict[str, list[Entry]]:
     Raises:
         InvalidInput: A path is missing, unreadable, empty, or neither file nor folder.
     """
-    found: dict[str, list[Entry]] = {host: [] for host in spec.hosts}
+    entries: dict[str, list[Entry]] = {host: [] for host in spec.hosts}
     for channel in spec.channels:
         source, place, hosts = _existing(channel.name, channel.source), spec.place_of(channel), spec.hosts_of(channel)
         owned = channel.owned or is_small(source)
         if channel.distribution == "ShardedByS3Key":
             for index, (key, path) in enumerate(_objects(source)):
-                found[hosts[index % len(hosts)]].append(Entry(place / key, path.resolve(), owned, channel.owned))
+                entries[hosts[index % len(hosts)]].append(Entry(place / key, path.resolve(), owned, channel.owned))
             continue
         name = place if source.is_dir() else place / source.name
         for host in hosts:
-            found[host].append(Entry(name, source.resolve(), owned, channel.owned))
-    return found
+            entries[host].append(Entry(name, source.resolve(), owned, channel.owned))
+    return entries
 
 
-def hand_over(found: Mapping[str, list[Entry]], bases: Mapping[str, Path]) -> None:
+def hand_over(entries: Mapping[str, list[Entry]], bases: Mapping[str, Path]) -> None:
     """Give each host the files that are to be its own: copies; of what may be moved, the last one gets that itself.
 
     Args:
-        found: As ``resolve`` returned it.
+        entries: As ``resolve`` returned it.
         bases: The base folder of each host that is started.
 
     Raises:
@@ -101,7 +101,7 @@ def hand_over(found: Mapping[str, list[Entry]], bases: Mapping[str, Path]) -> No
     """
     wanted: dict[tuple[Path, bool], list[Path]] = {}
     for host, base in bases.items():
-        for entry in found[host]:
+        for entry in entries[host]:
             if entry.owned:
                 wanted.setdefault((entry.source, entry.movable), []).append(base / entry.name)
     for (source, movable), targets in wanted.items():

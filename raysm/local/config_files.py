@@ -72,15 +72,15 @@ class JobFiles:
                 (paths.description, dict(spec.description)),
             ]
         mine = [channel for channel in spec.channels if host in spec.hosts_of(channel)]
-        found: list[tuple[Path, Any]] = [
+        contents: list[tuple[Path, Any]] = [
             (paths.resource_config, self._resources(host)),
             (paths.hyperparameters, dict(spec.hyperparameters)),
-            (paths.input_data_config, {channel.name: _told(channel) for channel in mine}),
+            (paths.input_data_config, {channel.name: _channel_config(channel) for channel in mine}),
         ]
         if spec.checkpoints:
             place = {"LocalPath": str(seen.base / spec.checkpoints.target), "S3Uri": spec.checkpoints.uri}
-            found.append((paths.checkpoint_config, place))
-        return found
+            contents.append((paths.checkpoint_config, place))
+        return contents
 
     def _resources(self, host: str) -> dict[str, Any]:
         mine = next(group for group in self.spec.groups if host in group.hosts)
@@ -102,11 +102,11 @@ class JobFiles:
         }
 
 
-def _told(channel: Channel) -> dict[str, str]:
-    told = {
+def _channel_config(channel: Channel) -> dict[str, str]:
+    config = {
         # FastFile is told as File too.
         "TrainingInputMode": "File",
         "S3DistributionType": channel.distribution,
         "RecordWrapperType": channel.record_wrapper,
     }
-    return told if channel.content_type is None else {"ContentType": channel.content_type, **told}
+    return config if channel.content_type is None else {"ContentType": channel.content_type, **config}

@@ -49,11 +49,11 @@ class Group:
 
 def number_hosts(*groups: tuple[str, str, int]) -> tuple[Group, ...]:
     """Name the hosts of groups, each of them name, instance type and count: ``algo-1`` upwards, group by group."""
-    found, number = [], 1
+    numbered, number = [], 1
     for name, instance_type, count in groups:
-        found.append(Group(name, instance_type, tuple(f"algo-{number + i}" for i in range(count))))
+        numbered.append(Group(name, instance_type, tuple(f"algo-{number + i}" for i in range(count))))
         number += count
-    return tuple(found)
+    return tuple(numbered)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

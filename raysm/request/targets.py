@@ -39,6 +39,8 @@ class AWS:
     """Whether the service reads and writes ``file:///`` URIs; else local data is uploaded."""
     removes_jobs: ClassVar[bool] = False
     """Whether what is known of a job can be removed."""
+    has_volumes: ClassVar[bool] = True
+    """Whether an instance has the room that was asked for, and no more."""
     is_billed: ClassVar[bool] = True
     """Whether instances cost money, and a job goes on when whoever follows it in a terminal goes away."""
     names_own_types: ClassVar[bool] = True
@@ -143,6 +145,7 @@ class Local:
     kind: ClassVar[str] = "local"
     takes_files: ClassVar[bool] = True
     removes_jobs: ClassVar[bool] = True
+    has_volumes: ClassVar[bool] = False
     is_billed: ClassVar[bool] = False
     names_own_types: ClassVar[bool] = False
 

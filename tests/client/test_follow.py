@@ -187,6 +187,19 @@ def stream_of(remote, job, **options):
     return JobStream(Chain(job.name, service=remote.service, api=TRAINING), **options)
 
 
+def test_who_follows_a_job_asks_each_instance_once_a_look_while_it_runs(remote, job):
+    remote.write_log(job.name, "algo-1", [(NOW_MS, "a")])
+    lines = job.lines(follow=True)
+    assert next(lines).text == "a"
+    remote.write_log(job.name, "algo-1", [(NOW_MS + 1, "b")])
+    remote.logs.calls.clear()
+    assert next(lines).text == "b"
+    names = [name for name, _ in remote.logs.calls]
+    assert names.count("get_log_events") <= names.count("describe_log_streams")
+    remote.sagemaker.end(job.name, "Completed")
+    assert list(lines) == []
+
+
 def test_each_look_yields_what_is_new_and_after_the_end_nothing_is_asked(remote, job):
     stream = stream_of(remote, job)
     remote.write_log(job.name, "algo-1", [(NOW_MS, "a")])

@@ -88,6 +88,29 @@ def test_a_page_that_a_failure_cut_off_is_read_again_and_nothing_of_it_comes_twi
     assert set(texts) <= {"0", "1", "2", "3"}
 
 
+def calls(remote):
+    return len([name for name, _ in remote.logs.calls if name == "get_log_events"])
+
+
+def test_who_looks_again_soon_makes_one_call_for_each_stream(remote, job):
+    for host in ("algo-1", "algo-2"):
+        remote.write_log(job.name, host, [(NOW_MS, host)])
+    reader = LogReader(remote.service, TRAINING, job.name)
+    remote.logs.calls.clear()
+    assert [line.text for line in reader.new_lines(whole=False)] == ["algo-1", "algo-2"]
+    assert (calls(remote), reader.streams) == (2, 2)
+    remote.write_log(job.name, "algo-2", [(NOW_MS + 1, "more")])
+    assert [line.text for line in reader.new_lines(whole=False)] == ["more"]
+    assert calls(remote) == 4
+
+
+def test_who_looks_again_soon_still_takes_all_of_a_long_log_at_once(remote, job):
+    times = range(NOW_MS, NOW_MS + 12_000)
+    for begin in range(0, 12_000, 10_000):
+        remote.write_log(job.name, "algo-1", [(stamp, str(stamp)) for stamp in times[begin : begin + 10_000]])
+    assert len(list(LogReader(remote.service, TRAINING, job.name).new_lines(whole=False))) == 12_000
+
+
 def test_a_refusal_of_the_log_service_is_not_taken_for_an_empty_log(remote, job):
     remote.fail("describe_log_streams", refusal("AccessDeniedException", "no"))
     with pytest.raises(ServiceError, match="AccessDeniedException"):

@@ -8,8 +8,9 @@ WHEN = datetime.datetime.now(datetime.UTC)
 class Crowd:
     """boto3's client of S3; all that is not of the bucket ``crowd`` another client does."""
 
-    def __init__(self, count, behind=None):
+    def __init__(self, count, behind=None, size=1):
         self.count = count
+        self.size = size
         self.lists = 0
         self._behind = behind
 
@@ -22,6 +23,6 @@ class Crowd:
         self.lists += 1
         begin, end = int(ContinuationToken), min(int(ContinuationToken) + 1000, self.count)
         keys = (f"{Prefix}{number:09}" for number in range(begin, end))
-        contents = [{"Key": key, "Size": 1, "ETag": '"e"', "LastModified": WHEN} for key in keys]
+        contents = [{"Key": key, "Size": self.size, "ETag": '"e"', "LastModified": WHEN} for key in keys]
         more = {"IsTruncated": True, "NextContinuationToken": str(end)} if end < self.count else {}
         return {"Contents": contents, **more}

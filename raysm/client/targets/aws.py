@@ -25,7 +25,9 @@ class AWSConnection(Connection):
     """Amazon SageMaker in one account and region."""
 
     # CloudWatch hands lines on some seconds after they were written: who ends with the job would miss the last ones.
-    pace = Pace(first_s=2.0, most_s=20.0, late_s=15.0)
+    # GetLogEvents is limited for the whole account, to 25 calls a second in most regions: this leaves room for ten who
+    # follow a job of any size each. docs.aws.amazon.com/AmazonCloudWatch/latest/logs/cloudwatch_limits_cwl.html
+    pace = Pace(first_s=2.0, most_s=20.0, late_s=15.0, stream_s=0.5)
 
     def __init__(self, target: AWS) -> None:
         """Connect to nothing yet."""

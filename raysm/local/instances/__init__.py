@@ -21,8 +21,8 @@ def site_class(kind: str) -> type[Site]:
     """
     # By its name: kinds are known to the request's side too, which imports nothing of this one.
     module, _, name = instance_kind(kind).site.partition(":")
-    found: type[Site] = getattr(importlib.import_module(module), name)
-    return found
+    site: type[Site] = getattr(importlib.import_module(module), name)
+    return site
 
 
 def missing_for(kind: str) -> str | None:

@@ -254,6 +254,6 @@ def _call(docker: Sequence[str], *arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RaysmError(f"docker {arguments[0]}: {error}") from error
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise RaysmError(f"docker {arguments[0]}: {said[-1]}")
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise RaysmError(f"docker {arguments[0]}: {lines[-1]}")
     return done.stdout

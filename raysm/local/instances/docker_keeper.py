@@ -126,8 +126,8 @@ class _Keeper:
             [*self.docker, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOCKER_S
         )
         if done.returncode:
-            said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            raise ValueError(f"docker {arguments[0]}: {said[-1]}" if len(said) < 2 else f"docker: {said[0]}")
+            lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            raise ValueError(f"docker {arguments[0]}: {lines[-1]}" if len(lines) < 2 else f"docker: {lines[0]}")
         return done.stdout
 
 

@@ -143,9 +143,9 @@ class Network:
         raise RaysmError(f"no free /24 in {' or '.join(RANGES)}: {len(RANGES) * 256} jobs run, or routes cover them")
 
     def _free_prefixes(self) -> Iterator[str]:
-        found = json.loads(self._run("-4", "-json", "route", "show", "table", "all") or "[]")
+        routes = json.loads(self._run("-4", "-json", "route", "show", "table", "all") or "[]")
         taken = []
-        for route in found:
+        for route in routes:
             with contextlib.suppress(ValueError, KeyError):  # "default" is no network, and would contain them all
                 taken.append(ipaddress.ip_network(route["dst"], strict=False))
         for start in RANGES:

@@ -207,10 +207,10 @@ def kill_marked(base: Path, ray: Path) -> None:
     deadline = time.monotonic() + 10
     # Again and again: what is killed may have forked between the look and the signal.
     while time.monotonic() < deadline:
-        found = list(_marked(base, ray))
-        if not found:
+        marked = list(_marked(base, ray))
+        if not marked:
             return
-        for pid in found:
+        for pid in marked:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)

@@ -51,11 +51,11 @@ class Console:
             self._shut_down()
             return {"ending": True}
         # AWS has no operation for it: there, the service itself takes capacity away.
-        found = INTERRUPT.fullmatch(path)
-        if method == "POST" and found:
-            self._operations.run(found[1]).interrupt()
-            return {"interrupted": found[1]}
-        found = END.fullmatch(path)
-        if method == "GET" and found:
-            return {"ended": self._operations.await_end(found[1], float(found[2]))}
+        match = INTERRUPT.fullmatch(path)
+        if method == "POST" and match:
+            self._operations.run(match[1]).interrupt()
+            return {"interrupted": match[1]}
+        match = END.fullmatch(path)
+        if method == "GET" and match:
+            return {"ended": self._operations.await_end(match[1], float(match[2]))}
         raise ApiError("UnknownOperationException", f"{method} {path} is none of the server's own operations", 404)

@@ -110,11 +110,11 @@ def local_part(what: str, path: str, least: PurePosixPath = BASE) -> PurePosixPa
     Raises:
         ApiError: It does not lie below ``least``.
     """
-    given = PurePosixPath(path)
+    place = PurePosixPath(path)
     # Pure paths are compared part by part: one with ``..`` would pass as lying below.
-    if ".." in given.parts or not given.is_relative_to(least) or given == least:
+    if ".." in place.parts or not place.is_relative_to(least) or place == least:
         raise validation(f"{what}: the path {path!r} must lie below {least}")
-    return given.relative_to(BASE)
+    return place.relative_to(BASE)
 
 
 def seconds(condition: Mapping[str, Any], name: str, default: float) -> float:

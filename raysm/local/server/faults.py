@@ -50,8 +50,8 @@ class Call:
             body: Returns its body; asked of requests in forms alone.
             parameters: Returns its body as JSON; asked of requests in JSON alone.
         """
-        found = SERVICE.search(headers.get("Authorization", ""))
-        service = found[1] if found else ""
+        match = SERVICE.search(headers.get("Authorization", ""))
+        service = match[1] if match else ""
         target = headers.get("X-Amz-Target", "")
         if target:
             return cls(service=service, operation=target.rpartition(".")[2], parameters=parameters(), in_json=True)

@@ -34,11 +34,11 @@ def answer(form: bytes, moto: MotoServices) -> bytes | None:
     fields = parse_qs(form.decode(errors="replace"))
     if fields.get("Action") != ["SimulatePrincipalPolicy"]:
         return None
-    found = ROLE.fullmatch(fields.get("PolicySourceArn", [""])[0])
-    if found:
+    role = ROLE.fullmatch(fields.get("PolicySourceArn", [""])[0])
+    if role:
         client = moto.client("iam")
         with contextlib.suppress(client.exceptions.EntityAlreadyExistsException):
-            client.create_role(RoleName=found[2], Path=f"{found[1] or ''}/", AssumeRolePolicyDocument=json.dumps(TRUST))
+            client.create_role(RoleName=role[2], Path=f"{role[1] or ''}/", AssumeRolePolicyDocument=json.dumps(TRUST))
     actions = [values[0] for name, values in fields.items() if name.startswith("ActionNames.member.")]
     # Without ResourceArns, AWS simulates for all.
     resources = [values[0] for name, values in fields.items() if name.startswith("ResourceArns.member.")] or ["*"]

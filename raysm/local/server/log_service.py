@@ -67,10 +67,10 @@ class LogService:
         """Yield the streams whose names begin with ``prefix``, by name."""
         # A slash ends the job's name: of one job's streams no other's folder need be listed.
         job, slash, _ = prefix.partition("/")
-        found = [record for record in self._records.all(GROUPS[group]) if record.name.startswith(job)]
+        records = [record for record in self._records.all(GROUPS[group]) if record.name.startswith(job)]
         if slash:
-            found = [record for record in found if record.name == job]
-        for record in sorted(found, key=lambda record: record.name):
+            records = [record for record in records if record.name == job]
+        for record in sorted(records, key=lambda record: record.name):
             for path in self._files(record):
                 name = log_files.stream_name(record.name, path)
                 if name.startswith(prefix):

@@ -37,10 +37,10 @@ class MetricScanner:
     def line(self, text: str) -> None:
         """Look at one line."""
         for name, expression in self._expressions:
-            for found in expression.finditer(text):
+            for match in expression.finditer(text):
                 # The expression may have no group, or find no number: a metric is no reason to fail a job.
                 with contextlib.suppress(ValueError, IndexError, TypeError):
-                    value = float(found.group(1))
+                    value = float(match.group(1))
                     self._keep({"MetricName": name, "Value": value, "Timestamp": time.time()})
 
     def _keep(self, metric: Mapping[str, Any]) -> None:

@@ -126,8 +126,8 @@ def request_handler() -> Any:
 
 def buckets() -> dict[str, Any]:
     """Return the buckets of S3 by name, as moto holds them: they can be pickled."""
-    found: dict[str, Any] = _s3_backends()[ACCOUNT][PARTITION].buckets
-    return found
+    by_name: dict[str, Any] = _s3_backends()[ACCOUNT][PARTITION].buckets
+    return by_name
 
 
 def add_bucket(name: str, bucket: Any) -> None:

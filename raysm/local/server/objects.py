@@ -81,9 +81,9 @@ class Objects:
         # With the slash: else the checkpoints of run-10 would come along with those of run-1.
         self._bring(list(self._below(uri.rstrip("/") + "/")), folder)
 
-    def _bring(self, found: list[_Object], folder: Path) -> None:
+    def _bring(self, objects: list[_Object], folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        for item in found:
+        for item in objects:
             relative = PurePosixPath(item.name)
             # Keys of S3 are any text: ``..`` is a name there, and a way out here.
             if relative.is_absolute() or ".." in relative.parts:

@@ -233,10 +233,10 @@ class Operations:
         return {}
 
 
-def _tags(given: list[Mapping[str, str]]) -> dict[str, str]:
-    tags = {tag["Key"]: tag["Value"] for tag in given}
+def _tags(listed: list[Mapping[str, str]]) -> dict[str, str]:
+    tags = {tag["Key"]: tag["Value"] for tag in listed}
     # The dict has kept the last of two with the same key without a word.
-    if len(tags) != len(given):
+    if len(tags) != len(listed):
         raise validation("Tags: duplicate tag keys are not allowed")
     return tags
 

@@ -52,9 +52,9 @@ def user_of(port: int, server_port: int) -> int | None:
     """
     for _ in range(LOOKS):
         for table in TABLES:
-            found = _user_in(table, port, server_port)
-            if found is not None:
-                return found
+            user = _user_in(table, port, server_port)
+            if user is not None:
+                return user
     return None
 
 

@@ -24,13 +24,13 @@ def check(request: Mapping[str, Any]) -> None:
     Raises:
         ApiError: What, and what to use instead.
     """
-    for given in request.get("ProcessingInputs") or []:
-        _check_input(given)
-    for given in _outputs(request):
-        if given.get("S3Output") is None:
-            raise validation(f"output {given['OutputName']!r}: only S3Output is available here")
+    for item in request.get("ProcessingInputs") or []:
+        _check_input(item)
+    for item in _outputs(request):
+        if item.get("S3Output") is None:
+            raise validation(f"output {item['OutputName']!r}: only S3Output is available here")
         # SageMaker admits paths below /opt/ml/processing/ alone.
-        local_part(f"output {given['OutputName']!r}: LocalPath", _path(given["S3Output"]), PROCESSING)
+        local_part(f"output {item['OutputName']!r}: LocalPath", _path(item["S3Output"]), PROCESSING)
     _command(request)
 
 
@@ -39,8 +39,8 @@ def image(request: Mapping[str, Any]) -> str:
     return str(request["AppSpecification"]["ImageUri"])
 
 
-def _check_input(given: Mapping[str, Any]) -> None:
-    name, source = given["InputName"], given.get("S3Input")
+def _check_input(channel: Mapping[str, Any]) -> None:
+    name, source = channel["InputName"], channel.get("S3Input")
     if source is None:
         raise validation(f"input {name!r}: only S3Input is available here")
     if source.get("S3DataType") not in ("S3Prefix", "ManifestFile"):
@@ -51,8 +51,8 @@ def _check_input(given: Mapping[str, Any]) -> None:
         local_part(f"input {name!r}: LocalPath", _path(source), PROCESSING)
 
 
-def _path(given: Mapping[str, Any]) -> str:
-    return str(given["LocalPath"]).rstrip("/")
+def _path(place: Mapping[str, Any]) -> str:
+    return str(place["LocalPath"]).rstrip("/")
 
 
 def _outputs(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -61,7 +61,7 @@ def _outputs(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _brought(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     # LocalPath may be absent where an input is AppManaged: the job's own program brings that.
-    return [given for given in request.get("ProcessingInputs") or [] if given["S3Input"].get("LocalPath")]
+    return [item for item in request.get("ProcessingInputs") or [] if item["S3Input"].get("LocalPath")]
 
 
 def _command(request: Mapping[str, Any]) -> tuple[str, ...]:
@@ -75,15 +75,15 @@ def define(record: JobRecord) -> Definition:
     return Definition(
         sources=[
             Source(
-                name=given["InputName"],
-                uri=given["S3Input"]["S3Uri"],
-                manifest=given["S3Input"]["S3DataType"] == "ManifestFile",
+                name=item["InputName"],
+                uri=item["S3Input"]["S3Uri"],
+                manifest=item["S3Input"]["S3DataType"] == "ManifestFile",
             )
-            for given in _brought(request)
+            for item in _brought(request)
         ],
         outputs=[
-            Output(place=local_part("", _path(given["S3Output"])), uri=given["S3Output"]["S3Uri"])
-            for given in _outputs(request)
+            Output(place=local_part("", _path(item["S3Output"])), uri=item["S3Output"]["S3Uri"])
+            for item in _outputs(request)
         ],
         instances=request["ProcessingResources"]["ClusterConfig"]["InstanceCount"],
         max_runtime_s=seconds(request.get("StoppingCondition") or {}, "MaxRuntimeInSeconds", DEFAULT_RUNTIME_S),
@@ -108,20 +108,20 @@ def specify(record: JobRecord, objects: Objects, sources: Mapping[str, tuple[Pat
         region=record.region,
         groups=number_hosts(("homogeneousCluster", cluster["InstanceType"], cluster["InstanceCount"])),
         command=_command(request),
-        channels=tuple(_channel(given, *sources[given["InputName"]]) for given in _brought(request)),
+        channels=tuple(_channel(item, *sources[item["InputName"]]) for item in _brought(request)),
         environment=request.get("Environment") or {},
-        outputs={given["OutputName"]: local_part("", _path(given["S3Output"])) for given in _outputs(request)},
+        outputs={item["OutputName"]: local_part("", _path(item["S3Output"])) for item in _outputs(request)},
         description=_description(record),
     )
 
 
-def _channel(given: Mapping[str, Any], source: Path, owned: bool) -> Channel:
+def _channel(channel: Mapping[str, Any], source: Path, owned: bool) -> Channel:
     return Channel(
-        name=given["InputName"],
+        name=channel["InputName"],
         source=source,
         owned=owned,
-        distribution=given["S3Input"].get("S3DataDistributionType") or "FullyReplicated",
-        target=local_part("", _path(given["S3Input"])),
+        distribution=channel["S3Input"].get("S3DataDistributionType") or "FullyReplicated",
+        target=local_part("", _path(channel["S3Input"])),
     )
 
 
@@ -135,11 +135,11 @@ def _description(record: JobRecord) -> dict[str, Any]:
         "AppSpecification": {"ContainerEntrypoint": None, "ContainerArguments": None, **app},
         "Environment": request.get("Environment") or {},
         "ProcessingInputs": [
-            {"AppManaged": False, "DatasetDefinitionInput": None, **given}
-            for given in request.get("ProcessingInputs") or []
+            {"AppManaged": False, "DatasetDefinitionInput": None, **item}
+            for item in request.get("ProcessingInputs") or []
         ],
         "ProcessingOutputConfig": {
-            "Outputs": [{"AppManaged": False, "FeatureStoreOutput": None, **given} for given in _outputs(request)],
+            "Outputs": [{"AppManaged": False, "FeatureStoreOutput": None, **item} for item in _outputs(request)],
             "KmsKeyId": (request.get("ProcessingOutputConfig") or {}).get("KmsKeyId"),
         },
         "ProcessingResources": {"ClusterConfig": {"VolumeKmsKeyId": None, **cluster}},

@@ -169,10 +169,10 @@ class Records:
             ApiError: There is none of that name.
         """
         with self._lock:
-            found = self._records.get((api, name))
-        if found is None:
+            record = self._records.get((api, name))
+        if record is None:
             raise not_found(f"{api.kind} job {name}")
-        return found
+        return record
 
     def by_arn(self, arn: str) -> JobRecord:
         """Return the job of an ARN.

@@ -38,14 +38,14 @@ def _restarts_left(record: JobRecord) -> int:
 
 def _wanted(records: Iterable[JobRecord]) -> tuple[str, ...]:
     """Return how keys begin that follow-up jobs will read."""
-    found: set[str] = set()
+    prefixes: set[str] = set()
     for record in records:
         if record.secondary == "MaxRuntimeExceeded" and _restarts_left(record) > 0:
             for channel in record.request.get("InputDataConfig") or []:
                 uri = str((channel["DataSource"].get("S3DataSource") or {}).get("S3Uri"))
                 if uri.startswith(f"s3://{LOCAL_BUCKET}/"):
-                    found.add(uri.removeprefix(f"s3://{LOCAL_BUCKET}/"))
-    return tuple(found)
+                    prefixes.add(uri.removeprefix(f"s3://{LOCAL_BUCKET}/"))
+    return tuple(prefixes)
 
 
 def save(home: Path, records: Iterable[JobRecord]) -> None:

@@ -158,15 +158,15 @@ def _channels(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list(request.get("InputDataConfig") or [])
 
 
-def _channel(given: Mapping[str, Any], source: Path, owned: bool) -> Channel:
-    asked = given["DataSource"]["S3DataSource"]
+def _channel(channel: Mapping[str, Any], source: Path, owned: bool) -> Channel:
+    asked = channel["DataSource"]["S3DataSource"]
     return Channel(
-        name=given["ChannelName"],
+        name=channel["ChannelName"],
         source=source,
         owned=owned,
         distribution=asked.get("S3DataDistributionType") or "FullyReplicated",
-        content_type=given.get("ContentType"),
-        record_wrapper=given.get("RecordWrapperType") or "None",
+        content_type=channel.get("ContentType"),
+        record_wrapper=channel.get("RecordWrapperType") or "None",
         groups=tuple(asked.get("InstanceGroupNames") or ()),
     )
 

@@ -3,13 +3,16 @@
 import http.client
 import json
 import threading
+from random import Random
 
 import pytest
 from werkzeug.serving import make_server
 from werkzeug.wrappers import Response
 
+from raysm.local.scenario import Api
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.app import LONGEST_REQUEST, App
+from raysm.local.server.faults import Faults
 from raysm.local.server.log_service import GROUPS
 from raysm.local.server.moto_internals import request_handler
 
@@ -68,7 +71,7 @@ class Served:
 
     def __init__(self):
         self.operations, self.moto = Operations(), Moto()
-        self.app = App(self.operations, Logs(), Console(), self.moto)
+        self.app = App(self.operations, Logs(), Console(), self.moto, Faults(Api(), Random(0)))
         self.server = make_server("127.0.0.1", 0, self.app, threaded=True, request_handler=Quiet)
         self._thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()

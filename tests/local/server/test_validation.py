@@ -3,6 +3,10 @@
 import pytest
 from botocore.exceptions import ClientError
 
+from raysm.contract.job_api import TRAINING
+from raysm.local.server.api_error import ApiError
+from raysm.local.server.validation import MOST_SHOWN, check, check_unwritten
+from tests.support.api_requests import training_parameters
 from tests.support.sagemaker_server import BUCKET, channel, spot, training_request
 
 DAY_S = 86_400
@@ -167,3 +171,41 @@ def test_what_is_not_json_is_a_serialization_exception(server):
     assert answer.status == 400
     assert b"SerializationException" in answer.read()
     connection.close()
+
+
+def test_without_a_server_the_least_request_passes_and_members_of_a_newer_model_do_too():
+    check("CreateTrainingJob", training_parameters(OfNextYear={"a": 1}))
+    check_unwritten(TRAINING, training_parameters())
+
+
+def test_an_instance_type_of_next_year_passes_and_what_has_not_its_form_does_not():
+    resources = {"InstanceCount": 1, "VolumeSizeInGB": 1}
+    check("CreateTrainingJob", training_parameters(ResourceConfig={**resources, "InstanceType": "ml.p99.2xlarge"}))
+    with pytest.raises(ApiError, match="satisfy enum value set"):
+        check("CreateTrainingJob", training_parameters(ResourceConfig={**resources, "InstanceType": "p99"}))
+
+
+def test_all_that_is_wrong_is_counted_and_the_first_of_it_shown():
+    tags = [{"Key": "", "Value": "x"}] * (MOST_SHOWN + 5)
+    with pytest.raises(ApiError) as raised:
+        check("CreateTrainingJob", training_parameters(Tags=tags))
+    assert raised.value.message.startswith(f"{MOST_SHOWN + 5} validation errors detected: ")
+    assert raised.value.message.count("failed to satisfy constraint") == MOST_SHOWN
+    # Members count from 1, and begin with a small letter.
+    assert "at 'tags.1.member.key'" in raised.value.message
+
+
+def test_a_value_that_is_missing_is_named_with_its_path():
+    request = training_parameters()
+    del request["RoleArn"]
+    with pytest.raises(ApiError, match="Value null at 'roleArn' failed to satisfy constraint: Member must not be null"):
+        check("CreateTrainingJob", request)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(7, "must be a structure"), ("x" * 1000, "must be a structure"), ([], "must be a structure")]
+)
+def test_a_value_of_another_type_is_shown_in_part(value, words):
+    with pytest.raises(ApiError, match=words) as raised:
+        check("CreateTrainingJob", training_parameters(OutputDataConfig=value))
+    assert len(raised.value.message) < 500
