@@ -1,8 +1,8 @@
 """Checkpoints that survive a job.
 
 As with S3, every instance gets all of them before it starts; while the job runs, what instances write there goes to
-the store, and what the instance that wrote it removes is removed there. All instances share the one store: two that
-write the same name overwrite each other, and the later one stays.
+the store, unfinished files too, and what the instance that wrote it removes is removed there. All instances share the
+one store: two that write the same name overwrite each other, and the later one stays.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from raysm.contract.store import PARTIAL, replacing
+from raysm.contract.store import replacing
 
 __all__ = ["CheckpointStore", "CheckpointSync", "FolderStore"]
 
@@ -166,7 +166,7 @@ def _stamps(folder: Path) -> dict[str, Stamp]:
     stamps = {}
     for path in folder.rglob("*"):
         try:
-            if path.is_file() and not path.name.endswith(PARTIAL):
+            if path.is_file():
                 stat = path.stat()
                 stamps[path.relative_to(folder).as_posix()] = (stat.st_mtime_ns, stat.st_size)
         # The program goes on writing: what was listed may be gone by now, or a file stand where its folder was.

@@ -56,13 +56,16 @@ def test_what_an_instance_removes_is_removed(folders):
     assert files(kept) == {}
 
 
-def test_files_that_are_still_being_written_are_not_taken(folders):
+def test_whatever_lies_there_is_taken_unfinished_files_too(folders):
     kept, first, _ = folders
     sync = CheckpointSync(FolderStore(kept), [first])
     sync.restore()
-    (first / ".x.partial").write_text("half")
+    (first / ".x.0123abcd.partial").write_text("half")
     sync.collect()
-    assert files(kept) == {}
+    assert files(kept) == {".x.0123abcd.partial": "half"}
+    (first / ".x.0123abcd.partial").rename(first / "x")
+    sync.collect()
+    assert files(kept) == {"x": "half"}
 
 
 def test_while_it_follows_changes_are_taken_over_and_at_the_end_the_last_ones(folders):

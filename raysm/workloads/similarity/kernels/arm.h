@@ -16,10 +16,12 @@ typedef int32x4_t vi;
 #define vi_load(p) vld1q_s32(p)
 #define vi_set1 vdupq_n_s32
 
-static inline uint64_t vf_reaches(vf a, vf b) {
+static inline uint64_t bits_of(uint32x4_t mask) {
     const uint32x4_t bits = {1, 2, 4, 8};
-    return vaddvq_u32(vandq_u32(vcgeq_f32(a, b), bits));
+    return vaddvq_u32(vandq_u32(mask, bits));
 }
+
+#define vf_reaches(a, b) bits_of(vcgeq_f32(a, b))
 
 #if KIND == 8
 typedef vi sum_t;

@@ -355,17 +355,24 @@ typedef int32_t lane;
 #define PRODUCT(sum, v) vf_mul(vf_of_int(sum), vf_load(column.scale + v * LANES))
 #endif
 
-/* Return the bits, as bits of a whole row, of s_r s_c P + r_r X_c + X_r r_c + b_c >= min(limit_r, limit_c - b_r).
- *
- * product: s_c P of vector v. */
-static inline __attribute__((always_inline)) uint64_t reaching(vf product, row_part row, int r, column_part column,
-                                                               int v) {
+/* s_r s_c P + r_r X_c + X_r r_c + b_c, at most; product: s_c P of vector v. */
+static inline __attribute__((always_inline)) vf upper(vf product, row_part row, int r, column_part column, int v) {
     vf most = vf_load(column.shift + v * LANES);
     most = vf_fma(vf_set1(row.length[r]), vf_load(column.error + v * LANES), most);
     most = vf_fma(vf_set1(row.error[r]), vf_load(column.length + v * LANES), most);
-    most = vf_fma(vf_set1(row.scale[r]), product, most);
+    return vf_fma(vf_set1(row.scale[r]), product, most);
+}
+
+/* min(limit_r, limit_c - b_r): what it has to reach. */
+static inline __attribute__((always_inline)) vf needed(row_part row, int r, column_part column, int v) {
     vf other = vf_sub(vf_load(column.limit + v * LANES), vf_set1(row.shift[r]));
-    return vf_reaches(most, vf_min(vf_set1(row.limit[r]), other)) << (v * LANES);
+    return vf_min(vf_set1(row.limit[r]), other);
+}
+
+/* Return who reaches it, as bits of a whole row. */
+static inline __attribute__((always_inline)) uint64_t reaching(vf product, row_part row, int r, column_part column,
+                                                               int v) {
+    return vf_reaches(upper(product, row, r, column, v), needed(row, r, column, v)) << (v * LANES);
 }
 
 #if defined(__AMX_INT8__)

@@ -1,10 +1,12 @@
 /* The products of ROWS rows with one panel by NEON, and who reaches the limits; part of dense.c.
  *
  * A row's register holds four of its groups, and each instruction takes one of them by its lane: so a group costs no
- * instruction to spread it, and 16 of them multiply what 2 loads of the panel brought. */
+ * instruction to spread it, and 16 of them multiply what 2 loads of the panel brought. By llvm-mca 16 for Neoverse N1, a
+ * pair of rows takes 6.5 cycles for 128 columns and 3.3 for 32, with the filter; products of float32 alone take 16 and 4
+ * at that processor's peak of 8 a cycle, and NumPy has its filter yet to run. Not measured on one. */
 #define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 
-/* Set the bits of `reaching` of ROWS rows with one panel; return those of any row. */
+/* Set the bits of `reaching` of ROWS rows with one panel; return 0 where there is none, and then set nothing. */
 static inline uint64_t compare(const int32_t *lines, const int32_t *panel, int64_t groups, row_part row,
                                column_part column, uint64_t *reached) {
 #define DECLARE_ROW(r) sum_t sum_##r##_0 = BEGIN(r), sum_##r##_1 = sum_##r##_0;
@@ -34,11 +36,16 @@ static inline uint64_t compare(const int32_t *lines, const int32_t *panel, int64
         STEP()
 #undef LANE
     }
-    uint64_t any = 0;
-#define REACH_ROW(r)                                                              \
-    reached[r] = reaching(PRODUCT(sum_##r##_0, 0), row, r, column, 0) |           \
-                 reaching(PRODUCT(sum_##r##_1, 1), row, r, column, 1);            \
-    any |= reached[r];
-    EACH_ROW(REACH_ROW)
-    return any;
+    /* Mostly nobody does. To make bits of a mask takes several times as long as to make the mask, so all are asked
+     * together first. */
+#define MASK(r, v) vcgeq_f32(upper(PRODUCT(sum_##r##_##v, v), row, r, column, v), needed(row, r, column, v))
+#define MASK_ROW(r) const uint32x4_t mask_##r##_0 = MASK(r, 0), mask_##r##_1 = MASK(r, 1);
+    EACH_ROW(MASK_ROW)
+    uint32x4_t anybody = vdupq_n_u32(0);
+#define JOIN_ROW(r) anybody = vorrq_u32(anybody, vorrq_u32(mask_##r##_0, mask_##r##_1));
+    EACH_ROW(JOIN_ROW)
+    if (vmaxvq_u32(anybody) == 0) return 0;
+#define BITS_ROW(r) reached[r] = bits_of(mask_##r##_0) | bits_of(mask_##r##_1) << LANES;
+    EACH_ROW(BITS_ROW)
+    return 1;
 }
