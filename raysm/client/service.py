@@ -280,6 +280,7 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
     try:
         from boto3.exceptions import Boto3Error
         from botocore import exceptions
+        from botocore.parsers import ResponseParserError
     except ImportError:
         # Without botocore, the error is none of its own.
         return None
@@ -289,6 +290,11 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
         case exceptions.NoCredentialsError() | exceptions.PartialCredentialsError():
             return ServiceError(
                 f"{action}: no AWS credentials were found; run aws configure or aws sso login, or give AWS(profile=…)"
+            )
+        # None of botocore's own exceptions: a page of a proxy, or of a network that wants a login first.
+        case ResponseParserError():
+            return ServiceError(
+                f"{action}: what answered is not AWS: {error}; check the proxy, and AWS_ENDPOINT_URL", is_transient=True
             )
         case exceptions.NoRegionError():
             return ServiceError(

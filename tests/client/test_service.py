@@ -1,3 +1,4 @@
+import io
 import socket
 import subprocess
 import sys
@@ -5,6 +6,7 @@ import sys
 import boto3
 import pytest
 from botocore import exceptions
+from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 from botocore.stub import Stubber
 
@@ -14,7 +16,7 @@ from raysm.client.service import Service, connect, translated
 from raysm.contract.job_api import TRAINING
 from raysm.errors import CredentialsExpired, JobNotFound, ServiceError
 from raysm.request import Cluster, JobRequest, Local, Script
-from tests.support.sagemaker import ACCOUNT, KEYS, REGION, aws, places_of
+from tests.support.sagemaker import ACCOUNT, KEYS, REGION, SESSION, aws, places_of
 
 
 @pytest.fixture
@@ -179,3 +181,19 @@ def test_a_service_that_cannot_be_reached_is_an_error_that_may_pass():
     with pytest.raises(ServiceError, match="Could not connect") as caught:
         Service(aws(), clients={"sagemaker": client}.__getitem__).describe(TRAINING, "job")
     assert (caught.value.code, caught.value.is_transient) == ("", True)
+
+
+class Page(io.BytesIO):
+    """The body of an answer, as botocore reads it."""
+
+    def stream(self, **kwargs):
+        yield self.read()
+
+
+def test_a_page_of_a_proxy_is_said_to_be_none_of_aws():
+    client = SESSION.client("sts", region_name=REGION)
+    page = AWSResponse("https://sts", 200, {}, Page(b"<!doctype html>\n<html lang=en>log in first</html>"))
+    client.meta.events.register("before-send.sts", lambda **_: page)
+    with pytest.raises(ServiceError, match=r"(?s)what answered is not AWS: .*check the proxy") as error:
+        Service(aws(), clients=lambda name: client).call("sts", "get_caller_identity")
+    assert error.value.is_transient
