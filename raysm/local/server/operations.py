@@ -126,7 +126,7 @@ class Operations:
     def _create(self, api: JobApi, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         parameters = {name: value for name, value in request.items() if name != "Tags" and value is not None}
         tags = _tags(request.get("Tags") or [])
-        check_unwritten(api, parameters)
+        check_unwritten(api, request)
         served(api).check(parameters)
         instance_kind = kind_of(served(api).image(parameters), tags, self._default_kind)
         # Before there is a job: what this machine cannot play is a refused request, not a job that fails.
