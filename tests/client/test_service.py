@@ -10,8 +10,8 @@ from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 from botocore.stub import Stubber
 
-from raysm.client.pace import Pace
 from raysm.client.plan import plan
+from raysm.client.polling import Polling
 from raysm.client.service import Service, connect, translated
 from raysm.contract.job_api import TRAINING
 from raysm.errors import CredentialsExpired, JobNotFound, ServiceError
@@ -104,7 +104,7 @@ def test_a_profile_that_does_not_exist_is_a_clear_error():
 
 
 def test_pauses_grow_up_to_the_limit():
-    pauses = Pace(first_s=1, most_s=3, growth=2).pauses()
+    pauses = Polling(first_s=1, most_s=3, growth=2).pauses()
     assert [next(pauses) for _ in range(4)] == [1, 2, 3, 3]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from raysm.client.images.default_image import with_image
-from raysm.client.pace import Pace
+from raysm.client.polling import Polling
 from raysm.client.targets.connection import Bucket, Clients, Connection, Resolved, client_options
 from raysm.contract.home import home
 from raysm.errors import InvalidRequest, ServiceError
@@ -35,7 +35,7 @@ class AWSConnection(Connection):
     # CloudWatch hands lines on some seconds after they were written: who ends with the job would miss the last ones.
     # GetLogEvents is limited for the whole account, to 25 calls a second in most regions: this leaves room for ten who
     # follow a job of any size each. docs.aws.amazon.com/AmazonCloudWatch/latest/logs/cloudwatch_limits_cwl.html
-    pace = Pace(first_s=2.0, most_s=20.0, late_s=15.0, stream_s=0.5)
+    polling = Polling(first_s=2.0, most_s=20.0, late_s=15.0, stream_s=0.5)
 
     def __init__(self, target: AWS) -> None:
         """Connect to nothing yet."""
