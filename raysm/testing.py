@@ -22,8 +22,8 @@ from pathlib import Path
 from traceback import format_exception
 from typing import Any, Literal
 
-from raysm.client.pace import Pace
 from raysm.client.plan import Plan
+from raysm.client.polling import Polling
 from raysm.client.service import Service
 from raysm.client.storage import file_path
 from raysm.contract import payload
@@ -67,7 +67,7 @@ class FakeSageMaker(Service):
             Local(home=str(home)),
             clients=lambda name: _Clients(self, name),
             # Nothing runs here that could be waited for: the usual pauses would only make tests slow.
-            pace=Pace(first_s=0.001, most_s=0.01),
+            polling=Polling(first_s=0.001, most_s=0.01),
         )
         self.submitted: list[Plan] = []
         self.objects: dict[tuple[str, str], bytes] = {}

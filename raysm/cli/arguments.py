@@ -392,6 +392,17 @@ def _add_doctor(commands: Any) -> None:
         help="print the policy that whoever sends jobs needs, or the role that they run as, and look at nothing",
     )
     _add_change(command)
+    first = command.add_argument_group("the first hour")
+    first.add_argument(
+        "--first-job",
+        action="store_true",
+        help="send a few small jobs, for less than 1 USD, and write down what SageMaker shows of itself",
+    )
+    first.add_argument(
+        "--price-per-hour", type=float, metavar="USD", help="of one instance (default: a dated table, where it has one)"
+    )
+    first.add_argument("--yes", action="store_true", help="agree to what they cost without being asked")
+    first.add_argument("--output", type=Path, metavar="DIR", help="where what was seen is written (default: first-job)")
     _add_reading(command)
 
 

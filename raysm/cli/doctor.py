@@ -44,6 +44,10 @@ def run(arguments: Arguments, console: Console) -> int:
     if arguments.policy is not None:
         print(json.dumps(policy(POLICIES[arguments.policy], names_of(case_of(settings))), indent=1))
         return GOOD
+    if arguments.first_job:
+        from raysm.cli import first_job
+
+        return first_job.run(arguments, settings, console)
     findings = []
     for finding in EXAMINATIONS[settings.on.kind](settings):
         findings.append(finding)

@@ -28,7 +28,7 @@ class Patience:
 
     def __init__(self, service: Service, job: str) -> None:
         """Begin now; ``job`` is named in the warnings."""
-        self._patience_s = service.pace.patience_s
+        self._patience_s = service.polling.patience_s
         self._job = job
         self.heard()
 
@@ -212,5 +212,5 @@ class Chain:
     def late_s(self) -> float:
         """Return how many seconds to wait for the last lines: those of a job that ended long ago are there."""
         ended = self.known().ended
-        late_s = self.service.pace.late_s
+        late_s = self.service.polling.late_s
         return late_s if ended is None else max(0.0, late_s - (time.time() - ended.timestamp()))

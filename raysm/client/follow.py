@@ -67,7 +67,7 @@ class JobStream:
         for log in self._logs:
             if log is not last:
                 # It has ended, since another one goes on with it; its last lines may still be under way.
-                yield from log.new_lines(late_s=chain.service.pace.late_s)
+                yield from log.new_lines(late_s=chain.service.polling.late_s)
             else:
                 yield from log.new_lines(late_s=chain.late_s() if ended else None, whole=whole)
         self.is_over = ended and all(log.is_over for log in self._logs)
@@ -87,7 +87,7 @@ class JobStream:
 
     def _follow(self, timeout: float | None) -> Iterator[LogLine]:
         deadline_s = None if timeout is None else time.monotonic() + timeout
-        patience, pauses = Patience(self._chain.service, self._chain.name), self._chain.service.pace.pauses()
+        patience, pauses = Patience(self._chain.service, self._chain.name), self._chain.service.polling.pauses()
         while True:
             came = False
             try:
@@ -104,9 +104,9 @@ class JobStream:
                 return
             # A log that has just grown is looked at often again.
             if came:
-                pauses = self._chain.service.pace.pauses()
+                pauses = self._chain.service.polling.pauses()
             streams = sum(log.streams for log in self._logs)
-            pause_s = self._chain.service.pace.between_looks(min(next(pauses), FOLLOW_S), streams)
+            pause_s = self._chain.service.polling.between_looks(min(next(pauses), FOLLOW_S), streams)
             if deadline_s is not None:
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from raysm.client import card, restart
+from raysm.client import job_repr, restart
 from raysm.client.callbacks import Callbacks
 from raysm.client.chain import Chain, Patience
 from raysm.client.costs.bill import Bill, bill_of
@@ -64,7 +64,7 @@ class Job:
         self._source = source
         self._event_log = EventLog(JobStream(chain))
         self._found_by_service = FoundByService(chain.service)
-        self._callbacks = Callbacks(chain.name, wait=self.wait, pause_s=chain.service.pace.most_s)
+        self._callbacks = Callbacks(chain.name, wait=self.wait, pause_s=chain.service.polling.most_s)
 
     # What it is
 
@@ -139,7 +139,7 @@ class Job:
         """
         deadline_s = None if timeout is None else time.monotonic() + timeout
         patience = Patience(self.service, self.name)
-        for pause_s in self.service.pace.pauses():
+        for pause_s in self.service.polling.pauses():
             try:
                 if self.chain.ended(send=True):
                     return self.chain.known().status
@@ -344,10 +344,10 @@ class Job:
     # For people
 
     def __repr__(self) -> str:
-        return card.text(self._glance(), self.service.target)
+        return job_repr.text(self._glance(), self.service.target)
 
     def _repr_html_(self) -> str:
-        return card.html(self._glance(), self.service.target)
+        return job_repr.html(self._glance(), self.service.target)
 
     def _glance(self) -> Description:
         """Return how the job is, or how it was when the service was last heard: a repr never raises."""

@@ -36,8 +36,8 @@ class Grant:
     """ARNs with placeholders; ``*`` where the actions take no narrower one."""
     calls: tuple[str, ...] = ()
     """The operations of the client that need them, ``s3:HeadBucket``."""
-    is_doctors: bool = False
-    """Whether ``raysm doctor`` alone needs them."""
+    is_side: bool = False
+    """Whether jobs can be sent and followed without it."""
     needs: str = ""
     """The placeholder without which a job does not need it at all; empty for every job."""
     conditions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -156,9 +156,34 @@ USER: tuple[Grant, ...] = (
         needs="remote_debug",
     ),
     Grant(
+        purpose="ImageLogin",
+        meaning="of `raysm image build --push` alone: the registry's password",
+        actions=("ecr:GetAuthorizationToken",),
+        calls=("ecr:GetAuthorizationToken",),
+        is_side=True,
+    ),
+    Grant(
+        purpose="ImagePush",
+        # What docker itself calls: https://docs.aws.amazon.com/AmazonECR/latest/userguide/image-push-iam.html
+        meaning="of `raysm image build --push` alone: the repository, and what `docker push` does",
+        actions=(
+            "ecr:DescribeRepositories",
+            "ecr:CreateRepository",
+            "ecr:BatchCheckLayerAvailability",
+            "ecr:BatchGetImage",
+            "ecr:InitiateLayerUpload",
+            "ecr:UploadLayerPart",
+            "ecr:CompleteLayerUpload",
+            "ecr:PutImage",
+        ),
+        resources=("arn:{partition}:ecr:{region}:{account}:repository/raysm*",),
+        calls=("ecr:DescribeRepositories", "ecr:CreateRepository"),
+        is_side=True,
+    ),
+    Grant(
         purpose="DoctorRole",
         meaning="of `raysm doctor` alone: the role, and what it may do",
-        is_doctors=True,
+        is_side=True,
         actions=("iam:GetRole", "iam:SimulatePrincipalPolicy"),
         resources=(ROLE_ARN,),
         calls=("iam:GetRole", "iam:SimulatePrincipalPolicy"),
@@ -166,7 +191,7 @@ USER: tuple[Grant, ...] = (
     Grant(
         purpose="DoctorImage",
         meaning="of `raysm doctor` alone: whether the image is there",
-        is_doctors=True,
+        is_side=True,
         actions=("ecr:BatchGetImage",),
         resources=("{repository}",),
         calls=("ecr:BatchGetImage",),
@@ -174,7 +199,7 @@ USER: tuple[Grant, ...] = (
     Grant(
         purpose="DoctorKeys",
         meaning="of `raysm doctor` alone: whether keys are enabled",
-        is_doctors=True,
+        is_side=True,
         actions=("kms:DescribeKey",),
         resources=("{output_key}", "{volume_key}"),
         calls=("kms:DescribeKey",),
@@ -182,14 +207,14 @@ USER: tuple[Grant, ...] = (
     Grant(
         purpose="DoctorQuotas",
         meaning="of `raysm doctor` alone",
-        is_doctors=True,
+        is_side=True,
         actions=("servicequotas:ListServiceQuotas", "servicequotas:ListAWSDefaultServiceQuotas"),
         calls=("service-quotas:ListServiceQuotas", "service-quotas:ListAWSDefaultServiceQuotas"),
     ),
     Grant(
         purpose="DoctorNetwork",
         meaning="of `raysm doctor` alone, for jobs in a VPC",
-        is_doctors=True,
+        is_side=True,
         actions=(
             "ec2:DescribeSubnets",
             "ec2:DescribeRouteTables",

@@ -74,7 +74,7 @@ def await_predecessor(prefix: str, state: str, service: Service) -> None:
 
 def _await_end(job: str, service: Service) -> None:
     chain, patience, is_told = Chain(job, service=service, api=TRAINING), Patience(service, job), False
-    for pause_s in service.pace.pauses():
+    for pause_s in service.polling.pauses():
         try:
             # Of a chain to which nobody has sent the next job, the last one has ended: this one goes on in its place.
             if chain.ended(send=False) or chain.known().status.is_terminal:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from raysm.client.exchange import Observer, observe
-from raysm.client.pace import Pace
 from raysm.client.places import Places, places_in
 from raysm.client.plan import Plan
+from raysm.client.polling import Polling
 from raysm.client.targets import Bucket, Clients, Resolved, connection_to
 from raysm.contract.job_api import JobApi
 from raysm.errors import CredentialsExpired, JobNotFound, MissingDependency, ServiceError
@@ -64,7 +64,7 @@ class Service:
 
     Attributes:
         target: AWS or Local.
-        pace: How often jobs are polled.
+        polling: How often jobs are polled.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Service:
         target: Target,
         *,
         clients: Clients | None = None,
-        pace: Pace | None = None,
+        polling: Polling | None = None,
         observer: Observer | None = None,
     ) -> None:
         """Connect to nothing yet.
@@ -80,7 +80,7 @@ class Service:
         Args:
             target: Where to.
             clients: Returns the boto3 client of a service by name; None makes them from the target.
-            pace: How often to poll; None suits the target.
+            polling: How often to poll; None suits the target.
             observer: Is told of every call; None is nobody.
 
         Raises:
@@ -88,7 +88,7 @@ class Service:
         """
         self.target = target
         self._connection = connection_to(target)
-        self.pace = pace or self._connection.pace
+        self.polling = polling or self._connection.polling
         self._injected = clients
         self._observer = observer
         self._made: dict[str, Any] = {}
@@ -280,6 +280,7 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
     try:
         from boto3.exceptions import Boto3Error
         from botocore import exceptions
+        from botocore.parsers import ResponseParserError
     except ImportError:
         # Without botocore, the error is none of its own.
         return None
@@ -289,6 +290,11 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
         case exceptions.NoCredentialsError() | exceptions.PartialCredentialsError():
             return ServiceError(
                 f"{action}: no AWS credentials were found; run aws configure or aws sso login, or give AWS(profile=…)"
+            )
+        # None of botocore's own exceptions: a page of a proxy, or of a network that wants a login first.
+        case ResponseParserError():
+            return ServiceError(
+                f"{action}: what answered is not AWS: {error}; check the proxy, and AWS_ENDPOINT_URL", is_transient=True
             )
         case exceptions.NoRegionError():
             return ServiceError(

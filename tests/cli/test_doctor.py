@@ -1,6 +1,9 @@
 """``raysm doctor``: what it prints, its exit codes, one job of a file, and the policies."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
@@ -10,6 +13,7 @@ from raysm.cli.choosing import read_settings
 from raysm.cli.doctor import BAD, GOOD, POLICIES, UNKNOWN, case_of, run, status
 from raysm.client.doctor import State
 from raysm.client.doctor.finding import bad, good, unknown
+from raysm.client.endpoint import ensure
 
 ROLE = "arn:aws:iam::123456789012:role/jobs"
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:cpu"
@@ -80,3 +84,33 @@ def test_what_is_found_here_is_printed_as_json_with_its_state(capsys):
     findings = {item["name"]: item for item in json.loads(capsys.readouterr().out)}
     assert findings["ray"]["state"] == State.GOOD
     assert code == GOOD
+
+
+def doctor(home, endpoint_url, *words):
+    """Run the command as somebody whose shell has an endpoint; return its exit code and what it found."""
+    variables = {"AWS_ENDPOINT_URL": endpoint_url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    command = [sys.executable, "-m", "raysm", "doctor", "--json", *ON_AWS, "--role", ROLE, *words]
+    done = subprocess.run(
+        command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=120, cwd=home
+    )
+    findings = {}
+    for item in json.loads(done.stdout):
+        findings.setdefault(item["name"], []).append(item)
+    return done.returncode, findings
+
+
+def test_an_endpoint_that_is_left_in_the_shell_is_found_and_all_else_is_looked_at_there(home):
+    code, findings = doctor(home, ensure(home), "--instance-type", "ml.m5.large")
+    assert code == BAD
+    assert "127.0.0.1" in findings["endpoint"][0]["text"]
+    assert findings["credentials"][0]["state"] == State.GOOD
+    assert findings["bucket"][0]["remedy"] == "aws s3 mb s3://b --region eu-west-1"
+    # moto has no quotas of SageMaker: what answers is no list of them.
+    assert findings["quota"][0]["state"] == State.UNKNOWN
+
+
+def test_an_endpoint_that_is_no_url_is_said_so(home):
+    code, findings = doctor(home, "nonsense")
+    assert code == BAD
+    assert "AWS_ENDPOINT_URL" in findings["endpoint"][0]["remedy"]
+    assert findings["bucket"][0]["state"] == State.UNKNOWN

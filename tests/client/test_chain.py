@@ -94,9 +94,9 @@ def test_a_stopped_job_is_not_followed(remote, script):
     assert len(remote.sagemaker.sent) == 1
 
 
-def service_of(remote, **pace):
-    pace = dataclasses.replace(QUICK, **pace)
-    return Service(remote.service.target, clients=remote.clients.__getitem__, pace=pace)
+def service_of(remote, **polling):
+    polling = dataclasses.replace(QUICK, **polling)
+    return Service(remote.service.target, clients=remote.clients.__getitem__, polling=polling)
 
 
 AWAY = ServiceError("away", code="ServiceUnavailable", is_transient=True)

@@ -5,20 +5,33 @@ from pathlib import Path
 
 import pytest
 from botocore import xform_name
+from moto import mock_aws
 
 import raysm.client
 from raysm.client.doctor import Intent
+from raysm.client.images import ecr
 from raysm.client.job import attach
 from raysm.client.listing import jobs
 from raysm.client.permissions import UNGUARDED, USER, covered
 from raysm.client.remote_debugging import switch_remote_debugging
+from raysm.client.service import Service
 from raysm.client.storage import SMALL, Storage
 from raysm.client.submit import submit
 from raysm.errors import ServiceError
 from raysm.request import Cluster, MetricDefinition, Script, Security
 from tests.support import aws_account
 from tests.support.client_jobs import M5, NOW_MS
-from tests.support.sagemaker import OF_INSTANCES, fake_aws, refusal, service_model
+from tests.support.sagemaker import (
+    OF_INSTANCES,
+    REGION,
+    SESSION,
+    ScriptedClient,
+    aws,
+    fake_aws,
+    operations_of,
+    refusal,
+    service_model,
+)
 
 
 def everything(remote, script, folder):
@@ -42,6 +55,9 @@ def everything(remote, script, folder):
     storage = Storage(remote.service)
     storage.write(f"{job.outputs}/model/a", b"1")
     storage.copy(f"{job.outputs}/model/a", f"{job.outputs}/model/b")
+    # A large one is copied in parts.
+    (large,) = (item for item in storage.below(remote.service.places.inputs()) if item.size > SMALL)
+    storage.copy(large.uri, f"{job.outputs}/model/large")
     storage.size(f"{job.outputs}/model/b")
     for item in storage.folder(f"{job.outputs}/model"):
         storage.bring(item, folder / "out")
@@ -73,6 +89,15 @@ def doctors_calls():
         return account.operations()
 
 
+def images_calls():
+    with mock_aws():
+        client = ScriptedClient(SESSION.client("ecr", region_name=REGION), [])
+        service = Service(aws(), clients=lambda name: client)
+        ecr.log_in_to(service)
+        ecr.make_repository(service, "raysm-of-mine")
+        return operations_of("ecr", client)
+
+
 @pytest.fixture
 def script(tmp_path):
     (tmp_path / "train.py").write_text("print('hello')\n")
@@ -83,7 +108,7 @@ def test_every_line_of_the_policies_is_for_a_call_and_every_call_has_a_line(scri
     with fake_aws() as remote:
         everything(remote, script, tmp_path)
         interrupted(remote, tmp_path)
-        calls = remote.operations() - OF_INSTANCES | doctors_calls()
+        calls = remote.operations() - OF_INSTANCES | doctors_calls() | images_calls()
     assert calls == covered()
 
 
@@ -97,6 +122,13 @@ def test_an_action_is_named_like_a_call_that_it_is_for():
         "kms:GenerateDataKey",
         "kms:Decrypt",
         "ssm:StartSession",
+        # docker push
+        "ecr:BatchCheckLayerAvailability",
+        "ecr:BatchGetImage",
+        "ecr:InitiateLayerUpload",
+        "ecr:UploadLayerPart",
+        "ecr:CompleteLayerUpload",
+        "ecr:PutImage",
     }
     services = {"service-quotas": "servicequotas"}
     for grant in USER:

@@ -124,7 +124,7 @@ class CountedLogs:
 def counted(remote):
     logs = CountedLogs(remote.logs)
     clients = {**remote.clients, "logs": logs}
-    return logs, Service(remote.service.target, clients=clients.__getitem__, pace=QUICK)
+    return logs, Service(remote.service.target, clients=clients.__getitem__, polling=QUICK)
 
 
 def test_progress_and_metrics_are_read_once_however_often_they_are_asked_for(remote, counted, script):
@@ -150,7 +150,7 @@ def test_a_job_that_has_ended_is_not_read_again_for_its_metrics(remote, counted,
 
 def test_late_lines_of_a_job_come_although_its_follow_up_runs(remote, script):
     service = Service(
-        remote.service.target, clients=remote.clients.__getitem__, pace=dataclasses.replace(QUICK, late_s=600.0)
+        remote.service.target, clients=remote.clients.__getitem__, polling=dataclasses.replace(QUICK, late_s=600.0)
     )
     remote.sagemaker.script = [[EXCEEDED], [{}]]
     job = submit(Script(str(script)), cluster=M5, on=service, limits=Limits(max_restarts=1))

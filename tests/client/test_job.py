@@ -63,7 +63,7 @@ def test_a_wait_outlives_a_service_that_is_away_for_a_while(remote, job):
 
 def test_a_service_that_refuses_or_stays_away_ends_the_wait(remote, script):
     service = Service(
-        remote.service.target, clients=remote.clients.__getitem__, pace=dataclasses.replace(QUICK, patience_s=0.02)
+        remote.service.target, clients=remote.clients.__getitem__, polling=dataclasses.replace(QUICK, patience_s=0.02)
     )
     job = submit(Script(str(script)), cluster=M5, on=service)
     for code in ("AccessDeniedException", "ServiceUnavailable"):

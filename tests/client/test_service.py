@@ -1,3 +1,4 @@
+import io
 import socket
 import subprocess
 import sys
@@ -5,16 +6,17 @@ import sys
 import boto3
 import pytest
 from botocore import exceptions
+from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 from botocore.stub import Stubber
 
-from raysm.client.pace import Pace
 from raysm.client.plan import plan
+from raysm.client.polling import Polling
 from raysm.client.service import Service, connect, translated
 from raysm.contract.job_api import TRAINING
 from raysm.errors import CredentialsExpired, JobNotFound, ServiceError
 from raysm.request import Cluster, JobRequest, Local, Script
-from tests.support.sagemaker import ACCOUNT, KEYS, REGION, aws, places_of
+from tests.support.sagemaker import ACCOUNT, KEYS, REGION, SESSION, aws, places_of
 
 
 @pytest.fixture
@@ -102,7 +104,7 @@ def test_a_profile_that_does_not_exist_is_a_clear_error():
 
 
 def test_pauses_grow_up_to_the_limit():
-    pauses = Pace(first_s=1, most_s=3, growth=2).pauses()
+    pauses = Polling(first_s=1, most_s=3, growth=2).pauses()
     assert [next(pauses) for _ in range(4)] == [1, 2, 3, 3]
 
 
@@ -179,3 +181,19 @@ def test_a_service_that_cannot_be_reached_is_an_error_that_may_pass():
     with pytest.raises(ServiceError, match="Could not connect") as caught:
         Service(aws(), clients={"sagemaker": client}.__getitem__).describe(TRAINING, "job")
     assert (caught.value.code, caught.value.is_transient) == ("", True)
+
+
+class Page(io.BytesIO):
+    """The body of an answer, as botocore reads it."""
+
+    def stream(self, **kwargs):
+        yield self.read()
+
+
+def test_a_page_of_a_proxy_is_said_to_be_none_of_aws():
+    client = SESSION.client("sts", region_name=REGION)
+    page = AWSResponse("https://sts", 200, {}, Page(b"<!doctype html>\n<html lang=en>log in first</html>"))
+    client.meta.events.register("before-send.sts", lambda **_: page)
+    with pytest.raises(ServiceError, match=r"(?s)what answered is not AWS: .*check the proxy") as error:
+        Service(aws(), clients=lambda name: client).call("sts", "get_caller_identity")
+    assert error.value.is_transient

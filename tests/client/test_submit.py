@@ -346,7 +346,7 @@ def test_another_image_makes_a_new_run(either, folder):
     first = run(either, folder)
     image = f"{REGION}/other:1"
     target = dataclasses.replace(either.service.target, image=image)
-    other = Service(target, clients=either.clients.__getitem__, pace=either.service.pace)
+    other = Service(target, clients=either.clients.__getitem__, polling=either.service.polling)
     cluster = None if isinstance(target, Local) else M5
     again = submit(Script("main.py", source_dir=str(folder)), on=other, if_done="skip", name="task", cluster=cluster)
     assert again.name != first.name
@@ -405,7 +405,7 @@ def test_a_plain_submit_lists_few_of_a_million_inputs_and_is_not_remembered_as_d
     service = Service(
         remote.service.target,
         clients=lambda name: crowd if name == "s3" else remote.clients[name],
-        pace=remote.service.pace,
+        polling=remote.service.polling,
     )
     with caplog.at_level("INFO", logger="raysm"):
         submit(Script(str(script)), cluster=M5, on=service, inputs={"x": "s3://crowd/pictures/"})
@@ -418,7 +418,7 @@ def test_a_job_that_may_be_skipped_is_remembered_whatever_the_number_of_its_inpu
     service = Service(
         remote.service.target,
         clients=lambda name: crowd if name == "s3" else remote.clients[name],
-        pace=remote.service.pace,
+        polling=remote.service.polling,
     )
     options = {"cluster": M5, "on": service, "inputs": {"x": "s3://crowd/pictures/"}, "if_done": "skip"}
     first = submit(Script(str(script)), **options)

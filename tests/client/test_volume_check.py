@@ -62,7 +62,7 @@ def test_a_job_for_aws_is_checked_before_anything_is_uploaded_and_one_of_this_ma
     submit(Script(str(script)), on=local.service, inputs={"x": tmp_path / "large.bin"})
     crowd = Crowd(5, behind=remote.s3, size=7 * GIB)
     clients = {**remote.clients, "s3": crowd}
-    service = Service(remote.service.target, clients=clients.__getitem__, pace=remote.service.pace)
+    service = Service(remote.service.target, clients=clients.__getitem__, polling=remote.service.polling)
     with pytest.raises(InvalidRequest, match="take 35.0 GB of each ml.m5.large, whose volume has 30 GB"):
         submit(Script(str(script)), cluster=Cluster("ml.m5.large"), on=service, inputs={"x": "s3://crowd/x/"})
     assert not [name for name, _ in remote.s3.calls if name == "put_object"]

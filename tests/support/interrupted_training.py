@@ -105,7 +105,7 @@ def leg(work: Training, parallel: Parallel | None, folder: Path | None, steps: i
             seed=5,
         )
         losses = stepped(work, model, steps)
-        prepared = sessions.current().prepared
+        prepared = sessions.current().trainer
         weights = prepared.full_state_dict()
         sessions.end()  # the last checkpoint is whole when another process goes on
     named = dict(prepared.parts.named_parameters())

@@ -134,7 +134,7 @@ def train(parallel, **options):
     """Train from the beginning; return the losses of the steps and, on rank 0, the final weights."""
     prepared(parallel, **options)
     losses = [training.step(batch) for batch in training.batches(data(), batch_size=BATCH, epochs=EPOCHS, seed=3)]
-    weights = sessions.current().prepared.full_state_dict()
+    weights = sessions.current().trainer.full_state_dict()
     sessions.end()
     return losses, weights
 
@@ -149,7 +149,7 @@ def normed(parallel, precision="fp32"):
     inputs, target = data().tensors
     for batch in training.batches(TensorDataset(inputs[:, 0], target), batch_size=ROWS // 2, epochs=1, seed=3):
         training.step(batch)
-    weights = sessions.current().prepared.full_state_dict()
+    weights = sessions.current().trainer.full_state_dict()
     sessions.end()
     return weights
 
@@ -161,13 +161,13 @@ def relay(modes, folder):
         prepared(MODES[mode], adam)
         session = sessions.current()
         if epoch:
-            state = session.prepared.state()
+            state = session.trainer.state()
             dcp.load(state, checkpoint_id=folder / f"epoch-{epoch - 1}")
-            session.prepared.load(state)
+            session.trainer.load(state)
         session.epoch = epoch
         losses += [training.step(batch) for batch in training.batches(data(), batch_size=BATCH, epochs=epoch + 1)]
-        dcp.save(session.prepared.state(), checkpoint_id=folder / f"epoch-{epoch}")
-        weights = session.prepared.full_state_dict()
+        dcp.save(session.trainer.state(), checkpoint_id=folder / f"epoch-{epoch}")
+        weights = session.trainer.full_state_dict()
         sessions.end()
     return losses, weights
 

@@ -20,9 +20,9 @@ from botocore.loaders import Loader
 from botocore.model import ServiceModel
 from moto import mock_aws
 
-from raysm.client.pace import Pace
 from raysm.client.permissions import covered
 from raysm.client.places import places_in
+from raysm.client.polling import Polling
 from raysm.client.service import Service
 from raysm.client.targets import connection_to
 from raysm.request import AWS, Local
@@ -32,7 +32,7 @@ ACCOUNT = "123456789012"
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/raysm:cpu"
 KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
 SESSION = boto3.Session(**KEYS)  # one, because each reads the service models anew
-QUICK = Pace(first_s=0.001, most_s=0.005)
+QUICK = Polling(first_s=0.001, most_s=0.005)
 
 
 def aws(**fields):
@@ -232,7 +232,7 @@ class ScriptedClients:
         self.s3, self.logs = self.clients["s3"], self.clients["logs"]
         self.exchanges = []
         observer = self.exchanges.append
-        self.service = Service(target, clients=self.clients.__getitem__, pace=QUICK, observer=observer, **options)
+        self.service = Service(target, clients=self.clients.__getitem__, polling=QUICK, observer=observer, **options)
 
     def operations(self):
         """Return every operation that was called, ``s3:PutObject``."""

@@ -38,7 +38,7 @@ def train(drawn, parallel, **options):
     training.prepare(model, optimizer, parallel, **given)
     order = {"batch_size": drawn.batch_size, "epochs": drawn.epochs, "seed": drawn.seed}
     losses = [training.step(batch) for batch in training.batches(drawn.dataset(), **order)]
-    return losses, sessions.current().prepared.full_state_dict()
+    return losses, sessions.current().trainer.full_state_dict()
 
 
 class StandingRanks:

@@ -9,20 +9,11 @@ from urllib.parse import urlsplit
 from raysm.client.doctor.case import Case
 from raysm.client.doctor.finding import Finding, bad, good, unknown
 from raysm.client.service_model_check import instance_types
+from raysm.client.targets.aws import AWS_HOSTS
 from raysm.contract.service_model import may_be_newer
 from raysm.errors import ServiceError
 
 __all__ = ["look_at_credentials", "look_at_endpoints", "look_at_region", "look_at_types"]
-
-AWS_HOSTS = (
-    ".amazonaws.com",
-    ".amazonaws.com.cn",
-    ".amazonaws.eu",
-    ".api.aws",
-    ".c2s.ic.gov",
-    ".sc2s.sgov.gov",
-)
-"""How the hosts of AWS's partitions end, those of VPC endpoints among them."""
 
 SERVICES = ("sagemaker", "s3", "logs", "sts")
 """Without any of which no job is sent or followed."""

@@ -17,6 +17,10 @@ DENIALS = ("AccessDenied", "UnauthorizedOperation", "AuthorizationError", "Forbi
 """How the codes of errors begin by which the services say that the caller may not ask this."""
 
 
+MOST_TEXT = 300
+"""Characters of an error that are shown."""
+
+
 class State(StrEnum):
     """What is known of one thing."""
 
@@ -91,7 +95,9 @@ def carry_out(check: Check, case: Case) -> Iterator[Finding]:
 def _obstacle(error: ServiceError) -> tuple[str, str]:
     """Return why a check could not look, and what to do about that."""
     # Behind the semicolon stands the remedy for who wants to send a job; here only the looking is refused.
-    text, _, remedy = str(error).partition("; ")
+    text, _, remedy = " ".join(str(error).split()).partition("; ")
+    # Where a proxy answered, a whole page stands in it.
+    text = text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
     if error.code.startswith(DENIALS):
         return f"could not look: {text}", "ask who may, or add the doctor's own permissions: raysm doctor --policy user"
     return f"could not look: {text}", remedy

@@ -4,22 +4,16 @@ What flows in is a case, what flows out are names by placeholder: of this accoun
 said them yet.
 """
 
-import re
 from collections.abc import Callable
 
 from raysm.client.doctor.case import Case
+from raysm.client.images.ecr import registry_in
 from raysm.client.permissions import Names
 from raysm.client.storage import split
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.request.package_index import CodeArtifact
 
-__all__ = ["ECR", "key_arn", "names_of", "placeholders", "repository_arn"]
-
-ECR = re.compile(
-    r"(?P<account>\d{12})\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.[a-z0-9.-]+/"
-    r"(?P<repository>[^:@]+)(?::(?P<tag>[^@]+))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
-)
-"""A URI of an image in Amazon ECR, the only registry that SageMaker takes images from without a VPC."""
+__all__ = ["key_arn", "names_of", "placeholders", "repository_arn"]
 
 
 def placeholders() -> dict[str, tuple[str, ...]]:
@@ -78,10 +72,10 @@ def repository_arn(case: Case) -> str:
         InvalidRequest: There is no image, or it lies elsewhere.
     """
     uri = case.image
-    parts = ECR.fullmatch(uri)
-    if parts is None:
+    repository = registry_in(uri)
+    if repository is None:
         raise InvalidRequest(f"the image {uri!r} is not in Amazon ECR; push it there")
-    return f"arn:{case.partition}:ecr:{parts['region']}:{parts['account']}:repository/{parts['repository']}"
+    return f"arn:{case.partition}:ecr:{repository.region}:{repository.account}:repository/{repository.name}"
 
 
 def key_arn(key: str, partition: str, region: str, account: str) -> str:

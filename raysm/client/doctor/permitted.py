@@ -85,8 +85,8 @@ def look_at_caller(case: Case) -> Iterator[Finding]:
 
 
 def _needed(case: Case) -> list[Grant]:
-    """Return what the caller has to be allowed for jobs: not what only a doctor asks, and no role that nobody named."""
-    grants = [grant for grant in USER if not grant.is_doctors]
+    """Return what the caller has to be allowed for jobs: nothing beside them, and no role that nobody named."""
+    grants = [grant for grant in USER if not grant.is_side]
     return [grant for grant in grants if case.role or ROLE_ARN not in grant.resources]
 
 

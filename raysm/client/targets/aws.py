@@ -7,16 +7,24 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from raysm.client.images.default_image import with_image
-from raysm.client.pace import Pace
+from raysm.client.polling import Polling
 from raysm.client.targets.connection import Bucket, Clients, Connection, Resolved, client_options
 from raysm.contract.home import home
-from raysm.errors import ServiceError
+from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import AWS, JobRequest
 
-__all__ = ["AWSConnection"]
+__all__ = ["AWS_HOSTS", "AWSConnection"]
 
-AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws", ".api.amazonwebservices.com.cn")
-"""How the names of AWS's own endpoints end."""
+AWS_HOSTS = (
+    ".amazonaws.com",
+    ".amazonaws.com.cn",
+    ".api.amazonwebservices.com.cn",
+    ".amazonaws.eu",
+    ".api.aws",
+    ".c2s.ic.gov",
+    ".sc2s.sgov.gov",
+)
+"""How the names of AWS's own endpoints end, in all its partitions; those of VPC endpoints too."""
 
 _log = logging.getLogger("raysm")
 
@@ -27,7 +35,7 @@ class AWSConnection(Connection):
     # CloudWatch hands lines on some seconds after they were written: who ends with the job would miss the last ones.
     # GetLogEvents is limited for the whole account, to 25 calls a second in most regions: this leaves room for ten who
     # follow a job of any size each. docs.aws.amazon.com/AmazonCloudWatch/latest/logs/cloudwatch_limits_cwl.html
-    pace = Pace(first_s=2.0, most_s=20.0, late_s=15.0, stream_s=0.5)
+    polling = Polling(first_s=2.0, most_s=20.0, late_s=15.0, stream_s=0.5)
 
     def __init__(self, target: AWS) -> None:
         """Connect to nothing yet."""
@@ -74,7 +82,13 @@ class AWSConnection(Connection):
         # One session for all clients: each further one would read configuration and credentials anew.
         if self._session is None:
             self._session = boto3.Session(profile_name=self._target.profile, region_name=self._target.region)
-        client = self._session.client(name, config=client_options())
+        try:
+            client = self._session.client(name, config=client_options())
+        except ValueError as error:  # all that botocore has for an endpoint that is no URL
+            raise InvalidRequest(
+                f"no client of {name} can be made: {error}; unset AWS_ENDPOINT_URL, or mend endpoint_url of the AWS "
+                "configuration"
+            ) from error
         self._warn_of_others(str(client.meta.endpoint_url))
         return client
 

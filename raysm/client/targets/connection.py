@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 from raysm import __version__
-from raysm.client.pace import Pace
+from raysm.client.polling import Polling
 from raysm.request import JobRequest, Target
 
 __all__ = ["Bucket", "Clients", "Connection", "Resolved", "client_options"]
@@ -43,10 +43,10 @@ class Connection(abc.ABC):
     """One target as the client uses it.
 
     Attributes:
-        pace: How often jobs are asked how they are.
+        polling: How often jobs are asked how they are.
     """
 
-    pace: ClassVar[Pace]
+    polling: ClassVar[Polling]
 
     @property
     @abc.abstractmethod

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.client import endpoint
-from raysm.client.pace import Pace
+from raysm.client.polling import Polling
 from raysm.client.targets.connection import Bucket, Clients, Connection, Resolved, client_options
 from raysm.contract.home import ServerRecord, home
 from raysm.contract.names import LOCAL_BUCKET
@@ -26,7 +26,7 @@ POLL_S = 20
 class LocalConnection(Connection):
     """The embedded SageMaker of one home."""
 
-    pace = Pace(first_s=0.1, most_s=0.5)
+    polling = Polling(first_s=0.1, most_s=0.5)
 
     def __init__(self, target: Local) -> None:
         """Connect to nothing yet."""

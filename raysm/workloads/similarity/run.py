@@ -179,8 +179,8 @@ def _computed(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Repo
     with closing(mode.collect(run, dispatch, record, sizing)) as collector:
         compare(run, mode, dispatch, collector, report)
         run.folders.result.mkdir(parents=True, exist_ok=True)
-        with report.gathering(run.queries.rows) as pace:
-            files = collector.gather(pace)
+        with report.gathering(run.queries.rows) as throttle:
+            files = collector.gather(throttle)
     # Only now: a run that ends while it gathers finds all of it again.
     record.remove()
     return files

@@ -1,7 +1,7 @@
 """Make a plain model and its optimizer train together over all workers.
 
 What flows in are the user's objects, the same on every rank; what flows out are the model to call and the optimizer,
-and the session's ``Prepared``, with which ``step`` works.
+and the session's ``Trainer``, with which ``step`` works.
 """
 
 from typing import Any, TypedDict, Unpack, get_args
@@ -24,9 +24,9 @@ from raysm.workloads.training.measure.measuring import measure
 from raysm.workloads.training.parallel.model_blocks import Blocks
 from raysm.workloads.training.parallel.optimizer_state import is_stepped, renew
 from raysm.workloads.training.parallel.parallelize import Parallelizer
-from raysm.workloads.training.parallel.prepared import Prepared
 from raysm.workloads.training.parallel.rebinding import names_of_groups, rebind
 from raysm.workloads.training.parallel.tensor_plan import Plan
+from raysm.workloads.training.parallel.trainer import Trainer
 
 __all__ = ["PrepareOptions", "prepare", "step"]
 
@@ -105,15 +105,15 @@ def prepare(
     check_names("training.prepare", DEFAULTS, options)
     chosen: PrepareOptions = DEFAULTS | options
     session = current()
-    if session.prepared is not None:
+    if session.trainer is not None:
         raise InvalidRequest("training.prepare was called already; one process trains one model")
     precision = chosen["precision"] or session.precision
     _check(optimizer, precision, chosen["max_norm"])
-    prepared = _cut(session, model, optimizer, parallel or Parallel(), loss, precision, chosen)
-    session.prepared = prepared
-    layout = prepared.layout
+    trainer = _cut(session, model, optimizer, parallel or Parallel(), loss, precision, chosen)
+    session.trainer = trainer
+    layout = trainer.layout
     if layout.pipeline == 1:  # else each micro-batch is a batch to the norms, and torch refuses the first one
-        session.observers.append(BatchNormCheck(session, prepared.parts))
+        session.observers.append(BatchNormCheck(session, trainer.parts))
     measure(session, precision)
     workers = "1 worker" if session.world_size == 1 else f"{session.world_size} workers"
     session.say(f"training on {workers}\n{layout.map(session.hosts)}")
@@ -122,8 +122,8 @@ def prepare(
     seed_all(chosen["seed"] + layout.data_rank(session.rank) * layout.pipeline + place)
     # Before the checkpoints: what they keep, and compare, is the plain rate.
     learning_rate.attach(session, optimizer)
-    attach(session, prepared, chosen["checkpoints"])
-    return prepared.model, optimizer
+    attach(session, trainer, chosen["checkpoints"])
+    return trainer.model, optimizer
 
 
 def _cut(
@@ -134,7 +134,7 @@ def _cut(
     loss: Loss,
     precision: Precision,
     options: PrepareOptions,
-) -> Prepared:
+) -> Trainer:
     """Cut the model over the ranks, and have the optimizer step this rank's part of it."""
     layout = parallel.layout(session.world_size)
     layout.check_hosts(session.hosts, parallel.workers_per_instance)
@@ -154,7 +154,7 @@ def _cut(
     if not split.is_plain:
         rebind(optimizer, groups, cut.parts, mixed=layout.tensor > 1)
     renew(optimizer)
-    return Prepared(
+    return Trainer(
         session=session,
         parallel=parallel,
         layout=layout,
@@ -192,7 +192,7 @@ def step(batch: Any) -> float:
         InvalidRequest: ``prepare`` has not been called.
         InvalidInput: The batch is no tuple of inputs and target, or does not divide into micro-batches.
     """
-    prepared = current().prepared
-    if prepared is None:
+    trainer = current().trainer
+    if trainer is None:
         raise InvalidRequest("training.step was called before training.prepare")
-    return prepared.step(batch)
+    return trainer.step(batch)

@@ -47,3 +47,9 @@ def test_a_service_that_cannot_be_reached_leaves_what_was_seen_before():
 def test_what_a_request_cannot_be_is_bad_with_its_remedy():
     (finding,) = carried_out(failing(InvalidRequest("the image is missing; give one")))
     assert (finding.state, finding.text, finding.remedy) == (State.BAD, "the image is missing", "give one")
+
+
+def test_a_page_in_an_error_is_one_line_and_cut_off():
+    (finding,) = carried_out(failing(ServiceError("x: <html>\n<p>\n" + "word " * 200, code="500")))
+    assert "\n" not in finding.text
+    assert len(finding.text) < 350

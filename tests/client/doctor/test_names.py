@@ -3,7 +3,7 @@
 import pytest
 
 from raysm.client.doctor.case import Intent
-from raysm.client.doctor.names import ECR, key_arn, names_of, placeholders
+from raysm.client.doctor.names import key_arn, names_of, placeholders
 from raysm.request import Input, Security
 from tests.support.aws_account import BUCKET, ROLE
 from tests.support.sagemaker import ACCOUNT, REGION
@@ -52,15 +52,3 @@ def test_every_placeholder_is_a_name(account):
 )
 def test_a_key_is_named_by_its_arn_and_an_alias_by_all_keys(key, arn):
     assert key_arn(key, "aws", REGION, ACCOUNT) == arn
-
-
-@pytest.mark.parametrize(
-    ("uri", "parts"),
-    [
-        ("1" * 12 + ".dkr.ecr.cn-north-1.amazonaws.com.cn/a/b:c", ("cn-north-1", "a/b", "c", None)),
-        ("1" * 12 + ".dkr.ecr.eu-west-1.amazonaws.com/a", ("eu-west-1", "a", None, None)),
-        ("1" * 12 + ".dkr.ecr-fips.us-east-1.amazonaws.com/a:b", ("us-east-1", "a", "b", None)),
-    ],
-)
-def test_an_image_is_taken_apart(uri, parts):
-    assert ECR.fullmatch(uri).group("region", "repository", "tag", "digest") == parts

@@ -58,7 +58,7 @@ def test_a_call_that_failed_is_not_made_again():
 
 
 def test_the_last_lines_of_a_log_are_waited_for():
-    assert connection_to(aws()).pace.late_s > 0
+    assert connection_to(aws()).polling.late_s > 0
 
 
 def client_at(tmp_path, region, url=None):

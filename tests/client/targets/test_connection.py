@@ -4,12 +4,12 @@ import time
 from pathlib import Path
 
 from raysm import __version__
-from raysm.client.pace import Pace
+from raysm.client.polling import Polling
 from raysm.client.targets.connection import Bucket, Connection, Resolved, client_options
 
 
 class Least(Connection):
-    pace = Pace(first_s=1.0, most_s=2.0)
+    polling = Polling(first_s=1.0, most_s=2.0)
     home = Path("/nowhere")
 
     def region(self, clients):

@@ -128,7 +128,7 @@ def test_each_mode_goes_on_from_what_any_other_has_saved(launched):
     prepared(None, adam)
     losses = [training.step(batch) for batch in training.batches(data(), batch_size=BATCH, epochs=len(RELAY))]
     assert ranks[0]["relay"][0] == pytest.approx(losses, abs=TOLERANCE)
-    assert worst(ranks[0]["relay"][1], sessions.current().prepared.full_state_dict()) < TOLERANCE
+    assert worst(ranks[0]["relay"][1], sessions.current().trainer.full_state_dict()) < TOLERANCE
 
 
 def test_a_model_of_any_mode_loads_into_plain_torch(launched, alone):

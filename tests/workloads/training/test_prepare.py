@@ -35,7 +35,7 @@ def parts():
 def test_an_option_out_of_range_is_refused(options, message):
     with pytest.raises(InvalidRequest, match=message):
         prepare(*parts(), loss=functional.mse_loss, **options)
-    assert sessions.current().prepared is None
+    assert sessions.current().trainer is None
 
 
 def test_one_process_trains_one_model():
@@ -69,4 +69,4 @@ def test_help_shows_every_option_by_its_name_with_its_default_and_its_text():
 def test_an_option_that_there_is_not_is_refused_with_the_nearest():
     with pytest.raises(InvalidRequest, match=r"training.prepare takes no option 'example_'; did you mean example\?"):
         prepare(*parts(), loss=functional.mse_loss, example_=1)
-    assert sessions.current().prepared is None
+    assert sessions.current().trainer is None

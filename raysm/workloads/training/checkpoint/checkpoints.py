@@ -30,7 +30,7 @@ from raysm.workloads.training.checkpoint.step_marker import StepMarker, read_rea
 from raysm.workloads.training.checkpoint.transfer import CheckpointTransfer
 from raysm.workloads.training.loop.random_state import capture_state
 from raysm.workloads.training.loop.session import Observer, Session
-from raysm.workloads.training.parallel.prepared import Prepared
+from raysm.workloads.training.parallel.trainer import Trainer
 
 __all__ = ["Checkpointing", "Checkpoints", "attach"]
 
@@ -77,7 +77,7 @@ class _Saving:
     """By the monotonic clock."""
 
 
-def attach(session: Session, prepared: Prepared, config: Checkpoints | None) -> "Checkpointing | None":
+def attach(session: Session, trainer: Trainer, config: Checkpoints | None) -> "Checkpointing | None":
     """Go on from the newest whole checkpoint, and save from now on; every rank has to call it.
 
     Without a config a job that keeps checkpoints gets the default one, and anything else none.
@@ -99,7 +99,7 @@ def attach(session: Session, prepared: Prepared, config: Checkpoints | None) -> 
             own = instance.paths.scratch / folder.relative_to(instance.paths.base)
     elif config is None:
         return None
-    checkpointing = Checkpointing(session, prepared, config or Checkpoints(), folder or Path("checkpoints"), own)
+    checkpointing = Checkpointing(session, trainer, config or Checkpoints(), folder or Path("checkpoints"), own)
     checkpointing.begin()
     session.observers.append(checkpointing)
     return checkpointing
@@ -109,10 +109,10 @@ class Checkpointing(Observer):
     """Saves one training, seen from one rank."""
 
     def __init__(
-        self, session: Session, prepared: Prepared, config: Checkpoints, folder: Path, own: Path | None = None
+        self, session: Session, trainer: Trainer, config: Checkpoints, folder: Path, own: Path | None = None
     ) -> None:
         """Take what is saved, when, and where on this instance; ``own`` is where the service takes nothing over."""
-        self._session, self._prepared, self._config, self._folder, self._own = session, prepared, config, folder, own
+        self._session, self._trainer, self._config, self._folder, self._own = session, trainer, config, folder, own
         # A group of its own: saving in the background talks while the training does.
         group = dist.new_group(backend="gloo") if session.cpu_group is not None else None
         self._group = group
@@ -133,7 +133,7 @@ class Checkpointing(Observer):
         self._run = self._exchange.from_first(secrets.token_hex(4))
         self._folder.mkdir(parents=True, exist_ok=True)
         reached = read_reached(self._folder, self._own)
-        resumed = resume.resume(self._session, self._prepared, self._folder, self._exchange, self._group, reached)
+        resumed = resume.resume(self._session, self._trainer, self._folder, self._exchange, self._group, reached)
         self._whole, self._random = list(resumed.whole), resumed.random
         self._hyperparameters = resumed.hyperparameters
         if self._session.rank == 0:
@@ -209,7 +209,7 @@ class Checkpointing(Observer):
             def complete(files: Mapping[str, FileRecord]) -> None:
                 replace(manifest, files=files).write(folder)
 
-            state = self._prepared.state()
+            state = self._trainer.state()
             # Of all ranks on rank 0: with an instance whose weights others have too, nothing must be lost.
             random = self._exchange.to_first(capture_state())
             if random is not None:
@@ -228,7 +228,7 @@ class Checkpointing(Observer):
             epoch=session.epoch,
             offset=session.offset,
             workers=session.world_size,
-            layout=str(self._prepared.layout),
+            layout=str(self._trainer.layout),
             run=self._run,
             files={},
             order=session.order,

@@ -12,29 +12,29 @@ from torch.nn.parallel import DistributedDataParallel
 
 from raysm.workloads.training.engines.protocol import Engine
 from raysm.workloads.training.loop.random_state import capture_state, restore_state
-from raysm.workloads.training.parallel.prepared import Prepared
+from raysm.workloads.training.parallel.trainer import Trainer
 
 __all__ = ["rehearse"]
 
 
-def rehearse(prepared: Prepared) -> None:
+def rehearse(trainer: Trainer) -> None:
     """Let the next step of a model under DDP be rehearsed; what is no DDP, or has two ranks at most, needs none."""
     # Two summands have one sum whatever their order: the rehearsal would cost a step for nothing.
-    if isinstance(prepared.model, DistributedDataParallel) and prepared.session.world_size > 2:
-        prepared.engine = _Rehearsing(prepared)
+    if isinstance(trainer.model, DistributedDataParallel) and trainer.session.world_size > 2:
+        trainer.engine = _Rehearsing(trainer)
 
 
 class _Rehearsing:
     """An engine that gives its place back to the real one at its first call."""
 
-    def __init__(self, prepared: Prepared) -> None:
-        self._prepared = prepared
-        self._engine: Engine = prepared.engine
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._engine: Engine = trainer.engine
 
     def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
         """Go forward and backward once for nothing, and once again."""
-        self._prepared.engine = self._engine
-        parts = self._prepared.parts
+        self._trainer.engine = self._engine
+        parts = self._trainer.parts
         random, buffers = capture_state(), [buffer.clone() for buffer in parts.buffers()]
         self._engine.forward_backward(batch, factor)
         # As they were before the first step: a parameter that is not used has none, and keeps none.

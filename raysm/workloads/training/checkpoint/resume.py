@@ -22,7 +22,7 @@ from raysm.workloads.training.checkpoint.transfer import CheckpointTransfer
 from raysm.workloads.training.loop.random_state import restore_state, seed_all, seed_of
 from raysm.workloads.training.loop.session import Session
 from raysm.workloads.training.parallel.optimizer_state import readable
-from raysm.workloads.training.parallel.prepared import Prepared
+from raysm.workloads.training.parallel.trainer import Trainer
 
 __all__ = ["RANDOM", "PutBack", "ResumePoint", "repeated", "resume"]
 
@@ -51,7 +51,7 @@ class ResumePoint:
 
 def resume(
     session: Session,
-    prepared: Prepared,
+    trainer: Trainer,
     folder: Path,
     exchange: CheckpointTransfer,
     group: "dist.ProcessGroup | None",
@@ -61,7 +61,7 @@ def resume(
 
     Args:
         session: Its counts are set.
-        prepared: What is loaded.
+        trainer: What is loaded.
         folder: Of the checkpoints, on this instance.
         exchange: All ranks.
         group: Of the CPU; None in a single process.
@@ -88,11 +88,11 @@ def resume(
         torn.add(candidates.pop().name)
     if exchange.is_leader:
         remove(folder, torn)
-    asked = read_hyperparameters(prepared.optimizer, prepared.scheduler)
+    asked = read_hyperparameters(trainer.optimizer, trainer.scheduler)
     if not candidates:
         return ResumePoint(hyperparameters=asked)
-    random = _load(session, prepared, folder / newest.name, newest, has, exchange, group)
-    _say(session, newest, reached, folder, str(prepared.layout), find_overruled(asked, newest.hyperparameters))
+    random = _load(session, trainer, folder / newest.name, newest, has, exchange, group)
+    _say(session, newest, reached, folder, str(trainer.layout), find_overruled(asked, newest.hyperparameters))
     return ResumePoint(tuple(candidates), random, newest.hyperparameters or asked)
 
 
@@ -115,16 +115,16 @@ def _intact(checkpoint: Path, manifest: Manifest, exchange: CheckpointTransfer) 
 
 def _load(
     session: Session,
-    prepared: Prepared,
+    trainer: Trainer,
     checkpoint: Path,
     manifest: Manifest,
     has: Mapping[str, set[str]],
     exchange: CheckpointTransfer,
     group: "dist.ProcessGroup | None",
 ) -> PutBack:
-    state = prepared.state()
+    state = trainer.state()
     # Of as many workers that are laid out otherwise, those of one tensor group must not get states of their own.
-    is_same_layout = manifest.layout == str(prepared.layout)
+    is_same_layout = manifest.layout == str(trainer.layout)
     if is_same_layout:
         state[RANDOM] = []
     # First what says where every tensor lies: only then is it known which files this rank needs.
@@ -138,8 +138,8 @@ def _load(
     if moved:
         session.say(f"{moved / 1e6:.1f} MB of the checkpoint came from other instances")
     shards.load(state, checkpoint, group=group)
-    prepared.load(state)
-    rehearse(prepared)
+    trainer.load(state)
+    rehearse(trainer)
     session.steps, session.epoch, session.offset = manifest.step, manifest.epoch, manifest.offset
     session.order = manifest.order
     session.batch_before = manifest.order.batch_size if manifest.order else None

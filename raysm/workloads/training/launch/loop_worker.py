@@ -120,7 +120,7 @@ class _Worker:
         self._session.stop_asked = self._stop_asked
         try:
             loop(*args, **named)
-            if self._session.prepared is not None and not self._session.model_saved:
+            if self._session.trainer is not None and not self._session.model_saved:
                 save_model()
         finally:
             session.end()

@@ -131,8 +131,8 @@ def batches(
             or another order.
     """
     session = sessions.current()
-    if session.prepared is not None:
-        session.prepared.parallel.check_batch(batch_size, session.world_size)
+    if session.trainer is not None:
+        session.trainer.parallel.check_batch(batch_size, session.world_size)
     if epochs is not None and session.counts_epochs:
         raise InvalidRequest(
             f"batches: epochs={epochs} inside of a loop over training.epochs, which counts the epochs of the training;"

@@ -80,7 +80,7 @@ class Session:
     """What ``prepare`` computes in where the loop does not say."""
     in_job: bool = False
     """True inside a job, whose log carries events; else metrics are printed for people."""
-    prepared: Trainable | None = None
+    trainer: Trainable | None = None
     """What ``prepare`` made; None before."""
     model_saved: bool = False
     """Whether ``save_model`` was called: at the end of a DataParallel it is, where the loop did not."""
@@ -124,12 +124,12 @@ class Session:
     @property
     def data_rank(self) -> int:
         """Which slice of each batch is this worker's."""
-        return self.prepared.layout.data_rank(self.rank) if self.prepared else self.rank
+        return self.trainer.layout.data_rank(self.rank) if self.trainer else self.rank
 
     @property
     def data_ranks(self) -> int:
         """Into how many slices each batch is cut: workers that share a pipeline or a tensor read the same slice."""
-        return self.prepared.layout.data_ranks if self.prepared else self.world_size
+        return self.trainer.layout.data_ranks if self.trainer else self.world_size
 
     @property
     def share(self) -> float | None:

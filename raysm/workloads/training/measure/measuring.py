@@ -130,7 +130,7 @@ class Measuring(Observer):
         in_step = total.share(COMPUTE) + total.share(COMMUNICATION)
         share = self._communicated()
         communicated = None if share is None else share * in_step
-        prepared = session.prepared
+        trainer = session.trainer
         return Picture(
             steps=total.steps,
             step_s=total.wall_s / max(1, total.steps),
@@ -141,7 +141,7 @@ class Measuring(Observer):
             other=total.share(OTHER),
             device=session.device.type,
             precision=self._precision,
-            pipeline=1 if prepared is None else prepared.layout.pipeline,
+            pipeline=1 if trainer is None else trainer.layout.pipeline,
             usage=self._usage.means() if self._usage else {},
             ranks=self._ranks(),
         )

@@ -28,10 +28,10 @@ def save_model(folder: str | Path | None = None) -> Path | None:
         MissingDependency: safetensors is not installed.
     """
     session = current()
-    if session.prepared is None:
+    if session.trainer is None:
         raise InvalidRequest("training.save_model was called before training.prepare")
     # On every rank, also those that write nothing: each has parts of it.
-    tensors = session.prepared.full_state_dict()
+    tensors = session.trainer.full_state_dict()
     session.model_saved = True
     if session.rank != 0:
         return None

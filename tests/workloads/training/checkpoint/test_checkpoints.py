@@ -138,7 +138,7 @@ def test_another_rate_than_the_checkpoint_s_is_warned_of(tmp_path, capsys):
     with prepared(Checkpoints(every_steps=2, folder=tmp_path), lr=0.01) as session:
         train(session, 2)
     with prepared(Checkpoints(folder=tmp_path), lr=0.5) as session:
-        assert session.prepared.optimizer.param_groups[0]["lr"] == 0.01
+        assert session.trainer.optimizer.param_groups[0]["lr"] == 0.01
     assert "warning: rate 0.5 was asked for, the checkpoint's 0.01 goes on\n" in capsys.readouterr().out
 
 
@@ -150,7 +150,7 @@ def test_under_a_scheduler_the_rate_that_it_begins_with_counts(tmp_path, capsys,
     with prepared(Checkpoints(every_steps=2, folder=tmp_path), scheduler=halving) as session:
         train(session, 2)
     with prepared(Checkpoints(folder=tmp_path), lr=lr, scheduler=halving) as session:
-        assert session.prepared.optimizer.param_groups[0]["lr"] == pytest.approx(0.025)
+        assert session.trainer.optimizer.param_groups[0]["lr"] == pytest.approx(0.025)
     assert ("rate 0.2 was asked for, the checkpoint's 0.1 goes on" in capsys.readouterr().out) is warned
 
 
@@ -207,7 +207,7 @@ def test_a_model_with_a_layer_that_nothing_uses_goes_on(tmp_path, momenta):
         Checkpoints(every_steps=3, folder=tmp_path), 9, model=Branches, optimizer=MOMENTA[momenta]
     ) as session:
         assert session.steps == 3
-        has_state = [bool(session.prepared.optimizer.state[p]) for p in session.prepared.parts.unused.parameters()]
+        has_state = [bool(session.trainer.optimizer.state[p]) for p in session.trainer.parts.unused.parameters()]
         assert has_state == [momenta == "adagrad"] * 2  # whose constructor makes it
         assert train(session, 8) == expected[3:]
 
@@ -250,7 +250,7 @@ def test_other_hyperparameters_than_the_checkpoint_s_are_warned_of(tmp_path, cap
     changed = adam(weight_decay=0.5, betas=(0.9, 0.95), foreach=False)
     for _ in range(2):  # what goes on is what the next checkpoint says
         with prepared(Checkpoints(every_steps=2, folder=tmp_path), optimizer=changed) as session:
-            assert session.prepared.optimizer.param_groups[0]["weight_decay"] == 0.01
+            assert session.trainer.optimizer.param_groups[0]["weight_decay"] == 0.01
             train(session, session.steps + 2)
         assert sorted(line for line in capsys.readouterr().out.splitlines() if "asked for" in line) == [
             "raysm: warning: betas[1] 0.95 was asked for, the checkpoint's 0.999 goes on",
@@ -308,7 +308,7 @@ def test_an_optimizer_that_was_stepped_is_refused_and_one_whose_constructor_make
         optimizer.step()
         with pytest.raises(InvalidRequest, match="the optimizer has been stepped"):
             training.prepare(model, optimizer, loss=functional.cross_entropy)
-        assert sessions.current().prepared is None, name
+        assert sessions.current().trainer is None, name
     sessions.end()
 
 

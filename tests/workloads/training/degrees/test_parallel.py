@@ -156,7 +156,7 @@ def test_batches_refuse_a_size_that_does_not_divide_before_any_step():
     session = sessions.begin()
     session.world_size = 2
     parallel = Parallel(pipeline=2, microbatches=4)
-    session.prepared = SimpleNamespace(parallel=parallel, layout=parallel.layout(2))
+    session.trainer = SimpleNamespace(parallel=parallel, layout=parallel.layout(2))
     data = TensorDataset(torch.zeros(20, 3))
     with pytest.raises(InvalidRequest, match="batch_size=10 over 1 data ranks and microbatches=4"):
         training.batches(data, batch_size=10)

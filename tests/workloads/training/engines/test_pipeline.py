@@ -54,13 +54,13 @@ def piped(parallel, count):
     training.prepare(model, optimizer, parallel, loss=F.cross_entropy)
     for batch in training.batches(rows_of(count), batch_size=SLICE * (parallel.data or 1), epochs=1, shuffle=False):
         training.step(batch)
-    return sessions.current().prepared.full_state_dict()
+    return sessions.current().trainer.full_state_dict()
 
 
 def averages_here(parallel, count):
     """Train as ``piped`` does; return the running averages of this rank's stages."""
     piped(parallel, count)
-    return {name: tensor.clone() for name, tensor in sessions.current().prepared.parts.named_buffers()}
+    return {name: tensor.clone() for name, tensor in sessions.current().trainer.parts.named_buffers()}
 
 
 def accumulated(begin, end):
@@ -121,7 +121,7 @@ def chosen(parallel):
     inputs[:, 0] = inputs[:, 0].abs() * torch.tensor([-1.0, 1.0]).repeat_interleave(8).repeat(2)
     for batch in training.batches(TensorDataset(inputs, target), batch_size=16, epochs=1, shuffle=False):
         training.step(batch)
-    return sessions.current().prepared.full_state_dict()
+    return sessions.current().trainer.full_state_dict()
 
 
 def test_replicas_of_a_pipeline_that_use_other_layers_average_them_all_the_same(ranks):

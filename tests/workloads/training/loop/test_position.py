@@ -202,12 +202,12 @@ def test_trained_on_in_the_middle_of_an_epoch_other_data_or_another_order_is_ref
     with prepared(tmp_path):
         train(2, steps=1)
     with prepared(tmp_path) as session:
-        weights = [parameter.detach().clone() for parameter in session.prepared.parts.parameters()]
+        weights = [parameter.detach().clone() for parameter in session.trainer.parts.parameters()]
         batch = next(batches := training.batches(data, batch_size=8, **options))
         with pytest.raises(InvalidRequest, match=f"step 1 was made in the middle of an epoch with {named}"):
             training.step(batch)
         batches.close()
-        assert all(map(torch.equal, weights, session.prepared.parts.parameters()))
+        assert all(map(torch.equal, weights, session.trainer.parts.parameters()))
         assert session.offset == 8
 
 

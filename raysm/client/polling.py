@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Pace"]
+__all__ = ["Polling"]
 
 MOST_BETWEEN_LOOKS_S = 20.0
 """Whoever follows a job of a hundred instances wants to see something all the same."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pace:
+class Polling:
     """How often a job is asked how it is: slower and slower, up to a limit."""
 
     first_s: float

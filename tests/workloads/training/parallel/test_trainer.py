@@ -8,7 +8,7 @@ from torch.nn import functional
 from raysm import training
 from raysm.workloads.training.loop import session as sessions
 from raysm.workloads.training.loop.session import Observer
-from raysm.workloads.training.parallel.prepared import Prepared
+from raysm.workloads.training.parallel.trainer import Trainer
 
 BATCH = (torch.ones(2, 3), torch.zeros(2, 1))
 
@@ -23,9 +23,9 @@ def made(**options):
     model = nn.Linear(3, 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     training.prepare(model, optimizer, loss=functional.mse_loss, **options)
-    prepared = sessions.current().prepared
-    assert isinstance(prepared, Prepared)
-    return prepared
+    trainer = sessions.current().trainer
+    assert isinstance(trainer, Trainer)
+    return trainer
 
 
 def test_a_step_is_counted_and_observers_hear_of_it_in_their_order():
@@ -38,12 +38,12 @@ def test_a_step_is_counted_and_observers_hear_of_it_in_their_order():
         def on_step_end(self, step, loss):
             heard.append(("end", step, loss))
 
-    prepared = made()
-    prepared.session.observers.append(Listening())
-    loss = prepared.step(BATCH)
+    trainer = made()
+    trainer.session.observers.append(Listening())
+    loss = trainer.step(BATCH)
     assert heard == [("begin", 1), ("end", 1, loss)]
-    assert prepared.session.steps == 1
-    assert prepared.model.weight.grad is None
+    assert trainer.session.steps == 1
+    assert trainer.model.weight.grad is None
 
 
 def test_a_state_that_is_loaded_is_the_one_that_was_saved():
@@ -64,9 +64,9 @@ def test_a_state_that_is_loaded_is_the_one_that_was_saved():
 
 
 def test_the_whole_model_is_a_copy_in_the_order_of_the_state_dict():
-    prepared = made()
-    whole = prepared.full_state_dict()
+    trainer = made()
+    whole = trainer.full_state_dict()
     assert list(whole) == ["weight", "bias"]
     before = whole["weight"].clone()
-    prepared.step(BATCH)
+    trainer.step(BATCH)
     assert torch.equal(whole["weight"], before)

@@ -30,14 +30,14 @@ from raysm.workloads.training.loop import position
 from raysm.workloads.training.loop.session import Session
 from raysm.workloads.training.parallel.optimizer_state import forget_others
 
-__all__ = ["Prepared"]
+__all__ = ["Trainer"]
 
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 """One entry for each value of each parameter: the ranks of a pipeline then just have different entries."""
 
 
 @dataclass(kw_only=True, slots=True)
-class Prepared:
+class Trainer:
     """A model and its optimizer, ready for ``step``."""
 
     session: Session

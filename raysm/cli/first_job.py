@@ -1,0 +1,168 @@
+"""``raysm doctor --first-job``: says what the first hour costs, asks, sends its jobs, and prints what they showed.
+
+What flows in is a parsed command line, what flows out are lines and a folder of records.
+"""
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from raysm.cli.arguments import Arguments
+from raysm.client.costs.prices import Price, price_of, price_of_user, volume_usd_per_hour
+from raysm.client.doctor import Case, State, examine, intent_of
+from raysm.client.first_job.answers import answers, as_markdown
+from raysm.client.first_job.blanking import ACCOUNT, Blanks
+from raysm.client.first_job.costs import MOST_USD, costs
+from raysm.client.first_job.records import Records
+from raysm.client.first_job.running import Outcome, run_trials
+from raysm.client.first_job.trials import INSTANCES, TRIALS
+from raysm.client.service import Service
+from raysm.client.settings import Settings
+from raysm.errors import InvalidRequest
+from raysm.request import Cluster
+
+__all__ = ["FOLDER", "INSTANCE_TYPE", "blanks_of", "run", "send"]
+
+INSTANCE_TYPE = "ml.m5.large"
+"""The cheapest that AWS's own image runs on, and of which every account may have some."""
+
+FOLDER = "first-job"
+"""Where what was seen is written, where nothing else is said."""
+
+
+def run(
+    arguments: Arguments,
+    settings: Settings,
+    console: Console,
+    *,
+    ask: Callable[[str], str] = input,
+    connect: Callable[..., Service] = Service,
+) -> int:
+    """Send the first jobs, once the doctor has looked and somebody has agreed to the costs.
+
+    Args:
+        arguments: The parsed command line.
+        settings: What applies.
+        console: Where to print.
+        ask: Asks a person, and returns what was typed.
+        connect: Makes the service of a target.
+
+    Returns:
+        0 where every job ended as it has to, else 1.
+
+    Raises:
+        InvalidRequest: The folder is taken, the costs are unknown or too high, or nobody agreed to them.
+    """
+    folder = arguments.output or Path(FOLDER)
+    if folder.exists() and any(folder.iterdir()):
+        raise InvalidRequest(f"{folder} holds something; name another folder for what is seen: --output DIR")
+    cluster = _cluster(settings)
+    records = Records(folder)
+    service = connect(settings.target(), observer=records.observe)
+    if service.target.is_billed:
+        if not _looks_well(settings, service, cluster, console):
+            raise InvalidRequest("something stands in the way of a job: mend what is BAD above first")
+        _agree(arguments, cluster, service.region, console, ask)
+    records.begin(blanks_of(service))
+    return send(settings, service, cluster, records, console)
+
+
+def send(settings: Settings, service: Service, cluster: Cluster, records: Records, console: Console) -> int:
+    """Send the jobs, print what they showed, and write it down; return the exit code."""
+    seen: dict[str, Outcome] = {}
+    options = {name: item for name, item in settings.options().items() if name in ("security", "tags", "pip_index")}
+    with tempfile.TemporaryDirectory(prefix="raysm-first-job-") as folder:
+        trials = run_trials(
+            service, cluster, records, folder=Path(folder), options=options, show=lambda text: _print(console, text)
+        )
+        try:
+            for outcome in trials:
+                seen[outcome.trial.name] = outcome
+                status = outcome.obstacle or (outcome.description.status if outcome.description else "")
+                _print(console, f"  {'ok' if outcome.is_good else 'BAD'}: {status}")
+        finally:
+            # Also where somebody interrupts: what was seen until then is paid for.
+            trials.close()
+            records.write("answers.md", as_markdown(seen))
+    for answer in answers(seen):
+        _print(console, f"{answer.question.name}: {answer.text}")
+    _print(console, f"what was seen lies in {records.folder}: look through it before you give it to others")
+    return 0 if all(outcome.is_good for outcome in seen.values()) else 1
+
+
+def blanks_of(service: Service) -> Blanks:
+    """Return what is known of the account, and must not be in a record."""
+    caller = str(service.call("sts", "get_caller_identity")["Arn"])
+    role = service.target.job_role()
+    return Blanks(
+        {
+            caller: f"arn:aws:iam::{ACCOUNT}:user/USER",
+            role: f"arn:aws:iam::{ACCOUNT}:role/ROLE",
+            role.rpartition("/")[2]: "ROLE",
+            service.bucket.name: "BUCKET",
+            service.account: ACCOUNT,
+        }
+    )
+
+
+def _cluster(settings: Settings) -> Cluster:
+    if settings.on.names_own_types:
+        chosen = settings.options().get("cluster") or Cluster(INSTANCE_TYPE, count=INSTANCES)
+        return chosen if ("cluster", "count") in settings else Cluster(chosen.instance_type, count=INSTANCES)
+    return Cluster(count=INSTANCES)
+
+
+def _looks_well(settings: Settings, service: Service, cluster: Cluster, console: Console) -> bool:
+    intent = intent_of({**settings.options(), "cluster": cluster})
+    is_well = True
+    for finding in examine(Case(service, intent, role=service.target.job_role())):
+        if finding.state is not State.GOOD:
+            _print(console, f"{finding.word:<4}  {finding.name:<14} {finding.text}")
+            _print(console, f"      {'':<14} -> {finding.remedy}" if finding.remedy else "")
+        is_well = is_well and (finding.state is not State.BAD or not finding.needed)
+    return is_well
+
+
+def _agree(arguments: Arguments, cluster: Cluster, region: str, console: Console, ask: Callable[[str], str]) -> None:
+    """Show the costs, and return where somebody agrees to them."""
+    price, volume = (
+        _price(arguments, cluster, region),
+        volume_usd_per_hour(cluster.instance_type, cluster.volume_gb, region),
+    )
+    estimate = costs(TRIALS, cluster.size * (price.usd_per_hour + (volume or 0.0)))
+    _print(
+        console,
+        f"{len(TRIALS)} jobs on {cluster.size} x {cluster.instance_type}, one after the other: likely "
+        f"{estimate.likely_usd:.2f} USD, at most {estimate.most_usd:.2f} USD ({price}"
+        f"{'' if volume is not None else ', volumes not counted'})",
+    )
+    if estimate.most_usd > MOST_USD:
+        raise InvalidRequest(f"that may be more than {MOST_USD:g} USD; take {INSTANCES} x {INSTANCE_TYPE}")
+    if arguments.yes:
+        return
+    if ask is input and not sys.stdin.isatty():
+        raise InvalidRequest("nobody can be asked whether these jobs are to be sent; give --yes")
+    if ask("send them? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise InvalidRequest("nothing was sent")
+
+
+def _price(arguments: Arguments, cluster: Cluster, region: str) -> Price:
+    """Return what an instance costs an hour."""
+    if arguments.price_per_hour is not None:
+        return price_of_user(arguments.price_per_hour)
+    price = None if cluster.groups else price_of(cluster.instance_type, region)
+    if price is None:
+        raise InvalidRequest(
+            f"no price of {cluster.instance_type} in {region} is at hand, and nothing is sent for an unknown one; give "
+            "--price-per-hour, of one instance, from https://aws.amazon.com/sagemaker/ai/pricing/"
+        )
+    return price
+
+
+def _print(console: Console, text: str) -> None:
+    if text:
+        console.print(Text(text), soft_wrap=True, highlight=False)
