@@ -121,6 +121,8 @@ class JobSpec:
     """Of a training job."""
     checkpoints: Checkpoints | None = None
     """Of a training job."""
+    warm: Path | None = None
+    """Of a job whose instances are kept for the next one: where what is kept lies, a folder for each host."""
     outputs: Mapping[str, PurePosixPath] = field(default_factory=dict)
     """Of a Processing job: where each output is collected, relative to the base folder."""
     description: Mapping[str, Any] = field(default_factory=dict)

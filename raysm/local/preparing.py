@@ -4,12 +4,13 @@ What flows in is a JobSpec, what flows out are the specifications of its instanc
 """
 
 import re
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from raysm.contract.paths import DEFAULT_BASE
+from raysm.contract.paths import DEFAULT_BASE, Paths
 from raysm.local import channels
 from raysm.local.config_files import JobFiles
 from raysm.local.instances import InstanceSpec, Link, Site
@@ -71,10 +72,22 @@ class Preparation:
         for host, base in bases.items():
             files.write(host, base, self.site.base_inside(base))
         channels.hand_over(self.entries, bases)
+        for host in order:
+            self._warm(host)
         variables = files.variables()
         return [
             replace(self._spec(host, shares[host], variables, open_log(host)), originals=originals) for host in order
         ]
+
+    def _warm(self, host: str) -> None:
+        """Give a host the cache folder of the instance that it was in the job before."""
+        if self.spec.warm is None:
+            return
+        cache = Paths(self.base(host), self.spec.api).warm_pool_cache
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        if (self.spec.warm / host).is_dir():
+            shutil.move(self.spec.warm / host, cache)
+        cache.mkdir(exist_ok=True)
 
     def _spec(self, host: str, share: Share, variables: Mapping[str, str], log_fd: int) -> InstanceSpec:
         base = self.base(host)

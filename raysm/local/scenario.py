@@ -26,21 +26,40 @@ class Container:
     init: bool = True
     """Whether PID 1 is a small init, which forwards signals to the job's own process and reaps orphans: ``df`` in real
     jobs shows ``/usr/sbin/docker-init`` (awslabs/graphstorm, issue 949)."""
+    root_mb: int = 0
+    """Room, in MB, of what of ``/opt/ml`` is no documented folder: on AWS it lies on the small disk of ``/``, while the
+    volume that was asked for holds the documented folders and ``/tmp`` (developer guide, "Amazon SageMaker AI Training
+    Storage Folders"; 120 GB beside 1 TB in awslabs/graphstorm, issue 949). 0 is all the room of this machine's disk."""
+    read_only: bool = False
+    """Whether ``/`` can only be read; the documented folders, ``/tmp`` and ``/dev/shm`` can be written."""
+    user: int = 0
+    """Number of the user that the job runs as, 0 is root. Another one can write the documented folders, ``/tmp`` and
+    ``/dev/shm`` alone, and has no home: an image's ``USER``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Network:
     """How instances reach each other, and the world."""
 
+    names_resolve_after_s: float = 0.0
+    """Seconds after the start for which the names of the instances do not resolve ("it may take some time", developer
+    guide, "Distributed training configuration")."""
+    own_name_is_loopback: bool = False
+    """Whether an instance's own name, ``algo-1``, resolves to 127.0.0.1 in it, as some images' ``/etc/hosts`` have
+    it."""
+    silent_internet: bool = False
+    """Whether the names of the package index resolve, and nobody ever answers there, as in a VPC without NAT; else
+    there is no way out at all, and it is known at once."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outputs:
     """What becomes of ``/opt/ml/model`` and the other outputs."""
 
-    last_writer: Literal["head", "random"] = "head"
-    """Whose file stays where several instances left one of the same name: the head's, or, as on AWS, that of whichever
-    instance is uploaded last (developer guide, "Amazon SageMaker AI Training Storage Folders": containers have to take
-    care that names do not clash)."""
+    last_writer: Literal["head", "random"] = "random"
+    """Whose file stays where several instances left one of the same name: as on AWS that of whichever instance is
+    uploaded last, or the head's (developer guide, "Amazon SageMaker AI Training Storage Folders": containers have to
+    take care that names do not clash)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -46,7 +46,7 @@ head=$(getent hosts algo-1 | cut -d" " -f1)
 address=$(hostname -I | cut -d" " -f1)
 until (exec 3<> /dev/tcp/$head/6379) 2> /dev/null; do sleep 0.05; done
 ray start --address=$head:6379 --node-ip-address=$address --num-cpus={cpus} > /tmp/ray.log 2>&1 || cat /tmp/ray.log
-until [ -e /opt/ml/over ]; do sleep 0.02; done
+until [ -e /opt/ml/output/over ]; do sleep 0.02; done
 ray stop > /dev/null 2>&1
 """
 
@@ -121,7 +121,7 @@ def by_hand(folder, count):
         registered_s = log.wait_for_text("all nodes are registered", 180)[0]
         first_s = log.wait_for_text("last line", 180)[0]
         for host in hosts:
-            (folder / host / "ml" / "over").touch()
+            (folder / host / "ml" / "output" / "over").touch()
         gone_s = {}
 
         def until_gone(instance):

@@ -17,7 +17,7 @@ from raysm.contract import names
 from raysm.errors import RaysmError
 from raysm.local.instances import InstanceSpec, Link, open_site
 from raysm.local.instances.share import Share
-from raysm.local.scenario import Container, Scenario
+from raysm.local.scenario import Container, Network, Scenario
 from tests.support.leftovers import assert_nothing_left
 
 BOTH = ["process", pytest.param("namespace", marks=pytest.mark.namespace)]
@@ -49,7 +49,7 @@ class Job:
             command=tuple(command),
             variables={"PATH": PATH, **fields.pop("variables", {})},
             log_fd=self._logs[host].fileno(),
-            **fields,
+            **{"scenario": WHOLE} | fields,
         )
 
     def start(self, *commands, **fields):
@@ -109,6 +109,9 @@ def alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
 
+
+WHOLE = Scenario(container=Container(root_mb=0))
+"""These tests speak with their instances by files right below /opt/ml."""
 
 BASE = 'BASE=${SAGEMAKER_BASE_DIR:-/opt/ml}; cd "$BASE"; '
 PYTHON_BASE = """
@@ -489,10 +492,85 @@ def _state(pid):
 
 @namespace_only
 def test_a_scenario_gives_an_instance_another_name_and_takes_the_init_away(job):
-    plain = Scenario(container=Container(hostname="worker", init=False))
+    plain = Scenario(container=Container(hostname="worker", init=False, root_mb=0))
     (instance,) = job.start(sh("hostname; echo $$"), scenario=plain)
     instance.wait(SOON_S)
     assert job.log().split() == ["worker", "1"]
+
+
+def with_folders(job, *names):
+    for name in names:
+        (job.base() / name).mkdir(parents=True)
+
+
+@namespace_only
+def test_beside_the_documented_folders_of_opt_ml_there_is_little_room(job):
+    with_folders(job, "model", "output")
+    code = """
+        fill() { head -c 9000000 /dev/zero > $1/f 2>/dev/null && echo $1 fits || echo $1 is full; }
+        mkdir -p /opt/ml/scratch; fill /opt/ml/scratch; fill /opt/ml/model; fill /tmp
+    """
+    (instance,) = job.start(sh(textwrap.dedent(code)), scenario=Scenario(container=Container(root_mb=4)))
+    instance.wait(SOON_S)
+    assert job.log().splitlines() == ["/opt/ml/scratch is full", "/opt/ml/model fits", "/tmp fits"]
+    assert (job.base() / "model" / "f").stat().st_size == 9_000_000
+
+
+CAN_WRITE = """
+for folder in / /usr /opt /opt/ml /opt/ml/model /opt/ml/output /tmp /dev/shm "$HOME"; do
+    touch "$folder/raysm-test" 2>/dev/null && echo "$folder" && rm "$folder/raysm-test"
+done
+id -u
+python -c 'import raysm'
+"""
+
+
+@namespace_only
+@pytest.mark.parametrize(("switch", "user"), [({"read_only": True}, 0), ({"user": 4242}, 4242)])
+def test_a_container_that_can_write_its_documented_folders_alone(job, switch, user):
+    with_folders(job, "model", "output")
+    variables = {"PATH": f"{Path(sys.executable).parent}:{PATH}"}
+    (instance,) = job.start(sh(CAN_WRITE), scenario=Scenario(container=Container(**switch)), variables=variables)
+    assert instance.wait(SOON_S) == 0, job.log()
+    assert job.log().splitlines() == ["/opt/ml/model", "/opt/ml/output", "/tmp", "/dev/shm", str(user)]
+    assert not Path("/raysm-test").exists()
+
+
+@namespace_only
+def test_without_an_answer_from_the_internet_connections_hang_and_peers_answer(job):
+    code = """
+        import socket
+        peer = socket.create_server(("algo-1", 4001))
+        socket.create_connection(("algo-1", 4001), 5).close()
+        try:
+            socket.create_connection(("pypi.org", 443), 4.5)
+        except OSError as error:
+            print(type(error).__name__)
+    """
+    silent = Scenario(container=Container(root_mb=0), network=Network(silent_internet=True))
+    (instance,) = job.start(python(code), scenario=silent)
+    assert instance.wait(SOON_S) == 0, job.log()
+    # Without a neighbour it would be "no route to host", after three seconds.
+    assert job.log().strip() == "TimeoutError"
+
+
+@namespace_only
+def test_names_come_late_into_instances_that_run(job):
+    code = """
+        import socket, time
+        late = False
+        while True:
+            try:
+                print(late, socket.gethostbyname("algo-2"))
+                break
+            except OSError:
+                late = True
+                time.sleep(0.05)
+    """
+    late = Scenario(container=Container(root_mb=0), network=Network(names_resolve_after_s=4.0))
+    instances = job.start(python(code), ["sleep", "1000"], scenario=late)
+    assert instances[0].wait(SOON_S) == 0, job.log()
+    assert job.log().split() == ["True", instances[1].address]
 
 
 @namespace_only

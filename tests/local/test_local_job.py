@@ -321,7 +321,7 @@ def test_when_one_instance_fails_one_that_is_frozen_is_killed_after_a_moment(kin
         """
         while host == 'algo-1':
             time.sleep(0.02)
-            if (base / 'go').exists():
+            if (base / 'output/go').exists():
                 fail('algo-2 lost')
                 sys.exit(1)
         until_sigterm()
@@ -332,7 +332,7 @@ def test_when_one_instance_fails_one_that_is_frozen_is_killed_after_a_moment(kin
         job.start()
         lines.wait_for(("algo-2", "ready"))
         job.kill("algo-2", signal.SIGSTOP)
-        (job.paths("algo-1").base / "go").touch()
+        (job.paths("algo-1").base / "output" / "go").touch()
         outcome = job.wait(SOON_S)
     assert outcome.status == "Failed"
     assert outcome.failure_reason == "algo-2 lost"
@@ -354,7 +354,7 @@ def test_an_instance_that_ends_on_a_sigterm_which_the_service_did_not_send_is_to
 
 def test_a_loss_that_the_request_allows_neither_ends_nor_fails_the_job(root):
     lines = Lines()
-    command = running("host == 'algo-2' and sys.exit(5); (base / 'go').exists() or until_sigterm()")
+    command = running("host == 'algo-2' and sys.exit(5); (base / 'output/go').exists() or until_sigterm()")
     spec = spec_for(command, 2, losses_allowed=True)
     with LocalJob(spec, root=root, on_line=lines, patience=Patience(settle_s=0.0)) as job:
         job.start()

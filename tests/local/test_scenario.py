@@ -1,5 +1,7 @@
 """Scenarios as files: what they may say, and what is said of those that say something else."""
 
+from pathlib import Path
+
 import pytest
 
 from raysm.errors import InvalidRequest
@@ -46,6 +48,17 @@ def test_what_is_switched_is_told_by_table_and_name():
         ("container.hostname", "x"),
         ("container.init", False),
     ]
+
+
+def test_the_example_switches_something_in_every_table():
+    example = scenario.read(Path(__file__).parents[2] / "examples" / "hostile.toml")
+    tables = {switch.split(".")[0] for switch, _ in example.switched()}
+    assert {"network", "checkpoints", "logs", "api", "capacity"} <= tables
+
+
+def test_a_share_is_no_percentage():
+    with pytest.raises(InvalidRequest, match=r"api\.throttled is a share from 0 to 1, got 5\.0"):
+        scenario.parse("[api]\nthrottled = 5.0\n")
 
 
 def test_chance_is_the_same_for_the_same_seed():

@@ -1,5 +1,6 @@
 """The pages of facts: errors, events, files, ports, variables."""
 
+import dataclasses
 import inspect
 import json
 import tempfile
@@ -12,6 +13,7 @@ from raysm.client import places
 from raysm.contract import events, home, names, payload, result
 from raysm.contract.job_api import APIS
 from raysm.contract.paths import Paths
+from raysm.local.scenario import Scenario
 from raysm.local.server import records
 from raysm.request import Ports
 from tests.reference import declared
@@ -26,6 +28,7 @@ def pages():
         "events.md": _events(),
         "files.md": _files(),
         "ports.md": _ports(),
+        "scenarios.md": _scenarios(),
         "variables.md": _variables(),
     }
 
@@ -154,6 +157,28 @@ def _ports():
             "secret, is in [Security](../explanation/security.md).",
         ]
     )
+
+
+# Scenarios
+
+
+def _scenarios():
+    parts = [
+        "# Scenarios",
+        "What the embedded SageMaker does to jobs as AWS does, and can be told to: a file in TOML, a table for each of "
+        "these, for `raysm local up --scenario FILE` ([how](../how-to/try-what-aws-does.md)). What a file does not "
+        "name is as by default.",
+        "`seed`, beside the tables: " + next(item.meaning for item in declared.fields(Scenario) if item.name == "seed"),
+    ]
+    for table_of in dataclasses.fields(Scenario()):
+        tables = type(getattr(Scenario(), table_of.name))
+        if not dataclasses.is_dataclass(tables):
+            continue
+        rows = [
+            [code(item.name), code(item.type), code(item.value), cell(item.meaning)] for item in declared.fields(tables)
+        ]
+        parts += [f"## {table_of.name}", read(tables).text, table(["switch", "type", "default", "meaning"], rows)]
+    return _joined(parts)
 
 
 # Variables

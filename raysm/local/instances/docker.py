@@ -46,7 +46,7 @@ class DockerSite(Site):
     """A site of kind ``docker``."""
 
     interface = "eth0"
-    plays = frozenset({"container.hostname", "container.init"})
+    plays = frozenset(f"container.{name}" for name in ("hostname", "init", "read_only", "user"))
 
     @staticmethod
     def missing() -> str | None:
@@ -150,6 +150,9 @@ def create_arguments(spec: InstanceSpec, image: str, *, name: str, network: str,
         "network-alias": spec.host,
         "label": f"{LABEL}={owner_label()}",
         "init": str(spec.scenario.container.init).lower(),
+        "read-only": "true" if spec.scenario.container.read_only else None,
+        "tmpfs": "/tmp" if spec.scenario.container.read_only else None,
+        "user": spec.scenario.container.user or None,
         "log-driver": "json-file",
         "shm-size": share.shm_bytes,
         "memory": share.memory_bytes,

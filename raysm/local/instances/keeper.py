@@ -47,6 +47,10 @@ CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = (
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 32, 4096, 16384, 1 << 19
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 
+OWN_SIGNALS = ("FPE", "ILL", "SEGV", "BUS", "ABRT", "TRAP", "SYS", "TTIN", "TTOU")
+FORWARDED = signal.valid_signals() - {signal.Signals[f"SIG{name}"] for name in OWN_SIGNALS}
+"""What an init passes on: not what comes of errors of its own, or of its terminal."""
+
 
 class _Keeper:
     """The state of one keeper."""
@@ -54,10 +58,8 @@ class _Keeper:
     def __init__(self, report_fd: int) -> None:
         self.report_fd = report_fd
         self.parent = os.getppid()
-        self.main: int | None = None
-        """The child that this process waits for: the instance's own process, or the init in front of it."""
-        self.own: int | None = None
-        """The instance's own process."""
+        self.main: int | None = None  # the child that is waited for: the instance's own process, or an init before it
+        self.own: int | None = None  # the instance's own process
         self.code: int | None = None
         self.buffer = b""
 
@@ -95,18 +97,15 @@ class _Keeper:
             elif request["op"] == "start":
                 self.main = self.own = _start(request, self.report_fd)
                 if request.get("init"):
-                    self.own = next(_children(self.main), self.main)  # it may have ended by now
+                    children = (child for child, parent in _parents().items() if parent == self.main)
+                    self.own = next(children, self.main)  # it may have ended by now
                 self.report("started", pid=self.own)
-            elif request["op"] == "signal" and self.code is None:
-                self.signal(request["number"])
+            elif request["op"] == "signal" and self.main and self.own and self.code is None:
+                # Of these an init hears nothing, and could forward nothing; what is frozen is the process behind it.
+                direct = request["number"] in (signal.SIGSTOP, signal.SIGCONT)
+                os.kill(self.own if direct else self.main, request["number"])
         except (OSError, ValueError) as error:
             self.report("error", message=str(error))
-
-    def signal(self, number: int) -> None:
-        if self.main is None or self.own is None:
-            return
-        # Of these an init hears nothing, and could forward nothing; what is frozen is the instance's own process.
-        os.kill(self.own if number in (signal.SIGSTOP, signal.SIGCONT) else self.main, number)
 
     def reap(self) -> bool:
         """Collect whoever ended; return False when no child is left at all."""
@@ -118,9 +117,7 @@ class _Keeper:
             if pid == 0:
                 return True
             if pid == self.main:
-                code = os.waitstatus_to_exitcode(status)
-                # 128 + signal, as a shell and Docker tell it.
-                self.code = code if code >= 0 else 128 - code
+                self.code = _exit_code(status)
 
     def end_all(self) -> None:
         """Kill until nothing is left; whatever forks meanwhile is found in the next round."""
@@ -146,10 +143,6 @@ class _Keeper:
             time.sleep(0.01)
         while self.reap():
             time.sleep(0.01)
-
-
-def _children(pid: int) -> Iterator[int]:
-    yield from (child for child, parent in _parents().items() if parent == pid)
 
 
 def _descendants() -> Iterator[int]:
@@ -230,6 +223,11 @@ def _become(request: Mapping[str, Any], told: int, fail: int, report_fd: int) ->
         # What is ignored stays so through exec: the keeper ignores the first three, Python itself the others.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
+        if request.get("user"):
+            step = f"user {request['user']}"
+            os.setgroups([])
+            os.setgid(request["user"])
+            os.setuid(request["user"])
         # Whatever the user's is: modes in an instance are those that SageMaker's root makes.
         os.umask(0o022)
         step = f"chdir {request['cwd']}"
@@ -243,13 +241,8 @@ def _become(request: Mapping[str, Any], told: int, fail: int, report_fd: int) ->
 
 def _stay_in_front(*inherited: int) -> None:
     """Be an init, as tini is: return in a child; here, forward signals to it, reap orphans, and exit as it does."""
-    # These come of errors of this process itself, or from its terminal.
-    forwarded = signal.valid_signals() - {
-        *(signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS),
-        *(signal.SIGTTIN, signal.SIGTTOU),
-    }
     # Before there is a child: what is blocked waits, and none is lost that comes in between.
-    signal.pthread_sigmask(signal.SIG_BLOCK, forwarded)
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -259,25 +252,22 @@ def _stay_in_front(*inherited: int) -> None:
         for descriptor in (0, *inherited):
             os.close(descriptor)
         while True:
-            number = signal.sigwait(forwarded)
-            if number == signal.SIGCHLD:
-                _reap_until(child)
-            else:
+            number = signal.sigwait(FORWARDED)
+            if number != signal.SIGCHLD:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, number)
+                continue
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == child:
+                    os._exit(_exit_code(ended[1]))
     finally:
         os._exit(1)
 
 
-def _reap_until(child: int) -> None:
-    """Collect whoever ended; exit as ``child`` did if it is among them."""
-    while True:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid == child:
-            code = os.waitstatus_to_exitcode(status)
-            os._exit(code if code >= 0 else 128 - code)
-        if pid == 0:
-            return
+def _exit_code(status: int) -> int:
+    """Return 128 + signal where one killed it, as a shell and Docker tell it."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
 
 
 def _enter(request: Mapping[str, Any]) -> None:
@@ -293,6 +283,10 @@ def _enter(request: Mapping[str, Any]) -> None:
             # In two steps: the kernel passes over MS_RDONLY in the call that binds.
             _mount(source, target, flags=MS_BIND | MS_REC)
             _make_readonly(target)
+        elif kind == "readonly":
+            _remount(target, MS_RDONLY)
+        elif kind == "mkdir":
+            os.mkdir(target)
         else:
             _mount(source, target, kind=kind, flags=MS_NOSUID | MS_NODEV, options=options)
 

@@ -2,9 +2,10 @@
 
 The instance sees this machine's file system with these exceptions:
 
-- ``/opt/ml`` is its base folder, and the links in it are read-only. Nothing is made in this machine's ``/opt``: a
-  folder of the instance's own is laid over it, into which each entry of this machine's but ``ml`` is bound, so that a
-  Python that lives there goes on working.
+- The folders of ``/opt/ml`` are those of its base folder, and the links in them are read-only; beside them there is as
+  little room as on SageMaker's small ``/``. Nothing is made in this machine's ``/opt``: a folder of the instance's own
+  is laid over it, into which each entry of this machine's but ``ml`` is bound, so that a Python that lives there goes
+  on working.
 - ``/dev/shm`` is its own, of its share's size; ``/proc`` shows its own processes.
 - ``/etc/hosts`` names the instances of the job, ``/etc/resolv.conf`` no server: there is no way out of the network.
 - ``/tmp`` is its own, empty but for what has to stay visible (``keep``): the Python that runs, the folders on its
@@ -20,14 +21,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from raysm.errors import InvalidRequest
-from raysm.local.instances.base import Link
+from raysm.local.instances.base import InstanceSpec, Link
 
 __all__ = ["Mount", "needed_by_python", "plan"]
 
 Mount = tuple[str, str, str, str]
-"""Kind (``bind``, ``bind_readonly``, or a file system's type), source, target, options."""
+"""Kind (``bind``, ``bind_readonly``, ``readonly``, ``mkdir``, or a file system's type), source, target, options."""
 
-OPT, TMP, SHM = Path("/opt"), Path("/tmp"), Path("/dev/shm")
+ROOT, OPT, TMP, SHM = Path("/"), Path("/opt"), Path("/tmp"), Path("/dev/shm")
 
 
 def needed_by_python() -> list[Path]:
@@ -45,26 +46,14 @@ def needed_by_python() -> list[Path]:
     return [Path(path).resolve() for path in [*wanted, *sys.path] if path and Path(path).exists()]
 
 
-def plan(
-    base: Path,
-    private: Path,
-    links: Sequence[Link],
-    keep: Iterable[Path],
-    hosts: Path,
-    resolver: Path,
-    shm_bytes: int,
-    opt: Path = OPT,
-) -> list[Mount]:
-    """Prepare the folders below ``private`` and return the mounts, in order.
+def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, opt: Path = OPT) -> list[Mount]:
+    """Prepare the folders below ``spec.private`` and return the mounts, in order.
 
     Args:
-        base: Becomes ``/opt/ml``; its links' targets are made in it.
-        private: The folders that are laid over this machine's are made in it.
-        links: What appears, read-only, below ``base``.
+        spec: The instance; what lies over this machine's folders is made below its ``private``.
         keep: Paths that stay visible although they lie below ``/tmp``.
         hosts: Becomes ``/etc/hosts``.
         resolver: Becomes ``/etc/resolv.conf``.
-        shm_bytes: Size of ``/dev/shm``.
         opt: ``/opt``, or what stands for it in a test.
 
     Raises:
@@ -80,15 +69,22 @@ def plan(
         # A mount needs something to lie over, and this machine's /etc gets nothing from us.
         if os.path.exists(target)
     ]
-    mounts += [("bind", str(base), str(base), "")]
-    mounts += [_link(link) for link in links]
-    *inside_tmp, over_tmp = _own_tmp(private / "tmp", keep)
+    mounts += [("bind", str(spec.base), str(spec.base), "")]
+    mounts += [_link(link) for link in spec.links]
+    closed = _closed(keep) if spec.scenario.container.user else []
+    own = [
+        _own_folder(TMP, spec.private / "tmp", keep, mode=0o1777),
+        *(_own_folder(path, spec.private / path.name, keep, mode=0o755) for path in closed),
+    ]
+    # What hides the folders that are laid over others comes behind those.
+    own.sort(key=lambda mounts: spec.private.is_relative_to(mounts[-1][2]))
     return [
         *mounts,
-        *inside_tmp,
-        *_own_opt(opt, private / "opt", base),
-        ("tmpfs", "shm", str(SHM), f"size={shm_bytes},mode=1777"),
-        over_tmp,
+        *_own_opt(opt, spec.private / "opt", _own_ml(spec, spec.private / "opt" / "ml")),
+        ("tmpfs", "shm", str(SHM), f"size={spec.share.shm_bytes},mode=1777"),
+        *(mount for mounts_over in own for mount in mounts_over),
+        # Last: what was mounted before it stays as it is, and what is made from now on could not be.
+        *(("readonly", "", str(path), "") for path in (ROOT, opt, opt / "ml") if spec.scenario.container.read_only),
     ]
 
 
@@ -101,7 +97,20 @@ def _link(link: Link) -> Mount:
     return ("bind_readonly", str(link.source), str(link.target), "")
 
 
-def _own_opt(opt: Path, staging: Path, base: Path) -> list[Mount]:
+def _own_ml(spec: InstanceSpec, target: Path) -> list[Mount]:
+    """Return what becomes ``/opt/ml``: the documented folders on this machine's disk, all else on a small one."""
+    size_mb = spec.scenario.container.root_mb
+    if not size_mb:
+        return [("bind", str(spec.base), str(target), "")]
+    folders = sorted(path for path in spec.base.iterdir() if path.is_dir())
+    mounts: list[Mount] = [("tmpfs", "root", str(target), f"size={size_mb}m,mode=755")]
+    for folder in folders:
+        place = str(target / folder.name)
+        mounts += [("mkdir", "", place, ""), ("bind", str(folder), place, "")]
+    return mounts
+
+
+def _own_opt(opt: Path, staging: Path, ml: Sequence[Mount]) -> list[Mount]:
     staging.mkdir(parents=True)
     mounts: list[Mount] = []
     for entry in sorted(entry for entry in opt.iterdir() if entry.name != "ml"):
@@ -113,22 +122,29 @@ def _own_opt(opt: Path, staging: Path, base: Path) -> list[Mount]:
         _mount_point(entry, target)
         mounts.append(("bind", str(entry), str(target), ""))
     (staging / "ml").mkdir()
-    return [*mounts, ("bind", str(base), str(staging / "ml"), ""), ("bind", str(staging), str(opt), "")]
+    return [*mounts, *ml, ("bind", str(staging), str(opt), "")]
 
 
-def _own_tmp(staging: Path, keep: Iterable[Path]) -> list[Mount]:
+def _own_folder(folder: Path, staging: Path, keep: Iterable[Path], *, mode: int) -> list[Mount]:
+    """Return what becomes ``folder``: an empty one, but for what has to stay visible."""
     staging.mkdir(parents=True)
     # Not by mkdir's mode, of which the umask takes bits away.
-    staging.chmod(0o1777)
-    below = {path for path in keep if path.is_relative_to(TMP) and path != TMP}
+    staging.chmod(mode)
+    below = {path for path in keep if path.is_relative_to(folder) and path != folder}
     # A folder inside another one that stays visible is visible with it.
     outermost = sorted(path for path in below if not any(parent in below for parent in path.parents))
     mounts: list[Mount] = []
     for path in outermost:
-        target = staging / path.relative_to(TMP)
+        target = staging / path.relative_to(folder)
         _mount_point(path, target)
         mounts.append(("bind", str(path), str(target), ""))
-    return [*mounts, ("bind", str(staging), str(TMP), "")]
+    return [*mounts, ("bind", str(staging), str(folder), "")]
+
+
+def _closed(keep: Iterable[Path]) -> list[Path]:
+    """Return the folders right below ``/``, as ``/root``, that keep other users from what has to stay visible."""
+    folders = {Path("/", path.parts[1]) for path in keep if len(path.parts) > 2}
+    return sorted(folder for folder in folders if not folder.stat().st_mode & 0o001)
 
 
 def _mount_point(source: Path, target: Path) -> None:

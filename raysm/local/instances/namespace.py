@@ -4,6 +4,7 @@ Needs Linux and root. It separates instances as SageMaker's are separated, so th
 is no wall against code that means harm: that code is root on this machine.
 """
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from raysm.contract.paths import DEFAULT_BASE
 from raysm.errors import InvalidRequest
 from raysm.local.instances import mounts
 from raysm.local.instances.base import Instance, InstanceSpec, Site
+from raysm.local.instances.host_names import HostNames
 from raysm.local.instances.kept import Keeper, KeptInstance, end_all
 from raysm.local.instances.network import INTERFACE, MAX_INSTANCES, Network, missing_for_namespaces
 from raysm.local.instances.process import share_variables
@@ -22,7 +24,12 @@ class NamespaceSite(Site):
     """A site of kind ``namespace``."""
 
     interface = INTERFACE
-    plays = frozenset({"container.hostname", "container.init"})
+    plays = frozenset(
+        {
+            *(f"container.{name}" for name in ("hostname", "init", "root_mb", "read_only", "user")),
+            *(f"network.{name}" for name in ("names_resolve_after_s", "own_name_is_loopback", "silent_internet")),
+        }
+    )
 
     @staticmethod
     def missing() -> str | None:
@@ -41,6 +48,7 @@ class NamespaceSite(Site):
         """
         self._keep = [Path(path).resolve() for path in keep] + mounts.needed_by_python()
         self._keepers: list[Keeper] = []
+        self._names: HostNames | None = None
         self._network = Network()
 
     def base_inside(self, base: Path) -> Path:
@@ -64,28 +72,25 @@ class NamespaceSite(Site):
                 self._network.attach(keeper, number)
             # A Docker daemon's rules may drop bridged traffic: names resolve then, and connections hang.
             self._network.probe(self._keepers)
-            hosts = "".join(f"{self._network.address(i)} {spec.host}\n" for i, spec in enumerate(specs))
-            return [self._start(spec, number, hosts) for number, spec in enumerate(specs)]
+            if specs[0].scenario.network.silent_internet:
+                self._network.lead_nowhere(self._keepers)
+            addresses = {spec.host: self._network.address(number) for number, spec in enumerate(specs)}
+            self._names = HostNames(addresses, specs[0].scenario.network)
+            return [self._start(spec, number, self._names) for number, spec in enumerate(specs)]
         except BaseException:
             self.close()
             raise
 
-    def _start(self, spec: InstanceSpec, number: int, hosts: str) -> Instance:
-        home = spec.private / "home"
-        home.mkdir(parents=True, exist_ok=True)
-        names, resolver = spec.private / "hosts", spec.private / "resolv.conf"
-        names.write_text(f"127.0.0.1 localhost\n{hosts}")
+    def _start(self, spec: InstanceSpec, number: int, names: HostNames) -> Instance:
+        container = spec.scenario.container
+        home = _home(spec)
+        hosts, resolver = spec.private / "hosts", spec.private / "resolv.conf"
+        names.write(hosts, spec.host)
         # Nobody answers on the loopback's port 53: looking up a foreign name fails at once instead of after 10 s.
         resolver.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
-        plan = mounts.plan(
-            base=spec.base,
-            private=spec.private,
-            links=spec.links,
-            keep=[*self._keep, home],
-            hosts=names,
-            resolver=resolver,
-            shm_bytes=spec.share.shm_bytes,
-        )
+        if container.user:
+            _open_to_all(spec.base)
+        plan = mounts.plan(spec, keep=[*self._keep, home], hosts=hosts, resolver=resolver)
         instance = KeptInstance(self._keepers[number], spec.host, self._network.address(number))
         # Ray's object store is left to the bootstrap, which sizes it to /dev/shm as it does on SageMaker.
         variables = {"HOME": str(home), **share_variables(spec.share, object_store=False), **spec.variables}
@@ -95,13 +100,32 @@ class NamespaceSite(Site):
             cwd=str(home),
             affinity=spec.share.affinity,
             namespaces=True,
-            hostname=spec.scenario.container.hostname,
-            init=spec.scenario.container.init,
+            hostname=container.hostname,
+            init=container.init,
+            user=container.user,
             mounts=plan,
         )
         return instance
 
     def close(self) -> None:
         """End every instance and remove the network."""
+        if self._names is not None:
+            self._names.close()
         end_all(self._keepers)
         self._network.close()
+
+
+def _home(spec: InstanceSpec) -> Path:
+    """Return the instance's home: a folder of its own; that of an image's user whom nobody made one is ``/``."""
+    if spec.scenario.container.user or spec.scenario.container.read_only:
+        return Path("/")
+    home = spec.private / "home"
+    home.mkdir(parents=True, exist_ok=True)
+    return home
+
+
+def _open_to_all(base: Path) -> None:
+    """Let every user write below the folders of ``base``."""
+    for folder, _, _ in os.walk(base):
+        if Path(folder) != base:
+            os.chmod(folder, 0o777)

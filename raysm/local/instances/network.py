@@ -176,6 +176,18 @@ class Network:
         )
         keeper.call("ip", commands=[[self._ip, *command.split()] for command in inside])
 
+    def lead_nowhere(self, keepers: Sequence[Keeper]) -> None:
+        """Give the instances a way out of which nothing comes back, as a VPC without NAT has."""
+        # A neighbour whom nobody plays, at a fixed address: who is asked for and does not answer is unreachable, after
+        # three seconds, where packets that are sent to somebody are waited for.
+        gateway = f"{self.prefix}.254"
+        commands = (
+            f"neigh replace {gateway} lladdr 02:00:00:00:00:fe dev {INTERFACE} nud permanent",
+            f"route add default via {gateway} dev {INTERFACE}",
+        )
+        for keeper in keepers:
+            keeper.call("ip", commands=[[self._ip, *command.split()] for command in commands])
+
     def probe(self, keepers: Sequence[Keeper], patience_s: float = PROBE_S) -> None:
         """Connect for real: from each instance, and from this machine, to the first one.
 

@@ -53,6 +53,7 @@ def _state(record: JobRecord) -> dict[str, Any]:
         "CreationTime": record.created_s,
         api.end_time_key: record.ended_s,
         "LastModifiedTime": record.modified_s,
+        "WarmPoolStatus": record.warm_pool,
     }
 
 

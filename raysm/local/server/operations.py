@@ -173,7 +173,8 @@ class Operations:
     def _update(self, api: JobApi, request: Mapping[str, Any]) -> Mapping[str, Any]:
         with self._records.held():
             record = self._records.get(api, request[api.name_key])
-            if record.final:
+            # Of a job that has ended, its warm pool alone: to end it, or keep it for longer.
+            if record.final and set(request) - {api.name_key, "ResourceConfig"}:
                 raise validation(f"The {api.kind} job cannot be updated in status {record.status}.")
             changed = dict(record.request)
             for part in ("ProfilerConfig", "ProfilerRuleConfigurations", "RemoteDebugConfig"):
@@ -182,7 +183,8 @@ class Operations:
             if request.get("ResourceConfig"):
                 # An update names only what changes, KeepAlivePeriodInSeconds.
                 changed["ResourceConfig"] = {**changed["ResourceConfig"], **request["ResourceConfig"]}
-            self._records.update(api, record.name, request=changed)
+            record = self._records.update(api, record.name, request=changed)
+        self._services.pools.update(record)
         return {api.arn_key: record.arn}
 
     def _delete(self, api: JobApi, name: str) -> Mapping[str, Any]:
@@ -253,8 +255,7 @@ def _matches(record: JobRecord, request: Mapping[str, Any]) -> bool:
         "LastModifiedTimeBefore": lambda at: record.modified_s <= at,
         "NameContains": lambda part: part.lower() in record.name.lower(),
         "StatusEquals": lambda status: record.status == status,
-        # There are no warm pools here.
-        "WarmPoolStatusEquals": lambda status: False,
+        "WarmPoolStatusEquals": lambda status: (record.warm_pool or {}).get("Status") == status,
         "TrainingPlanArnEquals": lambda arn: record.request["ResourceConfig"].get("TrainingPlanArn") == arn,
     }
     return all(test(request[name]) for name, test in tests.items() if request.get(name) is not None)

@@ -89,6 +89,8 @@ class JobRecord:
     """Of a Processing job: what its containers left for whoever asks."""
     artifacts: str | None = None
     """URI of the model."""
+    warm_pool: Mapping[str, Any] | None = None
+    """Of a job whose instances are kept, or were: Status and what else Describe says of that."""
     metrics: tuple[Mapping[str, Any], ...] = ()
     """Last value of each metric: MetricName, Value, Timestamp."""
 

@@ -16,7 +16,7 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -46,6 +46,7 @@ from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.served_apis import served
+from raysm.local.server.warm_pools import WarmPools, keep_alive_s
 
 __all__ = ["JobRun", "Services"]
 
@@ -72,6 +73,8 @@ class Services:
     """By URI."""
     capacity: Capacity
     """The machine's cores."""
+    pools: WarmPools
+    """Of jobs whose instances are kept."""
     stop_grace_s: float = 120.0
     """Seconds from SIGTERM to SIGKILL."""
     scenario: Scenario = field(default_factory=Scenario)
@@ -103,6 +106,8 @@ class JobRun:
         self._changed = threading.Event()
         """Set when there is a reason to end, or the instances have ended."""
         self._training_s = 0.0
+        self._warm = False
+        """Whether it has the instances that another job left."""
         self._status = JobStatus(services.records, record.api, record.name)
         self._thread = threading.Thread(target=self._run, name=f"job {record.name}", daemon=True)
 
@@ -184,8 +189,11 @@ class JobRun:
             while not self._services.capacity.wait(ticket, TICK_S):
                 self._look_at_clock(waiting=True)
                 self._status.explain_waiting(ticket, self._services.capacity.reason(ticket))
-            self._launch()
-            if self._happens(self._services.scenario.capacity.insufficient):
+            self._warm = self._services.pools.take(self._status.record)
+            if not self._warm:
+                self._launch()
+            # Instances that were kept are there.
+            if not self._warm and self._happens(self._services.scenario.capacity.insufficient):
                 self._fail(INSUFFICIENT)
             else:
                 self._attempts()
@@ -315,6 +323,7 @@ class JobRun:
                 )
                 interrupted = True
             else:
+                self._services.pools.gather(self._status.record, job)
                 self._conclude(job, outcome)
                 interrupted = False
         shutil.rmtree(root, ignore_errors=True)
@@ -326,7 +335,9 @@ class JobRun:
 
     def _specify(self, sources: Mapping[str, tuple[Path, bool]]) -> JobSpec:
         record = self._status.record
-        return served(self._api).specify(record, self._services.objects, sources)
+        keeps = self._warm or keep_alive_s(record.request)
+        spec = served(self._api).specify(record, self._services.objects, sources)
+        return replace(spec, warm=self._services.pools.folder(record) if keeps else None)
 
     def _watch(self, job: LocalJob) -> Outcome:
         """Wait for the instances, and have them end where there is a reason to."""

@@ -36,6 +36,7 @@ from raysm.local.server.objects import Objects
 from raysm.local.server.operations import Operations
 from raysm.local.server.records import Records
 from raysm.local.server.run import Services
+from raysm.local.server.warm_pools import WarmPools, terminated
 
 __all__ = ["Options", "serve"]
 
@@ -146,6 +147,7 @@ def serve(options: Options) -> None:
             moto=moto,
             objects=Objects(moto),
             capacity=capacity,
+            pools=WarmPools(records),
             stop_grace_s=options.stop_grace_s,
             scenario=scenario,
             chance=scenario.chance(),
@@ -166,6 +168,7 @@ def serve(options: Options) -> None:
                 # First of all: whoever looks for a server from now on is not to find one that ends.
                 ServerRecord.remove(options.home)
             operations.shut_down()
+            services.pools.close()
             server.shutdown()
             server.server_close()
             if is_there:
@@ -213,4 +216,7 @@ def _recover(records: Records) -> None:
                 ended_s=time.time(),
             )
         # Also of those that had just ended: the server may have been killed before it came to that.
-        shutil.rmtree(records.folder(record.api, record.name) / "work", ignore_errors=True)
+        for name in ("work", "warm"):
+            shutil.rmtree(records.folder(record.api, record.name) / name, ignore_errors=True)
+        if record.warm_pool is not None:
+            records.update(record.api, record.name, warm_pool=terminated(record.warm_pool))

@@ -5,28 +5,35 @@ from pathlib import Path
 
 import pytest
 
-from raysm.local.instances.base import Link
+from raysm.local.instances.base import InstanceSpec, Link
 from raysm.local.instances.mounts import needed_by_python, plan
+from raysm.local.instances.share import Share
+from raysm.local.scenario import Container, Scenario
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has these mounts")
+
+WHOLE = Container(root_mb=0)
 
 
 @pytest.fixture
 def planned(tmp_path):
     """Plan an instance below ``tmp_path``."""
 
-    def build(links=(), keep=(), **fields):
-        (tmp_path / "ml").mkdir()
-        return plan(
-            tmp_path / "ml",
-            tmp_path / "own",
-            links,
-            keep,
-            tmp_path / "hosts",
-            tmp_path / "resolver",
-            shm_bytes=4096,
-            **fields,
+    def build(links=(), keep=(), container=WHOLE, **fields):
+        for folder in ("model", "input"):
+            (tmp_path / "ml" / folder).mkdir(parents=True)
+        spec = InstanceSpec(
+            host="algo-1",
+            base=tmp_path / "ml",
+            private=tmp_path / "own",
+            command=("true",),
+            variables={},
+            log_fd=1,
+            links=links,
+            share=Share(memory_bytes=8192),
+            scenario=Scenario(container=container),
         )
+        return plan(spec, keep, tmp_path / "hosts", tmp_path / "resolver", **fields)
 
     return build
 
@@ -51,6 +58,23 @@ def test_opt_is_the_instances_own_whether_or_not_this_machine_has_an_opt_ml(plan
         ("bind", str(staged), str(opt)),
     ]
     assert sorted(path.name for path in opt.iterdir()) == (["ml", "tool"] if has_ml else ["tool"])
+
+
+def test_beside_the_documented_folders_there_is_little_room(planned, tmp_path):
+    staged = str(tmp_path / "own" / "opt" / "ml")
+    about_ml = [mount for mount in planned(container=Container(root_mb=7)) if mount[2].startswith(staged)]
+    assert about_ml == [
+        ("tmpfs", "root", staged, "size=7m,mode=755"),
+        ("mkdir", "", f"{staged}/input", ""),
+        ("bind", str(tmp_path / "ml" / "input"), f"{staged}/input", ""),
+        ("mkdir", "", f"{staged}/model", ""),
+        ("bind", str(tmp_path / "ml" / "model"), f"{staged}/model", ""),
+    ]
+
+
+def test_a_root_that_can_only_be_read_is_closed_last(planned):
+    mounts = planned(container=Container(read_only=True))
+    assert [mount[:3] for mount in mounts[-3:]] == [("readonly", "", path) for path in ("/", "/opt", "/opt/ml")]
 
 
 def test_shm_has_the_size_that_was_asked_for(planned):

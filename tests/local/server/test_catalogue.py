@@ -108,7 +108,9 @@ def test_a_running_job_can_be_updated_and_not_deleted(server):
     server.sm.stop_training_job(TrainingJobName="updated")
     server.ended("updated")
     with pytest.raises(ClientError, match="cannot be updated"):
-        server.sm.update_training_job(TrainingJobName="updated", ResourceConfig={"KeepAlivePeriodInSeconds": 0})
+        server.sm.update_training_job(TrainingJobName="updated", RemoteDebugConfig={"EnableRemoteDebug": False})
+    server.sm.update_training_job(TrainingJobName="updated", ResourceConfig={"KeepAlivePeriodInSeconds": 0})
+    assert server.describe("updated")["WarmPoolStatus"]["Status"] == "Terminated"
     server.sm.delete_training_job(TrainingJobName="updated")
     with pytest.raises(ClientError, match="not found"):
         server.describe("updated")

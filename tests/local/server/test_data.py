@@ -175,7 +175,7 @@ def test_uncompressed_artifacts_are_files_below_the_prefix(server):
     server.train("uncompressed", script, OutputDataConfig=target)
     job = server.ended("uncompressed")
     assert job["ModelArtifacts"] == {"S3ModelArtifacts": f"s3://{BUCKET}/plain/uncompressed/output/model"}
-    assert server.keys("plain/uncompressed/output/") == ["data/c", "model/a/b"]
+    assert server.keys("plain/uncompressed/output/") == ["data/c", "model/a/b", "model/x.partial"]
 
 
 @pytest.mark.parametrize("compression", ["NONE", "GZIP"])

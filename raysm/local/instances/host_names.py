@@ -1,0 +1,50 @@
+"""The names of a job's instances as ``/etc/hosts`` tells them: addresses flow in, files flow out, some of them late."""
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from raysm.local.scenario import Network
+
+__all__ = ["HostNames"]
+
+INDEXES = ("pypi.org", "files.pythonhosted.org")
+NOBODY = "192.0.2.1"
+"""An address that is kept for documents (RFC 5737): nothing answers there."""
+
+
+class HostNames:
+    """The name files of the instances of one job."""
+
+    def __init__(self, addresses: Mapping[str, str], switches: Network) -> None:
+        """Name ``addresses``, by host, as a scenario's network does."""
+        self._addresses = addresses
+        self._switches = switches
+        self._later: list[threading.Timer] = []
+
+    def write(self, path: Path, own: str) -> None:
+        """Write the file of the instance ``own``; it gains the names that come late when they do."""
+        late_s = self._switches.names_resolve_after_s
+        path.write_text(self.text(own, with_hosts=not late_s))
+        if late_s:
+            # In place, not beside and renamed: the file is mounted, and a mount stays with the file that it is of.
+            timer = threading.Timer(late_s, path.write_text, [self.text(own, with_hosts=True)])
+            timer.daemon = True
+            timer.start()
+            self._later.append(timer)
+
+    def text(self, own: str, *, with_hosts: bool) -> str:
+        """Return what the file of ``own`` says, with or without the other instances."""
+        names = {"localhost": "127.0.0.1"}
+        if with_hosts:
+            names |= self._addresses
+        if self._switches.own_name_is_loopback:
+            names[own] = "127.0.0.1"
+        if self._switches.silent_internet:
+            names |= dict.fromkeys(INDEXES, NOBODY)
+        return "".join(f"{address} {name}\n" for name, address in names.items())
+
+    def close(self) -> None:
+        """Write nothing more."""
+        for timer in self._later:
+            timer.cancel()

@@ -1,0 +1,148 @@
+"""Warm pools: what of a job's instances is kept for the next job that is like it, and for how long.
+
+A job that asks for it (KeepAlivePeriodInSeconds) leaves its instances in a pool when it has ended. What flows in are
+the folders of its instances, of which the cache folder stays; what flows out are those folders, to the next job that
+matches, whose instances come at once. Sources: the developer guide, "SageMaker AI Managed Warm Pools", for the life of
+a pool, for what has to match and for the cache folder.
+"""
+
+import contextlib
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from raysm.local.local_job import LocalJob
+from raysm.local.server.api_error import ApiError
+from raysm.local.server.records import JobRecord, Records
+
+__all__ = ["WarmPools", "keep_alive_s", "terminated"]
+
+RESOURCES = ("InstanceCount", "InstanceType", "InstanceGroups", "VolumeKmsKeyId", "VolumeSizeInGB")
+OTHERS = ("RoleArn", "VpcConfig", "EnableInterContainerTrafficEncryption", "EnableNetworkIsolation")
+"""What two jobs have to have alike for the second to get the instances of the first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Pool:
+    """The instances that one job left."""
+
+    record: JobRecord
+    """The job, as it was when it ended."""
+    folder: Path
+    """What is kept, a folder for each host."""
+    since_s: float
+    """When it was made, in seconds since the epoch."""
+    end: threading.Timer
+    """Ends it."""
+
+
+def keep_alive_s(request: Mapping[str, Any]) -> int:
+    """Return the seconds for which a request wants its instances to be kept."""
+    return int((request.get("ResourceConfig") or {}).get("KeepAlivePeriodInSeconds") or 0)
+
+
+def terminated(told: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what is told of a pool whose server has ended, from what was told before."""
+    return told if told["Status"] == "Reused" else {**told, "Status": "Terminated"}
+
+
+class WarmPools:
+    """All warm pools of a server; every method may be called from any thread."""
+
+    def __init__(self, records: Records) -> None:
+        """Have none; the states of pools are told in ``records``."""
+        self._records = records
+        self._pools: dict[str, _Pool] = {}
+        self._lock = threading.Lock()
+
+    def folder(self, record: JobRecord) -> Path:
+        """Return where what is kept of a job lies, a folder for each host."""
+        return self._records.folder(record.api, record.name) / "warm"
+
+    def gather(self, record: JobRecord, job: LocalJob) -> None:
+        """Take from the instances of a job that have ended what stays, and keep them if the job wants that."""
+        if not keep_alive_s(record.request):
+            return
+        self.folder(record).mkdir(exist_ok=True)
+        for host in job.instances:
+            cache = job.paths(host).warm_pool_cache
+            # None where the job began without, and was told only later to keep its instances.
+            if cache.is_dir():
+                shutil.move(cache, self.folder(record) / host)
+        self._keep(record)
+
+    def _keep(self, record: JobRecord) -> None:
+        period_s = keep_alive_s(record.request)
+        end = threading.Timer(period_s, self._end, [record.name])
+        end.daemon = True
+        pool = _Pool(record=record, folder=self.folder(record), since_s=time.time(), end=end)
+        with self._lock:
+            self._pools[record.name] = pool
+            self._tell(pool, "Available")
+            end.start()
+
+    def take(self, record: JobRecord) -> bool:
+        """Give a new job the instances of one that is like it, if there are any; return whether there are."""
+        with self._lock:
+            found = next((pool for pool in self._pools.values() if _key(pool.record) == _key(record)), None)
+            if found is None:
+                return False
+            found.end.cancel()
+            del self._pools[found.record.name]
+            if found.folder.is_dir():
+                shutil.move(found.folder, self.folder(record))
+            self._tell(found, "Reused", ReusedByJob=record.arn)
+            if keep_alive_s(record.request):
+                self._records.update(record.api, record.name, warm_pool={"Status": "InUse"})
+            return True
+
+    def update(self, record: JobRecord) -> None:
+        """Follow a change of how long the pool of a job is to be kept; 0 ends it."""
+        with self._lock:
+            pool = self._pools.pop(record.name, None)
+        if pool is None:
+            return
+        pool.end.cancel()
+        if keep_alive_s(record.request):
+            self._keep(record)
+        else:
+            self._terminate(pool)
+
+    def close(self) -> None:
+        """End all pools."""
+        for name in list(self._pools):
+            self._end(name)
+
+    def _end(self, name: str) -> None:
+        with self._lock:
+            pool = self._pools.pop(name, None)
+        if pool is not None:
+            pool.end.cancel()
+            self._terminate(pool)
+
+    def _terminate(self, pool: _Pool) -> None:
+        shutil.rmtree(pool.folder, ignore_errors=True)
+        self._tell(pool, "Terminated")
+
+    def _tell(self, pool: _Pool, status: str, **more: str) -> None:
+        seconds = round(time.time() - pool.since_s)
+        told = {"Status": status, "ResourceRetainedBillableTimeInSeconds": seconds, **more}
+        # Its job may have been deleted meanwhile.
+        with contextlib.suppress(ApiError):
+            self._records.update(pool.record.api, pool.record.name, warm_pool=told)
+
+
+def _key(record: JobRecord) -> tuple[Any, ...]:
+    resources = record.request.get("ResourceConfig") or {}
+    # An image has no part in it: other images run on the same instances.
+    return (
+        record.api,
+        record.region,
+        record.instance_kind,
+        *(repr(resources.get(name)) for name in RESOURCES),
+        *(repr(record.request.get(name)) for name in OTHERS),
+    )

@@ -1,0 +1,172 @@
+"""Every workload once more while AWS does all that it does now and then: each ends in its result, or in its reason."""
+
+import http.client
+import json
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import raysm
+from raysm.client import endpoint
+from raysm.client.description import Status
+from raysm.contract.home import scenario_file
+from raysm.workloads.training.results.model_file import MODEL_FILE
+from tests.jobs.test_training_interrupted import GOES_ON, undisturbed
+from tests.support import interrupted_loop, reference
+from tests.support.homes import serving
+from tests.support.leftovers import assert_nothing_left
+
+pytestmark = [pytest.mark.long, pytest.mark.namespace, pytest.mark.timeout(900)]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+HOSTILE = EXAMPLES / "hostile.toml"
+DIGITS = EXAMPLES / "data" / "digits.csv.gz"
+TWO = raysm.Cluster(count=2)
+ENDED_S = 400.0
+
+EVERYWHERE = """
+import os, socket
+from pathlib import Path
+import ray
+ray.init(log_to_driver=False)
+
+@ray.remote(num_cpus=0)
+def where():
+    Path(os.environ["SM_MODEL_DIR"], "clash").write_text("of another instance")
+    return socket.gethostname()
+
+hosts = ("algo-1", "algo-2")
+names = ray.get([where.options(label_selector={"raysm.io/host": host}).remote() for host in hosts])
+Path(os.environ["SM_MODEL_DIR"], "clash").write_text("of the head")
+print("all are called", *names, flush=True)
+"""
+
+SUM = """
+import os
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+sums = torch.tensor([dist.get_rank() + 1.0])
+dist.all_reduce(sums)
+# By every node, as many scripts do it.
+if os.environ["LOCAL_RANK"] == "0":
+    with open(os.environ["SM_MODEL_DIR"] + "/sum", "w") as file:
+        file.write(f"{sums.item()} by {dist.get_rank()}")
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """Yield a home whose server plays the example's scenario."""
+    with serving(tmp_path_factory.mktemp("hostile")) as home:
+        shutil.copy(HOSTILE, scenario_file(home))
+        yield home
+    assert_nothing_left(home)
+
+
+@pytest.fixture
+def on(hostile):
+    return raysm.Local(home=str(hostile), instance_kind="namespace")
+
+
+def script(folder, code):
+    path = folder / "main.py"
+    path.write_text(code)
+    return path
+
+
+def ended(job):
+    job.wait(timeout=ENDED_S)
+    assert job.status is Status.COMPLETED, "\n".join(line.text for line in job.lines())
+    return job
+
+
+def text_of(job):
+    return "\n".join(line.text for line in job.lines())
+
+
+@pytest.mark.parametrize("kind", ["training", "processing"])
+def test_a_script_has_the_heads_files_and_tells_its_last_line(tmp_path, on, kind):
+    job = ended(raysm.submit(raysm.Script(str(script(tmp_path, EVERYWHERE))), cluster=TWO, on=on, kind=kind))
+    assert (job.result() / "clash").read_text() == "of the head"
+    assert "all are called aws aws" in text_of(job)
+    assert "amazon-ssm-agent" not in text_of(job)
+
+
+def test_a_script_that_fails_has_its_exception_as_the_reason(tmp_path, on):
+    job = raysm.submit(raysm.Script(str(script(tmp_path, "raise ValueError('no such layer')"))), cluster=TWO, on=on)
+    with pytest.raises(raysm.JobFailed) as failed:
+        job.result(timeout=ENDED_S)
+    assert failed.value.reason.startswith("ValueError: no such layer")
+
+
+def test_a_function_returns_its_value(on):
+    assert raysm.submit(raysm.Function(sum, [1, 2, 3]), cluster=TWO, on=on).result(timeout=ENDED_S) == 6
+
+
+@pytest.mark.parametrize("distribution", ["FullyReplicated", "ShardedByS3Key"])
+def test_a_similarity_equals_float64_index_for_index(tmp_path, on, distribution):
+    rows = np.loadtxt(DIGITS, delimiter=",", skiprows=1)
+    for number, part in enumerate(np.array_split(rows, 4)):
+        np.save(tmp_path / f"part-{number}.npy", part)
+    job = ended(
+        raysm.submit(
+            raysm.Similarity(top_k=5),
+            cluster=TWO,
+            inputs={"matrix": raysm.Input(str(tmp_path), distribution=distribution)},
+            on=on,
+        )
+    )
+    table = pq.read_table(job.result() / "neighbors.parquet")
+    some = list(range(0, 1797, 100))
+    indices, scores = reference.neighbors(rows, 5, some)
+    np.testing.assert_array_equal(np.stack(table["neighbors"].to_numpy())[some], indices)
+    np.testing.assert_array_equal(np.stack(table["similarities"].to_numpy())[some], scores)
+
+
+def test_a_torchrun_script_leaves_rank_0s_files_though_every_node_writes_them(tmp_path, on):
+    job = ended(raysm.submit(raysm.TorchScript(str(script(tmp_path, SUM))), cluster=TWO, on=on))
+    total, rank = (job.result() / "sum").read_text().split(" by ")
+    assert rank == "0"
+    assert float(total) >= 3.0
+
+
+def test_a_loop_whose_spot_capacity_is_taken_ends_with_the_weights_of_an_undisturbed_one(tmp_path, on, hostile):
+    loop = raysm.DataParallel(interrupted_loop.loop, config={"keeps": True, "hold": 4})
+    job = raysm.submit(loop, cluster=TWO, on=on, limits=raysm.Limits(spot=True, max_runtime_s=800))
+    wait_for_line(job, "holding after step 4")
+    interrupt(hostile, job.name)
+    ended(job)
+    assert GOES_ON.search(text_of(job))
+    (tmp_path / "undisturbed").mkdir()
+    assert (job.result() / MODEL_FILE).read_bytes() == undisturbed(tmp_path / "undisturbed")
+
+
+def wait_for_line(job, text):
+    deadline_s = time.monotonic() + ENDED_S
+    while text not in text_of(job):
+        assert time.monotonic() < deadline_s, text_of(job)
+        assert not job.status.is_terminal, text_of(job)
+        time.sleep(0.5)
+
+
+def interrupt(home, name):
+    connection = http.client.HTTPConnection("127.0.0.1", endpoint.answering(home).port, timeout=30)
+    connection.request("POST", f"/raysm/jobs/{name}/interrupt")
+    answer = connection.getresponse()
+    assert json.loads(answer.read()) == {"interrupted": name}
+    connection.close()
+
+
+@pytest.mark.parametrize("container", ["read_only = true", "user = 4242"])
+def test_a_container_that_can_write_little_runs_a_script(tmp_path, container):
+    with serving(tmp_path / "home") as home:
+        home.mkdir()
+        scenario_file(home).write_text(f"[container]\n{container}\n")
+        on = raysm.Local(home=str(home), instance_kind="namespace")
+        job = ended(raysm.submit(raysm.Script(str(script(tmp_path, EVERYWHERE))), cluster=TWO, on=on))
+        assert (job.result() / "clash").read_text() == "of the head"

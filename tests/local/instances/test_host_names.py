@@ -1,0 +1,38 @@
+"""What /etc/hosts of an instance says, and when."""
+
+import pytest
+
+from raysm.local.instances.host_names import HostNames
+from raysm.local.scenario import Network
+from tests.support.sagemaker_server import wait_until
+
+ADDRESSES = {"algo-1": "10.0.0.1", "algo-2": "10.0.0.2"}
+ALL = "127.0.0.1 localhost\n10.0.0.1 algo-1\n10.0.0.2 algo-2\n"
+
+
+@pytest.mark.parametrize(
+    ("switches", "text"),
+    [
+        ({}, ALL),
+        ({"own_name_is_loopback": True}, ALL.replace("10.0.0.2", "127.0.0.1")),
+        ({"silent_internet": True}, ALL + "192.0.2.1 pypi.org\n192.0.2.1 files.pythonhosted.org\n"),
+    ],
+)
+def test_the_file_names_every_instance_as_the_scenario_has_it(tmp_path, switches, text):
+    HostNames(ADDRESSES, Network(**switches)).write(tmp_path / "hosts", "algo-2")
+    assert (tmp_path / "hosts").read_text() == text
+
+
+def test_names_that_come_late_come_into_the_same_file(tmp_path):
+    path = tmp_path / "hosts"
+    HostNames(ADDRESSES, Network(names_resolve_after_s=0.1)).write(path, "algo-2")
+    first = path.stat().st_ino
+    wait_until(lambda: path.read_text() == ALL)
+    assert path.stat().st_ino == first
+
+
+def test_names_that_are_closed_before_they_come_never_do(tmp_path):
+    names = HostNames(ADDRESSES, Network(names_resolve_after_s=1000.0))
+    names.write(tmp_path / "hosts", "algo-2")
+    names.close()
+    assert (tmp_path / "hosts").read_text() == "127.0.0.1 localhost\n"
