@@ -1,6 +1,7 @@
 """What is released: an sdist and a wheel that install without a clone, and whose demo runs."""
 
 import email
+import json
 import re
 import shutil
 import subprocess
@@ -171,10 +172,18 @@ def test_the_demo_runs_where_nothing_but_the_wheel_is_installed(installed, tmp_p
     python = environment / "bin" / "python"
     empty.mkdir()
     assert run(python, "-c", "import raysm; print(raysm.__file__)", cwd=empty).startswith(str(environment))
+    # No compiler is found there, nor anything else: the kernels are those that the wheel carries.
+    where = {"PATH": str(empty), "TMPDIR": str(tmp_path)}
     with serving(tmp_path / "home") as home:
         said = run(
-            environment / "bin" / "raysm", "demo", cwd=empty, env={"RAYSM_HOME": str(home), "PATH": "/usr/bin:/bin"}
+            *(environment / "bin" / "raysm", "demo", "--output", tmp_path / "out"),
+            cwd=empty,
+            env={"RAYSM_HOME": str(home), **where},
         )
     assert "algo-2 joined: 2 of 2 instances" in said
     assert "98.9 % of all rows are the same digit" in said
     assert list(empty.iterdir()) == []
+    engines = json.loads((tmp_path / "out" / "manifest.json").read_text())["engines"]
+    assert engines
+    assert prebuilt.compiler_for(this_machine()) is None or not any("no C compiler" in name for name in engines)
+    assert not list(tmp_path.glob("raysm-kernels-*"))

@@ -130,7 +130,7 @@ def _follow(job: Job, console: Console) -> float | None:
     """Show the job's lines until its end; return how long the cluster took to form, in seconds."""
     with Display(console) as display:
         display.say(f"job {job.name}")
-        display.job = job.name
+        display.way_in = job.service.target.way_to_dashboard(job.name)
         follow(job, display)
         return display.forming_s
 

@@ -23,7 +23,7 @@ class Display:
     """Shows the log lines of a job's instances; use as a context manager.
 
     Attributes:
-        job: The job's name, by which its token is asked for; None where nobody may ask.
+        way_in: How the dashboard is reached and what it asks for; None where nobody is to be told.
         forming_s: Seconds from the beginning until the cluster was formed; None until then.
     """
 
@@ -45,7 +45,7 @@ class Display:
         # The reason of a failure is told once, at the end, by whoever asks for the result.
         self._rendering = Rendering(reasons=False)
         self._tasks: dict[str, TaskID] = {}
-        self.job: str | None = None
+        self.way_in: str | None = None
         self.forming_s: float | None = None
         self._started_s = time.monotonic()
 
@@ -77,8 +77,8 @@ class Display:
     def _note(self, state: events.State) -> None:
         if state.name == "formed":
             self.forming_s = time.monotonic() - self._started_s
-        elif state.name == "dashboard" and self.job:
-            self._print(f"the dashboard asks for the job's token: raysm token {self.job}")
+        elif state.name == "dashboard" and self.way_in:
+            self._print(self.way_in)
 
     def has_shown(self, lines: Iterable[str]) -> bool:
         """Whether each of ``lines`` was, not long ago, a line of the log, or the end of one that has a label."""

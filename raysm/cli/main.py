@@ -133,7 +133,7 @@ def _submit(arguments: Arguments, console: Console) -> None:
         else:
             for line in (f"job {job.name}", *lines):
                 display.say(line)
-            display.job = job.name
+            display.way_in = job.service.target.way_to_dashboard(job.name)
             follow(job, display)
     try:
         result = brought(job, arguments.output, shown)

@@ -125,6 +125,13 @@ class AWS:
         """Return where it is, for people: ``in eu-west-1``."""
         return f"in {self.region}" if self.region else "on AWS"
 
+    def way_to_dashboard(self, job: str) -> str:
+        """Return how Ray's dashboard is reached, for people: its address is one of the job's own network."""
+        return (
+            f"the dashboard is reached through SSM, where the job lets you in: raysm debug {job}; it asks for the "
+            f"job's token: raysm token {job}"
+        )
+
     def console_link(self, arn: str, page: str, job: str) -> str:
         """Return the address of a job in the console; empty where its ARN tells no region."""
         # From the ARN: region=None leaves the choice to the AWS configuration.
@@ -203,6 +210,10 @@ class Local:
     def describe(self) -> str:
         """Return where it is, for people: ``on this machine``."""
         return f"on this machine (home {self.home})" if self.home else "on this machine"
+
+    def way_to_dashboard(self, job: str) -> str:
+        """Return what Ray's dashboard asks for, for people: its address is one of this machine."""
+        return f"the dashboard asks for the job's token: raysm token {job}"
 
     def console_link(self, arn: str, page: str, job: str) -> str:
         """Return nothing: it has no console."""

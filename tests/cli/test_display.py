@@ -1,9 +1,12 @@
 import io
+import re
 
+import pytest
 from rich.console import Console
 
 from raysm.cli.display import Display
 from raysm.contract.events import Metric, Progress, State, line
+from raysm.request import AWS, Local
 
 
 def shown(*lines, terminal=False):
@@ -34,6 +37,20 @@ def test_the_forming_of_the_cluster_is_told_as_a_person_would():
         "algo-3 was lost: its connection closed",
         "algo-3 teleported",
     ]
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [(Local(), "token: raysm token a-job"), (AWS(role="arn:aws:iam::1:role/r"), "through SSM, .* raysm debug a-job")],
+)
+def test_behind_its_address_stands_how_the_dashboard_is_reached_and_what_it_asks_for(target, words):
+    out = io.StringIO()
+    with Display(Console(file=out, width=100)) as display:
+        display.way_in = target.way_to_dashboard("a-job")
+        display.line("algo-1", line(State(name="dashboard", host="algo-1", address="http://10.0.0.1:8265")))
+    address, way = out.getvalue().splitlines()
+    assert address == "dashboard http://10.0.0.1:8265"
+    assert re.search(words, way)
 
 
 def test_in_a_pipe_a_phase_is_a_line_with_its_rate_when_it_is_done():

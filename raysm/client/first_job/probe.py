@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+__all__ = ["MARK", "MODES", "SAME", "describe"]
+
 MARK = "raysm-first-job "
 """How a line of this script begins."""
 
