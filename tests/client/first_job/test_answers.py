@@ -119,3 +119,4 @@ def test_the_page_has_a_row_for_each_trial_and_each_question():
     page = as_markdown({"training": outcome("training"), "spot": Outcome(trial=BY_NAME["spot"], obstacle="a|b\nc")})
     assert page.count("\n| ") == 4 + 2 + len(QUESTIONS)
     assert "a\\|b c" in page
+    assert "Not tried yet: the dashboard" in page

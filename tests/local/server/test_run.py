@@ -11,6 +11,7 @@ from raysm.local.server.api_error import ApiError
 from raysm.local.server.capacity import Capacity
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.run import JobRun, Services
+from raysm.local.server.warm_pools import WarmPools
 from tests.support.api_requests import training_parameters
 
 WAIT_S = 60.0
@@ -25,7 +26,11 @@ class Jobs:
         assert self.capacity.wait(self.ticket, WAIT_S)
         # Neither S3 nor metrics: nothing is brought before a job's turn comes.
         self.services = Services(
-            records=self.records, moto=SimpleNamespace(), objects=SimpleNamespace(), capacity=self.capacity
+            records=self.records,
+            moto=SimpleNamespace(),
+            objects=SimpleNamespace(),
+            capacity=self.capacity,
+            pools=WarmPools(self.records),
         )
 
     def start(self, **fields):
