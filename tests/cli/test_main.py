@@ -178,6 +178,8 @@ def test_ctrl_c_stops_the_job_and_all_its_instances(tmp_path, home):
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        # Whoever runs the tests in the background of a shell ignores it, and so would the command.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     with command:
         said = ""
@@ -215,7 +217,7 @@ def test_a_job_that_was_left_to_itself_is_found_again_by_its_name(tmp_path):
     assert raysm("result", name, "--output", "kept", cwd=tmp_path).returncode == 0
     assert (tmp_path / "kept" / "x").read_text() == "y"
     assert (tmp_path / "kept" / "x").stat().st_mode & 0o777 == 0o666 & ~umask()
-    assert len(raysm("token", name, cwd=tmp_path).stdout.strip()) == 64
+    assert "nor is its token" in raysm("token", name, cwd=tmp_path).stderr  # it has ended, and nobody needs it
     metrics = json.loads(raysm("metrics", name, "--json", cwd=tmp_path).stdout)
     assert "peak_memory_bytes" in {metric["name"] for metric in metrics}
 
