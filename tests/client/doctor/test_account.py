@@ -3,7 +3,8 @@
 import pytest
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError
 
-from raysm.client.doctor import Intent, State
+from raysm.client.doctor import CHECKS, Intent, State
+from raysm.client.doctor.account import look_at_credentials, look_at_endpoints, look_at_region, look_at_types
 from raysm.request import Cluster
 from tests.support import aws_account
 from tests.support.sagemaker import SESSION, refusal
@@ -74,3 +75,7 @@ def test_a_type_that_is_newer_than_botocore_is_unknown_and_a_slip_is_bad(account
 def test_a_type_is_looked_up_for_the_api_that_makes_the_job(account):
     assert types(account, "ml.trn1.32xlarge").state is State.GOOD
     assert types(account, "ml.trn1.32xlarge", kind="processing").state is State.UNKNOWN
+
+
+def test_the_doctor_carries_these_checks_out():
+    assert {look_at_credentials, look_at_endpoints, look_at_region, look_at_types} <= {check.look for check in CHECKS}

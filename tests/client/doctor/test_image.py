@@ -2,7 +2,8 @@
 
 import pytest
 
-from raysm.client.doctor import Intent, State
+from raysm.client.doctor import CHECKS, Intent, State
+from raysm.client.doctor.image import look_at_image
 from tests.support import aws_account
 from tests.support.sagemaker import ACCOUNT, IMAGE, REGION
 
@@ -52,3 +53,7 @@ def test_without_an_image_aws_own_is_looked_for_in_the_registry_of_the_region():
 def test_a_region_without_an_image_of_aws_is_told_to_name_one():
     with aws_account.account(image=None, region="xx-west-1") as made:
         assert "AWS(image=" in made.findings()["image"][0].text
+
+
+def test_the_doctor_carries_these_checks_out():
+    assert {look_at_image} <= {check.look for check in CHECKS}

@@ -1,6 +1,7 @@
 """Subnets with a way to S3 and an index, and groups whose members reach each other."""
 
-from raysm.client.doctor import Intent, State
+from raysm.client.doctor import CHECKS, Intent, State
+from raysm.client.doctor.network import look_at_groups, look_at_subnets
 from raysm.request import Cluster, Security
 from tests.support.sagemaker import REGION
 
@@ -114,3 +115,7 @@ def test_traffic_that_is_encrypted_takes_two_protocols_more(account):
 
 def test_one_instance_alone_has_nobody_to_reach(account):
     assert "groups" not in account.findings(intent(*account.vpc(nat=True), count=1))
+
+
+def test_the_doctor_carries_these_checks_out():
+    assert {look_at_groups, look_at_subnets} <= {check.look for check in CHECKS}

@@ -5,7 +5,8 @@ import shlex
 
 import pytest
 
-from raysm.client.doctor import Intent, State
+from raysm.client.doctor import CHECKS, Intent, State
+from raysm.client.doctor.permitted import look_at_caller, look_at_role, look_at_role_policy
 from raysm.request import Cluster, Security
 from tests.support import aws_account
 from tests.support.aws_account import ROLE
@@ -131,3 +132,7 @@ def test_a_federated_user_has_no_policies_that_iam_simulates():
 def test_the_root_user_may_do_everything():
     with aws_account.account(caller=f"arn:aws:iam::{ACCOUNT}:root") as made:
         assert made.findings()["your rights"][0].state is State.GOOD
+
+
+def test_the_doctor_carries_these_checks_out():
+    assert {look_at_caller, look_at_role, look_at_role_policy} <= {check.look for check in CHECKS}

@@ -2,7 +2,8 @@
 
 import pytest
 
-from raysm.client.doctor import Intent, State
+from raysm.client.doctor import CHECKS, Intent, State
+from raysm.client.doctor.storage import look_at_bucket, look_at_inputs, look_at_keys
 from raysm.request import Input, Security
 from tests.support import aws_account
 from tests.support.aws_account import BUCKET
@@ -92,3 +93,7 @@ def test_each_key_has_to_be_enabled_and_is_looked_at_once(account):
 def test_who_may_not_describe_a_key_could_not_look(account, code):
     account.fail("describe_key", refusal(code, "no", "DescribeKey"))
     assert keys(account, output_kms_key="1234")[0].state is State.UNKNOWN
+
+
+def test_the_doctor_carries_these_checks_out():
+    assert {look_at_bucket, look_at_inputs, look_at_keys} <= {check.look for check in CHECKS}

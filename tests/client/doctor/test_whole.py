@@ -1,6 +1,7 @@
 """The plan of a job, and the plugin."""
 
-from raysm.client.doctor import State
+from raysm.client.doctor import CHECKS, State
+from raysm.client.doctor.whole import look_at_plan, look_at_plugin
 from raysm.client.submit import prepare
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Script
@@ -30,3 +31,7 @@ def test_without_a_workload_there_is_no_plan(account):
 
 def test_the_plugin_is_for_the_dashboard_alone(account):
     assert not account.findings()["plugin"][0].needed or account.findings()["plugin"][0].state is State.GOOD
+
+
+def test_the_doctor_carries_these_checks_out():
+    assert {look_at_plan, look_at_plugin} <= {check.look for check in CHECKS}
