@@ -8,7 +8,7 @@ from rich.console import Console
 from raysm.cli import about_jobs
 from raysm.cli.arguments import parse
 from raysm.contract import events
-from raysm.errors import InvalidRequest, NotDone
+from raysm.errors import InvalidRequest, JobNotFound, NotDone
 from tests.support.commands import tell
 
 
@@ -38,6 +38,18 @@ def test_a_timeout_ends_the_waiting_and_not_the_job(remote, job, capsys):
     assert remote.sagemaker.stopped == []
     with pytest.raises(InvalidRequest, match="at least 0 seconds, got -1"):
         printed(remote, "result", job.name, "--timeout=-1")
+
+
+# token
+
+
+def test_the_token_of_a_job_is_that_of_its_payload_as_long_as_there_is_one(remote, job, capsys):
+    printed(remote, "token", job.name)
+    assert len(capsys.readouterr().out.strip()) == 64
+    remote.sagemaker.end(job.name, "Completed")
+    printed(remote, "result", job.name)
+    with pytest.raises(JobNotFound, match="the payload of .* is not there any more, nor is its token"):
+        printed(remote, "token", job.name)
 
 
 # logs
