@@ -1,0 +1,70 @@
+"""Every sort of plan keeps to what botocore publishes of SageMaker: the oldest that raysm admits, and the installed.
+
+Whoever has an old boto3, pinned by other packages, sends by its model: what that lacks, boto3 refuses on the spot.
+"""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from botocore.model import ServiceModel
+from botocore.validate import ParamValidator
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from raysm.contract.job_api import APIS
+from raysm.contract.service_model import service_model, violations_in
+from raysm.request.workload import KINDS
+from tests.oldest_botocore import RECORD
+from tests.support.plans import WORKLOADS, plans
+
+ROOT = Path(__file__).parents[2]
+
+RECORDED = json.loads(RECORD.read_text())
+
+MODELS = {"oldest": ServiceModel(RECORDED["model"], "sagemaker"), "installed": service_model()}
+
+PLANS = dict(plans())
+
+
+def test_the_oldest_that_is_recorded_is_the_oldest_that_is_admitted():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (boto3,) = [Requirement(text) for text in project["dependencies"] if Requirement(text).name == "boto3"]
+    # boto3 X.Y.Z wants botocore X.Y.Z or a later one of X.Y.
+    (bound,) = [Version(item.version) for item in boto3.specifier if item.operator == ">="]
+    assert Version(RECORDED["version"]) == bound
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", PLANS)
+def test_a_plan_keeps_to_the_model(name, model):
+    sent = PLANS[name]
+    shape = MODELS[model].operation_model(sent.api.create).input_shape
+    assert list(violations_in(sent.request, shape, takes_files=False)) == []
+    report = ParamValidator().validate(sent.request, shape)
+    assert not report.has_errors(), report.generate_report()
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
+def test_the_model_knows_every_status_key_that_is_read(model, api):
+    members = MODELS[model].operation_model(api.describe).output_shape.members
+    keys = [api.name_key, api.arn_key, api.status_key, api.start_time_key, api.end_time_key, *api.reason_keys]
+    assert set(keys) <= set(members)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_a_model_lacks_is_found(model):
+    """Else the two tests above could not fail."""
+    sent = next(iter(PLANS.values()))
+    shape = MODELS[model].operation_model(sent.api.create).input_shape
+    parameters = {**sent.request, "RetryStrategy": {"MaximumRetryAttempts": 31}, "NotYetInvented": True}
+    rules = {(item.path[-1], item.rule.value) for item in violations_in(parameters, shape, takes_files=False)}
+    assert rules == {("MaximumRetryAttempts", "most"), ("NotYetInvented", "unknown")}
+
+
+def test_every_sort_of_workload_and_api_is_among_the_plans():
+    """Else a kind that is added would be checked against no model."""
+    assert set(WORKLOADS) == set(KINDS)
+    assert {sent.api for sent in PLANS.values()} == set(APIS)
