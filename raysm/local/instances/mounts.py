@@ -100,7 +100,8 @@ def _link(link: Link) -> Mount:
 def _own_ml(spec: InstanceSpec, target: Path) -> list[Mount]:
     """Return what becomes ``/opt/ml``: the documented folders on this machine's disk, all else on a small one."""
     size_mb = spec.scenario.container.root_mb
-    if not size_mb:
+    # Of one folder, all would be closed where what lies beside the documented folders is.
+    if not size_mb and not spec.scenario.container.read_only:
         return [("bind", str(spec.base), str(target), "")]
     folders = sorted(path for path in spec.base.iterdir() if path.is_dir())
     mounts: list[Mount] = [("tmpfs", "root", str(target), f"size={size_mb}m,mode=755")]
