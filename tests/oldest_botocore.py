@@ -1,8 +1,8 @@
 """Records what the oldest botocore admitted knows of SageMaker's jobs: ``python -m tests.oldest_botocore WHEEL``.
 
 What flows in is botocore's wheel (``pip download --no-deps botocore==VERSION``), what flows out is
-``tests/support/recorded/oldest_botocore.json``: the requests that make a job and the answers that describe one, with
-their members, which of them are required, bounds, patterns and values, without a word of the documentation.
+``tests/support/recorded/oldest_botocore.json``: the names of all operations, and of those that make and describe jobs
+the members, which of them are required, bounds, patterns and values, without a word of the documentation.
 """
 
 import datetime
@@ -55,6 +55,7 @@ def record(wheel):
     return {
         "version": re.match(r"botocore-([\d.]+)-", Path(wheel).name)[1],
         "read": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "operations": sorted(model["operations"]),
         "model": {
             "metadata": model["metadata"],
             "operations": operations,
