@@ -61,6 +61,7 @@ TRIALS: tuple[Trial, ...] = (
         name="training",
         purpose="two instances become one cluster, the log is followed, the result comes back",
         mode="cluster",
+        # To see whether its files can be mapped into memory.
         channel_mode="FastFile",
     ),
     Trial(name="processing", purpose="the same as a Processing job", mode="cluster", kind=PROCESSING.kind),
@@ -86,6 +87,7 @@ TRIALS: tuple[Trial, ...] = (
         mode="isolated",
         kind=PROCESSING.kind,
         is_bare=True,
+        # Not by Security, which the account's own, with its subnets and keys, may already be among the options.
         request={"NetworkConfig": {"EnableNetworkIsolation": True}},
     ),
 )
@@ -107,6 +109,7 @@ def prepared(trial: Trial, service: Service, cluster: Cluster, data: Path, optio
     chosen: Any = {
         **options,
         "cluster": cluster,
+        # The folder, though it has one file: FastFile takes no single object.
         "inputs": {"data": Input(str(data), mode=trial.channel_mode)},
         "limits": Limits(max_runtime_s=MOST_S, spot=trial.spot),
         "kind": trial.kind,
