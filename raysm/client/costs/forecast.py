@@ -130,6 +130,7 @@ def forecast(
     return Forecast(
         phases={
             "image": IMAGE,
+            # Of an image that is not known to lack Ray nobody knows, either, that it has it.
             "packages": PACKAGES if lacks_ray else Span(0.0, PACKAGES.most_s),
             "download": _moved(input_bytes),
             "forming": FORMING,
@@ -150,6 +151,7 @@ def most_expensive(request: JobRequest, region: str) -> str:
     instances = groups or [(cluster.instance_type, cluster.count)]
     prices = {name: price_of(name, region) for name, _ in instances}
     unknown = [name for name, price in prices.items() if price is None]
+    # What is left of a sum without one of its prices would not be the most.
     if unknown:
         return f"unknown: no price of {' or '.join(unknown)} in {region} is at hand"
     usd = sum(count * price.usd_per_hour for name, count in instances if (price := prices[name]) is not None)

@@ -211,7 +211,7 @@ def meet_in_isolation() -> None:
                 say("met", host, reached=True)
         return
     deadline_s, obstacle = time.monotonic() + 45, ""
-    # Neither has the other instance begun yet, nor need its name resolve at once.
+    # Instances begin one after the other, and their names may resolve late.
     while time.monotonic() < deadline_s:
         try:
             socket.create_connection((hosts[0], PORT), timeout=5).close()
