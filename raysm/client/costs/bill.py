@@ -173,6 +173,7 @@ def _share(
         instance_type=instance_type,
         count=count,
         billed_s=billed_s,
+        # That nothing is billed without an instance is no estimate.
         is_exact=job.billable_s is not None or job.started is None,
         price=price(instance_type, region),
         volume_usd_per_hour=volume_usd_per_hour(instance_type, _volume_gb(job), region),
@@ -180,6 +181,7 @@ def _share(
 
 
 def _volume_gb(job: Description) -> int:
+    # Where a job is described, a Processing job's cluster lies one level deeper than a Training job's.
     cluster: Mapping[str, Any] = job.answer
     for key in job.api.cluster_keys:
         cluster = cluster.get(key, {})
