@@ -158,6 +158,7 @@ def _objects(job: Job) -> dict[str, str]:
     storage, description = Storage(job.service), job.describe()
     objects: dict[str, str] = {}
     checkpoints = description.answer.get("CheckpointConfig", {}).get("S3Uri")
+    # A Processing job has no checkpoints, and so no place of theirs.
     for prefix, place in (("output", outputs_of(description)), ("checkpoints", checkpoints)):
         for item in storage.folder(place) if place else ():
             content = storage.read(item.uri) if item.size <= SMALL else None

@@ -78,6 +78,7 @@ TRIALS: tuple[Trial, ...] = (
         purpose="what of the checkpoints is there after SIGKILL",
         mode="outlive",
         is_bare=True,
+        # SIGKILL is SageMaker's own: it comes 120 s after the SIGTERM of a stop.
         stops=True,
         ends=Status.STOPPED,
     ),
@@ -122,6 +123,7 @@ def prepared(trial: Trial, service: Service, cluster: Cluster, data: Path, optio
 
 def _changed(ready: Prepared, trial: Trial) -> Prepared:
     """Return the job with the script as the entry point of its instances."""
+    # In depth: a plan is frozen, and the tables in its request are not.
     request: dict[str, Any] = copy.deepcopy(dict(ready.plan.request))
     api = api_of(trial.kind)
     script = Paths(api=api).payload / SOURCE / Path(probe.__file__).name
