@@ -293,6 +293,7 @@ def _rectangles(task: TileTask) -> Iterator[tuple[TileBlock, slice, slice]]:
 
 
 def _same_disk(first: Path, second: Path) -> bool:
+    # Only what is there has a device, and both are written to in any case.
     for folder in (first, second):
         folder.mkdir(parents=True, exist_ok=True)
     # A rename needs no second room, and the kernel does one within a file system alone.
