@@ -231,7 +231,7 @@ class SparseEngine:
                     beside.rows,
                     beside.columns,
                     mine,
-                    # The very structure: by its address the kernel sees that both sides are one; no pair is offered twice.
+                    # The very structure: by its address the kernel knows both sides for one, and offers no pair twice.
                     theirs if cursor is None else mine,
                     None if cursor is None else _address(cursor),
                     same,
