@@ -222,6 +222,7 @@ class _Tiles(_Written):
         for block, above, beside in _rectangles(task):
             digests.append(self._array.write(block, scores[above, beside]))
             if task.mirrored:
+                # Its digest would be of no use: ``holds`` turns the image round, and compares it by the first one.
                 self._array.write(block, scores[above, beside], mirrored=True)
         # The tile may not be on the disk yet: another run believes a digest only if the file holds it (``_holds``).
         self._record.save(task, " ".join(digests))
