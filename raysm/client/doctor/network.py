@@ -19,7 +19,7 @@ __all__ = ["look_at_groups", "look_at_subnets"]
 Item: TypeAlias = Mapping[str, Any]
 """One thing of an answer of EC2."""
 
-EVERYWHERE = ("0.0.0.0/0", "::/0")
+EVERYWHERE = "0.0.0.0/0"
 ALL = "-1"
 """How EC2 says every protocol."""
 

@@ -69,7 +69,3 @@ def denials(case: Case, principal: str, grants: Iterable[Grant], names: Names) -
                 actions=tuple(dict.fromkeys(item["EvalActionName"] for item in denied)),
                 is_explicit=any(item["EvalDecision"] == "explicitDeny" for item in denied),
             )
-
-
-def _one(resource: str) -> str:
-    return resource if resource == "*" else resource.replace("*", EXAMPLE)

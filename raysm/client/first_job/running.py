@@ -123,7 +123,8 @@ def _followed(trial: Trial, job: Job, records: Records, show: Callable[[str], No
             if time.monotonic() - began_s > WAIT_S:
                 obstacle = f"it had not ended after {WAIT_S:.0f} s"
                 break
-        job.wait(60)
+        else:
+            job.wait(60)
     except RaysmError as error:
         obstacle = str(error)
     finally:
