@@ -221,7 +221,15 @@ def _become(request: Mapping[str, Any], told: int, fail: int, report_fd: int) ->
         os.dup2(null, 0)
         os.close(report_fd)
         # What is ignored stays so through exec: the keeper ignores the first three, Python itself the others.
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+        # A shell has what it runs in the background ignore the first two.
+        for number in (
+            signal.SIGINT,
+            signal.SIGQUIT,
+            signal.SIGTERM,
+            signal.SIGHUP,
+            signal.SIGPIPE,
+            signal.SIGXFSZ,
+        ):
             signal.signal(number, signal.SIG_DFL)
         if request.get("user"):
             step = f"user {request['user']}"
