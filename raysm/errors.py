@@ -180,6 +180,7 @@ class ServiceError(RaysmError):
 
     def __init__(self, message: str, *, code: str = "", is_transient: bool = False) -> None:
         """Keep the parts beside the message."""
+        # No __reduce__: the message alone makes it, and pickle brings the parts back with __dict__.
         self.code = code
         self.is_transient = is_transient
         super().__init__(message)

@@ -142,6 +142,7 @@ class FakeSageMaker(Service):
 
     def describe(self, api: JobApi, name: str) -> dict[str, Any]:
         """Return what Describe says of a job."""
+        # The client looks for a name in each API: a job must be found in its own alone.
         if name not in self.jobs or api.arn_key not in self.jobs[name]:
             raise JobNotFound(f"there is no such job: {name}")
         return dict(self.jobs[name])
@@ -162,6 +163,7 @@ class _Clients:
         self._fake, self._name = fake, name
 
     def head_bucket(self, **_: Any) -> dict[str, Any]:
+        # Every bucket is there: so the client makes none.
         return {}
 
     def put_object(self, *, Bucket: str, Key: str, Body: bytes, **_: Any) -> dict[str, Any]:  # noqa: N803
@@ -169,6 +171,7 @@ class _Clients:
         return {}
 
     def upload_file(self, path: str, bucket: str, key: str, **_: Any) -> None:
+        # Read at once: the client's folder of the payload is gone after the upload.
         self._fake.objects[bucket, key] = Path(path).read_bytes()
 
     def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
@@ -190,6 +193,7 @@ class _Clients:
 
     def describe_log_streams(self, *, logStreamNamePrefix: str, **_: Any) -> dict[str, Any]:  # noqa: N803
         job = logStreamNamePrefix.rstrip("/")
+        # In the service's form: the client takes no other stream for an instance's.
         return {"logStreams": [{"logStreamName": f"{job}/algo-1-1"}] if job in self._fake.lines else []}
 
     def get_log_events(self, **call: Any) -> dict[str, Any]:

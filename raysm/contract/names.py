@@ -56,6 +56,7 @@ OBJECT_STORE_BYTES = "RAYSM_OBJECT_STORE_BYTES"
 PAYLOAD = "RAYSM_PAYLOAD"
 """Folder of the payload, where it is not the channel ``raysm``."""
 
+# A socket's path has at most 107 bytes, of which Ray takes about 65 below its temporary folder.
 RAY_TEMP_DIR = "RAYSM_RAY_TEMP_DIR"
 """Folder of Ray's sessions (short: it holds sockets). Default ``/tmp/ray``."""
 
@@ -86,6 +87,7 @@ WORKLOAD_TAG = "raysm:workload"
 PYTHON_TAG = "raysm:python"
 """Tag: the version of the Python whose pickles come back, a value or an exception; where the result is a value."""
 
+# Tags, not a file: whoever watches the job when it ends, any process, sends the follow-up from what the service tells.
 MAX_RESTARTS_TAG = "raysm:max-restarts"
 """Tag: how often a job that ran too long goes on in a follow-up job."""
 
