@@ -220,6 +220,7 @@ class LocalJob:
             self._watcher.join()
         if self._site is not None:
             self._site.close()
+        # After the instances: a log ends with the last process that writes to it.
         if self._logs is not None:
             self._logs.close()
 

@@ -89,4 +89,5 @@ def failure_reason(api: JobApi, outcome: Outcome) -> str:
     """
     if api.has_exit_message:
         return "AlgorithmError: See job logs for more information"
+    # Cut with the wrapper, which is part of what SageMaker keeps.
     return f"AlgorithmError: {outcome.failure_reason or ''}, exit code: {outcome.exit_code}"[:SERVICE_REASON]

@@ -102,6 +102,7 @@ def _merged(folders: Sequence[Path]) -> dict[str, Path]:
     for folder in folders:
         for at, _, names in os.walk(folder):
             for path in (Path(at, name) for name in names):
+                # Sockets and pipes that a job left have nothing that could be uploaded.
                 if path.is_file():
                     files[path.relative_to(folder).as_posix()] = path
     return dict(sorted(files.items()))

@@ -132,6 +132,7 @@ def _description(record: JobRecord) -> dict[str, Any]:
     return {
         "ProcessingJobArn": record.arn,
         "ProcessingJobName": record.name,
+        # What was not asked for is there as null, or as its default: so the developer guide shows the file.
         "AppSpecification": {"ContainerEntrypoint": None, "ContainerArguments": None, **app},
         "Environment": request.get("Environment") or {},
         "ProcessingInputs": [
