@@ -63,6 +63,7 @@ class AWS:
     )
     """URI of the container image: any with Python 3.11 or later; None is AWS's own PyTorch image of the region, for
     CPUs or GPUs as the instances are."""
+    # It tells what the image has, and changes nothing of it.
     python: str | None = field(default=None, metadata=decides(result=False))
     """Version of the image's Python, ``3.12``: a function that another one pickles is then refused before it is sent.
     None where AWS's own image says it, or nothing is pickled."""
