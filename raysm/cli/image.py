@@ -42,6 +42,7 @@ def run(arguments: Arguments, console: Console) -> None:
     )
     chosen = read_settings(arguments).table("aws")
 
+    # A function: a build without any image of ECR asks nothing of AWS, not even for credentials.
     def service_in(region: str | None) -> Service:
         return Service(AWS(role=NO_ROLE, region=region or chosen.get("region"), profile=chosen.get("profile")))
 
@@ -77,9 +78,11 @@ def _print_commands(build: ImageBuild, service: Service) -> None:
             f"aws ecr get-login-password --region {base.region} "
             f"| docker login --username AWS --password-stdin {base.host}"
         )
+    # Printed also where there is no docker to ask.
     buildx = shutil.which("docker") is not None and Docker().has_buildx()
     lines += [shlex.join(("docker", *command)) for command in build_commands(build, tag, CONTEXT, buildx=buildx)]
     print("\n".join(lines))
+    # stdout has the commands alone, which a shell may run.
     print(f"{CONTEXT}: a folder with raysm and its Dockerfile, made for the build", file=sys.stderr)
 
 
