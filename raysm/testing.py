@@ -112,6 +112,7 @@ class FakeSageMaker(Service):
         """Call the function here; its value or exception is kept as a job keeps it."""
         import cloudpickle
 
+        # The client has just pickled it, in this very process.
         function, args, kwargs = pickle.loads(pickled)
         try:
             value = function(*args, **kwargs)

@@ -97,6 +97,7 @@ class Failure:
         # Which block failed, and how often, is said nowhere but in the first line.
         # At most half of the room: the exception itself stands in the last line, which has to fit too.
         first = [_cut(lines[0], MAX_REASON // 2)] if self.error_type == BlockFailed.__name__ and len(lines) > 1 else []
+        # A slice: a message of blanks alone has no last line.
         return " ".join([f"{self.error_type}:", *first, *lines[-1:]])
 
     def write(self, path: Path) -> None:
