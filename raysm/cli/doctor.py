@@ -51,6 +51,7 @@ def run(arguments: Arguments, console: Console) -> int:
     findings = []
     for finding in EXAMINATIONS[settings.on.kind](settings):
         findings.append(finding)
+        # As each is found: the looks at AWS take their time, one after the other.
         if not arguments.json:
             _print(finding, console)
     if arguments.json:

@@ -186,6 +186,7 @@ def parse(text: str, where: str = "scenario") -> Scenario:
     """
     try:
         data = tomllib.loads(text)
+    # Without the parser's own frames: its message says line and column.
     except tomllib.TOMLDecodeError as error:
         raise InvalidRequest(f"{where}: {error}") from None
     return from_json(Scenario, data, where)

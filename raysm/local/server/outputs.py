@@ -60,6 +60,7 @@ def exit_message(job: LocalJob) -> str | None:
     """Return what the first instance that has any words left for whoever asks."""
     for host in job.instances:
         with contextlib.suppress(OSError):
+            # A program wrote it, in whatever encoding.
             text = job.paths(host).failure.read_text(encoding="utf-8", errors="replace")[:SERVICE_REASON].strip()
             if text:
                 return text

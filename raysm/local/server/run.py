@@ -184,7 +184,6 @@ class JobRun:
         """The whole life; runs in a thread."""
         ticket = self._services.capacity.ask(self._definition.instances, self._name)
         try:
-            # Asked once without waiting: a job whose turn it is at once is not shown as waiting.
             if not self._services.capacity.wait(ticket, 0.0):
                 self._status.wait_for_capacity(self._services.capacity.reason(ticket))
             while not self._services.capacity.wait(ticket, TICK_S):
