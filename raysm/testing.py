@@ -183,6 +183,7 @@ class _Clients:
         return {
             "Contents": [
                 {"Key": key, "Size": len(body), "ETag": '""', "LastModified": WRITTEN}
+                # S3 lists keys in their order.
                 for key, body in sorted(stored)
                 if key.startswith(Prefix)
             ]

@@ -66,6 +66,7 @@ SCRATCH = "RAYSM_SCRATCH"
 FAILURE_RECORD = "RAYSM_FAILURE_RECORD"
 """Set by the bootstrap for the driver: the file into which the driver writes its Failure."""
 
+# The API has no field for it, and an image of docker's has a name that says nothing of kinds.
 INSTANCE_KIND_TAG = "raysm:instance-kind"
 """Tag of a job on the embedded SageMaker: the kind of its instances."""
 
@@ -75,6 +76,7 @@ INSTANCE_TYPE_TAG = "raysm:instance-type"
 LOCAL_BUCKET = "raysm-local"
 """The bucket of the embedded SageMaker: payloads go there, and are kept for follow-up jobs."""
 
+# Jobs of others have none of these: whoever reads them has to do without.
 PROJECT_TAG = "raysm:project"
 """Tag: the project of the job's task."""
 

@@ -39,6 +39,7 @@ class Paths:
         if training.resource_config.exists():
             return training
         layouts = (cls(base, api) for api in APIS)
+        # A layout in any case: what fails before any file is there leaves its reason in one too.
         return next((paths for paths in layouts if paths.description and paths.description.exists()), training)
 
     @property

@@ -50,6 +50,7 @@ TRAINING = "training.json"
 SERVICE_REASON = 1024
 """Characters of FailureReason, of which the failure file is a part."""
 
+# SageMaker writes AlgorithmError: before it and the exit code behind it, and cuts the whole.
 MAX_REASON = 950
 """Characters that raysm writes into the failure file: with what the service puts around it, all of them are kept."""
 
