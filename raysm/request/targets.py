@@ -198,10 +198,12 @@ class Local:
 
     def instance_kind_told(self) -> str | None:
         """Return the kind that a tag of the job names; None where its image says it."""
+        # Of the others the image is no real one, and its name tells the kind.
         return self.instance_kind if instance_kind(self.instance_kind).needs_image else None
 
     def instance_type(self, chosen: str) -> str:
         """Return the instance type that the API is told."""
+        # A tag tells that nobody chose it: else it would look like the user's own choice.
         return LOCAL_INSTANCE_TYPE if chosen == LOCAL_TYPE else chosen
 
     def default_cluster(self) -> Cluster:
