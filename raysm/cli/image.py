@@ -59,6 +59,7 @@ def run(arguments: Arguments, console: Console) -> None:
 
 def _print_commands(build: ImageBuild, service: Service) -> None:
     """Print what would be run; of AWS only the name of the registry is asked, and nothing is made there."""
+    # As the build itself begins: what is printed here is to be what can be run.
     check_build(build)
     named = ecr.registry_in(build.tag or "")
     host = None if not build.push else named.host if named is not None else ecr.log_in_to(service).host

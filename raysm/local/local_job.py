@@ -78,6 +78,7 @@ class LocalJob:
         self.hosts = spec.hosts
         self._scenario = scenario or Scenario()
         absent = self._scenario.capacity.absent
+        # A host that is none would be absent without anybody's notice.
         unknown = sorted(set(absent) - set(self.hosts))
         if unknown:
             raise InvalidRequest(f"capacity.absent={unknown[0]!r} is none of the hosts {', '.join(self.hosts)}")
