@@ -76,6 +76,7 @@ class TimeLimits:
 
     def left_s(self, *, waited_s: float, ran_s: float) -> float:
         """Return the seconds until one of them is exceeded, where the instances run."""
+        # Without max_pending_s, which counts only until the instances run.
         left_s = self.max_runtime_s - ran_s
         return left_s if self.max_wait_s is None else min(left_s, self.max_wait_s - waited_s)
 
