@@ -60,6 +60,7 @@ def option(name: str, value: str | None = None) -> str:
         name: As Python has it: ``id_column``.
         value: What to give; None where that is the reader's to know.
     """
+    # For the shell and for Python, which quote a name with blanks each in its own way.
     shown, written = ("…", "…") if value is None else (shlex.quote(value), repr(value))
     return f"--{name.replace('_', '-')} {shown} (in Python: {name}={written})"
 
@@ -180,6 +181,7 @@ class ServiceError(RaysmError):
 
     def __init__(self, message: str, *, code: str = "", is_transient: bool = False) -> None:
         """Keep the parts beside the message."""
+        # No __reduce__: the message alone makes it, and pickle brings the parts back with __dict__.
         self.code = code
         self.is_transient = is_transient
         super().__init__(message)

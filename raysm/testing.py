@@ -112,6 +112,7 @@ class FakeSageMaker(Service):
         """Call the function here; its value or exception is kept as a job keeps it."""
         import cloudpickle
 
+        # The client has just pickled it, in this very process.
         function, args, kwargs = pickle.loads(pickled)
         try:
             value = function(*args, **kwargs)
@@ -142,6 +143,7 @@ class FakeSageMaker(Service):
 
     def describe(self, api: JobApi, name: str) -> dict[str, Any]:
         """Return what Describe says of a job."""
+        # The client looks for a name in each API: a job must be found in its own alone.
         if name not in self.jobs or api.arn_key not in self.jobs[name]:
             raise JobNotFound(f"there is no such job: {name}")
         return dict(self.jobs[name])
@@ -162,6 +164,7 @@ class _Clients:
         self._fake, self._name = fake, name
 
     def head_bucket(self, **_: Any) -> dict[str, Any]:
+        # Every bucket is there: so the client makes none.
         return {}
 
     def put_object(self, *, Bucket: str, Key: str, Body: bytes, **_: Any) -> dict[str, Any]:  # noqa: N803
@@ -169,6 +172,7 @@ class _Clients:
         return {}
 
     def upload_file(self, path: str, bucket: str, key: str, **_: Any) -> None:
+        # Read at once: the client's folder of the payload is gone after the upload.
         self._fake.objects[bucket, key] = Path(path).read_bytes()
 
     def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
@@ -179,6 +183,7 @@ class _Clients:
         return {
             "Contents": [
                 {"Key": key, "Size": len(body), "ETag": '""', "LastModified": WRITTEN}
+                # S3 lists keys in their order.
                 for key, body in sorted(stored)
                 if key.startswith(Prefix)
             ]
@@ -190,6 +195,7 @@ class _Clients:
 
     def describe_log_streams(self, *, logStreamNamePrefix: str, **_: Any) -> dict[str, Any]:  # noqa: N803
         job = logStreamNamePrefix.rstrip("/")
+        # In the service's form: the client takes no other stream for an instance's.
         return {"logStreams": [{"logStreamName": f"{job}/algo-1-1"}] if job in self._fake.lines else []}
 
     def get_log_events(self, **call: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What every test shares: a home for jobs, and the reason why a machine cannot run those that need namespaces."""
 
 import os
+import signal
 
 import pytest
 
@@ -8,6 +9,12 @@ from raysm.contract.home import VARIABLE
 from tests.support import docker, namespaces
 from tests.support.homes import serving
 from tests.support.order import longest_first
+
+# Whoever runs the tests in the background of a shell ignores them, and so would every command that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 REASONS = {"namespace": namespaces.why_not, "docker": docker.why_not}
 

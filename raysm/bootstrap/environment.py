@@ -144,6 +144,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
     resources = read_resource_config(read_json(paths.resource_config), paths.resource_config)
     if paths.description is not None:
         job_name, channels = _read_description(paths.description, paths.channel(""))
+        # A Processing job has neither: its arguments are its command's, and its inputs stand in the description.
         hyperparameters: Mapping[str, str] = {}
         inputs: Mapping[str, Any] = {}
     else:

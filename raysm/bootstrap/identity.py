@@ -26,6 +26,7 @@ class Identity:
             theirs = other.get(name)
             if theirs == mine:
                 continue
+            # Without the two digests, which would tell people nothing.
             if name == "payload":
                 return "its payload is not the head's: the digests differ, so it was told another request or source"
             return f"it has {name} {theirs}, the head has {name} {mine}: use one image for all instances"

@@ -245,6 +245,7 @@ class Membership:
         return replace(self, nodes=dict(nodes), restarting=restarting), sayings
 
     def _take_ray_loss(self, host: str, reason: str) -> Step:
+        # One that was never registered leaves no id behind by which its successor could be told from it.
         dead = {host: self.nodes[host].node_id} if host in self.nodes else {}
         return replace(self, restarting={**self.restarting, **dead}), (Announce("lost", host, reason),)
 
@@ -289,6 +290,7 @@ class Membership:
         head = self.rules.head
         remark = Remark(f"{head} was told to stop (SIGTERM)")
         if not self.formed:
+            # No user's code has run yet: nothing needs its grace.
             return self._end(Stopped(), remark, Announce("stopping", head))
         grace_s = self.rules.grace_s
         stopping = Announce("stopping", head, f"user code has {grace_s:g} s")

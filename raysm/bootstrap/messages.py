@@ -85,6 +85,7 @@ def read_from_worker(host: str, message: Message) -> Happening | OutputsClaimed 
     match message:
         case {"kind": "outputs", "keys": [*keys]}:
             return OutputsClaimed(host, tuple(map(str, keys)))
+    # As text, whatever came: a worker that is going has to be heard, and must not fail the head.
     reason = str(message.get("reason", ""))
     match message.get("kind"):
         case "ray_lost":

@@ -41,6 +41,7 @@ class Owners:
 def read_outputs(paths: Paths) -> dict[str, Path]:
     """Return the files that the service collects of this instance, by the keys of their names."""
     files = {}
+    # Numbered: the two go to archives of their own, so that a name in both is no clash.
     for number, folder in enumerate((paths.model, paths.output_data)):
         for path in _files(folder):
             # A key, not the name: as JSON one name may be longer than a line of the control channel.

@@ -76,14 +76,17 @@ class PackageCache:
             OSError: The folder cannot be written.
         """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Before pip brings the new set, and not after: gigabytes of old ones may lie where it needs room.
         self._make_room()
         entry = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=self._folder))
         try:
             yield entry / SITE
             # Last, and the rename after it: an entry without its list is none.
             put(entry / FILES, json.dumps(_state_of(entry / SITE)))
+            # A rename replaces no folder that has something in it.
             shutil.rmtree(self._folder / key, ignore_errors=True)
             entry.rename(self._folder / key)
+        # A stop too: it ends pip in the middle, and what is there by then is not whole.
         except BaseException:
             shutil.rmtree(entry, ignore_errors=True)
             raise
@@ -97,6 +100,7 @@ class PackageCache:
         entries = list(self._folder.iterdir())
         whole = [entry for entry in entries if not entry.name.startswith(PARTIAL) and (entry / FILES).exists()]
         whole.sort(key=lambda entry: (entry / FILES).stat().st_mtime, reverse=True)
+        # One less than are kept: the new set comes on top.
         for entry in set(entries) - set(whole[: MOST - 1]):
             shutil.rmtree(entry, ignore_errors=True)
 

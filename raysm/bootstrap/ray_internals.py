@@ -141,6 +141,7 @@ START_PROCESS = Internal(
     module="ray._private.services",
     name="start_ray_process",
     purpose="start few workers ahead, and let the dashboard and the monitors go after the work",
+    # By place, as ``adapt_start`` takes them and hands them on.
     fits=_takes("command", "process_type"),
 )
 PROCESS_INFO = Internal(

@@ -205,6 +205,7 @@ def _add_config(commands: Any) -> None:
 
 
 def _add_script(command: argparse.ArgumentParser) -> None:
+    # Not required, as MATRIX is not: a request's file may name it.
     command.add_argument(
         "script", metavar="SCRIPT", nargs="?", help="the script; inside --source-dir where that is given"
     )

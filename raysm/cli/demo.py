@@ -73,6 +73,7 @@ def run(arguments: Arguments, console: Console) -> None:
         JobFailed: The job failed.
     """
     started_s = time.monotonic()
+    # Before the job, whose result could not be brought there.
     if arguments.output is not None:
         check_output(arguments.output)
     digits = Digits()

@@ -51,6 +51,7 @@ def run(arguments: Arguments, console: Console) -> int:
     findings = []
     for finding in EXAMINATIONS[settings.on.kind](settings):
         findings.append(finding)
+        # As each is found: the looks at AWS take their time, one after the other.
         if not arguments.json:
             _print(finding, console)
     if arguments.json:
@@ -66,9 +67,11 @@ def status(findings: list[Finding]) -> int:
 
 def case_of(settings: Settings) -> Case:
     """Return the case of a job on AWS, as far as files and flags say it."""
+    # What was chosen, if anything: the target's is a stand-in, of which nothing is to be found.
     role = settings.table(AWS.kind).get("role")
     options = settings.options()
     service = Service(settings.target(role=NO_ROLE))
+    # Made by the check itself: what refuses a plan is a finding beside the others, not the end of them.
     is_whole = ("workload",) in settings
     return Case(service, intent_of(options), role=role, plan=(lambda: _plan(settings)) if is_whole else None)
 

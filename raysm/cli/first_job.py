@@ -58,11 +58,13 @@ def run(
         InvalidRequest: The folder is taken, the costs are unknown or too high, or nobody agreed to them.
     """
     folder = arguments.output or Path(FOLDER)
+    # What an earlier run showed was paid for, and is not to be mixed with what this one shows.
     if folder.exists() and any(folder.iterdir()):
         raise InvalidRequest(f"{folder} holds something; name another folder for what is seen: --output DIR")
     cluster = _cluster(settings)
     records = Records(folder)
     service = connect(settings.target(), observer=records.observe)
+    # On this machine the same jobs cost nothing: nobody has to agree to them.
     if service.target.is_billed:
         if not _looks_well(settings, service, cluster, console):
             raise InvalidRequest("something stands in the way of a job: mend what is BAD above first")
@@ -74,6 +76,7 @@ def run(
 def send(settings: Settings, service: Service, cluster: Cluster, records: Records, console: Console) -> int:
     """Send the jobs, print what they showed, and write it down; return the exit code."""
     seen: dict[str, Outcome] = {}
+    # What an account may demand of every job; all else is each trial's own.
     options = {name: item for name, item in settings.options().items() if name in ("security", "tags", "pip_index")}
     with tempfile.TemporaryDirectory(prefix="raysm-first-job-") as folder:
         trials = run_trials(
@@ -112,6 +115,7 @@ def blanks_of(service: Service) -> Blanks:
 
 def _cluster(settings: Settings) -> Cluster:
     if settings.on.names_own_types:
+        # One instance, the usual default, shows nothing of how files of several meet.
         chosen = settings.options().get("cluster") or Cluster(INSTANCE_TYPE, count=INSTANCES)
         return chosen if ("cluster", "count") in settings else Cluster(chosen.instance_type, count=INSTANCES)
     return Cluster(count=INSTANCES)
@@ -124,6 +128,7 @@ def _looks_well(settings: Settings, service: Service, cluster: Cluster, console:
         if finding.state is not State.GOOD:
             _print(console, f"{finding.word:<4}  {finding.name:<14} {finding.text}")
             _print(console, f"      {'':<14} -> {finding.remedy}" if finding.remedy else "")
+        # What could not be looked at stops nothing: a job may run all the same.
         is_well = is_well and (finding.state is not State.BAD or not finding.needed)
     return is_well
 
@@ -145,6 +150,7 @@ def _agree(arguments: Arguments, cluster: Cluster, region: str, console: Console
         raise InvalidRequest(f"that may be more than {MOST_USD:g} USD; take {INSTANCES} x {INSTANCE_TYPE}")
     if arguments.yes:
         return
+    # Of input alone: what else asks needs no terminal.
     if ask is input and not sys.stdin.isatty():
         raise InvalidRequest("nobody can be asked whether these jobs are to be sent; give --yes")
     if ask("send them? [y/N] ").strip().lower() not in ("y", "yes"):
@@ -155,6 +161,7 @@ def _price(arguments: Arguments, cluster: Cluster, region: str) -> Price:
     """Return what an instance costs an hour."""
     if arguments.price_per_hour is not None:
         return price_of_user(arguments.price_per_hour)
+    # Groups have several types, and no one price.
     price = None if cluster.groups else price_of(cluster.instance_type, region)
     if price is None:
         raise InvalidRequest(

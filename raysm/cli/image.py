@@ -42,6 +42,7 @@ def run(arguments: Arguments, console: Console) -> None:
     )
     chosen = read_settings(arguments).table("aws")
 
+    # A function: a build without any image of ECR asks nothing of AWS, not even for credentials.
     def service_in(region: str | None) -> Service:
         return Service(AWS(role=NO_ROLE, region=region or chosen.get("region"), profile=chosen.get("profile")))
 
@@ -58,6 +59,7 @@ def run(arguments: Arguments, console: Console) -> None:
 
 def _print_commands(build: ImageBuild, service: Service) -> None:
     """Print what would be run; of AWS only the name of the registry is asked, and nothing is made there."""
+    # As the build itself begins: what is printed here is to be what can be run.
     check_build(build)
     named = ecr.registry_in(build.tag or "")
     host = None if not build.push else named.host if named is not None else ecr.log_in_to(service).host
@@ -77,9 +79,11 @@ def _print_commands(build: ImageBuild, service: Service) -> None:
             f"aws ecr get-login-password --region {base.region} "
             f"| docker login --username AWS --password-stdin {base.host}"
         )
+    # Printed also where there is no docker to ask.
     buildx = shutil.which("docker") is not None and Docker().has_buildx()
     lines += [shlex.join(("docker", *command)) for command in build_commands(build, tag, CONTEXT, buildx=buildx)]
     print("\n".join(lines))
+    # stdout has the commands alone, which a shell may run.
     print(f"{CONTEXT}: a folder with raysm and its Dockerfile, made for the build", file=sys.stderr)
 
 

@@ -62,5 +62,6 @@ class Callbacks:
                 time.sleep(self._pause_s)
         with self._lock:
             callbacks, self._waiting, self._watcher = self._waiting, [], None
+        # Without the lock, which is not reentrant: a callback may add another one.
         for callback in callbacks:
             self.call(callback)

@@ -46,6 +46,7 @@ def observe(client: Any, observer: Observer) -> None:
     events = client.meta.events
 
     def ask(params: Mapping[str, Any], model: Any, context: dict[str, Any], **_: Any) -> None:
+        # A copy: what botocore does to the parameters next (before-parameter-build), it does in place.
         context[KEY] = (model.service_model.service_name, model.name, dict(params))
 
     def answer(context: dict[str, Any], parsed: Any = None, http_response: Any = None, **more: Any) -> None:
@@ -63,5 +64,6 @@ def observe(client: Any, observer: Observer) -> None:
             )
         )
 
+    # A refusal is an answer too, told as after-call; after-call-error is a call to which none came.
     for event, handler in (("provide-client-params", ask), ("after-call", answer), ("after-call-error", answer)):
         events.register(event, handler, unique_id=f"{KEY}-{event}")

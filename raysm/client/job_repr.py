@@ -23,6 +23,7 @@ def html(job: Description, target: Target) -> str:
     """Return it as HTML; everything that a job says of itself is escaped."""
     color = COLORS.get(job.status, "#1565c0")
     name = f"<b>{markup.escape(job.name)}</b>"
+    # Opened with noopener: the console's page must not get hold of the notebook's.
     link = target.console_link(job.arn, job.api.console_page, job.name)
     if link:
         name = f'<a href="{markup.escape(link)}" target="_blank" rel="noopener">{name}</a>'

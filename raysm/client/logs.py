@@ -60,6 +60,7 @@ class LogReader:
             whole: Read each stream until the service says that it has no more, which takes a call more; else what one
                 page brings, and all of it where that is much: for who looks again soon.
         """
+        # At each look: an instance has a stream only once it has written something.
         self._find_streams()
         lines = (self._read(stream, whole) for stream in sorted(self._tokens))
         yield from heapq.merge(*lines, key=lambda line: line.time_s)

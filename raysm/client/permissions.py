@@ -69,6 +69,7 @@ USER: tuple[Grant, ...] = (
             "sagemaker:DescribeProcessingJob",
             "sagemaker:StopTrainingJob",
             "sagemaker:StopProcessingJob",
+            # Describe does not tell the tags, and in them stands which jobs of a chain came before.
             "sagemaker:ListTags",
         ),
         resources=JOBS,
@@ -85,6 +86,7 @@ USER: tuple[Grant, ...] = (
     Grant(
         purpose="ListOfJobs",
         meaning="`raysm jobs`, and finding a job by its name",
+        # Apart from Jobs: a list is asked of all jobs, and IAM knows no narrower resource for it.
         actions=("sagemaker:ListTrainingJobs", "sagemaker:ListProcessingJobs"),
         calls=("sagemaker:ListTrainingJobs", "sagemaker:ListProcessingJobs"),
     ),
@@ -100,11 +102,13 @@ USER: tuple[Grant, ...] = (
         meaning="look for the bucket and below it; make the default one (not needed where `--bucket` names one)",
         actions=("s3:ListBucket", "s3:CreateBucket"),
         resources=("arn:{partition}:s3:::{bucket}",),
+        # IAM has no action for HEAD: of a bucket it counts as listing, of an object as reading.
         calls=("s3:HeadBucket", "s3:ListObjectsV2", "s3:CreateBucket"),
     ),
     Grant(
         purpose="Objects",
         meaning="payload, uploaded inputs, results, records",
+        # Parts of uploads and of copies count as PutObject; only to give an upload up has an action of its own.
         actions=("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"),
         resources=(OBJECTS,),
         calls=(
@@ -130,6 +134,8 @@ USER: tuple[Grant, ...] = (
     Grant(
         purpose="Keys",
         meaning="where `output_kms_key` encrypts what lies in the bucket",
+        # No calls: S3 asks KMS in the caller's name. It decrypts, too, for a mere upload, whose parts it joins:
+        # https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html
         actions=("kms:GenerateDataKey", "kms:Decrypt"),
         resources=("{output_key}",),
     ),
@@ -151,6 +157,7 @@ USER: tuple[Grant, ...] = (
         meaning="`raysm debug`, and a session into an instance",
         # The command line of AWS calls StartSession; raysm itself only switches the debugging of a job on.
         actions=("sagemaker:UpdateTrainingJob", "ssm:StartSession"),
+        # A document that AWS publishes belongs to no account.
         resources=(JOBS[0], "arn:{partition}:ssm:{region}::document/AWS-StartPortForwardingSession"),
         calls=("sagemaker:UpdateTrainingJob",),
         needs="remote_debug",
@@ -176,6 +183,7 @@ USER: tuple[Grant, ...] = (
             "ecr:CompleteLayerUpload",
             "ecr:PutImage",
         ),
+        # Named as the build names it by default: who gives a --tag of another name needs another line.
         resources=("arn:{partition}:ecr:{region}:{account}:repository/raysm*",),
         calls=("ecr:DescribeRepositories", "ecr:CreateRepository"),
         is_side=True,
@@ -247,6 +255,7 @@ ROLE: tuple[Grant, ...] = (
         meaning="payload, results and checkpoints",
         # The checkpoint folder is kept alike on both sides: what is removed there is removed in S3.
         actions=("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"),
+        # No slash before the asterisk: what the user gave may end with one, or without.
         resources=(OBJECTS, "arn:{partition}:s3:::{output_prefix}*"),
     ),
     Grant(
@@ -272,6 +281,7 @@ ROLE: tuple[Grant, ...] = (
         purpose="Metrics",
         meaning="write the metrics of jobs",
         actions=("cloudwatch:PutMetricData",),
+        # PutMetricData takes no resource: its namespace is all that narrows it.
         conditions={"StringLike": {"cloudwatch:namespace": "/aws/sagemaker/*"}},
     ),
     Grant(
@@ -306,6 +316,7 @@ ROLE: tuple[Grant, ...] = (
         purpose="Packages",
         meaning="where `pip_index` is a repository of CodeArtifact",
         actions=("codeartifact:GetAuthorizationToken",),
+        # Apart from Repository: the token is the domain's, the packages are its repository's.
         resources=("{domain}",),
     ),
     Grant(
@@ -319,6 +330,7 @@ ROLE: tuple[Grant, ...] = (
         meaning="the same: CodeArtifact's tokens are given by STS",
         actions=("sts:GetServiceBearerToken",),
         conditions={"StringEquals": {"sts:AWSServiceName": "codeartifact.amazonaws.com"}},
+        # Told, since the resource of this one is *, which does not fall away where nothing stands for a placeholder.
         needs="domain",
     ),
     Grant(
@@ -343,6 +355,7 @@ def covered() -> frozenset[str]:
 
 def policy(grants: Iterable[Grant], names: Names) -> dict[str, Any]:
     """Return the policy that makes these grants, of what a job with these names needs."""
+    # The version of IAM's language, of which this is the latest: without it, IAM reads the one of 2008.
     return {"Version": "2012-10-17", "Statement": list(_statements(grants, names))}
 
 
@@ -357,6 +370,7 @@ def resources_of(grant: Grant, names: Names) -> list[str]:
     if grant.needs and not names.get(grant.needs):
         return []
     expanded = itertools.chain.from_iterable(_expanded(resource, names) for resource in grant.resources)
+    # Several channels may lie in one bucket, and that may be the job's own.
     return list(dict.fromkeys(expanded))
 
 

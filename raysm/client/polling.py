@@ -29,6 +29,7 @@ class Polling:
 
     def between_looks(self, pause_s: float, streams: int) -> float:
         """Return how many seconds to leave between two looks at a log of so many streams."""
+        # Each stream takes a call, and CloudWatch limits these for the account: all who follow jobs share it.
         return max(pause_s, min(streams * self.stream_s, MOST_BETWEEN_LOOKS_S))
 
     def pauses(self) -> Iterator[float]:

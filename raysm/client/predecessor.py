@@ -73,6 +73,7 @@ def await_predecessor(prefix: str, state: str, service: Service) -> None:
 
 
 def _await_end(job: str, service: Service) -> None:
+    # A Training job, whatever the new one is: no other has checkpoints.
     chain, patience, is_told = Chain(job, service=service, api=TRAINING), Patience(service, job), False
     for pause_s in service.polling.pauses():
         try:
@@ -84,6 +85,7 @@ def _await_end(job: str, service: Service) -> None:
             if not is_told:
                 _log.warning("waiting until %s has saved its state, with which the new job goes on", chain.name)
                 is_told = True
+        # Whoever removed it could do so only once it had ended.
         except JobNotFound:
             return
         except ServiceError as error:

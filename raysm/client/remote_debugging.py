@@ -35,6 +35,7 @@ def switch_remote_debugging(chain: Chain, *, enabled: bool) -> None:
     try:
         chain.service.update(chain.api, name, RemoteDebugConfig={"EnableRemoteDebug": enabled})
     except ServiceError as error:
+        # An account that forbids remote debugging refuses by the same code as one that has not granted the call.
         if not error.code.startswith("AccessDenied"):
             raise
         raise ServiceError(

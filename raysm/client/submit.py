@@ -116,6 +116,7 @@ class Prepared:
                 job = attach(record.job, self.service)
             except JobNotFound:
                 continue
+            # A job that is being stopped still runs, but will not bring what it was sent for.
             if (not job.done() and job.status is not Status.STOPPING) or job.status is Status.COMPLETED:
                 return job
         return None
@@ -194,6 +195,7 @@ class Prepared:
 
     def _look_at_inputs(self) -> records.InputsState | None:
         """Return the state of the inputs; None where nobody asked for it and it takes long, or may not be known."""
+        # Then if_done has had all of them looked at, and the cached property has put its value there.
         if "_state_of_inputs" in vars(self):
             return self._state_of_inputs
         inputs, source = self._inputs_of_others, self.source_digest

@@ -39,6 +39,7 @@ def check_volume(request: JobRequest, sizes: Mapping[str, int]) -> None:
                 if has_local_storage(group.instance_type)
                 else f"give a larger one, {option('volume_gb', str(fit_gb))}"
             )
+            # A Processing job, which has no checkpoints either, gets its inputs as files in any case.
             stream = ", or stream them: mode='FastFile'" if api_of(request.kind).has_checkpoints else ""
             raise InvalidRequest(
                 f"the inputs take {needed / GIB:,.1f} GB of each {group.instance_type}, whose volume has {room_gb} GB; "
@@ -67,6 +68,7 @@ def _bytes_on_each(request: JobRequest, group: InstanceGroup, sizes: Mapping[str
 
 
 def _downloaded(inputs: Mapping[str, Input]) -> Iterator[tuple[str, Input]]:
+    # What is streamed takes no room on the volume.
     yield from ((name, source) for name, source in inputs.items() if source.mode == "File")
 
 

@@ -14,6 +14,7 @@ from raysm.request.codec import from_json, to_json
 
 __all__ = ["Event", "Metric", "Progress", "State", "line", "parse"]
 
+# The number is in the mark, so that lines of a later version are passed over and not misread.
 MARK = '{"raysm": 1, '
 """How every event's line begins; the number is the format's version."""
 

@@ -33,6 +33,7 @@ class Library:
     def version(self) -> str:
         """That of the installed one."""
         try:
+            # By pip's record: nothing has to be imported to learn a number.
             return importlib.metadata.version(self.distribution)
         except importlib.metadata.PackageNotFoundError:
             return "(not installed)"

@@ -62,6 +62,7 @@ class JobApi:
     @property
     def title(self) -> str:
         """As names and sentences begin with it, ``Training``."""
+        # All names follow from this one word, by a rule that a test holds against botocore's model.
         return self.kind.capitalize()
 
     @property
@@ -141,6 +142,7 @@ class JobApi:
 
     def arn(self, *, region: str, account: str, name: str) -> str:
         """Return the ARN of the job ``name``."""
+        # Of no other partition: only the embedded SageMaker and the fake make ARNs, and AWS tells its own.
         return f"arn:aws:sagemaker:{region}:{account}:{self.arn_part}/{name}"
 
 
@@ -183,6 +185,7 @@ PROCESSING = JobApi(
 )
 """Processing jobs. What else they lack stands at the options of a request."""
 
+# Training first: a name does not tell its API, and each API that is asked in vain costs a call.
 APIS = (TRAINING, PROCESSING)
 """All of them, in the order in which a job is looked for by its name alone."""
 

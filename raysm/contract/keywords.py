@@ -48,6 +48,7 @@ def documents_options(*kinds: type, default_of: Callable[[str], Any]) -> Callabl
     def decorate(function: F) -> F:
         function.__doc__ = _with_texts(function.__doc__, kinds)
         signature = _with_names(inspect.signature(function), kinds[0], default_of)
+        # inspect, and so help(), prefers this to the parameters of the code.
         function.__signature__ = signature  # type: ignore[attr-defined]
         return function
 

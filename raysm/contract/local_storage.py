@@ -29,6 +29,7 @@ GB: Mapping[str, Mapping[str, int]] = {
         "4xlarge": 600,
         "8xlarge": 900,
         "12xlarge": 3800,
+        # No slip: in the table this type has half of the 12xlarge's.
         "16xlarge": 1900,
         "24xlarge": 3800,
         "48xlarge": 7600,

@@ -56,6 +56,7 @@ OBJECT_STORE_BYTES = "RAYSM_OBJECT_STORE_BYTES"
 PAYLOAD = "RAYSM_PAYLOAD"
 """Folder of the payload, where it is not the channel ``raysm``."""
 
+# A socket's path has at most 107 bytes, of which Ray takes about 65 below its temporary folder.
 RAY_TEMP_DIR = "RAYSM_RAY_TEMP_DIR"
 """Folder of Ray's sessions (short: it holds sockets). Default ``/tmp/ray``."""
 
@@ -65,6 +66,7 @@ SCRATCH = "RAYSM_SCRATCH"
 FAILURE_RECORD = "RAYSM_FAILURE_RECORD"
 """Set by the bootstrap for the driver: the file into which the driver writes its Failure."""
 
+# The API has no field for it, and an image of docker's has a name that says nothing of kinds.
 INSTANCE_KIND_TAG = "raysm:instance-kind"
 """Tag of a job on the embedded SageMaker: the kind of its instances."""
 
@@ -74,6 +76,7 @@ INSTANCE_TYPE_TAG = "raysm:instance-type"
 LOCAL_BUCKET = "raysm-local"
 """The bucket of the embedded SageMaker: payloads go there, and are kept for follow-up jobs."""
 
+# Jobs of others have none of these: whoever reads them has to do without.
 PROJECT_TAG = "raysm:project"
 """Tag: the project of the job's task."""
 
@@ -86,6 +89,7 @@ WORKLOAD_TAG = "raysm:workload"
 PYTHON_TAG = "raysm:python"
 """Tag: the version of the Python whose pickles come back, a value or an exception; where the result is a value."""
 
+# Tags, not a file: whoever watches the job when it ends, any process, sends the follow-up from what the service tells.
 MAX_RESTARTS_TAG = "raysm:max-restarts"
 """Tag: how often a job that ran too long goes on in a follow-up job."""
 

@@ -13,6 +13,7 @@ RAY_RANGE = ">=2.60,<2.61"
 """One release: the bootstrap goes by names inside of Ray, and by options of ``ray start``, that others lack."""
 
 NEEDS = {
+    # Without default there is no dashboard, and without train Ray Train lacks pandas.
     "ray": f"ray[default,train]{RAY_RANGE}",
     "cloudpickle": "cloudpickle>=3",
     "numpy": "numpy>=1.26",

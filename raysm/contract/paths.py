@@ -39,6 +39,7 @@ class Paths:
         if training.resource_config.exists():
             return training
         layouts = (cls(base, api) for api in APIS)
+        # A layout in any case: what fails before any file is there leaves its reason in one too.
         return next((paths for paths in layouts if paths.description and paths.description.exists()), training)
 
     @property
@@ -99,6 +100,7 @@ class Paths:
     @property
     def checkpoints(self) -> Path:
         """Synchronised with the checkpoint URI where the job has one; all hosts share one prefix there."""
+        # In no layout: only Training has checkpoints.
         return self.base / "checkpoints"
 
     def state(self, host: str) -> Path:
@@ -126,4 +128,5 @@ class Paths:
 
         Its first program chooses: of ``/tmp/raysm`` and this one, the folder that can be written and has most room.
         """
+        # The base folder comes last: on AWS what is no documented folder below it lies on the small disk of the root.
         return self.scratch_root or self.base / "scratch"

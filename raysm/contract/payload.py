@@ -97,6 +97,7 @@ class Seal:
         return ["python3", "-c", CHECKED, str(folder / START), self.start, str(failure), self.digests]
 
 
+# Without slots: cached_property keeps its value in __dict__.
 @dataclass(frozen=True, kw_only=True)
 class Contents:
     """A payload before it is written: what is in it is decided, and with it what an instance will accept."""
@@ -107,6 +108,7 @@ class Contents:
     @functools.cached_property
     def digests(self) -> bytes:
         """The content of DIGESTS; reads every file."""
+        # Kept: the call tells this very digest, and a file that changes after it must not slip into a second one.
         return json.dumps({name: _sha256_of(self.files[name]) for name in sorted(self.files)}, indent=1).encode()
 
     @property

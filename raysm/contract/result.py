@@ -50,6 +50,7 @@ TRAINING = "training.json"
 SERVICE_REASON = 1024
 """Characters of FailureReason, of which the failure file is a part."""
 
+# SageMaker writes AlgorithmError: before it and the exit code behind it, and cuts the whole.
 MAX_REASON = 950
 """Characters that raysm writes into the failure file: with what the service puts around it, all of them are kept."""
 
@@ -97,6 +98,7 @@ class Failure:
         # Which block failed, and how often, is said nowhere but in the first line.
         # At most half of the room: the exception itself stands in the last line, which has to fit too.
         first = [_cut(lines[0], MAX_REASON // 2)] if self.error_type == BlockFailed.__name__ and len(lines) > 1 else []
+        # A slice: a message of blanks alone has no last line.
         return " ".join([f"{self.error_type}:", *first, *lines[-1:]])
 
     def write(self, path: Path) -> None:

@@ -142,6 +142,7 @@ def may_be_newer(path: tuple[Step, ...], value: str) -> bool:
 
     Types are added every few weeks, and a botocore of last year, pinned by other packages, knows none of them.
     """
+    # A slice: the way to the request itself is empty.
     return path[-1:] == ("InstanceType",) and INSTANCE_TYPE.fullmatch(value) is not None
 
 
@@ -179,6 +180,7 @@ class _Walk:
                 yield _violation(Rule.MISSING, None, shape.members[name], (*path, name))
         for name, item in value.items():
             if name not in shape.members:
+                # With the structure's shape: what the model lacks has none.
                 yield _violation(Rule.UNKNOWN, item, shape, (*path, name))
             elif item is not None:
                 yield from self.check(item, shape.members[name], (*path, name))

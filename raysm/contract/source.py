@@ -85,6 +85,7 @@ class Source:
     def remedy_for(self, failure: str) -> str | None:
         """Return what to do where a job failed for want of a module that lies beside the script; None otherwise."""
         missing = MISSING.search(failure)
+        # By its first part: what lies beside the script is the package, and Python names the submodule.
         module = find_module(missing[1].partition(".")[0], self.folder) if missing else None
         # What travelled and was not found all the same has another cause, which this remedy would hide.
         if module is None or any(path == module or module in path.parents for path in self.files.values()):
@@ -215,6 +216,7 @@ def _is_no_source(folder: Path) -> bool:
     return True
 
 
+# Not of a folder that the user named: of that the size is a warning.
 def _check_size(source: Source) -> None:
     sizes = {name: path.stat().st_size for name, path in source.files.items()}
     if sum(sizes.values()) > MAX_BYTES:

@@ -87,6 +87,7 @@ def _groups(request: Parameters) -> Iterator[str]:
     names = [group.get("InstanceGroupName") for group in groups]
     if len(set(names)) != len(names):
         yield f"ResourceConfig: instance groups must have distinct names, got {', '.join(map(str, names))}"
+    # The model's least count is 0 in groups too.
     if not all(group.get("InstanceCount") for group in groups):
         yield "ResourceConfig: each instance group needs an InstanceCount of at least 1"
 
@@ -95,6 +96,7 @@ def _spot_wait(request: Parameters) -> Iterator[str]:
     spot = bool(request.get("EnableManagedSpotTraining"))
     condition = request.get("StoppingCondition") or {}
     wait = condition.get("MaxWaitTimeInSeconds")
+    # Who gives a wait alone gets the API's day, with which the wait is compared.
     runtime = condition.get("MaxRuntimeInSeconds") or DEFAULT_RUNTIME_S
     if spot and wait is None:
         yield "MaxWaitTimeInSeconds must be present when EnableManagedSpotTraining is set to true"
@@ -106,6 +108,7 @@ def _spot_wait(request: Parameters) -> Iterator[str]:
 
 def _warm_pool(request: Parameters) -> Iterator[str]:
     resources = request["ResourceConfig"]
+    # 0 asks for no pool, and may stand beside groups and spot.
     if not resources.get("KeepAlivePeriodInSeconds"):
         return
     if request.get("EnableManagedSpotTraining"):
@@ -154,6 +157,7 @@ def _channel_groups(request: Parameters) -> Iterator[str]:
 
 
 def _groups_of(channel: Parameters) -> set[str]:
+    # What comes from a file system instead of S3 can name no groups.
     source = channel["DataSource"].get("S3DataSource") or {}
     return set(source.get("InstanceGroupNames") or ())
 
@@ -163,6 +167,7 @@ def _fast_file(request: Parameters) -> Iterator[str]:
     for channel in request.get("InputDataConfig") or []:
         source = channel["DataSource"].get("S3DataSource") or {}
         uri = source.get("S3Uri", "")
+        # A channel that says no mode has the job's.
         if (channel.get("InputMode") or mode) != "FastFile":
             continue
         if source.get("S3DataType", "S3Prefix") != "S3Prefix":
@@ -178,6 +183,7 @@ def _remote_debugging(request: Parameters) -> Iterator[str]:
 
 
 def _hyperparameters(request: Parameters) -> Iterator[str]:
+    # The model admits an empty key: its least length is 0, and its pattern takes any text.
     if any(not key.strip() for key in request.get("HyperParameters") or {}):
         yield "HyperParameters: a key is empty"
 
@@ -185,6 +191,7 @@ def _hyperparameters(request: Parameters) -> Iterator[str]:
 def _tags(request: Parameters) -> Iterator[str]:
     keys = [tag["Key"] for tag in request.get("Tags") or []]
     for key in keys:
+        # In any case, AWS: too; the model's pattern of a key admits all of them.
         if key.lower().startswith("aws:"):
             yield f"Tags: the key {key!r} begins with aws:, which is reserved"
     if len(set(keys)) != len(keys):
@@ -201,6 +208,7 @@ def _volume_key(request: Parameters) -> Iterator[str]:
 def _volume_key_form(request: Parameters) -> Iterator[str]:
     path, resources, _ = _volume_of(request)
     key = resources.get("VolumeKmsKeyId") or ""
+    # The model's pattern has room for an alias, so that it would be refused only after the upload.
     if key.startswith("alias/") or ":alias/" in key:
         yield f"{path}: VolumeKmsKeyId is {key!r}, an alias, and takes a key's ID or ARN alone"
 
@@ -210,6 +218,7 @@ def _volume_size(request: Parameters) -> Iterator[str]:
     size_gb = resources.get("VolumeSizeInGB") or 0
     for name in types:
         room_gb = local_storage_gb(name)
+        # None also where the size of the disks is not known here: a guess would refuse volumes that fit.
         if room_gb is not None and size_gb > room_gb:
             yield f"{path}: VolumeSizeInGB is {size_gb}, and {name} has {room_gb} GB of local storage in its place"
 
@@ -243,6 +252,7 @@ def _processing_compression(request: Parameters) -> Iterator[str]:
 def _processing_paths(request: Parameters) -> Iterator[str]:
     for item in request.get("ProcessingInputs") or []:
         source = item.get("S3Input") or {}
+        # Without S3Input it is a DatasetDefinition, which has a place of its own.
         if source and not source.get("LocalPath") and not item.get("AppManaged"):
             yield f"input {item['InputName']!r}: S3Input needs a LocalPath unless AppManaged is true"
 

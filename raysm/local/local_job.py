@@ -78,6 +78,7 @@ class LocalJob:
         self.hosts = spec.hosts
         self._scenario = scenario or Scenario()
         absent = self._scenario.capacity.absent
+        # A host that is none would be absent without anybody's notice.
         unknown = sorted(set(absent) - set(self.hosts))
         if unknown:
             raise InvalidRequest(f"capacity.absent={unknown[0]!r} is none of the hosts {', '.join(self.hosts)}")
@@ -220,6 +221,7 @@ class LocalJob:
             self._watcher.join()
         if self._site is not None:
             self._site.close()
+        # After the instances: a log ends with the last process that writes to it.
         if self._logs is not None:
             self._logs.close()
 

@@ -68,6 +68,7 @@ class Exits:
             started_s: When all instances had been started.
             ended_s: Now.
         """
+        # The SIGTERM of a stop makes exits that are no failures.
         failed = [] if stopped else self.failed()
         return Outcome(
             status="Stopped" if stopped else "Failed" if failed else "Completed",

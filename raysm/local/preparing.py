@@ -20,6 +20,7 @@ from raysm.local.scenario import Scenario
 
 __all__ = ["Preparation"]
 
+# As a path of its own: /data/opt/ml and /opt/ml-2 are other folders.
 OPT_ML = re.compile(rf"(?<![\w/.-]){re.escape(str(DEFAULT_BASE))}(?![\w.-])")
 """The base folder as it stands in a command."""
 
@@ -87,6 +88,7 @@ class Preparation:
         cache.parent.mkdir(parents=True, exist_ok=True)
         if (self.spec.warm / host).is_dir():
             shutil.move(self.spec.warm / host, cache)
+        # Also where nothing was kept: every job of a warm pool finds the folder.
         cache.mkdir(exist_ok=True)
 
     def _spec(self, host: str, share: Share, variables: Mapping[str, str], log_fd: int) -> InstanceSpec:

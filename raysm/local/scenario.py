@@ -21,6 +21,7 @@ __all__ = ["Api", "Capacity", "Checkpoints", "Container", "Logs", "Network", "Ou
 class Container:
     """What the container of an instance is like."""
 
+    # A name that resolves would hide programs that look up their own, which fails on AWS.
     hostname: str = "aws"
     """The host name of every instance: ``aws`` in real jobs (sagemaker-training-toolkit, issue 9)."""
     init: bool = True
@@ -56,6 +57,7 @@ class Network:
 class Outputs:
     """What becomes of ``/opt/ml/model`` and the other outputs."""
 
+    # Not the head: an order that AWS does not promise would hide jobs whose instances write under one name.
     last_writer: Literal["head", "random"] = "random"
     """Whose file stays where several instances left one of the same name: as on AWS that of whichever instance is
     uploaded last, or the head's (developer guide, "Amazon SageMaker AI Training Storage Folders": containers have to
@@ -156,6 +158,7 @@ class Scenario:
         """Yield the switches that stand otherwise than by default, ``container.read_only``, with their values."""
         for table in fields(self):
             value, default = getattr(self, table.name), getattr(Scenario(), table.name)
+            # It switches nothing on: it says only which chance is drawn.
             if table.name == "seed":
                 continue
             for switch in fields(value):
@@ -166,6 +169,7 @@ class Scenario:
 
 def _check_shares(table: str, **shares: float) -> None:
     for name, share in shares.items():
+        # A percentage would pass for always: no draw is above 1.
         if not 0 <= share <= 1:
             raise InvalidRequest(f"the scenario's {table}.{name} is a share from 0 to 1, got {share}")
 
@@ -182,6 +186,7 @@ def parse(text: str, where: str = "scenario") -> Scenario:
     """
     try:
         data = tomllib.loads(text)
+    # Without the parser's own frames: its message says line and column.
     except tomllib.TOMLDecodeError as error:
         raise InvalidRequest(f"{where}: {error}") from None
     return from_json(Scenario, data, where)
@@ -197,5 +202,6 @@ def read(path: Path) -> Scenario:
         return parse(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
         return Scenario()
+    # Not as if it were absent: whoever wrote one counts on what it switches.
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the scenario {path} cannot be read: {error}") from None

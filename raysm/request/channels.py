@@ -48,6 +48,7 @@ class Input:
             object.__setattr__(self, "groups", tuple(self.groups))
         if not self.uri:
             raise InvalidRequest("Input: the uri is empty; give s3://…, file://… or a path")
+        # Of a Literal only the codec makes sure, and that is in the instances.
         if self.distribution not in ("FullyReplicated", "ShardedByS3Key"):
             raise InvalidRequest(
                 f"Input: distribution is 'FullyReplicated' or 'ShardedByS3Key', got {self.distribution!r}"

@@ -20,6 +20,7 @@ class InstanceKind:
     """As a request names it."""
     summary: str
     """For people, in a list: ``processes``."""
+    # As text: this half imports nothing of what plays instances, whose packages a client may lack.
     site: str
     """The class that opens its site, ``module:Class``; imported on the machine that plays instances, when it does."""
     needs_image: bool = False

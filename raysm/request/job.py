@@ -165,6 +165,7 @@ class JobRequest:
 
     def _check_groups(self) -> None:
         """Channels name groups of the cluster: all of them, or none."""
+        # The service would say so too, after the upload.
         known = [group.name for group in self.cluster.groups]
         for channel, source in self.inputs.items():
             for name in source.groups:

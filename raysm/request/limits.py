@@ -20,6 +20,7 @@ class Limits:
         InvalidRequest: A field is out of its range, or they contradict each other.
     """
 
+    # Cost and patience make no other result: nothing of Limits has a part in the digest of if_done.
     max_runtime_s: int = field(
         default=24 * 3600, metadata=decides(result=False, create="StoppingCondition.MaxRuntimeInSeconds")
     )

@@ -123,6 +123,7 @@ def refuse_what_processing_lacks(request: Any) -> None:
     """
     for option in options_of(request):
         lacks = option.decides.processing_lacks
+        # Refused, not left out: what is dropped without a word would be missed in the job.
         if lacks is not None and option.is_asked_for:
             raise InvalidRequest(
                 f"a Processing job has no {lacks} ({option.path}); drop it, or submit with kind='training'"

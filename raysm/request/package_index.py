@@ -48,11 +48,13 @@ def check_index(index: str) -> None:
     if CodeArtifact.of(index):
         return
     parts = urlsplit(index)
+    # Before all else: the other message shows the address, and a password with it.
     if parts.username or parts.password:
         raise InvalidRequest(
             "pip_index holds a user or a password, and everybody who may read the job's payload would read it; give a "
             "CodeArtifact repository by its ARN, for which the job's role gets a token, or an index of your network"
         )
+    # Blanks are looked for in the text itself: urlsplit drops line breaks and tabs without a word.
     if parts.scheme not in ("https", "http") or not parts.hostname or any(letter.isspace() for letter in index):
         raise InvalidRequest(
             f"pip_index must be the https:// address of an index, as in https://pypi.org/simple, or the ARN of a "

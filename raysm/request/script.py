@@ -30,6 +30,7 @@ class ScriptWorkload(Workload):
     def __post_init__(self) -> None:
         """Check the fields."""
         name = type(self).__name__
+        # tuple() would make an argument of each letter.
         if isinstance(self.args, str):
             raise InvalidRequest(f"{name}: args is a list of texts, got {self.args!r}; give args={self.args.split()!r}")
         # What a command line has are texts: 10 is told as "10".
@@ -49,6 +50,7 @@ class ScriptWorkload(Workload):
 
     def moved_to(self, script: str) -> Self:
         """Return the same for a source that lies in a payload, where the script has the path ``script``."""
+        # No folder any more: in a payload the source is one, however it was found.
         return dataclasses.replace(self, script=script, source_dir=None)
 
 

@@ -63,6 +63,7 @@ class AWS:
     )
     """URI of the container image: any with Python 3.11 or later; None is AWS's own PyTorch image of the region, for
     CPUs or GPUs as the instances are."""
+    # It tells what the image has, and changes nothing of it.
     python: str | None = field(default=None, metadata=decides(result=False))
     """Version of the image's Python, ``3.12``: a function that another one pickles is then refused before it is sent.
     None where AWS's own image says it, or nothing is pickled."""
@@ -197,10 +198,12 @@ class Local:
 
     def instance_kind_told(self) -> str | None:
         """Return the kind that a tag of the job names; None where its image says it."""
+        # Of the others the image is no real one, and its name tells the kind.
         return self.instance_kind if instance_kind(self.instance_kind).needs_image else None
 
     def instance_type(self, chosen: str) -> str:
         """Return the instance type that the API is told."""
+        # A tag tells that nobody chose it: else it would look like the user's own choice.
         return LOCAL_INSTANCE_TYPE if chosen == LOCAL_TYPE else chosen
 
     def default_cluster(self) -> Cluster:

@@ -15,6 +15,7 @@ __all__ = ["Ray"]
 
 def __getattr__(name: str) -> Any:
     if name != "Ray":
+        # No other type: ``hasattr`` and ``from … import`` catch it alone where they ask for a name that is not there.
         raise AttributeError(f"module 'raysm.sdk' has no attribute {name!r}")
     try:
         from raysm.sdk.distributed import Ray

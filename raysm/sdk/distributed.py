@@ -67,6 +67,7 @@ class Ray(DistributedConfig):  # type: ignore[misc]  # the SDK has no types
 
         It lives as long as this object.
         """
+        # mkdtemp makes it 0700: other users of this machine are not to read the secret.
         folder = tempfile.mkdtemp(prefix="raysm-sdk-")
         # Not sooner: the SDK copies the folder some time after this has returned.
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)

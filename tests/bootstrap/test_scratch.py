@@ -118,11 +118,17 @@ except InvalidConfig as error:
 
 def in_a_container(mounts):
     """Return what the code prints, and its log, where ``/opt/ml`` and ``/tmp`` are the mounts that the shell makes."""
-    shell = f'mount -t tmpfs own /opt && mkdir /opt/ml && {mounts} && exec "$@"'
-    command = ["unshare", "--mount", "sh", "-c", shell, "sh", sys.executable, "-c", CODE]
+    # This Python and this tree may lie below /tmp, which is going to be another one.
+    shell = (
+        "mount -t tmpfs own /mnt && mkdir /mnt/python /mnt/tree && "
+        'mount --bind "$PYTHON" /mnt/python && mount --bind "$TREE" /mnt/tree && '
+        f'mount -t tmpfs own /opt && mkdir /opt/ml && {mounts} && exec "$@"'
+    )
+    python = Path("/mnt/python", Path(sys.executable).relative_to(sys.prefix))
+    command = ["unshare", "--mount", "sh", "-c", shell, "sh", str(python), "-c", CODE]
     # Neither a place of this process's own nor the one where it stands is to be a place for temporary files.
     environ = {name: value for name, value in os.environ.items() if name not in ("TMPDIR", names.SCRATCH)}
-    environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+    environ |= {"PYTHON": sys.prefix, "TREE": str(Path(__file__).parents[2]), "PYTHONPATH": "/mnt/tree"}
     done = subprocess.run(command, env=environ, cwd="/proc", capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr

@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+import time
 
 import pytest
 from rich.console import Console
@@ -104,6 +105,16 @@ def sent(server, name, script="touch /opt/ml/model/x; sleep 0", **fields):
     )
 
 
+def ended(server, name):
+    """Return how a job ended, once the server has also removed what only its instances needed."""
+    description = server.ended(name)
+    deadline_s = time.monotonic() + 60
+    while (server.home / "jobs" / "training" / name / "work").exists():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+    return description
+
+
 def left(server):
     """Return what lies in the home of jobs, but for folders."""
     below = [path for part in ("jobs", "data") for path in (server.home / part).rglob("*")]
@@ -114,11 +125,11 @@ def left(server):
 def test_rm_removes_all_of_a_job_that_ended_and_nothing_of_others(server):
     server.s3.create_bucket(Bucket="raysm-local")
     sent(server, "stays")
-    server.ended("stays")
+    ended(server, "stays")
     before = left(server)
     for name in ("one", "two"):
         sent(server, name)
-        assert server.ended(name)["TrainingJobStatus"] == "Completed"
+        assert ended(server, name)["TrainingJobStatus"] == "Completed"
     assert {"data/default/one/output/model/x", "data/default/task/state/one/c"} <= left(server)
     assert command("rm", "one", "two").split() == ["removed", "one", "removed", "two"]
     assert left(server) == before
@@ -129,7 +140,7 @@ def test_rm_removes_all_of_a_job_that_ended_and_nothing_of_others(server):
 def test_rm_touches_no_job_where_one_is_active_or_read_by_one_that_is(server):
     server.s3.create_bucket(Bucket="raysm-local")
     sent(server, "source")
-    server.ended("source")
+    ended(server, "source")
     model = (server.home / "data/default/source/output/model").as_uri()
     sent(server, "reader", FOREVER, inputs=[channel("c", model)])
     server.says("reader", "ready")

@@ -178,8 +178,6 @@ def test_ctrl_c_stops_the_job_and_all_its_instances(tmp_path, home):
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-        # Whoever runs the tests in the background of a shell ignores it, and so would the command.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     with command:
         said = ""

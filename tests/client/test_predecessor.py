@@ -1,11 +1,14 @@
 """Only one job at a time has a state: who goes on with it waits for the one before, or is refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from raysm.client.job import attach
+from raysm.client.predecessor import await_predecessor, state_of
 from raysm.client.submit import prepare, submit
 from raysm.errors import InvalidRequest
-from raysm.request import Cluster, Limits, Script
+from raysm.request import Cluster, JobRequest, Limits, Script
 from tests.support.client_jobs import COMPLETED, EXCEEDED
 from tests.support.sagemaker import refusal
 
@@ -113,3 +116,19 @@ def test_a_follow_up_is_sent_where_the_records_cannot_be_read(remote, script):
     remote.fail("list_objects_v2", refusal("AccessDenied", "no"))
     assert first.wait(60) == "Completed"
     assert len(remote.sagemaker.sent) == 2
+
+
+def test_only_the_job_that_had_the_very_state_is_waited_for(remote, script):
+    send(remote, script)
+    records = remote.service.places.records("default", "task")
+    await_predecessor(records, "s3://b/of-nobody", remote.service)
+    with pytest.raises(InvalidRequest, match="writes the state"):
+        await_predecessor(records, states(remote)[0], remote.service)
+
+
+def test_a_new_job_has_a_state_of_its_own_and_a_given_place_wins(remote, script):
+    request = JobRequest(name="task-1", workload=Script(str(script)), cluster=ONE)
+    own = state_of(request, "task", remote.service, resume=False)
+    assert own.endswith("/task/state/task-1")
+    elsewhere = replace(request, checkpoint_uri="s3://b/mine")
+    assert state_of(elsewhere, "task", remote.service, resume=True) == "s3://b/mine"

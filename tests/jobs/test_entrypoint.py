@@ -39,7 +39,8 @@ def test_a_function_on_two_instances_returns_its_value_with_the_raysm_that_trave
 
         import raysm
 
-        hosts = {node["NodeManagerHostname"] for node in ray.nodes()}
+        # By address: all are called aws, as in SageMaker.
+        hosts = {node["NodeManagerAddress"] for node in ray.nodes()}
         doubled = ray.get(ray.remote(lambda x: 2 * x).remote(number))
         return {"doubled": doubled, "hosts": len(hosts), "raysm": raysm.__file__, "wheel": travelled.VALUE}
 

@@ -27,6 +27,7 @@ HOSTILE = EXAMPLES / "hostile.toml"
 DIGITS = EXAMPLES / "data" / "digits.csv.gz"
 TWO = raysm.Cluster(count=2)
 ENDED_S = 400.0
+LATE_S = 60.0
 
 EVERYWHERE = """
 import os, socket
@@ -89,11 +90,19 @@ def text_of(job):
     return "\n".join(line.text for line in job.lines())
 
 
+def text_with(job, awaited):
+    """Return the job's log once it has ``awaited``: its last lines come after its end."""
+    until_s = time.monotonic() + LATE_S
+    while awaited not in (text := text_of(job)) and time.monotonic() < until_s:
+        time.sleep(0.2)
+    return text
+
+
 @pytest.mark.parametrize("kind", ["training", "processing"])
 def test_a_script_has_the_heads_files_and_tells_its_last_line(tmp_path, on, kind):
     job = ended(raysm.submit(raysm.Script(str(script(tmp_path, EVERYWHERE))), cluster=TWO, on=on, kind=kind))
     assert (job.result() / "clash").read_text() == "of the head"
-    assert "all are called aws aws" in text_of(job)
+    assert "all are called aws aws" in text_with(job, "all are called")
     assert "amazon-ssm-agent" not in text_of(job)
 
 

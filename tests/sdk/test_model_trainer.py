@@ -171,7 +171,7 @@ def test_a_script_of_aws_s_samples_for_ray_runs_unmodified(server, train, tmp_pa
 def test_with_ray_what_the_script_raises_is_the_failure_reason_and_the_secret_is_in_no_log(server, train):
     name, status, reason = train("raise ValueError('the data are odd')", ray={"coordinator_only": True})
     assert status == "Failed"
-    assert reason.startswith("ValueError: the data are odd\nTraceback (most recent call last):")
+    assert reason.startswith("AlgorithmError: ValueError: the data are odd\nTraceback (most recent call last):")
     described = json.dumps(server.describe(name), default=str)
     channels = {item["ChannelName"]: item for item in server.describe(name)["InputDataConfig"]}
     uri = channels["sm_drivers"]["DataSource"]["S3DataSource"]["S3Uri"]

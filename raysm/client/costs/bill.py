@@ -44,6 +44,7 @@ class Share:
     def usd_per_second(self) -> float:
         """What one instance costs, with its volume where that is known; its price has to be."""
         assert self.price is not None
+        # A volume without a price does not hide the instance's: the line says that volumes are not counted.
         return (self.price.usd_per_hour + (self.volume_usd_per_hour or 0.0)) / 3600
 
     def __str__(self) -> str:
@@ -112,6 +113,7 @@ def bill_of(
         price: Returns the price of a type in a region.
     """
     described = list(jobs)
+    # The last alone: a follow-up is sent once the one before it has ended.
     if not described or not described[-1].status.is_terminal:
         return None
     by_job = [tuple(_share(job, name, count, region, price) for name, count in job.instances) for job in described]
@@ -161,6 +163,7 @@ def _share(
     job: Description, instance_type: str, count: int, region: str, price: Callable[[str, str], Price | None]
 ) -> Share:
     billed_s: float | None = job.billable_s
+    # Of a Processing job, which has no secondary status, Describe tells no billable time.
     if billed_s is None and job.started is not None and job.ended is not None and not job.api.has_secondary_status:
         billed_s = (job.ended - job.started).total_seconds()
     elif billed_s is None and job.started is None:
@@ -170,6 +173,7 @@ def _share(
         instance_type=instance_type,
         count=count,
         billed_s=billed_s,
+        # That nothing is billed without an instance is no estimate.
         is_exact=job.billable_s is not None or job.started is None,
         price=price(instance_type, region),
         volume_usd_per_hour=volume_usd_per_hour(instance_type, _volume_gb(job), region),
@@ -177,6 +181,7 @@ def _share(
 
 
 def _volume_gb(job: Description) -> int:
+    # Where a job is described, a Processing job's cluster lies one level deeper than a Training job's.
     cluster: Mapping[str, Any] = job.answer
     for key in job.api.cluster_keys:
         cluster = cluster.get(key, {})
@@ -184,6 +189,7 @@ def _volume_gb(job: Description) -> int:
 
 
 def _saving(jobs: list[Description]) -> float | None:
+    # Left out of both sums: a job that tells one of the two would make its chain's saving too large, or too small.
     spot = [job for job in jobs if job.answer.get("EnableManagedSpotTraining") and job.training_s and job.billable_s]
     training_s = sum(job.training_s or 0 for job in spot)
     return 1 - sum(job.billable_s or 0 for job in spot) / training_s if training_s else None

@@ -29,6 +29,7 @@ class Span:
     def __str__(self) -> str:
         if self.most_s is None:
             return f"at least {_duration(self.least_s)}"
+        # What would be shown alike is shown once.
         if round(self.least_s) == round(self.most_s):
             return _duration(self.least_s)
         return f"{_duration(self.least_s)} to {_duration(self.most_s)}"
@@ -84,6 +85,7 @@ class Forecast:
 
     def _usd(self, seconds: float) -> float:
         assert self.price is not None
+        # As in a bill, volumes without a price do not hide the instances': the line says that they are missing.
         return self.count * (self.price.usd_per_hour + (self.volume_usd_per_hour or 0.0)) * seconds / 3600
 
     def lines(self, instance_type: str) -> list[tuple[str, str]]:
@@ -130,6 +132,7 @@ def forecast(
     return Forecast(
         phases={
             "image": IMAGE,
+            # Of an image that is not known to lack Ray nobody knows, either, that it has it.
             "packages": PACKAGES if lacks_ray else Span(0.0, PACKAGES.most_s),
             "download": _moved(input_bytes),
             "forming": FORMING,
@@ -148,12 +151,15 @@ def most_expensive(request: JobRequest, region: str) -> str:
     cluster, limits = request.cluster, request.limits
     groups = [(group.instance_type, group.count) for group in cluster.groups]
     instances = groups or [(cluster.instance_type, cluster.count)]
+    # On demand for spot capacity too: that has no price of its own, only fewer billed seconds.
     prices = {name: price_of(name, region) for name, _ in instances}
     unknown = [name for name, price in prices.items() if price is None]
+    # What is left of a sum without one of its prices would not be the most.
     if unknown:
         return f"unknown: no price of {' or '.join(unknown)} in {region} is at hand"
     usd = sum(count * price.usd_per_hour for name, count in instances if (price := prices[name]) is not None)
     # Each follow-up may run as long again.
+    # The warm pool counts once, since each takes it over from the one before.
     seconds = limits.max_runtime_s * (1 + limits.max_restarts) + cluster.keep_alive_s
     warm = ", its warm pool included" if cluster.keep_alive_s else ""
     shown = " + ".join(f"{count} x {name} at {prices[name]}" for name, count in instances)

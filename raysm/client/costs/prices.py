@@ -38,6 +38,7 @@ class Price:
 def all_prices() -> dict[tuple[str, str], Price]:
     """Return the table: prices by region and type; of two dates, the later one."""
     prices: dict[tuple[str, str], Price] = {}
+    # The year stands first in each date, so that they sort as texts.
     for table in sorted(_table()["instance_hours"], key=lambda table: str(table["as_of"])):
         origin = f"on demand in {table['region']}, as of {table['as_of']}"
         for name, usd in table["usd"].items():

@@ -20,6 +20,7 @@ from raysm.client.doctor.whole import look_at_plan, look_at_plugin
 
 __all__ = ["CHECKS", "CREDENTIALS", "Case", "Check", "Finding", "Intent", "State", "examine", "intent_of"]
 
+# It asks AWS too, and yet must not be left out without credentials: it is what says that there are none.
 CREDENTIALS = Check(name="credentials", look=look_at_credentials, asks=False)
 
 CHECKS = (

@@ -33,6 +33,7 @@ def needs_of(case: Case) -> Iterator[Need]:
     for instance_type, count in intent.instances.items():
         yield Need(quota=f"{instance_type} for {capacity} usage", amount=count)
         if intent.cluster is not None and intent.cluster.keep_alive_s:
+            # Beside the job's, not in its place: instances that wait in a pool have a quota of their own.
             yield Need(quota=f"{instance_type} for {case.api.kind} warm pool usage", amount=count)
     total = sum(intent.instances.values())
     if total:
@@ -77,7 +78,9 @@ def _quotas(case: Case, names: set[str]) -> dict[str, dict[str, Any]]:
     for operation in ("list_service_quotas", "list_aws_default_service_quotas"):
         for quota in _listed(case, operation):
             if quota["QuotaName"] in names:
+                # What applies to the account comes first, and AWS's default must not replace it.
                 quotas.setdefault(quota["QuotaName"], quota)
+            # The rest is not read: each instance type has several quotas, a hundred to a page.
             if quotas.keys() == names:
                 return quotas
     return quotas

@@ -51,6 +51,7 @@ class Intent:
         if self.cluster is None:
             return counts
         shapes = [(group.instance_type, group.count) for group in self.cluster.groups]
+        # Two groups may be of one type, and so share its quota.
         for instance_type, count in shapes or [(self.cluster.instance_type, self.cluster.count)]:
             counts[instance_type] = counts.get(instance_type, 0) + count
         return counts
@@ -59,6 +60,7 @@ class Intent:
 def intent_of(options: Mapping[str, Any]) -> Intent:
     """Return what the options of ``raysm.submit`` say of a job."""
     known = {item.name for item in fields(Intent)}
+    # Options that no check looks at, such as variables and tags, are no fields of an Intent.
     return Intent(**{name: value for name, value in options.items() if name in known})
 
 
@@ -84,6 +86,7 @@ class Case:
         self.service = service
         self.intent = intent
         self.role = role
+        # Not the plan itself: to make it may ask AWS, and be refused, which is for a check to tell.
         self.plan = plan
 
     @property
@@ -108,6 +111,7 @@ class Case:
             return target.image
         if cluster is None:
             raise InvalidRequest("no image and no instance type is named; give --image, or --instance-type")
+        # Of any Python: which one has to read a pickle is known of a workload alone.
         image, registry = default_image(cluster, self.region)
         return image.uri(registry)
 
@@ -119,6 +123,7 @@ class Case:
     @functools.cached_property
     def caller(self) -> str:
         """The ARN of whoever asks."""
+        # Asked once: the credentials' check, the policies' names and the partition all need it.
         return str(self.service.call("sts", "get_caller_identity")["Arn"])
 
     @functools.cached_property
@@ -130,6 +135,7 @@ class Case:
     def keys(self) -> tuple[str, ...]:
         """The KMS keys that the job names."""
         security = self.intent.security
+        # One key may be for both, and is looked at once.
         return tuple(dict.fromkeys(key for key in (security.volume_kms_key, security.output_kms_key) if key))
 
     def call(self, client: str, operation: str, **parameters: Any) -> Any:

@@ -84,6 +84,7 @@ def carry_out(check: Check, case: Case) -> Iterator[Finding]:
     """Yield what a check sees, under its name; what stops it is its last finding."""
     try:
         for finding in check.look(case):
+            # One by one: what a check saw before it was stopped stays seen.
             yield replace(finding, name=check.name)
     except (InvalidRequest, MissingDependency) as error:  # their messages name the remedy
         text, _, remedy = str(error).partition("; ")

@@ -28,10 +28,12 @@ def placeholders() -> dict[str, tuple[str, ...]]:
         "repository": (f"arn:aws:ecr:{region}:{account}:repository/REPOSITORY",),
         "input_bucket": ("INPUT-BUCKET",),
         "input_prefix": ("INPUT-BUCKET/PREFIX",),
+        # Few jobs have one: results lie below the bucket, which has its own line.
         "output_prefix": (),
         "output_key": (f"arn:aws:kms:{region}:{account}:key/OUTPUT-KEY",),
         "volume_key": (f"arn:aws:kms:{region}:{account}:key/VOLUME-KEY",),
         "subnet": ("SUBNET",),
+        # Any word will do: it stands in no resource, and only says that the line is needed.
         "remote_debug": ("yes",),
         "domain": (f"arn:aws:codeartifact:{region}:{account}:domain/DOMAIN",),
         "package_repository": (f"arn:aws:codeartifact:{region}:{account}:repository/DOMAIN/NAME",),
@@ -41,6 +43,7 @@ def placeholders() -> dict[str, tuple[str, ...]]:
 def names_of(case: Case) -> Names:
     """Return the names of a case's things; of what only AWS could tell and does not, the word in capitals."""
     intent, security, words = case.intent, case.intent.security, placeholders()
+    # Local data is uploaded into raysm's part of the bucket, which has a line of its own.
     inputs = [source.uri for source in intent.inputs.values() if source.uri.startswith("s3://")]
     outputs = [uri for uri in (intent.output_uri, intent.checkpoint_uri) if uri and uri.startswith("s3://")]
     region = _told(lambda: case.region, words["region"][0])
@@ -82,6 +85,7 @@ def key_arn(key: str, partition: str, region: str, account: str) -> str:
     """Return a key as policies name it: they take neither a bare ID nor an alias."""
     if key.startswith("arn:") and ":alias/" not in key:
         return key
+    # Which key an alias means only KMS could tell.
     return f"arn:{partition}:kms:{region}:{account}:key/{'*' if 'alias/' in key else key}"
 
 

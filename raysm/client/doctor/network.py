@@ -19,7 +19,7 @@ __all__ = ["look_at_groups", "look_at_subnets"]
 Item: TypeAlias = Mapping[str, Any]
 """One thing of an answer of EC2."""
 
-EVERYWHERE = ("0.0.0.0/0", "::/0")
+EVERYWHERE = "0.0.0.0/0"
 ALL = "-1"
 """How EC2 says every protocol."""
 
@@ -41,6 +41,7 @@ def look_at_subnets(case: Case) -> Iterator[Finding]:
     try:
         subnets = _subnets(case)
     except ServiceError as error:
+        # EC2 refuses the whole call for one of several that is not there.
         if not error.code.startswith("InvalidSubnet"):
             raise
         yield bad(str(error), f"aws ec2 describe-subnets --region {case.region} shows what there is")
@@ -49,6 +50,7 @@ def look_at_subnets(case: Case) -> Iterator[Finding]:
     if len(vpcs) > 1:
         yield bad(f"the subnets are of several VPCs: {', '.join(vpcs)}", "name subnets of one")
         return
+    # Not by subnet: one without a table of its own has the VPC's main table, which names no subnets.
     of_vpc = [{"Name": "vpc-id", "Values": vpcs}]
     tables = case.call("ec2", "describe_route_tables", Filters=of_vpc)["RouteTables"]
     endpoints = case.call("ec2", "describe_vpc_endpoints", Filters=of_vpc)["VpcEndpoints"]
@@ -116,11 +118,13 @@ def _leads(endpoint: Item, service: str, table: Item, region: str) -> bool:
     """Whether an endpoint of a service can be used from a route table: a gateway that it names, or an interface."""
     if not endpoint["ServiceName"].endswith(f".{region}.{service}") or endpoint.get("State") != "available":
         return False
+    # A gateway is a route, of these tables alone; an interface has addresses, which the whole VPC reaches.
     return endpoint["VpcEndpointType"] != "Gateway" or table["RouteTableId"] in endpoint.get("RouteTableIds", ())
 
 
 def _table_of(subnet: str, tables: Sequence[Item]) -> Item:
     """Return the route table of a subnet: its own, or else the VPC's main one."""
+    # The word stands in a remedy, for the reader to replace, should no table be listed.
     main: Item = {"RouteTableId": "ROUTE-TABLE", "Routes": []}
     for table in tables:
         for association in table["Associations"]:
@@ -143,6 +147,7 @@ def look_at_groups(case: Case) -> Iterator[Finding]:
             raise
         yield bad(str(error), f"aws ec2 describe-security-groups --region {case.region} shows what there is")
         return
+    # A rule may let the subnets' addresses through, and name no group.
     networks = [subnet["CidrBlock"] for subnet in _subnets(case)]
     for direction, key, word in (("ingress", "IpPermissions", "from"), ("egress", "IpPermissionsEgress", "to")):
         rules = [rule for group in groups for rule in group[key] if _is_about(rule, wanted, networks)]
@@ -180,5 +185,6 @@ def _lets(rule: Item, protocol: str, port: int | None) -> bool:
         return False
     first, last = rule.get("FromPort", 0), rule.get("ToPort", 65535)
     if port is None:
+        # ESP has no ports; and nothing listens on port 0, which a rule for all of them may leave out.
         return protocol == ESP or (first <= 1 and last >= 65535)
     return bool(first <= port <= last)

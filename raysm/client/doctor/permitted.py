@@ -107,7 +107,9 @@ def _principal(case: Case) -> str | None:
 
 def _trusts(statement: Mapping[str, Any]) -> bool:
     principal = statement.get("Principal", {})
+    # Where a principal is a text, it is *.
     services = _listed(principal.get("Service", ())) if isinstance(principal, Mapping) else []
+    # IAM takes its actions in capitals and small letters alike.
     actions = {action.lower() for action in _listed(statement.get("Action", ()))}
     return (
         statement.get("Effect") == "Allow"

@@ -40,6 +40,7 @@ def denials(case: Case, principal: str, grants: Iterable[Grant], names: Names) -
     Raises:
         ServiceError: IAM does not answer, most often because the caller may not ask.
     """
+    # A call for each: IAM tries every action of a call on every one of its resources.
     for grant in grants:
         resources = [
             resource.replace("*", EXAMPLE) if resource != "*" else "*" for resource in resources_of(grant, names)
@@ -52,11 +53,13 @@ def denials(case: Case, principal: str, grants: Iterable[Grant], names: Names) -
             PolicySourceArn=principal,
             ActionNames=list(grant.actions),
             ResourceArns=resources,
+            # A condition whose key is not told does not hold: what it allows would look denied.
             ContextEntries=[
                 {"ContextKeyName": key, "ContextKeyType": "string", "ContextKeyValues": [value.replace("*", EXAMPLE)]}
                 for operands in grant.conditions.values()
                 for key, value in operands.items()
             ],
+            # The most that IAM takes, so that one page has all; without it, a page has 100.
             MaxItems=1000,
         )
         denied = [item for item in answer["EvaluationResults"] if item["EvalDecision"] != "allowed"]
@@ -66,7 +69,3 @@ def denials(case: Case, principal: str, grants: Iterable[Grant], names: Names) -
                 actions=tuple(dict.fromkeys(item["EvalActionName"] for item in denied)),
                 is_explicit=any(item["EvalDecision"] == "explicitDeny" for item in denied),
             )
-
-
-def _one(resource: str) -> str:
-    return resource if resource == "*" else resource.replace("*", EXAMPLE)

@@ -37,6 +37,7 @@ def _try_writing(case: Case) -> Finding:
     storage, key = Storage(case.service), case.intent.security.output_kms_key
     uri = f"{case.service.places.root}/doctor/{secrets.token_hex(8)}"
     try:
+        # With the job's key: one that may not be used refuses the write of the payload, too.
         storage.write(uri, b"written by raysm doctor", key)
     except ServiceError as error:
         # Not "could not look": a job is sent by the same call, which is what was refused.
@@ -75,6 +76,7 @@ def look_at_inputs(case: Case) -> Iterator[Finding]:
     for channel, source in case.intent.inputs.items():
         if source.uri.startswith("s3://"):
             yield from _look_at_input(case, channel, source.uri)
+        # What another job left is found by the plan, which asks for that job.
         elif not source.uri.startswith("job:"):
             path = Path(file_path(source.uri))
             yield (

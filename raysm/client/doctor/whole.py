@@ -14,6 +14,7 @@ PLUGIN = "session-manager-plugin"
 def look_at_plan(case: Case) -> Iterator[Finding]:
     """Yield whether the very call can be made; nothing where the job is not known as a whole."""
     if case.plan is not None:
+        # What the plan refuses it raises: `carry_out` makes that a finding, with the remedy of the message.
         yield good(f"{case.plan().api.create} keeps to the API's rules")
 
 

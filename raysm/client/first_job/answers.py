@@ -72,6 +72,7 @@ def as_markdown(seen: Mapping[str, Outcome]) -> str:
 
 
 def _cell(text: str) -> str:
+    # Reasons and obstacles are what AWS, or the job itself, wrote: a bar or a line break would end the cell.
     return text.replace("|", "\\|").replace("\n", " ")
 
 
@@ -83,6 +84,7 @@ def _disks(observation: Observation) -> str:
     df = observation.values["df"]
     shown = {name: df.get(name) for name in ("/", "/tmp", "BASE/", "BASE/input/data", "BASE/model", "BASE/checkpoints")}
     there = [(name, place) for name, place in shown.items() if place]
+    # By the device's number: what has the same one lies on the same volume, which is what is asked.
     return ", ".join(f"{name} on device {place['device']} with {place['free'] >> 30} GiB free" for name, place in there)
 
 
@@ -96,6 +98,7 @@ def _mapping(outcome: Outcome) -> str:
 
 
 def _order(outcome: Outcome) -> str:
+    # By the instances' own clocks: a line of the log has the time at which the service took it.
     ended = [item.host for item in sorted(outcome.said("left"), key=lambda item: item.values["at"])]
     stayed = {name: text.strip() for name, text in outcome.objects.items() if name.endswith(SAME)}
     if not stayed:
@@ -106,6 +109,7 @@ def _order(outcome: Outcome) -> str:
 
 def _interfaces(outcome: Outcome) -> str:
     names = {item.host: item.values["interfaces"] for item in outcome.said("network")}
+    # None of a file that the instance has, and could not read.
     configs = {item.host: item.values["files"].get("resourceconfig.json") or "" for item in outcome.said("config")}
     return "; ".join(
         f"{host}: the resource config {'names' if 'network_interface_name' in configs.get(host, '') else 'names no'} "
@@ -124,6 +128,7 @@ def _isolation(outcome: Outcome) -> str:
 
 
 def _after_kill(outcome: Outcome) -> str:
+    # They come in the order of their times, so that of each instance the last one stays.
     said = {item.host: item.values["tick"] for item in outcome.said("tick")}
     kept = {name: text.strip() for name, text in outcome.objects.items() if name.endswith("-tick.txt")}
     if not said:
@@ -136,6 +141,7 @@ def _after_kill(outcome: Outcome) -> str:
 
 def _after_failure(outcome: Outcome) -> str:
     names = sorted(name for name in outcome.objects if name.startswith("output/"))
+    # That nothing is there answers this one: it is what raysm reckons with.
     return f"there are {', '.join(names)}" if names else "nothing is there"
 
 
@@ -145,6 +151,7 @@ def _reason(outcome: Outcome) -> str:
 
 
 def _init(outcome: Outcome) -> str:
+    # The probe made a blank of each NUL, of which one ends the last argument.
     return _each(outcome.said("init"), lambda item: str(item.values["cmdline"]).strip() or "cannot be read")
 
 

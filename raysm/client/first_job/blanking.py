@@ -19,6 +19,7 @@ FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?i)(x-amz-(?:signature|security-token|credential)=)[^&\s\"']+"), r"\1(blanked)"),
     (re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]+\w"), "(address)"),
     # Of AWS's own accounts too: which of the numbers of an image are whose, a reader cannot tell.
+    # Twelve digits behind a point are a time's, or a metric's.
     (re.compile(r"(?<!\d)(?<!\d\.)\d{12}(?!\d|\.\d)"), ACCOUNT),
     (re.compile(r"\b[A-Za-z0-9+/_-]{100,}={0,2}"), "(long value)"),
 )

@@ -32,5 +32,6 @@ class Costs:
 
 def costs(trials: Sequence[Trial], usd_per_hour: float) -> Costs:
     """Return what trials may cost where their instances together cost so much; spot is counted as any other."""
+    # At one price, spot capacity's too: what that saves is seen only in the seconds that are billed.
     hours = len(trials) / 3600
     return Costs(likely_usd=hours * LIKELY_S * usd_per_hour, most_usd=hours * (MOST_S + AROUND_S) * usd_per_hour)

@@ -38,12 +38,14 @@ PORT = 17070
 
 def say(topic: str, host: str, **values: Any) -> None:
     """Print one observation."""
+    # Flushed: the checkpoints are compared with what was said last before SIGKILL.
     print(MARK + json.dumps({"topic": topic, "host": host, **values}, default=str), flush=True)
 
 
 def read(path: Path) -> str | None:
     """Return what a small file says; None where it cannot be read."""
     try:
+        # What /proc tells of a process has a NUL behind each argument.
         return path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return None
@@ -51,6 +53,7 @@ def read(path: Path) -> str | None:
 
 def config() -> dict[str, Any]:
     """Return the files that SageMaker configures the container with, by name."""
+    # A training job has the first, a processing job the other.
     folders = (BASE / "input" / "config", BASE / "config")
     return {path.name: read(path) for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())}
 
@@ -76,6 +79,8 @@ def room(path: Path) -> dict[str, Any] | None:
 def try_mapping(path: Path) -> str:
     """Say whether a file can be mapped into memory as NumPy does it."""
     try:
+        # np.memmap(mode="r") is this mapping, which file systems in user space may refuse:
+        # https://github.com/numpy/numpy/issues/9894
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ) as view:
             return f"MAP_SHARED works, {len(view)} bytes"
     except (OSError, ValueError) as error:
@@ -85,6 +90,7 @@ def try_mapping(path: Path) -> str:
 def addresses(hosts: list[str]) -> dict[str, str]:
     """Return what the names of the hosts, and this one's own, resolve to."""
     found = {}
+    # This one's own name is said to be aws on every instance, and to resolve to nothing.
     for name in (*hosts, socket.gethostname()):
         try:
             found[name] = socket.gethostbyname(name)
@@ -95,6 +101,7 @@ def addresses(hosts: list[str]) -> dict[str, str]:
 
 def describe(host: str, hosts: list[str]) -> list[dict[str, Any]]:
     """Return what this instance is like, by topic."""
+    # The trial's own file alone: raysm's payload lies in a channel beside it.
     data = sorted(path for path in (BASE / "input" / "data").rglob("*.bin") if path.is_file())
     system = {"python": sys.version, "platform": platform.platform(), "uid": os.getuid(), "pid": os.getpid()}
     variables = {name: "(blanked)" if SECRET.search(name) else value for name, value in sorted(os.environ.items())}
@@ -123,8 +130,10 @@ def run_on_cluster() -> None:
 
     hosts = json.loads(os.environ["SM_HOSTS"])
     ray.init(log_to_driver=False)
+    # No CPU: whoever only looks need not wait until one is free.
     look = ray.remote(num_cpus=0)(describe)
     seen = ray.get([look.options(label_selector={"raysm.io/host": host}).remote(host, hosts) for host in hosts])
+    # Said by the driver: Ray would set (NAME pid=…) before what a task prints, where MARK has to stand.
     for observations in seen:
         for observation in observations:
             say(**observation)
@@ -173,11 +182,13 @@ def leave_same_names() -> None:
 def outlive_sigterm() -> None:
     """As each instance by itself: ignore the stop, and write a file a second until the end."""
     host = resources()["current_host"]
+    # Not SIG_IGN: when the stop came has to be known too.
     signal.signal(signal.SIGTERM, lambda number, frame: say("sigterm", host, at=time.time()))
     folder = BASE / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)
     say("ready", host)
     for tick in range(TICKS_S):
+        # All instances share the checkpoints' prefix: of one name, each would overwrite the other's.
         (folder / f"{host}-tick.txt").write_text(f"{tick}\n")
         say("tick", host, tick=tick)
         time.sleep(1)
@@ -190,6 +201,7 @@ def meet_in_isolation() -> None:
         say(**observation)
     if host == hosts[0]:
         with socket.create_server(("", PORT)) as server:
+            # Longer than the others try: 45 s, and 5 s for a try that has begun.
             server.settimeout(60)
             try:
                 server.accept()
@@ -199,6 +211,7 @@ def meet_in_isolation() -> None:
                 say("met", host, reached=True)
         return
     deadline_s, obstacle = time.monotonic() + 45, ""
+    # Instances begin one after the other, and their names may resolve late.
     while time.monotonic() < deadline_s:
         try:
             socket.create_connection((hosts[0], PORT), timeout=5).close()

@@ -35,6 +35,7 @@ class Records:
         self.folder = folder
         self.trial = "before"
         self._blanks: Blanks | None = None
+        # Who the caller is, and which bucket is theirs, is asked by calls as well: these wait for the blanks.
         self._early: list[Exchange] = []
         self._last: dict[str, str] = {}
         self._count = 0

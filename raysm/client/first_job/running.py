@@ -96,6 +96,7 @@ def run_trials(
     """
     (folder / "numbers.bin").write_bytes(bytes(range(256)) * (DATA_BYTES // 256))
     for trial in trials:
+        # Before anything is sent: calls are recorded under the name of the trial that makes them.
         records.trial = trial.name
         show(f"{trial.name}: {trial.purpose}")
         try:
@@ -115,13 +116,15 @@ def _followed(trial: Trial, job: Job, records: Records, show: Callable[[str], No
         for line in job.lines(follow=True):
             lines.append(line)
             delay_s = time.time() - line.time_s
+            # Of a bare job each instance says it: for the second one, the job may be stopped already.
             if _is_ready(line, trial) and not job.done():
                 show("  it is ready; stopping it")
                 job.cancel()
             if time.monotonic() - began_s > WAIT_S:
                 obstacle = f"it had not ended after {WAIT_S:.0f} s"
                 break
-        job.wait(60)
+        else:
+            job.wait(60)
     except RaysmError as error:
         obstacle = str(error)
     finally:
@@ -140,6 +143,7 @@ def _followed(trial: Trial, job: Job, records: Records, show: Callable[[str], No
 
 
 def _is_ready(line: LogLine, trial: Trial) -> bool:
+    # The probe writes the topic first.
     return trial.stops and line.text.startswith(f'{MARK}{{"topic": "ready"')
 
 
@@ -155,6 +159,7 @@ def _objects(job: Job) -> dict[str, str]:
     storage, description = Storage(job.service), job.describe()
     objects: dict[str, str] = {}
     checkpoints = description.answer.get("CheckpointConfig", {}).get("S3Uri")
+    # A Processing job has no checkpoints, and so no place of theirs.
     for prefix, place in (("output", outputs_of(description)), ("checkpoints", checkpoints)):
         for item in storage.folder(place) if place else ():
             content = storage.read(item.uri) if item.size <= SMALL else None

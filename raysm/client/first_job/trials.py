@@ -61,6 +61,7 @@ TRIALS: tuple[Trial, ...] = (
         name="training",
         purpose="two instances become one cluster, the log is followed, the result comes back",
         mode="cluster",
+        # To see whether its files can be mapped into memory.
         channel_mode="FastFile",
     ),
     Trial(name="processing", purpose="the same as a Processing job", mode="cluster", kind=PROCESSING.kind),
@@ -77,6 +78,7 @@ TRIALS: tuple[Trial, ...] = (
         purpose="what of the checkpoints is there after SIGKILL",
         mode="outlive",
         is_bare=True,
+        # SIGKILL is SageMaker's own: it comes 120 s after the SIGTERM of a stop.
         stops=True,
         ends=Status.STOPPED,
     ),
@@ -86,6 +88,7 @@ TRIALS: tuple[Trial, ...] = (
         mode="isolated",
         kind=PROCESSING.kind,
         is_bare=True,
+        # Not by Security, which the account's own, with its subnets and keys, may already be among the options.
         request={"NetworkConfig": {"EnableNetworkIsolation": True}},
     ),
 )
@@ -107,6 +110,7 @@ def prepared(trial: Trial, service: Service, cluster: Cluster, data: Path, optio
     chosen: Any = {
         **options,
         "cluster": cluster,
+        # The folder, though it has one file: FastFile takes no single object.
         "inputs": {"data": Input(str(data), mode=trial.channel_mode)},
         "limits": Limits(max_runtime_s=MOST_S, spot=trial.spot),
         "kind": trial.kind,
@@ -119,6 +123,7 @@ def prepared(trial: Trial, service: Service, cluster: Cluster, data: Path, optio
 
 def _changed(ready: Prepared, trial: Trial) -> Prepared:
     """Return the job with the script as the entry point of its instances."""
+    # In depth: a plan is frozen, and the tables in its request are not.
     request: dict[str, Any] = copy.deepcopy(dict(ready.plan.request))
     api = api_of(trial.kind)
     script = Paths(api=api).payload / SOURCE / Path(probe.__file__).name

@@ -80,5 +80,6 @@ def python_of(uri: str) -> str | None:
         # A tag may say more than the table's: 2.13-cpu-amzn2023-sagemaker-v1, and so on.
         if image.repository == repository and (tag == image.tag or tag.startswith(f"{image.tag}-")):
             return image.python
+    # Of images whose torch is too old for raysm the table knows nothing, but their tags tell it.
     named = PYTHON_IN_TAG.search(tag)
     return f"{named[1]}.{named[2]}" if named else None

@@ -62,6 +62,7 @@ class ImageBuild:
     @property
     def target_platform(self) -> str | None:
         """The platform that docker is told; None where it is the machine's own."""
+        # The second is what Windows says.
         is_intel = platform.machine() in ("x86_64", "AMD64")
         return self.platform or (None if is_intel else LINUX_ON_INTEL)
 
@@ -138,12 +139,14 @@ def build_image(build: ImageBuild, docker: Docker, service_in: Callable[[str | N
         ServiceError: docker or ECR refused.
     """
     check_build(build)
+    # Before AWS is asked: without a daemon there will be no image for a repository.
     docker.check_daemon()
     made, host = False, None
     if build.push:
         # All that ECR may refuse comes first: a build takes minutes.
         host, made = _open_repository(build, docker, service_in)
     base = ecr.registry_in(build.base or "")
+    # One login opens a registry for the pull and the push; of another account's or region's there is none yet.
     if base is not None and base.host != host:
         docker.log_in(base.host, ecr.log_in_to(service_in(base.region)).password)
     tag = tag_of(build, host)
@@ -152,6 +155,7 @@ def build_image(build: ImageBuild, docker: Docker, service_in: Callable[[str | N
         write_context(context, _dockerfile(build))
         built, *pushed = build_commands(build, tag, str(context), buildx=docker.has_buildx())
         docker.show(built)
+    # Before the push: an image whose python3 does not answer is of no use to a job.
     python = _python_of(build, docker, tag)
     for command in pushed:
         docker.show(command)
@@ -176,6 +180,7 @@ def _open_repository(
 
 def _python_of(build: ImageBuild, docker: Docker, tag: str) -> str:
     where = [] if build.target_platform is None else ["--platform", build.target_platform]
+    # AWS's images have an entry point of their own, which would take the command for its arguments.
     return docker.ask("run", "--rm", "--network", "none", *where, "--entrypoint", "python3", tag, "-c", ASK_PYTHON)
 
 

@@ -48,5 +48,6 @@ def write_context(folder: Path, dockerfile: str, package: Path | None = None) ->
     # Hidden files, caches and what a wheel carries for this very purpose are no part of the package.
     shutil.copytree(package, folder / "raysm", ignore=shutil.ignore_patterns("__pycache__", ".*", CARRIED))
     for path in needed:
+        # Side by side, whether they came from a wheel or from a clone: a Dockerfile's COPY knows one place.
         shutil.copyfile(path, folder / path.name)
     return folder / dockerfile

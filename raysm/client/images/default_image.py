@@ -64,6 +64,7 @@ def default_image(cluster: Cluster, region: str, python: str | None = None) -> t
         )
     types = [group.instance_type for group in cluster.groups] or [cluster.instance_type]
     _check_types(types)
+    # All groups run one image, and the one for GPUs runs on CPUs too.
     processor = Processor.GPU if any(processor_of(name) is Processor.GPU for name in types) else Processor.CPU
     fitting = [image for image in images() if image.processor == processor]
     # Of equal merit else: a pickle that the newest cannot read decides for an older one.
@@ -99,12 +100,14 @@ def check_python(workload: Workload, target: AWS) -> None:
         InvalidRequest: The image is known to have a Python older than raysm's least, or another than what pickled.
     """
     python = target.python or python_of(target.image or "")
+    # As numbers: as a text, 3.9 comes behind 3.11.
     if python is not None and tuple(map(int, python.split("."))) < LEAST_PYTHON:
         raise InvalidRequest(
             f"the image {target.image} has Python {python}, and raysm needs 3.11 or later: take a newer one, or none, "
             "which is AWS's newest"
         )
     pickled_by = workload.pickled_by
+    # Of an image whose Python nobody knows here, the instance itself refuses what it cannot read.
     if pickled_by is None or python in (None, pickled_by):
         return
     raise InvalidRequest(

@@ -68,6 +68,7 @@ class Docker:
         Raises:
             ServiceError: It refuses.
         """
+        # All log in to ECR as this user: whose password it is says who comes.
         done = self._run(("login", "--username", "AWS", "--password-stdin", registry), stdin=password)
         if done.returncode != 0:
             raise ServiceError(f"docker login {registry} failed: {_last_line(done.stderr)}")
@@ -87,6 +88,7 @@ class Docker:
         try:
             return subprocess.run(
                 [self._path, *arguments],
+                # Never this process's own stdin: it may hold what somebody pipes into raysm.
                 input=stdin or "",
                 capture_output=True,
                 text=True,
@@ -104,4 +106,5 @@ def _last_line(text: str) -> str:
 
 
 def _hint(failure: str) -> str:
+    # Only the question after the daemon says what its failure means.
     return "; start it (sudo systemctl start docker, or Docker Desktop)" if failure else ""

@@ -9,6 +9,8 @@ from raysm.errors import ServiceError
 
 __all__ = ["Registry", "Repository", "log_in_to", "make_repository", "registry_in"]
 
+# ACCOUNT.dkr-ecr.REGION.on.aws is how a registry is called that is reached by IPv6 too:
+# https://docs.aws.amazon.com/AmazonECR/latest/userguide/ecr-requests.html
 HOST = re.compile(r"(?P<account>\d{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.[a-z0-9.-]+")
 """``123456789012.dkr.ecr.eu-west-1.amazonaws.com``."""
 
@@ -57,6 +59,7 @@ def log_in_to(service: Service) -> Registry:
         ServiceError: ECR refuses.
     """
     granted = service.call("ecr", "get_authorization_token")["authorizationData"][0]
+    # The token is made for HTTP's Basic: user and password in one.
     _, _, password = base64.b64decode(granted["authorizationToken"]).decode().partition(":")
     return Registry(host=granted["proxyEndpoint"].removeprefix("https://"), password=password)
 

@@ -57,4 +57,5 @@ def has_cuda_13(instance_type: str) -> bool:
 
 
 def _family(instance_type: str) -> str:
+    # The rules are EC2's, whose types have no ml. before them.
     return instance_type.removeprefix("ml.").partition(".")[0]

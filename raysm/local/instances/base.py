@@ -116,6 +116,7 @@ class Site(abc.ABC):
             InvalidRequest: It asks for what they cannot do; its defaults are played as far as they can.
         """
         for switch, value in scenario.switched():
+            # What the other tables say the server plays itself, whatever its instances are.
             if switch.startswith(("container.", "network.")) and switch not in self.plays:
                 raise InvalidRequest(
                     f"the scenario asks for {switch}={value!r}, which instances of this kind cannot play: use kind "

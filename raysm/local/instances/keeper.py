@@ -220,8 +220,9 @@ def _become(request: Mapping[str, Any], told: int, fail: int, report_fd: int) ->
         # The keeper's stdin is its line to the parent: a program that read from it would take its orders away.
         os.dup2(null, 0)
         os.close(report_fd)
-        # What is ignored stays so through exec: the keeper ignores the first three, Python itself the others.
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+        # What is ignored stays so through exec: by the keeper, Python itself, or a shell in whose background this runs.
+        ignored = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGQUIT)
+        for number in ignored:
             signal.signal(number, signal.SIG_DFL)
         if request.get("user"):
             step = f"user {request['user']}"

@@ -79,6 +79,7 @@ def command_of(image: str, entrypoint: Sequence[str] | None, arguments: Sequence
     Raises:
         ApiError: The request leaves it to the image, of which nothing is known here.
     """
+    # It stands in the image, which no instance but a container ever sees.
     if not entrypoint:
         raise validation(
             f"the embedded SageMaker does not know the entry point of the image {image!r}: give ContainerEntrypoint"

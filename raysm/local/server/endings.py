@@ -76,6 +76,7 @@ class TimeLimits:
 
     def left_s(self, *, waited_s: float, ran_s: float) -> float:
         """Return the seconds until one of them is exceeded, where the instances run."""
+        # Without max_pending_s, which counts only until the instances run.
         left_s = self.max_runtime_s - ran_s
         return left_s if self.max_wait_s is None else min(left_s, self.max_wait_s - waited_s)
 
@@ -89,4 +90,5 @@ def failure_reason(api: JobApi, outcome: Outcome) -> str:
     """
     if api.has_exit_message:
         return "AlgorithmError: See job logs for more information"
+    # Cut with the wrapper, which is part of what SageMaker keeps.
     return f"AlgorithmError: {outcome.failure_reason or ''}, exit code: {outcome.exit_code}"[:SERVICE_REASON]

@@ -50,6 +50,7 @@ class Call:
             body: Returns its body; asked of requests in forms alone.
             parameters: Returns its body as JSON; asked of requests in JSON alone.
         """
+        # By the headers where they tell: an upload's body may be larger than what is ever read into memory here.
         match = SERVICE.search(headers.get("Authorization", ""))
         service = match[1] if match else ""
         target = headers.get("X-Amz-Target", "")
@@ -94,6 +95,7 @@ class Faults:
         return self._chance.random() < self._switches.answers_lost
 
     def _has_denied_condition(self, call: Call) -> bool:
+        # Whatever the operation: a job that runs can be given the key by UpdateTrainingJob too.
         asked = call.parameters.get("RemoteDebugConfig") or {}
         return REMOTE_DEBUG in self._switches.denied and bool(asked.get("EnableRemoteDebug"))
 
@@ -106,6 +108,7 @@ def _denial(call: Call) -> str:
 
 
 def _throttled(call: Call) -> ApiError:
+    # The codes by which botocore knows that it is to wait and try again; S3 has one of its own.
     if call.service == "s3":
         return ApiError("SlowDown", "Please reduce your request rate.", 503)
     return ApiError("ThrottlingException" if call.in_json else "Throttling", "Rate exceeded", 400)

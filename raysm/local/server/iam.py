@@ -37,6 +37,7 @@ def answer(form: bytes, moto: MotoServices) -> bytes | None:
     role = ROLE.fullmatch(fields.get("PolicySourceArn", [""])[0])
     if role:
         client = moto.client("iam")
+        # Clients ask before every job.
         with contextlib.suppress(client.exceptions.EntityAlreadyExistsException):
             client.create_role(RoleName=role[2], Path=f"{role[1] or ''}/", AssumeRolePolicyDocument=json.dumps(TRUST))
     actions = [values[0] for name, values in fields.items() if name.startswith("ActionNames.member.")]

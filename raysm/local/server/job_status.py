@@ -83,4 +83,5 @@ class JobStatus:
             failure_reason=None if reason is None else reason[:SERVICE_REASON],
             **changes,
         )
+        # Behind the record, which whoever waits for the end reads next.
         self.final.set()

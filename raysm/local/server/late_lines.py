@@ -33,6 +33,7 @@ class LateLines:
         with self._changed:
             if host not in self._delays_s:
                 self._delays_s[host] = self._chance.uniform(0, self._late_s)
+            # Lines that are due at the same moment come in the order in which they were written.
             self._count += 1
             heapq.heappush(self._waiting, (now_s + self._delays_s[host], self._count, now_s, host, message))
             self._changed.notify()

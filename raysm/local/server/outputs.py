@@ -60,6 +60,7 @@ def exit_message(job: LocalJob) -> str | None:
     """Return what the first instance that has any words left for whoever asks."""
     for host in job.instances:
         with contextlib.suppress(OSError):
+            # A program wrote it, in whatever encoding.
             text = job.paths(host).failure.read_text(encoding="utf-8", errors="replace")[:SERVICE_REASON].strip()
             if text:
                 return text
@@ -102,6 +103,7 @@ def _merged(folders: Sequence[Path]) -> dict[str, Path]:
     for folder in folders:
         for at, _, names in os.walk(folder):
             for path in (Path(at, name) for name in names):
+                # Sockets and pipes that a job left have nothing that could be uploaded.
                 if path.is_file():
                     files[path.relative_to(folder).as_posix()] = path
     return dict(sorted(files.items()))

@@ -65,6 +65,7 @@ def _user_in(table: Path, port: int, server_port: int) -> int | None:
     wanted = [(f"{address}:{port:04X}", f"{address}:{server_port:04X}", ESTABLISHED) for address in (plain, mapped)]
     try:
         lines = table.read_text().splitlines()
+    # A kernel without IPv6 has no second table.
     except OSError:
         return None
     for line in lines:

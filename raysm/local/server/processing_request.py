@@ -106,6 +106,7 @@ def specify(record: JobRecord, objects: Objects, sources: Mapping[str, tuple[Pat
         api=API,
         account=ACCOUNT,
         region=record.region,
+        # A name that nobody is told: the files of a Processing job know no groups.
         groups=number_hosts(("homogeneousCluster", cluster["InstanceType"], cluster["InstanceCount"])),
         command=_command(request),
         channels=tuple(_channel(item, *sources[item["InputName"]]) for item in _brought(request)),
@@ -132,6 +133,7 @@ def _description(record: JobRecord) -> dict[str, Any]:
     return {
         "ProcessingJobArn": record.arn,
         "ProcessingJobName": record.name,
+        # What was not asked for is there as null, or as its default: so the developer guide shows the file.
         "AppSpecification": {"ContainerEntrypoint": None, "ContainerArguments": None, **app},
         "Environment": request.get("Environment") or {},
         "ProcessingInputs": [

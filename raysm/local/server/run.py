@@ -269,6 +269,7 @@ class JobRun:
                     self._end_reason = None if self._end_reason == "interrupt" else self._end_reason
                 self._status.enter("Starting", f"Starting the {self._api.kind} job again after an interruption")
             except InvalidRequest:
+                # Of the request's making: RetryStrategy is for what another attempt may do better.
                 raise
             except (RaysmError, OSError) as error:
                 if not retries or self._status.final.is_set():
@@ -281,6 +282,7 @@ class JobRun:
 
     def _attempt(self, number: int) -> bool:
         """Run the instances once; return whether they were interrupted."""
+        # Anew for each attempt: of the one before, SageMaker's containers find their checkpoints alone.
         root = self._folder / "work" / str(number)
         root.mkdir(parents=True)
         self._status.enter("Downloading", "Downloading input data", attempts=number)
@@ -323,6 +325,7 @@ class JobRun:
                 )
                 interrupted = True
             else:
+                # Of a job that failed too, and before its folders go with the attempt.
                 self._services.pools.gather(self._status.record, job)
                 self._conclude(job, outcome)
                 interrupted = False
@@ -359,6 +362,7 @@ class JobRun:
                 job.close()
                 raise _Ended
             if now >= breaks_s:
+                # The limits count all attempts together, also one that was broken off.
                 self._training_s += now - began
                 raise RaysmError(INTERNAL_ERROR)
             if self._end_reason is not None and not stopping:

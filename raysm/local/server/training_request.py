@@ -43,6 +43,7 @@ def _check_resources(resources: Mapping[str, Any]) -> None:
 
 def _check_algorithm(request: Mapping[str, Any]) -> None:
     algorithm = request.get("AlgorithmSpecification")
+    # The model demands neither this nor the image.
     if not algorithm:
         raise validation("AlgorithmSpecification is required")
     if not algorithm.get("TrainingImage"):
@@ -74,6 +75,7 @@ def _groups(resources: Mapping[str, Any]) -> tuple[Group, ...]:
         (group["InstanceGroupName"], group["InstanceType"], group["InstanceCount"])
         for group in resources.get("InstanceGroups") or []
     ]
+    # SageMaker's name of the one group of a plain job.
     plain = ("homogeneousCluster", resources.get("InstanceType", ""), resources.get("InstanceCount", 0))
     return number_hosts(*(groups or [plain]))
 

@@ -67,6 +67,7 @@ class WarmPools:
         """Take from the instances of a job that have ended what stays, and keep them if the job wants that."""
         if not keep_alive_s(record.request):
             return
+        # There already where the job itself began with what another one left.
         self.folder(record).mkdir(exist_ok=True)
         for host in job.instances:
             cache = job.paths(host).warm_pool_cache
@@ -78,6 +79,7 @@ class WarmPools:
     def _keep(self, record: JobRecord) -> None:
         period_s = keep_alive_s(record.request)
         end = threading.Timer(period_s, self._end, [record.name])
+        # A server that ends does not wait for a pool's time: close() ends them.
         end.daemon = True
         pool = _Pool(record=record, folder=self.folder(record), since_s=time.time(), end=end)
         with self._lock:
@@ -91,6 +93,7 @@ class WarmPools:
             found = next((pool for pool in self._pools.values() if _key(pool.record) == _key(record)), None)
             if found is None:
                 return False
+            # One that has fired already waits for the lock, and then finds no pool to end.
             found.end.cancel()
             del self._pools[found.record.name]
             if found.folder.is_dir():
@@ -114,6 +117,7 @@ class WarmPools:
 
     def close(self) -> None:
         """End all pools."""
+        # A copy: each end takes a pool out.
         for name in list(self._pools):
             self._end(name)
 

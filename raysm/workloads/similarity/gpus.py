@@ -80,6 +80,7 @@ def _why_not(able: Sequence[Node], columns: int, ask: Callable[..., list[str]]) 
 
 def _ask(nodes: Sequence[Node], columns: int) -> list[str]:
     answers = []
+    # Each with a GPU of its own: Ray hides them from a task that asks for none.
     for reference in ask_every_node(why_not_here, columns, nodes=nodes, num_gpus=1, max_retries=1).values():
         try:
             answers.append(ray.get(reference, timeout=ASK_S))

@@ -152,6 +152,7 @@ def _prepared(
         digests=digests,
         context=context,
     )
+    # By what was chosen: GPUs compute where nobody asked for them, too.
     return prepared, GPU if CUDA.is_meant_by(engine) else SPARSE if sparse else DENSE
 
 
@@ -194,6 +195,7 @@ def _described(matrix: Described, sha256: str) -> dict[str, Any]:
 def _measures(report: Report) -> Mapping[str, float]:
     return {
         "peak_memory_bytes": float(max(report.peaks.values(), default=0)),
+        # This process's own: it merges what tasks find, and is none of them.
         "head_peak_memory_bytes": float(peak_memory_bytes()),
         "task_seconds": round(report.task_seconds, 3),
         "blocks": float(report.blocks),
@@ -213,7 +215,9 @@ def _manifest(run: Run, layout: Layout, report: Report, job: str, files: tuple[R
             for rows in layout.operands
         },
         files=files,
+        # The bytes depend on both: a score on the order in which NumPy sums, a file on how Arrow writes it.
         versions=versions | {"numpy": np.__version__, "pyarrow": pa.__version__},
+        # Those that did some of the work, as their parts say: others may have been there, and idle.
         instances=tuple(sorted(report.peaks)),
         engines=tuple(sorted(report.engines)),
         notes=tuple(report.notes),

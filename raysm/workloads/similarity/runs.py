@@ -42,6 +42,7 @@ class Report:
     """Seconds of each phase."""
     peaks: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Largest memory of a task, by instance."""
+    # Several, where instances differ: each process probes for itself what is the fastest.
     engines: set[str] = field(default_factory=set)
     """What was computed with."""
     notes: list[str] = field(default_factory=list)

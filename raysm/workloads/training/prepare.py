@@ -102,6 +102,7 @@ def prepare(
     Raises:
         InvalidRequest: There is no such option, or the parts do not fit together; nothing has been changed.
     """
+    # At run time a TypedDict refuses no name: a misspelt option would be left out in silence.
     check_names("training.prepare", DEFAULTS, options)
     chosen: PrepareOptions = DEFAULTS | options
     session = current()
@@ -110,6 +111,7 @@ def prepare(
     precision = chosen["precision"] or session.precision
     _check(optimizer, precision, chosen["max_norm"])
     trainer = _cut(session, model, optimizer, parallel or Parallel(), loss, precision, chosen)
+    # Only now: who was refused has had nothing changed, and may call again.
     session.trainer = trainer
     layout = trainer.layout
     if layout.pipeline == 1:  # else each micro-batch is a batch to the norms, and torch refuses the first one
@@ -151,8 +153,10 @@ def _cut(
         plan=options["plan"],
     )
     cut = split.apply(model, groups)
+    # Replicas keep the model's own parameters, which are those that the optimizer has.
     if not split.is_plain:
         rebind(optimizer, groups, cut.parts, mixed=layout.tensor > 1)
+    # After the cut: what Adagrad, say, has kept since it was made is of the parameters as they were.
     renew(optimizer)
     return Trainer(
         session=session,

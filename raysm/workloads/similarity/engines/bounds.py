@@ -86,6 +86,7 @@ def growth(columns: int) -> float:
 
 def device_growth(columns: int) -> float:
     """Return the error of a GPU's sum of products, relative to the sum of their absolute values; see above."""
+    # More than D: the six columns that a row has beside its elements are summed with them.
     terms = (columns + 16) * 2.0**-22
     return terms / (1 - terms)
 
@@ -97,6 +98,7 @@ def slop(columns: int, centre: NDArray[np.float64]) -> float:
 
 def signs(columns: int) -> NDArray[np.float64]:
     """Return signs[D] over the square root of the transform's size: the same in every process."""
+    # A transform's size is a power of two: rows are mixed by two that overlap, at their beginning and their end.
     size = 1 << (columns.bit_length() - 1)
     # Seeded by the width, so that every process makes the same.
     bits = np.random.Generator(np.random.PCG64(columns)).integers(0, 2, columns)

@@ -116,6 +116,7 @@ def choose(
 
 def compile_ahead() -> None:
     """Compile what ``choose`` would take on this machine, so that no task waits for the compiler."""
+    # Of each the first that can be made: ``choose``, too, goes on to the next where one cannot.
     for candidates in (INTEGERS, FLOATS):
         for element, instructions in candidates:
             try:

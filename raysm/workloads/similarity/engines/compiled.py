@@ -39,6 +39,7 @@ LINE = 16
 ARRAYS = ("cheap", "finer", "panels", "first", "scale", "error", "length", "shift", "finer_error", "middle")
 
 
+# As dense.c declares them, field by field: ctypes reads no header, and nothing would notice another order.
 class _Side(ctypes.Structure):
     _fields_ = [
         ("rows", ctypes.c_void_p),

@@ -137,6 +137,7 @@ def _lower_bounds(
     k, columns = best.shape[1], near.shape[1]
     lower = below(np.maximum(decode(best[:, -1])[0], lower_bounds), bound)
     open_rows = np.flatnonzero((best[:, -1] == EMPTY_KEY) & (lower_bounds < np.inf))
+    # Fewer columns than k bound nobody's k-th best.
     if len(open_rows) and columns >= k:
         # A choice of rows is a copy of their products: some at a time.
         step = max(1, WIDE_ENTRIES // columns)

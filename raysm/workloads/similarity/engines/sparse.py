@@ -59,6 +59,7 @@ PairColumns: TypeAlias = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np
 """Rows, counted from the side's first, with neighbors and scores; one entry for each pair."""
 
 
+# As sparse.c declares them, field by field: ctypes reads no header, and nothing would notice another order.
 class _Rows(ctypes.Structure):
     _fields_ = [(name, Integer) for name in ("count", "start", "columns")] + [
         (name, Array) for name in ("begins", "indices", "unit", "data", "norms")
@@ -185,8 +186,11 @@ class SparseEngine:
         return PreparedTile(tile=tile, prepared=prepared, nbytes=nbytes)
 
     def _segment(self, rows: SparseRows, norms: NDArray[np.float64], start: int, first_row: int) -> _Segment:
+        # Whatever the file's type is: sparse.c scores float64, which is what the definition takes of each of them.
         data = rows.data.astype(np.float64)
+        # A norm is 0 where a row has no elements: there is nothing to divide, and NumPy would only warn.
         inverse = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms != 0)
+        # Rounded once, from float64, as the bound has it; what underflows on the way is made SMALLEST below.
         with np.errstate(under="ignore"):
             unit = (data * np.repeat(inverse, rows.counts)).astype(np.float32)
         # So that no product of two vanishes, and no touched sum looks untouched.
@@ -216,15 +220,18 @@ class SparseEngine:
         bound = float32_bound(min(left.prepared.most, right.prepared.most))
         once = best_right is best_left
         for i, above in enumerate(left.prepared.segments):
+            # Of a tile with itself, each two segments once: no pair may be offered to a Best twice.
             for beside in right.prepared.segments[i if once else 0 :]:
                 mine, kept = _described_best(best_left, above, bound)
                 theirs, others = (None, ()) if best_right is None else _described_best(best_right, beside, bound)
+                # A copy, which the kernel moves past the rows that are done: ``first`` itself says where columns end.
                 cursor = beside.first.copy() if once and beside.start == above.start else None
                 self._library.sparse_topk(
                     above.rows,
                     beside.rows,
                     beside.columns,
                     mine,
+                    # The very structure: by its address the kernel knows both sides for one, and offers no pair twice.
                     theirs if cursor is None else mine,
                     None if cursor is None else _address(cursor),
                     same,
@@ -262,6 +269,7 @@ class SparseEngine:
         cut = float(below(np.array([threshold], dtype=np.float32), bound)[0])
         for above in left.prepared.segments:
             for beside in right.prepared.segments:
+                # The kernel begins no row that might not fit: with less room than this it would never get on.
                 capacity = max(int(beside.rows.count), OUTPUT_ENTRIES)
                 neighbors, similarities = np.empty(capacity, np.uint32), np.empty(capacity, np.float32)
                 done = 0
@@ -273,6 +281,7 @@ class SparseEngine:
                     )
                     size = int(counts.sum())
                     rows = np.repeat(np.arange(above.start, above.stop), counts)
+                    # Copies: the next call fills the same memory, while these are kept until all are there.
                     yield rows, neighbors[:size].copy(), similarities[:size].copy()
 
     def _all_pairs(
@@ -342,6 +351,7 @@ def _agrees(library: Any, columns: int) -> bool:
     length = columns if columns <= LONGEST_CHECKED else LONGEST_CHECKED + columns % 128
     rng = np.random.default_rng(length)
     for kept in (1.0, 0.1):
+        # Elements of very different sizes: sums in another order then round to another number.
         rows = rng.standard_normal((2, length)) * np.exp2(rng.integers(-20, 20, (2, length)))
         rows *= rng.random((2, length)) < kept
         sparse = SparseRows.of(np.arange(3) * length, np.tile(np.arange(length), 2), rows.ravel(), length)

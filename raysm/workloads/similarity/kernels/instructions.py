@@ -119,6 +119,7 @@ def _flags_of_arm() -> frozenset[str]:
         ask = ctypes.CDLL(None).getauxval
     except AttributeError:  # macOS
         return frozenset()
+    # Without them ctypes takes the answer for a C int, half of the 64 flags that it holds.
     ask.argtypes, ask.restype = [ctypes.c_ulong], ctypes.c_ulong
     offered = ask(AT_HWCAP)
     return frozenset(name for name, bit in HWCAPS.items() if offered & bit)

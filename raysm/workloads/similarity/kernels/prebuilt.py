@@ -43,6 +43,7 @@ def find(recipe: Recipe, folder: Path = FOLDER) -> Path | None:
     expected = _index(folder).get(path.name)
     if expected is None or not path.is_file():
         return None
+    # Digested, not only loaded: one that is torn may load, and a page that is missing kills the process by SIGBUS.
     return path if hashlib.sha256(path.read_bytes()).hexdigest() == expected else None
 
 
@@ -92,6 +93,7 @@ def _name(recipe: Recipe, target: str) -> str:
 
 def _compile(compiler: str, recipe: Recipe, folder: Path, target: str) -> Path:
     path = folder / _name(recipe, target)
+    # ``-lm`` behind the source: linkers that link as needed drop a library that nobody before it has asked for.
     command = [compiler, *recipe.options, *LEAN, str(recipe.source), "-o", str(path), "-lm"]
     subprocess.run(command, check=True, timeout=COMPILE_S, stdin=subprocess.DEVNULL)
     return path

@@ -25,6 +25,7 @@ __all__ = ["DENSE", "FLOATS", "INTEGERS", "Recipe", "SPARSE", "all_recipes", "de
 DENSE = Path(__file__).with_name("dense.c")
 SPARSE = Path(__file__).with_name("sparse.c")
 
+# No strict aliasing: sparse.c looks at the bits of its float sums through a pointer to integers.
 OPTIONS = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-fno-math-errno")
 
 EXACT = ("-ffp-contract=off", "-fno-fast-math", "-fno-associative-math", "-Wno-psabi")
@@ -62,7 +63,10 @@ class Recipe:
             machine: It is for, ``x86_64``.
             beside: What else it depends on.
         """
+        # With the machine: the baseline's options are the same on all of them.
         identity = hashlib.sha256("\0".join([*self.options, machine, *beside]).encode())
+        # Every header, whichever the source includes; sorted, since a folder lists its files in any order, and whoever
+        # looks into a wheel has to come to the digest of the machine that made it.
         for part in (self.source, *sorted(self.source.parent.glob("*.h"))):
             identity.update(part.read_bytes())
         return identity.hexdigest()[:32]

@@ -187,6 +187,7 @@ class Layout(ABC):
 
     def compares_elements(self) -> bool:
         """Return whether all rows are sparse, and are compared by the columns that they share."""
+        # In this order: of sharded rows, the second has an instance open its files and count elements.
         return all(rows.described.sparse for rows in self.operands) and self.rows.compares_elements()
 
     def prepare(self, report: Report, *, sparse: bool, engine: str | None) -> tuple[Context, Mapping[str, str]]:

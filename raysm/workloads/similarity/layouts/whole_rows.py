@@ -123,4 +123,5 @@ def _load_there(sources: Sequence[Source]) -> None:
         try:
             source.open()
         except InvalidInput as error:
+            # Every instance has a file of that path: only the host says which of them is torn or another.
             raise InvalidInput(f"on {source.here().host}: {error}") from error

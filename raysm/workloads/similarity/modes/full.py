@@ -222,6 +222,7 @@ class _Tiles(_Written):
         for block, above, beside in _rectangles(task):
             digests.append(self._array.write(block, scores[above, beside]))
             if task.mirrored:
+                # Its digest would be of no use: ``holds`` turns the image round, and compares it by the first one.
                 self._array.write(block, scores[above, beside], mirrored=True)
         # The tile may not be on the disk yet: another run believes a digest only if the file holds it (``_holds``).
         self._record.save(task, " ".join(digests))
@@ -293,6 +294,7 @@ def _rectangles(task: TileTask) -> Iterator[tuple[TileBlock, slice, slice]]:
 
 
 def _same_disk(first: Path, second: Path) -> bool:
+    # Only what is there has a device, and both are written to in any case.
     for folder in (first, second):
         folder.mkdir(parents=True, exist_ok=True)
     # A rename needs no second room, and the kernel does one within a file system alone.

@@ -125,6 +125,7 @@ class Mode(ABC):
     def tiles(self, sizing: Sizing, record: BlockRecord[Any], *, self_join: bool) -> list[FreeTile]:
         """Return the tiles of rows that lie whole everywhere, in the order in which they are to be dispatched."""
         if self_join:
+            # The record may know a size that an earlier run chose: its parts are of use only to tiles of the same size.
             cuts = tiling.triangle(sizing.matrix.rows, sizing.triangle_rows(record))
         else:
             block_rows = sizing.rectangle_rows(record)

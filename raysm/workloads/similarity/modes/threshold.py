@@ -176,4 +176,5 @@ def _pairs_between(record: BlockRecord[Part], name: str, start: int, stop: int) 
     counts = arrays["counts"][low:high]
     some = slice(first, first + int(counts.sum()))
     row = np.repeat(arrays["rows"][low:high], counts)
+    # Copies, so that the file of the part is closed on return: a view would keep it open.
     return row, arrays["neighbors"][some].copy(), arrays["similarities"][some].copy()

@@ -74,6 +74,7 @@ class TopK(Mode):
             raise InvalidInput(
                 f"{self.k} neighbors of each row are more than the {matrix.rows} rows of the matrix; ask for fewer"
             )
+        # By identity: queries may be other rows of the very same shape, and then each row may find its like.
         if queries is matrix and self.k > matrix.rows - 1:
             raise InvalidInput(
                 f"{self.k} neighbors of each row are more than the {matrix.rows - 1} other rows of a matrix of "
@@ -94,6 +95,7 @@ class TopK(Mode):
         """
         rows, k = queries.rows, self.k
         keys = rows * k * 8
+        # Neighbors' ids by their mean: how often each of them is named shows only in the result.
         ids = math.ceil(queries.id_bytes + rows * k * matrix.id_bytes / matrix.rows)
         # Of each neighbor its number, its score, and a bit that says where a list begins; of each row its number.
         made = rows * (12 * k + k // 8 + 9) + ids

@@ -104,6 +104,7 @@ class _Sparse:
 
     def portion(self, start: int, stop: int) -> "_Sparse":
         first, last = int(self.indptr[start]), int(self.indptr[stop])
+        # From 0 again: pickled, a view takes its own elements along, and none that lie before them.
         indptr = self.indptr[start : stop + 1] - self.indptr[start]
         return _Sparse(self.data[first:last], self.indices[first:last], indptr, (stop - start, self.shape[1]))
 
@@ -255,6 +256,7 @@ class Matrix:
             for part, begin in zip(self._parts, self._starts.tolist(), strict=False)
             if isinstance(part, _Sparse) and max(start, begin) < min(stop, begin + part.shape[0])
         ]
+        # ``joined`` also converts: files of several types are read as one, even where the rows lie in one file.
         return parts[0] if len(parts) == 1 and parts[0].dtype == self.dtype else SparseRows.joined(parts, self.dtype)
 
 

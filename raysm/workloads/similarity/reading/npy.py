@@ -153,6 +153,7 @@ class RowWriter:
         """Open ``path`` for rows of that many columns."""
         self.rows = 0
         self.columns = columns
+        # This machine's: no kernel reads another byte order, and what is written here is mapped as it is.
         self.dtype = dtype.newbyteorder("=")
         self._file = path.open("wb")
         # Room for the header, which says how many rows there were.

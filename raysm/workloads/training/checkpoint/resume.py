@@ -99,6 +99,7 @@ def resume(
 def _candidates(folder: Path, exchange: CheckpointTransfer) -> list[Manifest]:
     """Return the manifests of all instances, the oldest first."""
     by_name: dict[str, Manifest] = {}
+    # One rank for each instance: all of its ranks would read the same disk.
     for manifests in exchange.gather(read_manifests(folder) if exchange.is_leader else {}):
         by_name |= manifests
     # Step first, then the clock of whoever wrote it: clocks of instances differ by more than two saves may.

@@ -84,6 +84,7 @@ def _read(folder: Path) -> Reached:
     try:
         content = (folder / REACHED).read_bytes()
         return Reached(int(content[:20]), content[20:] == EXACT)
+    # A file that a crash left torn or empty too: it was never synchronised, and only a message goes without it.
     except (OSError, ValueError):
         return Reached()
 

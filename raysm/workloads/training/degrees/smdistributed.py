@@ -147,6 +147,7 @@ def _from_v2(options: Mapping[str, Any], workers: int | None) -> dict[str, Any]:
 
 def _whole(options: Mapping[str, Any], name: str, default: int, least: int = 1) -> int:
     value = options.get(name, default)
+    # Python takes True for the integer 1, and a switch is no degree.
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise InvalidRequest(f"smdistributed: {name} is {value!r}; it must be a whole number from {least}")
     return value

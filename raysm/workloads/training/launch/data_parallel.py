@@ -116,6 +116,7 @@ class _Loop:
         from raysm.workloads.training.launch.loop_worker import WorkerSpec, run_loop
 
         workers = sum(item.workers for item in places)
+        # A share where an instance has fewer CPUs than workers: for whole ones Ray would wait for ever.
         cpus = min(1.0, min(item.node.cpus / item.workers for item in places))
         spec = WorkerSpec(
             name=self._workload.name,

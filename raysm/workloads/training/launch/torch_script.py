@@ -56,6 +56,7 @@ class _Script:
         try:
             tasks = self._tasks(places, number)
         except RayActorError as error:
+            # The first place's: of the other agents nothing has been asked yet.
             raise NodesLost([places[0].node], "its worker process died") from error
         exits, lost = self._wait(tasks)
         self._relay.drain()
@@ -71,6 +72,7 @@ class _Script:
 
     def _tasks(self, places: tuple[Place, ...], number: int) -> list[Task]:
         agents = [self._agent(item.node, item.gpus) for item in places]
+        # On the instance of rank 0, whose address the workers are told with it: the port must be free there.
         port = ray.get(agents[0].free_port.remote())
         group = self._launch.group(places, number, self._workload.max_restarts, port)
         return [
@@ -125,6 +127,7 @@ class _Script:
             if give_up is None and (lost or any(item.status for item in exits)):
                 self._relay.tell(AGENT, END)
                 give_up = time.monotonic() + self._launch.silence_s
+        # Whoever has not ended in its time has not answered either: it counts as lost.
         return exits, lost + [task.place.node for task in running.values()]
 
 

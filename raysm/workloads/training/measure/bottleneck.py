@@ -148,6 +148,7 @@ def _computing(picture: Picture) -> str:
             return f"{share}, and yet the GPU is {gpu:.0f} % busy: a larger batch, or torch.compile"
         precision = "precision='bf16', or " if picture.precision == "fp32" else ""
         return f"{share}, and nothing else holds it up: {precision}more or faster GPUs"
+    # 0 is where nobody looked: without psutil the usage stays unknown.
     if 0 < cpu < 100 - FULL_PERCENT * 0.5:
         return f"{share}, and yet the CPUs are {cpu:.0f} % busy: a larger batch, or more workers per instance"
     return f"{share}, and nothing else holds it up: more or faster instances, or GPUs"
@@ -163,6 +164,7 @@ def _slowest(picture: Picture) -> RankTimes | None:
 
 def _median(values: list[float]) -> float:
     # The lower one of two: of two ranks the slower one is measured against the faster one.
+    # Never 0: the slowest one is divided by it.
     return max(1e-12, sorted(values)[(len(values) - 1) // 2])
 
 

@@ -54,6 +54,7 @@ def usage_between(before: Counters, after: Counters, gpus: tuple[Gpu, ...] = ())
     }
     if gpus:
         usage["gpu_percent"] = sum(gpu.busy_percent for gpu in gpus) / len(gpus)
+        # Of memory the fullest one: a mean would hide the GPU that is about to have none left.
         usage["gpu_memory_percent"] = 100.0 * max(gpu.memory_bytes / max(1, gpu.total_bytes) for gpu in gpus)
     return usage
 
@@ -89,6 +90,7 @@ class Usage:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="raysm-usage", daemon=True)
         self._recent: list[Mapping[str, float]] = []
+        # ``means`` is asked by the thread that trains, while the other one adds.
         self._adding = threading.Lock()
         self._sums: dict[str, float] = {}
         self._looks: Counter[str] = Counter()

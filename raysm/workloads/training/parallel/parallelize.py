@@ -127,6 +127,7 @@ class Parallelizer:
             loss=self.loss,
             device=self.session.device,
             precision=self.precision,
+            # The ranks of a tensor group have the same rows, whose loss counts once.
             counts=self.layout.coordinates(self.session.rank).tensor == 0,
         )
         return RankModel(wrapped, model, engine)
@@ -146,6 +147,7 @@ class Parallelizer:
             rank=PipelineRank(
                 place=place.pipeline,
                 group=mesh["pipeline"].get_group(),
+                # With shards, FSDP averages the gradients over the replicas too.
                 replicas=mesh["data"].get_group() if self.layout.data > 1 and self.layout.shard == 1 else None,
                 counts=place.tensor == 0,
             ),
@@ -227,6 +229,7 @@ class Parallelizer:
     def _share_weights(self, model: nn.Module) -> None:
         """Give every rank the weights of rank 0; they stay where they are until they are cut."""
         for tensor in (*model.parameters(), *model.buffers()):
+            # NCCL, by which GPUs talk, sends nothing that lies on the CPU.
             group = self.session.cpu_group if tensor.device.type == "cpu" else None
             message = tensor.detach().contiguous()
             dist.broadcast(message, 0, group=group)
@@ -301,6 +304,7 @@ def _lighten(block: nn.Module, recompute: bool, offload: bool) -> None:
         with save_on_cpu(pin_memory=torch.cuda.is_available()) if offload else nullcontext():
             if not recompute:
                 return forward(*args, **kwargs)
+            # The reentrant one, which torch takes by default, takes neither a context_fn nor keyword arguments.
             return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:

@@ -179,6 +179,7 @@ class Trials:
 
             def put_back(output: torch.Tensor, parts: list[torch.Tensor] = parts) -> torch.Tensor:
                 parts.append(output)
+                # The whole output, as after the workers' all-reduce; a copy, since forward may work in place.
                 return outputs[len(parts) - 1].clone()
 
             try:
@@ -276,6 +277,7 @@ def _lively(module: nn.Module) -> dict[str, torch.Tensor]:
     for name, parameter in module.named_parameters():
         weights[name] = parameter.detach()
         if parameter.is_floating_point() and parameter.numel() and bool(parameter.min() == parameter.max()):
+            # Biases and scales from 0.5 to 1.5: one that happened to be near 0 would hide what mixes.
             random = torch.rand(parameter.shape, generator=generator) + (0.5 if parameter.dim() < 2 else -0.5)
             weights[name] = random.to(parameter.device, parameter.dtype)
     return weights

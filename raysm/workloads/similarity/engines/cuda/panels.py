@@ -141,6 +141,7 @@ class Panels:
                 self._held.popitem(last=False)
             panel = self._make(tile, cut.frame)
             self.made += 1
+        # Put back last, whether made or found: what was asked for longest ago is the first to go.
         self._held[key] = panel
         return panel
 

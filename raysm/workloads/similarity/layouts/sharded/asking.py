@@ -40,6 +40,7 @@ def chunk_of(source: Source, chunk: RowChunk, dtype: np.dtype[Any]) -> Any:
 
 def digest_of(index: ShardIndex, waiting: list[Any]) -> str:
     """Return the matrix's digest, that of the same files in one folder, from the answers to ``digests``."""
+    # By name, whoever has the file: the digest must not depend on how the service shared files out.
     sums = dict(pair for answer in answers(waiting) for pair in answer)
     return joined([(name, sums[name]) for name in index.names])
 

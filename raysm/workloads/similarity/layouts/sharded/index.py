@@ -198,6 +198,7 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], channel: str) -> 
     starts = np.cumsum([0, *(files[name].rows for name in names)]).tolist()
     if starts[-1] == 0:
         raise InvalidInput(f"the files of the channel {channel!r} hold no rows; there is nothing to compute")
+    # The first is the only one: a file that lies on two instances has been refused.
     owners = [places[name][0] for name in names]
     runs = _runs([files[name].rows for name in names], starts, owners)
     return ShardIndex(
@@ -222,6 +223,7 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], channel: str) -> 
 
 def _runs(rows: Sequence[int], starts: Sequence[int], owners: Sequence[str]) -> Mapping[str, list[Run]]:
     runs: dict[str, list[Run]] = defaultdict(list)
+    # Not strict: there is one start more than files, which says where the last one ends.
     for count, start, host in zip(rows, starts, owners, strict=False):
         own = runs[host]
         offset = own[-1].offset + own[-1].rows if own else 0

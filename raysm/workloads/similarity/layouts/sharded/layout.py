@@ -63,6 +63,7 @@ class _Dispatch(Dispatch):
         self.tasks: list[BlockPair] = [
             pair for there in self._transfers.values() for transfer in there for pair in block_pairs(transfer)
         ]
+        # The last is whoever looks for neighbors: the queries, or the matrix itself.
         self.row_order = layout.operands[-1].order
         # Only one of the two ever travels: of what every instance has, nothing does.
         moving = {transfer.brings for there in self._transfers.values() for transfer in there if not transfer.at_home}

@@ -62,6 +62,7 @@ def _chosen(queries: QueryOperand, matrix: QueryOperand) -> tuple[QueryOperand, 
 
 def _busiest(staying: QueryOperand, moving: QueryOperand) -> float:
     """Return the pairs of rows of the slots that have most of them."""
+    # Only a head that coordinates has no slots, and it is refused where it has rows: its 0 pairs stay 0.
     return max(share.rows * moving.rows / max(1, share.slots) for share in staying.shares)
 
 
