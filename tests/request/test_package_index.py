@@ -28,9 +28,7 @@ def test_addresses_and_arns_pass(index):
     "index", ["pip.example", "ftp://host/simple", "https://", "https://a b/simple", ARN + "/more", ""]
 )
 def test_anything_else_is_refused_with_both_forms(index):
-    with pytest.raises(
-        InvalidRequest, match="https://pip.example/simple, or the ARN of a CodeArtifact repository"
-    ):
+    with pytest.raises(InvalidRequest, match="https://pip.example/simple, or the ARN of a CodeArtifact repository"):
         check_index(index)
 
 
