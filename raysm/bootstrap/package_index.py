@@ -20,10 +20,8 @@ from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.request.package_index import CodeArtifact
 
-__all__ = ["PYPI", "check_reachable", "credentials_of", "pip_config"]
+__all__ = ["check_reachable", "credentials_of", "pip_config"]
 
-PYPI = "https://pypi.org/simple"
-"""Where pip looks where nobody says otherwise."""
 PATIENCE_S = 12.0
 """Seconds for a way to the index: a network that has just come up gets some, one that drops packets needs no more."""
 PORTS = {"https": 443, "http": 80}

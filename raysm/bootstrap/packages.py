@@ -16,8 +16,9 @@ from pathlib import Path
 from raysm.bootstrap.environment import child_environment, warm_pool_cache
 from raysm.bootstrap.log import remark
 from raysm.bootstrap.package_cache import PackageCache, key_of
-from raysm.bootstrap.package_index import PYPI, check_reachable, credentials_of, pip_config
+from raysm.bootstrap.package_index import check_reachable, credentials_of, pip_config
 from raysm.bootstrap.pip import Pip, PipFailed
+from raysm.contract.default_index import default_index
 from raysm.contract.needs import NEEDS, RAY_RANGE, name_of, ray_will_do
 from raysm.contract.payload import Payload
 from raysm.contract.store import sha256_of
@@ -219,7 +220,8 @@ def _pip_with_index(payload: Payload, folder: Path, environ: Mapping[str, str]) 
         pip = Pip(folder, environ)
         settings = pip.settings()
         if "no-index" not in settings:
-            check_reachable(settings.get("index-url", PYPI))
+            default = default_index()
+            check_reachable(settings.get("index-url", default.url if default else ""))
         return pip
     repository = CodeArtifact.of(index)
     url = index if repository is None else credentials_of(repository)

@@ -57,6 +57,6 @@ def check_index(index: str) -> None:
     # Blanks are looked for in the text itself: urlsplit drops line breaks and tabs without a word.
     if parts.scheme not in ("https", "http") or not parts.hostname or any(letter.isspace() for letter in index):
         raise InvalidRequest(
-            f"pip_index must be the https:// address of an index, as in https://pypi.org/simple, or the ARN of a "
+            f"pip_index must be the https:// address of an index, as in https://pip.example/simple, or the ARN of a "
             f"CodeArtifact repository, arn:aws:codeartifact:REGION:ACCOUNT:repository/DOMAIN/NAME; got {index!r}"
         )

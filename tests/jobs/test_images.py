@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from raysm.contract import payload
+from raysm.contract.default_index import default_index
 from raysm.contract.paths import Paths
 from raysm.request import JobRequest, Script
 from tests.support.bootstraps import NODE_PORTS, free_ports, write_training
@@ -53,6 +54,7 @@ def run(tmp_path, ray_temp):
         request = JobRequest(name="a", workload=Script(str(tmp_path / "user.py"), ray_init=True), **fields)
         payload.pack(request, paths.payload, wheels=wheels)
         write_training(paths.base, "algo-1", ["algo-1"])
+        paths.model.mkdir(parents=True)
         ports = dict(zip(("control", "gcs", "dashboard"), free_ports(3), strict=True)) | dict.fromkeys(NODE_PORTS, 0)
         variables = {
             "PATH": os.environ["PATH"],
@@ -92,9 +94,10 @@ def test_a_complete_image_without_a_network_leaves_its_result(run):
 @pytest.mark.namespace
 def test_an_image_with_another_ray_and_without_a_network_ends_in_one_sentence(run, tmp_path):
     ended = run(image=make_installed(tmp_path / "image", "ray", "2.56.0"), front=WITHOUT_NETWORK, told=False)
+    index = default_index()
     assert ended.exit_code == 2
     assert ended.reason.startswith(
         "the requirements ray[default,train]>=2.60,<2.61 (this image has Ray 2.56.0) cannot be installed: there is no "
-        "way from this instance to the package index https://pypi.org/simple: the name pypi.org does not resolve"
+        f"way from this instance to the package index {index.url}: the name {index.hosts[0]} does not resolve"
     )
     assert ended.found is None

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from raysm.contract import names
+from raysm.contract.default_index import default_index
 from raysm.errors import RaysmError
 from raysm.local.instances import InstanceSpec, Link, open_site
 from raysm.local.instances.share import Share
@@ -538,12 +539,13 @@ def test_a_container_that_can_write_its_documented_folders_alone(job, switch, us
 
 @namespace_only
 def test_without_an_answer_from_the_internet_connections_hang_and_peers_answer(job):
-    code = """
+    index = default_index().hosts[0]
+    code = f"""
         import socket
         peer = socket.create_server(("algo-1", 4001))
         socket.create_connection(("algo-1", 4001), 5).close()
         try:
-            socket.create_connection(("pypi.org", 443), 4.5)
+            socket.create_connection(("{index}", 443), 4.5)
         except OSError as error:
             print(type(error).__name__)
     """

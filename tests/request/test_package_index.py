@@ -14,21 +14,21 @@ ARN = "arn:aws:codeartifact:eu-west-1:123456789012:repository/our-domain/our.rep
 def test_a_repository_of_codeartifact_is_known_by_its_arn():
     repository = CodeArtifact.of(ARN)
     assert dataclasses.astuple(repository)[1:] == ("eu-west-1", "123456789012", "our-domain", "our.repo_1")
-    assert CodeArtifact.of("https://pypi.org/simple") is None
+    assert CodeArtifact.of("https://pip.example/simple") is None
 
 
 @pytest.mark.parametrize(
-    "index", [ARN, "https://pypi.org/simple", "http://10.0.0.9:8080/simple/", ARN.replace("aws:", "aws-cn:")]
+    "index", [ARN, "https://pip.example/simple", "http://10.0.0.9:8080/simple/", ARN.replace("aws:", "aws-cn:")]
 )
 def test_addresses_and_arns_pass(index):
     check_index(index)
 
 
 @pytest.mark.parametrize(
-    "index", ["pypi.org", "ftp://host/simple", "https://", "https://a b/simple", ARN + "/more", ""]
+    "index", ["pip.example", "ftp://host/simple", "https://", "https://a b/simple", ARN + "/more", ""]
 )
 def test_anything_else_is_refused_with_both_forms(index):
-    with pytest.raises(InvalidRequest, match="https://pypi.org/simple, or the ARN of a CodeArtifact repository"):
+    with pytest.raises(InvalidRequest, match="https://pip.example/simple, or the ARN of a CodeArtifact repository"):
         check_index(index)
 
 

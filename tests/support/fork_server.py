@@ -36,8 +36,9 @@ class Workers:
         return "".join(f"--- rank {rank}\n{log.read_text()}" for rank, log in enumerate(self.logs))
 
     def kill(self, ranks, number=signal.SIGKILL):
-        for rank in ranks:
-            os.kill(self.pids[rank], number)
+        # The number of one that has ended may be another process's by now.
+        for pid in self.server.living([self.pids[rank] for rank in ranks]):
+            os.kill(pid, number)
 
     def wait_for(self, folder, *patterns):
         """Wait until for each pattern there is a file in the folder."""
@@ -108,6 +109,12 @@ class ForkServer:
         self._process.stdin.flush()
         return self._read("pid")
 
+    def living(self, pids):
+        """Return those that have not ended, as far as is known."""
+        while select.select([self._process.stdout], [], [], 0)[0]:
+            self._read(None, 0)
+        return [pid for pid in pids if pid not in self._exits]
+
     def exit_of(self, pid, text):
         deadline_s = time.monotonic() + DEADLINE_S
         while pid not in self._exits:
@@ -118,7 +125,9 @@ class ForkServer:
     def _read(self, wanted, timeout_s=DEADLINE_S):
         """Return the value of the next answer with the key ``wanted``; note what ended meanwhile."""
         while select.select([self._process.stdout], [], [], timeout_s)[0]:
-            answer = json.loads(self._process.stdout.readline())
+            line = self._process.stdout.readline()
+            assert line, "the fork server has ended"
+            answer = json.loads(line)
             if "ended" in answer:
                 self._exits[answer["ended"]] = answer["code"]
             if wanted in answer or wanted is None:

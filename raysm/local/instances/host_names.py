@@ -4,11 +4,11 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from raysm.contract.default_index import default_index
 from raysm.local.scenario import Network
 
 __all__ = ["HostNames"]
 
-INDEXES = ("pypi.org", "files.pythonhosted.org")
 NOBODY = "192.0.2.1"
 """An address that is kept for documents (RFC 5737): nothing answers there."""
 
@@ -41,7 +41,9 @@ class HostNames:
         if self._switches.own_name_is_loopback:
             names[own] = "127.0.0.1"
         if self._switches.silent_internet:
-            names |= dict.fromkeys(INDEXES, NOBODY)
+            # Without pip on this machine the instances, which run its Python, ask no index.
+            index = default_index()
+            names |= dict.fromkeys(index.hosts if index else (), NOBODY)
         return "".join(f"{address} {name}\n" for name, address in names.items())
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from raysm.contract.default_index import default_index
 from raysm.local.instances.host_names import HostNames
 from raysm.local.scenario import Network
 from tests.support.sagemaker_server import wait_until
@@ -15,7 +16,7 @@ ALL = "127.0.0.1 localhost\n10.0.0.1 algo-1\n10.0.0.2 algo-2\n"
     [
         ({}, ALL),
         ({"own_name_is_loopback": True}, ALL.replace("10.0.0.2", "127.0.0.1")),
-        ({"silent_internet": True}, ALL + "192.0.2.1 pypi.org\n192.0.2.1 files.pythonhosted.org\n"),
+        ({"silent_internet": True}, ALL + "".join(f"192.0.2.1 {host}\n" for host in default_index().hosts)),
     ],
 )
 def test_the_file_names_every_instance_as_the_scenario_has_it(tmp_path, switches, text):
