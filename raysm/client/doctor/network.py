@@ -101,7 +101,7 @@ def _ways(case: Case, subnet: Item, table: Item, endpoints: Sequence[Item]) -> I
 def _default_route(table: Item) -> Item:
     """Return the route to everywhere; nothing where there is none, or where it leads to what is gone."""
     for route in table["Routes"]:
-        if route.get("DestinationCidrBlock") in EVERYWHERE and route.get("State") != "blackhole":
+        if route.get("DestinationCidrBlock") == EVERYWHERE and route.get("State") != "blackhole":
             return dict(route)
     return {}
 
