@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 import pytest
 
@@ -26,6 +27,16 @@ def pytest_collection_modifyitems(items):
         reason = why_not() if marked else None
         for item in marked if reason else ():
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def no_training_left_behind():
+    """A session of ``raysm.training`` belongs to the process: one that a test leaves makes others fail, far from it."""
+    yield
+    sessions = sys.modules.get("raysm.workloads.training.loop.session")
+    if sessions is not None and sessions._session is not None:
+        sessions.end()
+        pytest.fail("the test left its training session behind: end() it")
 
 
 @pytest.fixture(scope="session")

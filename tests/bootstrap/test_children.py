@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from raysm.bootstrap.children import Children, descendants, signal_name
+from tests.support.own_process import run_apart
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and prctl")
 
@@ -28,7 +29,7 @@ def with_children(scenario):
             await children.end_all(0)
             children.close()
 
-    return asyncio.run(main())
+    return run_apart(main)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 """The driver's output."""
 
-import asyncio
 import os
 import sys
 
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.driver_process import TAIL_BYTES, DriverProcess
+from tests.support.own_process import run_apart
 
 
 def run(code, tmp_path):
@@ -19,7 +19,7 @@ def run(code, tmp_path):
         children.close()
         return status, tail
 
-    return asyncio.run(scenario())
+    return run_apart(scenario)
 
 
 def test_stderr_goes_on_to_the_log_and_its_end_is_kept(tmp_path, capfdbinary):

@@ -7,6 +7,7 @@ import pytest
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.driver_run import DriverRun
 from tests.support.bootstraps import Cluster, request
+from tests.support.own_process import run_apart
 
 RECORD = """
 import os, sys
@@ -34,7 +35,7 @@ def run(cluster, look, address="10.0.0.1:6379", go=None):
             driver.close()
             children.close()
 
-    return asyncio.run(scenario())
+    return run_apart(scenario)
 
 
 def test_a_driver_is_told_its_cluster_in_its_environment(tmp_path):

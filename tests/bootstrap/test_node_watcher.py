@@ -12,6 +12,7 @@ from raysm.bootstrap.children import Children
 from raysm.bootstrap.lifecycle import Failed, Node, NodesChanged
 from raysm.bootstrap.node_watcher import UNUSABLE, NodeWatcher, await_first, watch
 from raysm.errors import MissingDependency
+from tests.support.own_process import run_apart
 
 KNOWN = NodesChanged({"algo-1": Node("a", "10.0.0.1")})
 NODES = '{"algo-1": {"id": "a", "address": "10.0.0.1"}}'
@@ -49,7 +50,7 @@ def seen_twice(code, kind=Children):
         children.close()
         return seen
 
-    return asyncio.run(scenario())[:2]
+    return run_apart(scenario)[:2]
 
 
 def test_changes_are_reported_and_a_child_that_dies_is_asked_again():

@@ -21,6 +21,7 @@ from raysm.bootstrap.ray_node import (
 )
 from raysm.bootstrap.resources import ObjectStore
 from tests.support.bootstraps import NODE_PORTS, write_training
+from tests.support.own_process import run_apart
 
 CAPACITY = Capacity(cpus=4, gpus=2, memory_bytes=1000, object_store=ObjectStore(bytes=300, folder=None))
 GROUPS = [
@@ -183,7 +184,7 @@ def test_why_a_node_ended_is_what_ray_said_last(printed, why):
         children.close()
         return said
 
-    assert asyncio.run(scenario()) == why
+    assert run_apart(scenario) == why
 
 
 def test_the_version_of_ray_is_known_without_importing_it():

@@ -23,6 +23,7 @@ from raysm.contract import events, payload
 from raysm.contract.job_api import PROCESSING, TRAINING
 from raysm.contract.paths import Paths
 from raysm.contract.result import FAILURE, Failure
+from tests.support.own_process import run_apart
 
 DEADLINE_S = 120.0
 """Of what happens within seconds on a machine that has nothing else to do."""
@@ -94,7 +95,7 @@ def live(role, instance, after=lambda role: None):
             children.close()
         return status
 
-    return asyncio.run(scenario())
+    return run_apart(scenario)
 
 
 class Cluster:
