@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from raysm.client.project import load_options
     from raysm.client.remote import remote
     from raysm.client.result import Result
+    from raysm.client.session.handle import Session
     from raysm.client.submit import submit
     from raysm.errors import JobFailed, JobStopped, RaysmError
     from raysm.request import (
@@ -61,6 +62,7 @@ __all__ = [
     "RowBlock",
     "Script",
     "Security",
+    "Session",
     "Similarity",
     "TorchScript",
     "attach",
@@ -84,6 +86,7 @@ _HOMES = {
     "raysm.client.project": ("load_options",),
     "raysm.client.result": ("Result",),
     "raysm.client.remote": ("remote",),
+    "raysm.client.session.handle": ("Session",),
     "raysm.client.submit": ("submit",),
     "raysm.errors": ("JobFailed", "JobStopped", "RaysmError"),
     "raysm.workloads.blocks": ("PlacedBlock", "RowBlock", "file_blocks", "map_blocks", "row_blocks"),

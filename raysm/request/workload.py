@@ -24,6 +24,7 @@ KINDS: Mapping[str, str] = {
     "similarity": "raysm.request.similarity:Similarity",
     "torch_script": "raysm.request.training:TorchScript",
     "data_parallel": "raysm.request.training:TrainLoop",
+    "session": "raysm.request.session:SessionWorkload",
 }
 """raysm's own kinds: to add one is to add its line. All others go by where they are imported from."""
 

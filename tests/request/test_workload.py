@@ -24,6 +24,7 @@ EXAMPLES = {
     "similarity": Similarity(top_k=1),
     "torch_script": TorchScript("train.py"),
     "data_parallel": TrainLoop(name="module.loop", python="3.11"),
+    "session": SessionWorkload(),
 }
 
 
@@ -96,7 +97,7 @@ def test_what_holds_of_one_kind_alone_stands_at_that_kind():
     assert [kind for kind in KINDS if Workload.named(kind).returns_value] == ["function"]
     assert [kind for kind in KINDS if Workload.named(kind).prepares_ahead] == ["similarity"]
     assert [kind for kind in KINDS if Workload.named(kind).relays_output] == ["torch_script"]
-    assert [kind for kind in KINDS if Workload.named(kind).log_monitor] == ["script", "function"]
+    assert [kind for kind in KINDS if Workload.named(kind).log_monitor] == ["script", "function", "session"]
 
 
 def test_as_many_workers_are_started_ahead_as_will_have_work():
