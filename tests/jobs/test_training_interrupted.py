@@ -55,6 +55,7 @@ def wait_until_kept(store, step):
         time.sleep(0.02)
 
 
+@pytest.mark.long
 def test_stopped_and_killed_three_times_it_ends_with_the_weights_of_an_undisturbed_training(tmp_path):
     store = tmp_path / "store"
     with leaving_nothing(tmp_path):
