@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from raysm import Cluster, DataParallel, TorchScript
 from raysm.local.checkpoints import FolderStore
 from raysm.local.job_spec import Checkpoints
