@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from raysm.client.dashboard_place import Place
 from raysm.client.job import Job
-from raysm.errors import InvalidRequest
 
 __all__ = ["Reached", "way_to"]
 
@@ -24,9 +23,12 @@ def way_to(job: Job, place: Place) -> Iterator[Reached]:
     """Yield how a job's dashboard is reached from here.
 
     Raises:
-        InvalidRequest: The job's network is another one.
+        InvalidRequest: The job lets nobody in.
+        ServiceError: The service refuses.
     """
-    if job.service.target.is_billed:
-        raise InvalidRequest(job.service.target.way_to_dashboard(job.name))
-    # The instances of the embedded SageMaker are in this machine's own networks.
-    yield Reached(place.address)
+    if job.api.update is None and not job.service.target.is_billed:
+        # SageMaker lets nobody into a Processing job; here its instances are in this machine's own networks.
+        yield Reached(place.address)
+        return
+    with job.tunnel(place.port, on=place.host or None) as tunnel:
+        yield Reached(tunnel.address)

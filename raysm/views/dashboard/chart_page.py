@@ -82,9 +82,13 @@ def charts_of(charts: Sequence[Chart], *, is_solo: bool) -> str:
 
 
 def _figure(chart: Chart, is_solo: bool) -> str:
-    series = [Series(name=name, points=_elapsed(chart, points)) for name, points in chart.curves.items()]
-    # Wide and low in a small frame, which is as high as a card of Ray's Overview.
-    width, height = (560, 300) if is_solo else (560, 230)
+    # One curve that is named as its chart needs no legend.
+    series = [
+        Series(name="" if name == chart.title else name, points=_elapsed(chart, points))
+        for name, points in chart.curves.items()
+    ]
+    # A card of Ray's Overview is nearly as high as it is wide.
+    width, height = (420, 330) if is_solo else (560, 230)
     axes = Axes(y=chart.unit, width=width, height=height, is_time=True)
     return f"<figure><figcaption>{html.escape(chart.title)}</figcaption>{line_chart(series, axes)}</figure>"
 

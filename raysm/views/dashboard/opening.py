@@ -102,9 +102,11 @@ def _ended_parts(job: Job, timeline: Timeline) -> Sequence[Part]:
 def _record_of(job: Job) -> DashboardRecord:
     content = Storage(job.service).read(f"{job.outputs}/data/{DASHBOARD_RECORD}")
     if content is None:
+        # On one line: the whole reason is what raysm status shows.
+        why = job.describe().reason.partition("\n")[0]
         raise InvalidRequest(
-            f"{job.name} has ended ({job.status}) and left no dashboard: it ended before its dashboard had come up, or "
-            f"was killed; raysm logs {job.name} shows what it wrote"
+            f"{job.name} has ended ({job.status}{': ' if why else ''}{why}) and left no dashboard: it ended before its "
+            f"dashboard had come up, or was killed; raysm logs {job.name} shows what it wrote"
         )
     return unpack(content)
 
