@@ -108,9 +108,14 @@ class Operations:
         return not unfinished or unfinished[0].await_end(timeout_s)
 
     def running(self) -> list[str]:
-        """Return the names of the jobs that have not ended."""
+        """Return the names of the jobs that something is still done for; of some the record is final already."""
         with self._lock:
             return [name for (_, name), run in self._runs.items() if run.running]
+
+    def unfinished(self) -> list[str]:
+        """Return the names of the jobs whose record is not final: a job that is said to be Completed is none."""
+        with self._lock:
+            return [name for (_, name), run in self._runs.items() if not run.await_end(0)]
 
     def shut_down(self) -> None:
         """End all jobs at once."""
