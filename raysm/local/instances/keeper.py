@@ -7,10 +7,13 @@ in milliseconds. What flows in are JSON lines on stdin, one operation each; what
     {"op": "ip", "commands": [[...], ...]}  run ``ip`` there, once per list               -> {"event": "done"}
     {"op": "start", "command": [...], ...}  start the main process (once)                 -> {"event": "started", "pid"}
     {"op": "signal", "number": 15}          signal the main process alone                 (no answer)
+    {"op": "enter", "visit": 1, ...}        run another command beside it (``visit``)     (no answer)
+    {"op": "leave", "visit": 1}             kill that command                             (no answer)
     end of the stream                       kill everything, then exit
 
-and, unasked, ``{"event": "exited", "code": 137}`` when the main process and everything that it left are gone. An
-operation that fails answers ``{"event": "error", "message": ...}``.
+and, unasked, ``{"event": "exited", "code": 137}`` when the main process and everything that it left are gone, and
+``{"event": "left", "visit": 1, "code": 0}`` when a command that ran beside it has ended. An operation that fails
+answers ``{"event": "error", "message": ...}``.
 
 How the guarantee holds: on Linux the keeper is the child subreaper, so whatever a process in the instance forks,
 double-forks or daemonises stays a descendant of the keeper and is found in ``/proc``; with a PID namespace the kernel
@@ -70,6 +73,8 @@ class _Keeper:
         self.main: int | None = None  # the child that is waited for: the instance's own process, or an init before it
         self.own: int | None = None  # the instance's own process
         self.code: int | None = None
+        self.visits: dict[int, int] = {}  # by the pid of each command that runs beside the instance's own
+        self.started: Mapping[str, Any] = {}
         self.buffer = b""
 
     def report(self, event: str, **fields: Any) -> None:
@@ -104,6 +109,7 @@ class _Keeper:
                     _run(command)
                 self.report("done")
             elif request["op"] == "start":
+                self.started = request
                 self.main = self.own = _start(request, self.report_fd)
                 if request.get("init"):
                     children = (child for child, parent in _parents().items() if parent == self.main)
@@ -113,6 +119,11 @@ class _Keeper:
                 # Of these an init hears nothing, and could forward nothing; what is frozen is the process behind it.
                 direct = request["number"] in (signal.SIGSTOP, signal.SIGCONT)
                 os.kill(self.own if direct else self.main, request["number"])
+            elif request["op"] == "enter" and self.own and self.code is None:
+                self.visits[_visit(request, self.started, self.own, self.report_fd)] = request["visit"]
+            elif request["op"] == "leave":
+                for pid in [pid for pid, visit in self.visits.items() if visit == request["visit"]]:
+                    os.kill(pid, signal.SIGKILL)
         except (OSError, ValueError) as error:
             self.report("error", message=str(error))
 
@@ -127,6 +138,8 @@ class _Keeper:
                 return True
             if pid == self.main:
                 self.code = _exit_code(status)
+            if pid in self.visits:
+                self.report("left", visit=self.visits.pop(pid), code=_exit_code(status))
 
     def end_all(self) -> None:
         """Kill until nothing is left; whatever forks meanwhile is found in the next round."""
@@ -219,6 +232,18 @@ def _served(kind: str, source: str, target: str, options: str) -> tuple[str, str
     null = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
     os.posix_spawn(sys.executable, command, {}, file_actions=[null])
     return "fuse", str(descriptor), target, ""
+
+
+def _visit(request: Mapping[str, Any], started: Mapping[str, Any], own: int, report_fd: int) -> int:
+    """Run a command beside the main process, in whose namespaces it is; return its pid."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(report_fd)
+            _beside("visit").become(request, started, own)
+        finally:
+            os._exit(127)
+    return pid
 
 
 def _become(request: Mapping[str, Any], told: int, fail: int, report_fd: int) -> NoReturn:

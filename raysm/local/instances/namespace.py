@@ -5,6 +5,7 @@ is no wall against code that means harm: that code is root on this machine.
 """
 
 import os
+import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,7 +15,13 @@ from raysm.local.instances import mounts
 from raysm.local.instances.base import Instance, InstanceSpec, Site
 from raysm.local.instances.host_names import HostNames
 from raysm.local.instances.kept import Keeper, KeptInstance, end_all
-from raysm.local.instances.network import INTERFACE, MAX_INSTANCES, Network, missing_for_namespaces
+from raysm.local.instances.network import (
+    INTERFACE,
+    MAX_INSTANCES,
+    Network,
+    connect_inside,
+    missing_for_namespaces,
+)
 from raysm.local.instances.process import share_variables
 from raysm.local.scenario import Scenario
 
@@ -22,6 +29,14 @@ __all__ = ["NamespaceSite"]
 
 FUSE = Path("/dev/fuse")
 """By which a process serves a file system."""
+
+
+class _NamespaceInstance(KeptInstance):
+    """An instance with a loopback of its own."""
+
+    def connect(self, port: int) -> socket.socket:
+        """Return a connection to ``port`` on the loopback of the instance."""
+        return connect_inside(self.keeper, port)
 
 
 class NamespaceSite(Site):
@@ -104,7 +119,7 @@ class NamespaceSite(Site):
         if container.user:
             _open_to_all(spec.base)
         plan = mounts.plan(spec, keep=[*self._keep, home], hosts=hosts, resolver=resolver)
-        instance = KeptInstance(self._keepers[number], spec.host, self._network.address(number))
+        instance = _NamespaceInstance(self._keepers[number], spec.host, self._network.address(number))
         # Ray's object store is left to the bootstrap, which sizes it to /dev/shm as it does on SageMaker.
         variables = {"HOME": str(home), **share_variables(spec.share, object_store=False), **spec.variables}
         instance.start(

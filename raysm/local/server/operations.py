@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from raysm.contract.job_api import APIS, TRAINING, JobApi
-from raysm.local.instances import missing_for
+from raysm.local.instances import Instance, missing_for
 from raysm.local.server.answers import describe, summarize
 from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.definitions import kind_of
@@ -91,6 +91,11 @@ class Operations:
         if run is None or record.final:
             raise ApiError("ValidationException", f"the job {name} does not run: it is {record.status}", 409)
         return run
+
+    def instances(self, name: str) -> Mapping[str, Instance]:
+        """Return the instances of the training job ``name`` by host; none of one that does not run here."""
+        run = self._runs.get((TRAINING, name))
+        return {} if run is None else run.instances
 
     def await_end(self, name: str, timeout_s: float) -> bool:
         """Wait until a job that this server runs has ended, at most so long; return whether it has.
