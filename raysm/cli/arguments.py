@@ -230,6 +230,25 @@ def _add_about_jobs(commands: Any) -> None:
     jobs = add_command(commands, "jobs", "the latest jobs")
     jobs.add_argument("--contains", metavar="TEXT", help="only those with this in their names")
     jobs.add_argument("--limit", type=int, default=20, help="at most so many (default 20)")
+    jobs.add_argument("--project", help="only those of this project")
+    jobs.add_argument("--task", metavar="NAME", help="only runs of this task")
+    jobs.add_argument("--status", metavar="STATUS", help="only those that are so: Completed, or Failed,Stopped")
+    jobs.add_argument("--since", metavar="TIME", help="only those that were sent since: 2026-11-01, 7d, 12h")
+    jobs.add_argument(
+        "--params",
+        metavar="NAMES",
+        nargs="?",
+        const="*",
+        help="columns: what they were called with, lr,batch; without names all",
+    )
+    jobs.add_argument(
+        "--metrics",
+        metavar="NAMES",
+        nargs="?",
+        const="*",
+        help="columns: last values, loss, or loss:min, loss:max, loss:best; without names all",
+    )
+    jobs.add_argument("--sort", metavar="COLUMN", help="by lr, loss, cost_usd …; --sort=-auc: the highest first")
     _add_reading(jobs)
     remove = add_command(commands, "rm", "remove ended jobs of this machine: records, logs, results, checkpoints")
     remove.add_argument("jobs", metavar="JOB", nargs="+", help="a job's name")
