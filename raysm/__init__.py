@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from raysm import testing as testing
     from raysm import training as training
     from raysm.client.data_parallel import DataParallel
+    from raysm.client.experiments.experiment import Experiment
     from raysm.client.function import Function
     from raysm.client.job import Job, attach
     from raysm.client.project import load_options
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         Similarity,
         TorchScript,
     )
+    from raysm.views.experiments.table import Jobs, jobs
     from raysm.workloads.blocks import PlacedBlock, RowBlock, file_blocks, map_blocks, row_blocks
     from raysm.workloads.report import report
 
@@ -44,6 +46,7 @@ __all__ = [
     "AWS",
     "Cluster",
     "DataParallel",
+    "Experiment",
     "Function",
     "Input",
     "InstanceGroup",
@@ -51,6 +54,7 @@ __all__ = [
     "JobFailed",
     "JobRequest",
     "JobStopped",
+    "Jobs",
     "Limits",
     "Local",
     "MetricDefinition",
@@ -65,6 +69,7 @@ __all__ = [
     "TorchScript",
     "attach",
     "file_blocks",
+    "jobs",
     "load_options",
     "map_blocks",
     "remote",
@@ -82,6 +87,7 @@ _RAY_ADDRESS = ("ClientBuilder", "get_job_submission_client_cluster_info")
 
 _HOMES = {
     "raysm.client.data_parallel": ("DataParallel",),
+    "raysm.client.experiments.experiment": ("Experiment",),
     "raysm.client.function": ("Function",),
     "raysm.client.job": ("Job", "attach"),
     "raysm.client.project": ("load_options",),
@@ -90,6 +96,7 @@ _HOMES = {
     "raysm.client.remote": ("remote",),
     "raysm.client.submit": ("submit",),
     "raysm.errors": ("JobFailed", "JobStopped", "RaysmError"),
+    "raysm.views.experiments.table": ("Jobs", "jobs"),
     "raysm.workloads.blocks": ("PlacedBlock", "RowBlock", "file_blocks", "map_blocks", "row_blocks"),
     "raysm.workloads.report": ("report",),
 }
