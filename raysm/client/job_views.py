@@ -17,7 +17,6 @@ def _view(path: str) -> Any:
 class JobViews:
     """The views of a job, mixed into it."""
 
-<<<<<<< HEAD
     def dashboard(self, *, timeout: float | None = None) -> Any:
         """Return Ray's dashboard of the job at an address of this machine; a notebook shows it in a frame.
 
@@ -33,7 +32,7 @@ class JobViews:
             MissingDependency: aiohttp is not installed: the extra ``interactive``.
         """
         return _view("raysm.views.dashboard.opening:open_dashboard")(self, timeout=timeout)
-=======
+
     def plot(self, *names: str, log: bool = False, size: tuple[int, int] = (640, 260)) -> Any:
         """Return a chart of metrics, which a notebook shows; ``.svg`` is its text, ``.save("loss.svg")`` writes it.
 
@@ -57,4 +56,3 @@ class JobViews:
             InvalidRequest: This is no notebook.
         """
         return _view("raysm.views.card.watching:watch")(self)
->>>>>>> main
