@@ -82,12 +82,16 @@ __all__ = [
 _MODULES = ("client", "sdk", "testing", "training")
 """Parts that are named through this one, ``raysm.training.report``: imported on first use too."""
 
+# Not in __all__ either: they are for Ray, which looks for them by ``dir`` where an address begins with raysm://.
+_RAY_ADDRESS = ("ClientBuilder", "get_job_submission_client_cluster_info")
+
 _HOMES = {
     "raysm.client.data_parallel": ("DataParallel",),
     "raysm.client.experiments.experiment": ("Experiment",),
     "raysm.client.function": ("Function",),
     "raysm.client.job": ("Job", "attach"),
     "raysm.client.project": ("load_options",),
+    "raysm.client.ray_address": _RAY_ADDRESS,
     "raysm.client.result": ("Result",),
     "raysm.client.remote": ("remote",),
     "raysm.client.submit": ("submit",),
@@ -102,7 +106,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"raysm.{name}")
-    if name not in __all__:
+    if name not in __all__ and name not in _RAY_ADDRESS:
         raise AttributeError(f"module 'raysm' has no attribute {name!r}")
     home = next((module for module, names in _HOMES.items() if name in names), "raysm.request")
     return getattr(importlib.import_module(home), name)
@@ -110,4 +114,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     # Else a notebook completes raysm. with Any, TYPE_CHECKING and importlib.
-    return sorted(["__version__", *__all__, *_MODULES])
+    return sorted(["__version__", *__all__, *_MODULES, *_RAY_ADDRESS])

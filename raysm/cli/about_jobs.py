@@ -19,9 +19,9 @@ from raysm.client.job import Job, attach
 from raysm.client.remote_debugging import session_commands, switch_remote_debugging
 from raysm.client.removal import check, descriptions, remove
 from raysm.client.service import Service, connect
-from raysm.client.storage import Storage
-from raysm.contract.names import PROJECT_TAG, WORKLOAD_TAG
-from raysm.errors import InvalidRequest, JobNotFound
+from raysm.client.token import token_of
+from raysm.contract.names import WORKLOAD_TAG
+from raysm.errors import InvalidRequest
 from raysm.request import Target
 
 __all__ = ["described", "run"]
@@ -143,11 +143,8 @@ def _stop(arguments: Arguments, job: Job, console: Console) -> None:
 
 
 def _token(arguments: Arguments, job: Job, console: Console) -> None:
-    project = job.tags.get(PROJECT_TAG, "default")
-    content = Storage(job.service).read(f"{job.service.places.payload(project, job.name)}/token")
-    if content is None:
-        raise JobNotFound(f"the payload of {job.name} is not there any more, nor is its token")
-    print(json.dumps({"token": content.decode()}) if arguments.json else content.decode())
+    token = token_of(job)
+    print(json.dumps({"token": token}) if arguments.json else token)
 
 
 def _debug(arguments: Arguments, job: Job, console: Console) -> None:

@@ -258,6 +258,7 @@ def _add_about_jobs(commands: Any) -> None:
         ("logs", "what its instances wrote"),
         ("result", "its result, brought here"),
         ("metrics", "its metrics"),
+        ("dashboard", "Ray's dashboard of it, in the browser; of one that has ended, what it last showed"),
         ("stop", "stop it: user code has its grace to save its work"),
         ("token", "its token, which the Ray dashboard asks for"),
         ("debug", "let those who may start SSM sessions into its instances, while it runs on AWS"),
@@ -268,6 +269,8 @@ def _add_about_jobs(commands: Any) -> None:
             command.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
             command.add_argument("--instance", metavar="HOST", help="of one instance, algo-2")
             command.add_argument("--metrics", action="store_true", help="the latest values too, every few seconds")
+        if name == "dashboard":
+            command.add_argument("--no-open", action="store_true", help="print its address, and open no browser")
         if name == "debug":
             command.add_argument("--off", action="store_true", help="let nobody in any more")
         if name == "metrics":

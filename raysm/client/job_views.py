@@ -17,6 +17,22 @@ def _view(path: str) -> Any:
 class JobViews:
     """The views of a job, mixed into it."""
 
+    def dashboard(self, *, timeout: float | None = None) -> Any:
+        """Return Ray's dashboard of the job at an address of this machine; a notebook shows it in a frame.
+
+        ``.url`` is its address, ``.close()`` ends it, and so does the end of a ``with`` block or of this process. A job
+        that has none yet is waited for; of one that has ended it is what the head kept of it.
+
+        Args:
+            timeout: Seconds to wait for a job that has none yet; None is without end.
+
+        Raises:
+            InvalidRequest: The job has ended and left none.
+            NotDone: A TimeoutError: there is none within ``timeout``.
+            MissingDependency: aiohttp is not installed: the extra ``interactive``.
+        """
+        return _view("raysm.views.dashboard.opening:open_dashboard")(self, timeout=timeout)
+
     def plot(self, *names: str, log: bool = False, size: tuple[int, int] = (640, 260)) -> Any:
         """Return a chart of metrics, which a notebook shows; ``.svg`` is its text, ``.save("loss.svg")`` writes it.
 

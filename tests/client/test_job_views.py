@@ -16,3 +16,9 @@ def test_a_job_is_shown_by_rooms_above_the_client(tmp_path):
     assert "no values" in job.plot().svg
     with pytest.raises(InvalidRequest, match="draws a card in a notebook, and this is none"):
         job.watch()
+
+
+def test_the_dashboard_of_a_job_that_left_none_is_refused(remote, job):
+    remote.sagemaker.end(job.name, "Completed")
+    with pytest.raises(InvalidRequest, match="left no dashboard"):
+        job.dashboard()
