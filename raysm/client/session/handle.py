@@ -23,7 +23,7 @@ from raysm.client.session.finding import check_free, find
 from raysm.client.session.mapping import MapOptions, Mapped
 from raysm.client.session.opened import Opened, as_state
 from raysm.client.session.outcomes import Shown
-from raysm.client.session.starting import SessionLimits, Show, port_of, prepared
+from raysm.client.session.starting import SessionLimits, Show, place_of, prepared
 from raysm.client.session.wire import require_aiohttp
 from raysm.contract.keywords import documents_options
 from raysm.contract.names import TASK_TAG
@@ -146,7 +146,7 @@ class Session:
         return self
 
     def _connect(self, job: Job, show: Show) -> None:
-        opened = Opened(job, self._name or job.name, port_of(job, show))
+        opened = Opened(job, self._name or job.name, place_of(job, show))
         try:
             opened.begin()
         except BaseException:

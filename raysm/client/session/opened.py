@@ -17,7 +17,6 @@ from raysm.client.session.files import Files
 from raysm.client.session.loop import Loop
 from raysm.client.session.mapping import MapOptions
 from raysm.client.session.starting import token_of, why_ended
-from raysm.client.session.transport import Way, open_way
 from raysm.client.session.wire import Wire
 from raysm.contract.names import PROJECT_TAG
 from raysm.contract.session import CallRequest, CallStatus, SessionState, Versions
@@ -34,14 +33,14 @@ _log = logging.getLogger("raysm")
 class Opened:
     """The connection to one session, and what it is made of."""
 
-    def __init__(self, job: Job, name: str, port: int) -> None:
+    def __init__(self, job: Job, name: str, place: tuple[str, int]) -> None:
         self.job = job
         # While a request waits, its call has to be known, and no longer.
         self._calls: weakref.WeakValueDictionary[str, Call[Any]] = weakref.WeakValueDictionary()
         self._sending: set[Any] = set()
         self._exit = contextlib.ExitStack()
-        self._way: Way = open_way(job, port)
-        self._exit.callback(self._way.close)
+        host, port = place
+        self._way = self._exit.enter_context(job.tunnel(port, on=host))
         self._loop = Loop(f"session {name}")
         self._exit.callback(self._loop.close)
         wire = Wire(

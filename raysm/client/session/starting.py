@@ -20,7 +20,7 @@ from raysm.errors import InvalidRequest, JobFailed, JobNotFound
 from raysm.request import Cluster, Limits, Security
 from raysm.request.session import SessionWorkload
 
-__all__ = ["SessionLimits", "port_of", "prepared", "token_of", "why_ended"]
+__all__ = ["SessionLimits", "place_of", "prepared", "token_of", "why_ended"]
 
 Show = Callable[[Event], None]
 
@@ -80,8 +80,8 @@ def _usd_per_hour(cluster: Cluster, service: Service, price_per_hour: float | No
     return total
 
 
-def port_of(job: Job, show: Show = lambda event: None) -> int:
-    """Wait until a session takes calls; return the port of its server, on the head's loopback.
+def place_of(job: Job, show: Show = lambda event: None) -> tuple[str, int]:
+    """Wait until a session takes calls; return the name of its head, and its server's port on the loopback there.
 
     Args:
         job: The session's.
@@ -96,10 +96,10 @@ def port_of(job: Job, show: Show = lambda event: None) -> int:
             continue
         show(event)
         match event:
-            case State(name=name, address=str(address)) if name == SERVING:
+            case State(name=name, host=host, address=str(address)) if name == SERVING:
                 port = urlsplit(address).port
                 assert port is not None, "the driver listens on one"
-                return port
+                return host, port
     raise job.exception() or JobFailed(f"the session's job {job.name} ended before it took calls", job=job.name)
 
 
