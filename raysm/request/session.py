@@ -23,8 +23,8 @@ class SessionWorkload(Workload):
     runner: ClassVar[str] = "raysm.workloads.runners.session:SessionRunner"
     label: ClassVar[str] = "the session"
     keeps: ClassVar[str] = "what its calls and cells write into the folder $SM_MODEL_DIR"
-    packages: ClassVar[tuple[str, ...]] = ("aiohttp", "cloudpickle")
-    extra: ClassVar[str | None] = "interactive"
+    # Its server's aiohttp comes with ray[default], without which there is no dashboard either.
+    packages: ClassVar[tuple[str, ...]] = ("cloudpickle",)
     # A namespace lives in the memory of the head, and ends with it.
     keeps_state: ClassVar[bool] = False
     # The first call finds a process that is there already.

@@ -11,6 +11,7 @@ import raysm
 from raysm.bootstrap.packages import NEEDS
 from raysm.errors import InvalidRequest
 from raysm.request import PickledFunction, Script, Similarity, TorchScript, TrainLoop, Workload
+from raysm.request.session import SessionWorkload
 from raysm.request.workload import KINDS, built_in_kind, require_workload
 from raysm.workloads.runner import Runner
 
@@ -154,7 +155,7 @@ def local_kind():
             EXAMPLES["data_parallel"],
             r"wrap the loop: raysm\.submit\(raysm\.DataParallel\(train_loop, config=…\)\), got",
         ),
-        (3, "must be Script, Function, Similarity, TorchScript, DataParallel or a Workload of your own, got 3"),
+        (3, "TorchScript, DataParallel, SessionWorkload or a Workload of your own, got 3"),
         (Bare(), "Bare is no dataclass"),
         (Runless(), "Runless names no runner: give it runner = 'module:Class', got ''"),
         (local_kind(), "defined inside a function or class"),

@@ -17,7 +17,7 @@ from typing import Any, Generic, TextIO, TypeVar
 from raysm.client.session.loop import Loop
 from raysm.client.session.outcomes import error_of, value_of
 from raysm.client.session.wire import NoSuchCall, Wire
-from raysm.contract.session import DONE, CallRequest, CallStatus, Outcome, frame, unframe
+from raysm.contract.session import DONE, WAITING, CallRequest, CallStatus, Outcome, frame, unframe
 from raysm.errors import CallCancelled, NotDone, RaysmError
 from raysm.request.codec import from_json, to_json
 
@@ -30,6 +30,8 @@ WAIT_S = 20.0
 
 LATE_S = 0.5
 """How long output that came before the outcome may be under way by the other connection."""
+
+ON_ITS_WAY_S = 0.02
 
 INTERRUPTED_S = 10.0
 """How long Ctrl-C waits for the call's end."""
@@ -61,6 +63,7 @@ class Call(Generic[T]):
         self._news: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         self._position = 0
         self._more = asyncio.Event()
+        self._is_under_way = False
 
     # In the loop of the connection
 
@@ -74,6 +77,7 @@ class Call(Generic[T]):
         await self._live(self._ask)
 
     async def _live(self, begin: Callable[[], Any]) -> None:
+        self._is_under_way = True
         try:
             answer = await begin()
             while True:
@@ -182,23 +186,37 @@ class Call(Generic[T]):
         """Interrupt it; return whether that was still possible."""
         if self.done():
             return False
-        try:
-            self._line.loop.run(self._line.wire.request("POST", f"{self._path}/interrupt"))
-        except NoSuchCall:
-            return False
-        return True
+        return self._line.loop.run(self._interrupt())
+
+    async def _interrupt(self) -> bool:
+        while not self._ended.done():
+            try:
+                await self._line.wire.request("POST", f"{self._path}/interrupt")
+                return True
+            except NoSuchCall:
+                if not self._is_under_way:
+                    return False
+                # What brings it is still on its way: to interrupt it before would be to interrupt nothing.
+                await asyncio.sleep(ON_ITS_WAY_S)
+        return False
 
     @property
     def status(self) -> CallStatus:
         """How it is now."""
         if self._ended.done() and self._ended.exception() is None:
             return self._ended.result()[0]
-        answer = self._line.loop.run(self._line.wire.request("GET", self._path, params={"outcome": 0}))
+        try:
+            answer = self._line.loop.run(self._line.wire.request("GET", self._path, params={"outcome": 0}))
+        except NoSuchCall:  # what brings it is still on its way
+            return CallStatus(id=self.id, kind="", name=self.name, state=WAITING)
         return _read(answer)[0]
 
     def logs(self) -> str:
         """Return what it has printed so far; of very much, the end."""
-        answer = self._line.loop.run(self._line.wire.json("GET", f"{self._path}/output"))
+        try:
+            answer = self._line.loop.run(self._line.wire.json("GET", f"{self._path}/output"))
+        except NoSuchCall:
+            return ""
         return "".join(piece["text"] for piece in answer["pieces"])
 
     def add_done_callback(self, fn: "Callable[[Call[T]], object]") -> None:

@@ -6,7 +6,6 @@ Nothing of a session lives in the handle: another process has all of it by ``ray
 import contextlib
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +24,7 @@ from raysm.client.session.opened import Opened, as_state
 from raysm.client.session.outcomes import Shown
 from raysm.client.session.starting import SessionLimits, Show, place_of, prepared
 from raysm.client.session.wire import require_aiohttp
+from raysm.client.tunnel.tunnel import Tunnel
 from raysm.contract.keywords import documents_options
 from raysm.contract.names import TASK_TAG
 from raysm.contract.session import (
@@ -50,8 +50,6 @@ CLOSED_S = 10.0
 
 FOLLOWED = (CALL, CELL)
 """Kinds of calls that are worth coming back to."""
-
-_log = logging.getLogger("raysm")
 
 
 class Session:
@@ -369,6 +367,14 @@ class Session:
         done: Mapping[str, Any] = self._here.call(request, command.encode()).result()
         print(done["output"], end="")  # noqa: T201
         return int(done["exit_code"])
+
+    def dashboard(self) -> Any:
+        """Return Ray's dashboard at an address of this machine; see ``Job.dashboard``."""
+        return self.job.dashboard()
+
+    def tunnel(self, port: int, on: str | None = None, local_port: int = 0) -> Tunnel:
+        """Open a way to a port of one of its instances; see ``Job.tunnel``."""
+        return self.job.tunnel(port, on=on or self.state.hosts[0], local_port=local_port)
 
     # Its end
 

@@ -16,8 +16,9 @@ from raysm.client.session.calls import Call, Line
 from raysm.client.session.files import Files
 from raysm.client.session.loop import Loop
 from raysm.client.session.mapping import MapOptions
-from raysm.client.session.starting import token_of, why_ended
+from raysm.client.session.starting import why_ended
 from raysm.client.session.wire import Wire
+from raysm.client.token import token_of
 from raysm.contract.names import PROJECT_TAG
 from raysm.contract.session import CallRequest, CallStatus, SessionState, Versions
 from raysm.errors import InvalidRequest, SessionEnded
@@ -45,7 +46,7 @@ class Opened:
         self._exit.callback(self._loop.close)
         wire = Wire(
             lambda: self._way.address,
-            token_of(job),
+            token_of(job).strip(),
             secrets.token_hex(8),
             lambda: why_ended(job, name),
             self._hear,

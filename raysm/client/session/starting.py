@@ -11,16 +11,14 @@ from urllib.parse import urlsplit
 from raysm.client.costs.prices import price_of, price_of_user, volume_usd_per_hour
 from raysm.client.job import Job
 from raysm.client.service import Service
-from raysm.client.storage import Storage
 from raysm.client.submit import Prepared, prepare
 from raysm.contract.events import Event, State, parse
-from raysm.contract.names import PROJECT_TAG
 from raysm.contract.session import CLOSING, SERVING
-from raysm.errors import InvalidRequest, JobFailed, JobNotFound
+from raysm.errors import InvalidRequest, JobFailed
 from raysm.request import Cluster, Limits, Security
 from raysm.request.session import SessionWorkload
 
-__all__ = ["SessionLimits", "place_of", "prepared", "token_of", "why_ended"]
+__all__ = ["SessionLimits", "place_of", "prepared", "usd_per_hour", "why_ended"]
 
 Show = Callable[[Event], None]
 
@@ -53,7 +51,7 @@ def prepared(name: str | None, limits: SessionLimits, service: Service, options:
         idle_timeout_s=limits.idle_timeout_s,
         idle_timeout_detached_s=limits.idle_timeout_detached_s,
         budget_usd=limits.budget_usd,
-        usd_per_hour=_usd_per_hour(cluster, service, limits.price_per_hour),
+        usd_per_hour=usd_per_hour(cluster, service, limits.price_per_hour),
     )
     if limits.max_runtime_s is not None:
         if chosen.get("limits") is not None:
@@ -64,7 +62,7 @@ def prepared(name: str | None, limits: SessionLimits, service: Service, options:
     return prepare(workload, on=service, name=name or "session", **{**chosen, "cluster": cluster})
 
 
-def _usd_per_hour(cluster: Cluster, service: Service, price_per_hour: float | None) -> float | None:
+def usd_per_hour(cluster: Cluster, service: Service, price_per_hour: float | None) -> float | None:
     """Return what all instances cost; None where the price of one is not known, or nothing is billed."""
     groups = [(group.instance_type, group.count) for group in cluster.groups]
     total = 0.0
@@ -101,19 +99,6 @@ def place_of(job: Job, show: Show = lambda event: None) -> tuple[str, int]:
                 assert port is not None, "the driver listens on one"
                 return host, port
     raise job.exception() or JobFailed(f"the session's job {job.name} ended before it took calls", job=job.name)
-
-
-def token_of(job: Job) -> str:
-    """Return the token of a job, which its server asks for.
-
-    Raises:
-        JobNotFound: The payload is gone: the job has ended.
-    """
-    project = job.tags.get(PROJECT_TAG, "default")
-    content = Storage(job.service).read(f"{job.service.places.payload(project, job.name)}/token")
-    if content is None:
-        raise JobNotFound(f"the payload of {job.name} is not there any more, nor is its token")
-    return content.decode().strip()
 
 
 def why_ended(job: Job, name: str) -> str | None:

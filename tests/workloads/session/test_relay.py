@@ -72,7 +72,6 @@ def test_a_signal_interrupts_what_runs_in_there_and_nothing_behind_it(place):
     where, heard = place
     before = signal.getsignal(signal.SIGINT)
 
-
     def interrupted():
         with in_place(where):
             os.kill(os.getpid(), signal.SIGINT)
