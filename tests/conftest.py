@@ -20,8 +20,9 @@ if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
 REASONS = {"namespace": namespaces.why_not, "docker": docker.why_not}
 
 
-def pytest_collection_modifyitems(items):
-    longest_first(items)
+def pytest_collection_modifyitems(config, items):
+    if not config.pluginmanager.has_plugin("randomly"):
+        longest_first(items)
     for name, why_not in REASONS.items():
         marked = [item for item in items if item.get_closest_marker(name)]
         reason = why_not() if marked else None

@@ -71,6 +71,7 @@ def test_digits_are_learned_data_parallel_and_the_model_comes_back(tmp_path):
     assert manifest.summary in said
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("home")
 def test_a_vision_transformer_trains_as_a_hybrid_of_pipelines_and_replicas_as_it_does_alone(tmp_path):
     asked = "examples/train_vit.py --parallel hybrid --epochs 1 --batch-size 600 --output".split()

@@ -28,6 +28,8 @@ from raysm.client.result import fetch, raised, read_as, value
 from raysm.client.result_folder import manifest_of
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
+from raysm.client.tunnel.opening import open_tunnel
+from raysm.client.tunnel.tunnel import Tunnel
 from raysm.contract.events import Event, Progress, parse
 from raysm.contract.job_api import APIS
 from raysm.contract.names import PYTHON_TAG
@@ -314,6 +316,24 @@ class Job:
         """
         values = [*self._event_log.metrics(), *self._found_by_service.of(self.chain.descriptions())]
         return Metrics(sorted(values, key=lambda metric: metric.time_s)).named(*names)
+
+    # The way in
+
+    def tunnel(self, port: int, on: str | None = None, local_port: int = 0) -> Tunnel:
+        """Open a way to a port of one of its instances; use it as a context manager, or close it.
+
+        Args:
+            port: On the loopback of the instance, ``8265``.
+            on: The instance, ``algo-2``; None is the head.
+            local_port: On this machine's loopback; 0 is any that is free.
+
+        Returns:
+            Something with ``port`` and ``address``, ``127.0.0.1:PORT``, on this machine.
+
+        Raises:
+            InvalidRequest: There is no such port or instance, or the job lets nobody in.
+        """
+        return open_tunnel(self.chain, port, on=on, local_port=local_port)
 
     # What it leaves
 

@@ -14,7 +14,19 @@ from typing import Any, Literal
 from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json
 
-__all__ = ["Api", "Capacity", "Checkpoints", "Container", "Logs", "Network", "Outputs", "Scenario", "parse", "read"]
+__all__ = [
+    "Api",
+    "Capacity",
+    "Checkpoints",
+    "Container",
+    "Logs",
+    "Network",
+    "Outputs",
+    "Scenario",
+    "Ssm",
+    "parse",
+    "read",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +45,10 @@ class Container:
     Storage Folders"; 120 GB beside 1 TB in awslabs/graphstorm, issue 949). 0 is all the room of this machine's disk."""
     read_only: bool = False
     """Whether ``/`` can only be read; the documented folders, ``/tmp`` and ``/dev/shm`` can be written."""
+    shared_mappings: bool = True
+    """Whether several processes can map a file of a Training job's channels together (``mmap`` with MAP_SHARED). Of
+    FastFile's nobody says it: a file system in user space may refuse it (numpy issue 9894, safetensors issue 545).
+    Where they cannot, the channels can only be read."""
     user: int = 0
     """Number of the user that the job runs as, 0 is root. Another one can write the documented folders, ``/tmp`` and
     ``/dev/shm`` alone, and has no home: an image's ``USER``."""
@@ -99,9 +115,9 @@ class Api:
     answers_lost: float = 0.0
     """The share of requests that are carried out, and whose connection then closes without an answer, 0 to 1."""
     denied: tuple[str, ...] = ()
-    """Actions of SageMaker, CloudWatch Logs, IAM and STS that the user's policy does not allow, ``iam:GetRole``; and
-    the condition key ``sagemaker:EnableRemoteDebug``, by which accounts refuse jobs that can be looked into (developer
-    guide, "Access a training container through AWS Systems Manager for remote debugging")."""
+    """Actions of SageMaker, CloudWatch Logs, IAM, STS and Systems Manager that the user's policy does not allow,
+    ``iam:GetRole``; and the condition key ``sagemaker:EnableRemoteDebug``, by which accounts refuse jobs that can be
+    looked into (developer guide, "Access a training container through AWS Systems Manager for remote debugging")."""
 
     def __post_init__(self) -> None:
         """Check the shares."""
@@ -130,6 +146,27 @@ class Capacity:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Ssm:
+    """How Systems Manager carries sessions into instances."""
+
+    close_every_s: float = 0.0
+    """Seconds after which the service closes a data channel's WebSocket: on AWS about an hour. 0 is never."""
+    lost: float = 0.0
+    """The share of messages that get lost on their way, in either direction, 0 to 1."""
+    doubled: float = 0.0
+    """The share of messages that arrive twice, 0 to 1."""
+    multiplexing: bool = True
+    """Whether the agent carries many connections in one session; agents up to 3.0.196.0 do not."""
+    idle_s: float = 1200.0
+    """Seconds without anything from the user after which a session ends: 20 minutes, where the account's preferences
+    say nothing else (https://docs.aws.amazon.com/systems-manager/latest/userguide/session-preferences-timeout.html)."""
+
+    def __post_init__(self) -> None:
+        """Check the shares."""
+        _check_shares("ssm", lost=self.lost, doubled=self.doubled)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Scenario:
     """All switches, a table each in the file."""
 
@@ -147,6 +184,8 @@ class Scenario:
     """How requests are answered."""
     capacity: Capacity = field(default_factory=Capacity)
     """How instances come, and go."""
+    ssm: Ssm = field(default_factory=Ssm)
+    """How sessions into instances are carried."""
     seed: int | None = None
     """What chance is drawn from; None is another chance each time."""
 

@@ -92,6 +92,7 @@ def test_the_death_of_the_heads_pid_1_is_known_to_the_workers_before_its_silence
         assert job.paths("algo-2").failure.read_text() == "the head algo-1 was lost: it closed its connection"
 
 
+@pytest.mark.long
 def test_the_loss_of_an_instance_is_survived_where_the_request_says_so_and_its_blocks_are_done_by_the_others(tmp_path):
     cluster = Cluster(count=3, on_instance_loss="continue", silence_s=SILENCE_S)
     with started(script_request(tmp_path, BLOCKS, cluster=cluster), tmp_path / "job") as (job, log):

@@ -76,6 +76,7 @@ def test_one_instance_leaves_the_same_bytes_as_two(tmp_path, digits_by_process):
     assert digest(model / "neighbors.parquet") == digest(digits_by_process[1] / "neighbors.parquet")
 
 
+@pytest.mark.long
 @pytest.mark.namespace
 def test_what_a_lost_instance_merged_of_many_tiles_is_merged_by_the_others(tmp_path, digits_by_process):
     cluster = Cluster(count=3, on_instance_loss="continue")

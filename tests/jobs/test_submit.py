@@ -82,6 +82,7 @@ def test_what_one_job_leaves_is_the_input_of_the_next(tmp_path):
     assert "from the first" in [line.text for line in second.lines()]
 
 
+@pytest.mark.long
 def test_the_state_of_each_instance_survives_into_the_run_that_resumes(tmp_path):
     (tmp_path / "s.py").write_text(COUNT_RUNS)
     for run in (1, 2):
@@ -99,6 +100,7 @@ def is_whole(record):
     return hashlib.sha256(content).hexdigest().encode() in line
 
 
+@pytest.mark.long
 def test_a_spot_interruption_in_the_middle_computes_no_finished_block_twice(tmp_path, home):
     rows = np.random.default_rng(3).standard_normal((20_000, 256), dtype=np.float32)
     np.save(tmp_path / "m.npy", rows)

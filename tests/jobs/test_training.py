@@ -189,6 +189,7 @@ def loop(config):
         training.report(loss=training.step(batch))
 
 
+@pytest.mark.long
 @pytest.mark.namespace
 def test_a_loop_goes_on_after_a_killed_worker_from_its_checkpoint_and_leaves_one_model(tmp_path):
     workload = raysm.DataParallel(loop, config={"kill_at": 5}, max_restarts=1)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from raysm import Cluster, DataParallel, TorchScript
 from raysm.local.checkpoints import FolderStore
 from raysm.local.job_spec import Checkpoints
@@ -55,6 +57,7 @@ def wait_until_kept(store, step):
         time.sleep(0.02)
 
 
+@pytest.mark.long
 def test_stopped_and_killed_three_times_it_ends_with_the_weights_of_an_undisturbed_training(tmp_path):
     store = tmp_path / "store"
     with leaving_nothing(tmp_path):

@@ -9,7 +9,8 @@ What flows in are specifications of the instances of one job; what flows out are
 
 import abc
 import signal
-from collections.abc import Mapping, Sequence
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,10 @@ from raysm.errors import InvalidRequest
 from raysm.local.instances.share import Share
 from raysm.local.scenario import Scenario
 
-__all__ = ["Instance", "InstanceSpec", "Link", "Site"]
+__all__ = ["Instance", "InstanceSpec", "Link", "Site", "Visit", "to_loopback"]
+
+CONNECT_S = 10.0
+"""Loopback answers within microseconds; a machine that is busy may take longer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +62,26 @@ class InstanceSpec:
     """What AWS would do to it."""
 
 
+def to_loopback(port: int) -> socket.socket:
+    """Return a connection to a port on the loopback of whoever calls this.
+
+    Raises:
+        OSError: Nobody listens there.
+    """
+    # By its name, as SSM's agent does it: some programs listen on ::1 alone.
+    return socket.create_connection(("localhost", port), timeout=CONNECT_S)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Visit:
+    """A command that was run in an instance, beside its main process."""
+
+    exited: "Future[int]"
+    """Its exit code, 128 + signal if it was killed."""
+    leave: Callable[[], None]
+    """Kills it; harmless when it has ended."""
+
+
 class Instance(abc.ABC):
     """An instance that was started.
 
@@ -81,6 +105,24 @@ class Instance(abc.ABC):
     @abc.abstractmethod
     def end(self) -> None:
         """Kill everything in it and return when it is gone; harmless when repeated."""
+
+    def connect(self, port: int) -> socket.socket:
+        """Return a connection to ``port`` on the loopback of the instance.
+
+        Raises:
+            OSError: Nobody listens there.
+        """
+        return to_loopback(port)
+
+    @abc.abstractmethod
+    def enter(self, command: Sequence[str], *, stdin: str, stdout: str) -> Visit:
+        """Run a command in it, beside the main process, with that one's environment.
+
+        Args:
+            command: What to run.
+            stdin: The path, on this machine, of what it reads.
+            stdout: Of what it writes to, also its errors; a terminal becomes the one that controls it.
+        """
 
     def kill(self) -> None:
         """Kill the main process, and everything with it."""

@@ -11,15 +11,18 @@ import platform
 import re
 import secrets
 import shutil
+import socket
 import subprocess
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from raysm.contract.paths import DEFAULT_BASE
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.local.instances.base import Instance, InstanceSpec, Site
+from raysm.local.instances.base import Instance, InstanceSpec, Site, Visit
 from raysm.local.instances.kept import Keeper, KeptInstance, end_all
 from raysm.local.instances.process import share_variables
 
@@ -29,16 +32,68 @@ KEEPER = Path(__file__).with_name("docker_keeper.py")
 LABEL = "io.raysm.owner"
 """Whose a container or network is: machine, process and the time of its start."""
 ANSWER_S = 60.0
+PASS_ON = """
+import os, socket, sys, threading
+there = socket.create_connection(("localhost", int(sys.argv[1])))
+os.write(1, b"+")
+def back():
+    while data := there.recv(65536):
+        while data:
+            data = data[os.write(1, data):]
+    os._exit(0)
+threading.Thread(target=back, daemon=True).start()
+while data := os.read(0, 65536):
+    there.sendall(data)
+"""
+"""The program that passes on what comes, in a container; every image that runs jobs has Python."""
 DOCKER = ("docker",)
 
 
 class _DockerInstance(KeptInstance):
     """A container behind its keeper."""
 
-    def start(self, **fields: object) -> None:
+    docker: Sequence[str]
+    name: str
+
+    def connect(self, port: int) -> socket.socket:
+        """Return a connection to ``port`` on the loopback of the container.
+
+        The daemon may be on another machine, as on macOS: a process in the container passes on what comes.
+        """
+        ours, theirs = socket.socketpair()
+        command = [*self.docker, "exec", "--interactive", self.name, "python3", "-c", PASS_ON, str(port)]
+        with theirs:
+            process = subprocess.Popen(
+                command, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.DEVNULL
+            )
+        threading.Thread(target=process.wait, name=f"connection to {self.name}", daemon=True).start()
+        # It says that it is connected, before the first byte that is not its own.
+        if ours.recv(1) != b"+":
+            ours.close()
+            raise ConnectionRefusedError(f"nobody listens on port {port} of {self.host}")
+        return ours
+
+    def enter(self, command: Sequence[str], *, stdin: str, stdout: str) -> Visit:
+        """Run a command in the container."""
+        with open(stdin, "rb") as reads, open(stdout, "wb") as writes:
+            process = subprocess.Popen(
+                [*self.docker, "exec", "--interactive", *(["--tty"] if writes.isatty() else []), self.name, *command],
+                stdin=reads,
+                stdout=writes,
+                stderr=writes,
+                start_new_session=True,
+            )
+        exited: Future[int] = Future()
+        threading.Thread(
+            target=lambda: exited.set_result(process.wait()), name=f"command in {self.name}", daemon=True
+        ).start()
+        return Visit(exited=exited, leave=process.kill)
+
+    def start(self, **fields: Any) -> None:
         """Make and start the container."""
         answer = self.keeper.call("start", **fields)
         self.pid, self.address = int(answer["pid"]), str(answer["address"])
+        self.docker, self.name = fields["docker"], fields["name"]
         self.follow()
 
 

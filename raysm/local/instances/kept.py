@@ -1,6 +1,8 @@
 """The parent's end of a keeper (see ``keeper``): its pipes, its answers, and the exit that it reports."""
 
 import contextlib
+import functools
+import itertools
 import json
 import os
 import queue
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.errors import RaysmError
-from raysm.local.instances.base import Instance
+from raysm.local.instances.base import Instance, Visit
 
 __all__ = ["Keeper", "KeptInstance", "SCRIPT", "end_all"]
 
@@ -47,6 +49,8 @@ class Keeper:
         self.name = name
         self.exited: Future[int] = Future()
         self.lost = False
+        self._visits: dict[int, Future[int]] = {}
+        self._numbers = itertools.count()
         self._answers: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
         self._started = False
         self._lock = threading.Lock()
@@ -79,6 +83,8 @@ class Keeper:
                 message = json.loads(line)
                 if message["event"] == "exited":
                     self.exited.set_result(message["code"])
+                elif message["event"] == "left":
+                    self._visits.pop(message["visit"]).set_result(message["code"])
                 else:
                     self._answers.put(message)
         # Whoever waits for an answer is told at once, instead of waiting its time out.
@@ -88,6 +94,18 @@ class Keeper:
                 self.lost = self._process.wait(END_S) != 0
             # Somebody ended the instance: end() does, with SIGKILL, and so does the death of the keeper.
             self.exited.set_result(128 + signal.SIGKILL)
+        for visit in list(self._visits):
+            self._visits.pop(visit).set_result(128 + signal.SIGKILL)
+
+    def enter(self, **fields: Any) -> "Visit":
+        """Run a command beside the main process."""
+        number, exited = next(self._numbers), Future[int]()
+        self._visits[number] = exited
+        self._send({"op": "enter", "visit": number, **fields})
+        # With the main process gone nobody runs it, nor says so.
+        if self.exited.done() and self._visits.pop(number, None) is not None:
+            exited.set_result(128 + signal.SIGKILL)
+        return Visit(exited=exited, leave=functools.partial(self._send, {"op": "leave", "visit": number}))
 
     def call(self, op: str, **fields: Any) -> Mapping[str, Any]:
         """Have the keeper do ``op``.
@@ -172,6 +190,10 @@ class KeptInstance(Instance):
     def signal(self, number: int) -> None:
         """Signal the main process alone."""
         self.keeper.signal(number)
+
+    def enter(self, command: Sequence[str], *, stdin: str, stdout: str) -> Visit:
+        """Run a command beside the main process."""
+        return self.keeper.enter(command=list(command), stdin=stdin, stdout=stdout)
 
     def end(self) -> None:
         """Kill everything in it and wait until it is gone."""

@@ -5,6 +5,7 @@ is no wall against code that means harm: that code is root on this machine.
 """
 
 import os
+import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,10 +15,28 @@ from raysm.local.instances import mounts
 from raysm.local.instances.base import Instance, InstanceSpec, Site
 from raysm.local.instances.host_names import HostNames
 from raysm.local.instances.kept import Keeper, KeptInstance, end_all
-from raysm.local.instances.network import INTERFACE, MAX_INSTANCES, Network, missing_for_namespaces
+from raysm.local.instances.network import (
+    INTERFACE,
+    MAX_INSTANCES,
+    Network,
+    connect_inside,
+    missing_for_namespaces,
+)
 from raysm.local.instances.process import share_variables
+from raysm.local.scenario import Scenario
 
 __all__ = ["NamespaceSite"]
+
+FUSE = Path("/dev/fuse")
+"""By which a process serves a file system."""
+
+
+class _NamespaceInstance(KeptInstance):
+    """An instance with a loopback of its own."""
+
+    def connect(self, port: int) -> socket.socket:
+        """Return a connection to ``port`` on the loopback of the instance."""
+        return connect_inside(self.keeper, port)
 
 
 class NamespaceSite(Site):
@@ -26,7 +45,7 @@ class NamespaceSite(Site):
     interface = INTERFACE
     plays = frozenset(
         {
-            *(f"container.{name}" for name in ("hostname", "init", "root_mb", "read_only", "user")),
+            *(f"container.{name}" for name in ("hostname", "init", "root_mb", "read_only", "shared_mappings", "user")),
             *(f"network.{name}" for name in ("names_resolve_after_s", "own_name_is_loopback", "silent_internet")),
         }
     )
@@ -50,6 +69,15 @@ class NamespaceSite(Site):
         self._keepers: list[Keeper] = []
         self._names: HostNames | None = None
         self._network = Network()
+
+    def check(self, scenario: Scenario) -> None:
+        """Refuse also channels that cannot be mapped where this kernel lets nobody serve a file system."""
+        super().check(scenario)
+        if not scenario.container.shared_mappings and not FUSE.exists():
+            raise InvalidRequest(
+                f"the scenario asks for container.shared_mappings=False, which takes {FUSE}, and there is none: load "
+                " the kernel's module fuse, or take the switch out of the scenario"
+            )
 
     def base_inside(self, base: Path) -> Path:
         """Return ``/opt/ml``."""
@@ -91,7 +119,7 @@ class NamespaceSite(Site):
         if container.user:
             _open_to_all(spec.base)
         plan = mounts.plan(spec, keep=[*self._keep, home], hosts=hosts, resolver=resolver)
-        instance = KeptInstance(self._keepers[number], spec.host, self._network.address(number))
+        instance = _NamespaceInstance(self._keepers[number], spec.host, self._network.address(number))
         # Ray's object store is left to the bootstrap, which sizes it to /dev/shm as it does on SageMaker.
         variables = {"HOME": str(home), **share_variables(spec.share, object_store=False), **spec.variables}
         instance.start(

@@ -29,9 +29,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from raysm.errors import InvalidRequest, RaysmError
+from raysm.local.instances.base import to_loopback
 from raysm.local.instances.kept import Keeper
 
-__all__ = ["MAX_INSTANCES", "Network", "missing_for_namespaces"]
+__all__ = ["MAX_INSTANCES", "Network", "connect_inside", "missing_for_namespaces"]
 
 T = TypeVar("T")
 
@@ -224,6 +225,21 @@ class Network:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def connect_inside(keeper: Keeper, port: int) -> socket.socket:
+    """Return a connection to a port on the loopback of an instance.
+
+    Raises:
+        OSError: Nobody listens there, or the instance is gone.
+    """
+
+    def connect() -> socket.socket:
+        _enter(keeper.pid)
+        return to_loopback(port)
+
+    # A socket stays in the namespace in which it was made, also when the thread that entered it is gone.
+    return in_thread(connect)
 
 
 def _enter(pid: int) -> None:

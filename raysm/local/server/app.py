@@ -22,6 +22,9 @@ from raysm.local.server.log_service import GROUPS, TARGET, LogService
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.operations import Operations
 from raysm.local.server.peers import is_ours
+from raysm.local.server.ssm.operations import TARGET as SSM
+from raysm.local.server.ssm.operations import SsmOperations
+from raysm.local.server.ssm.upgrade import HandedOver, asks_for_channel, serve_channel
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -44,7 +47,13 @@ class App:
     """
 
     def __init__(
-        self, operations: Operations, logs: LogService, console: Console, moto: MotoServices, faults: Faults
+        self,
+        operations: Operations,
+        logs: LogService,
+        console: Console,
+        moto: MotoServices,
+        faults: Faults,
+        sessions: SsmOperations,
     ) -> None:
         """Take those who answer, and who decides which requests fail."""
         self._operations = operations
@@ -52,6 +61,7 @@ class App:
         self._console = console
         self._moto = moto
         self._faults = faults
+        self._sessions = sessions
         self._groups_made: set[str] = set()
         self._lock = threading.Lock()
         self.last_request_s = time.monotonic()
@@ -74,6 +84,8 @@ class App:
         try:
             # Before the body is read: a stranger is not to have this process hold it.
             self._admit(request)
+            if asks_for_channel(request):
+                return serve_channel(request, self._sessions.gateway)
             refusal = self._refusal(request)
             if refusal is not None:
                 return refusal(environ, start_response)
@@ -82,6 +94,8 @@ class App:
                 response = self._ours(request)
         except ApiError as error:
             response = _refusing(error)
+        except HandedOver:
+            raise
         except Exception as error:
             traceback.print_exc()
             message = f"the embedded SageMaker failed: {type(error).__name__}: {error}"
@@ -127,9 +141,13 @@ class App:
         if request.path.startswith(PREFIX):
             return _response(self._console.answer(request.method, request.path))
         service, dot, operation = request.headers.get("X-Amz-Target", "").partition(".")
-        if service + dot not in (SAGEMAKER, TARGET):
+        if service + dot not in (SAGEMAKER, TARGET, SSM):
             return None
         parameters, region = _parameters(request), _region(request)
+        if service + dot == SSM:
+            if not self._sessions.has(operation):
+                return None
+            return _response(self._sessions.answer(operation, parameters, request.host))
         if service + dot == SAGEMAKER:
             if not self._operations.has(operation, parameters):
                 return None

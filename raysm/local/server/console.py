@@ -43,7 +43,7 @@ class Console:
                 "pid": os.getpid(),
                 "version": __version__,
                 "started_s": self._started_s,
-                "running": self._operations.running(),
+                "running": self._operations.unfinished(),
                 "waiting": self._capacity.waiting(),
                 "cores": self._capacity.cores,
             }

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from raysm.contract.job_api import APIS, TRAINING, JobApi
-from raysm.local.instances import missing_for
+from raysm.local.instances import Instance, missing_for
 from raysm.local.server.answers import describe, summarize
 from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.definitions import kind_of
@@ -92,6 +92,11 @@ class Operations:
             raise ApiError("ValidationException", f"the job {name} does not run: it is {record.status}", 409)
         return run
 
+    def instances(self, name: str) -> Mapping[str, Instance]:
+        """Return the instances of the training job ``name`` by host; none of one that does not run here."""
+        run = self._runs.get((TRAINING, name))
+        return {} if run is None else run.instances
+
     def await_end(self, name: str, timeout_s: float) -> bool:
         """Wait until a job that this server runs has ended, at most so long; return whether it has.
 
@@ -108,9 +113,14 @@ class Operations:
         return not unfinished or unfinished[0].await_end(timeout_s)
 
     def running(self) -> list[str]:
-        """Return the names of the jobs that have not ended."""
+        """Return the names of the jobs that something is still done for; of some the record is final already."""
         with self._lock:
             return [name for (_, name), run in self._runs.items() if run.running]
+
+    def unfinished(self) -> list[str]:
+        """Return the names of the jobs whose record is not final: a job that is said to be Completed is none."""
+        with self._lock:
+            return [name for (_, name), run in self._runs.items() if not run.await_end(0)]
 
     def shut_down(self) -> None:
         """End all jobs at once."""

@@ -22,6 +22,7 @@ from random import Random
 from typing import Any
 
 from raysm.errors import InvalidRequest, RaysmError
+from raysm.local.instances import Instance
 from raysm.local.job_spec import JobSpec, Patience
 from raysm.local.local_job import LocalJob
 from raysm.local.outcome import Outcome
@@ -106,10 +107,18 @@ class JobRun:
         self._changed = threading.Event()
         """Set when there is a reason to end, or the instances have ended."""
         self._training_s = 0.0
+        self._job: LocalJob | None = None
+        """The attempt that runs."""
         self._warm = False
         """Whether it has the instances that another job left."""
         self._status = JobStatus(services.records, record.api, record.name)
         self._thread = threading.Thread(target=self._run, name=f"job {record.name}", daemon=True)
+
+    @property
+    def instances(self) -> Mapping[str, Instance]:
+        """Its instances by host, while they run; none before and after."""
+        job = self._job
+        return {} if job is None else job.instances
 
     @property
     def running(self) -> bool:
@@ -315,7 +324,11 @@ class JobRun:
                 if self._definition.remote_debug or self._services.scenario.logs.ssm_streams:
                     writer.agent_line(host, AGENT_COMPLAINS)
             job.start(self._status.enter_training)
-            outcome = self._watch(job)
+            self._job = job
+            try:
+                outcome = self._watch(job)
+            finally:
+                self._job = None
             self._training_s += max(0.0, outcome.ended_s - outcome.started_s)
             self._status.update(training_s=self._training_s)
             # One that ended by itself before the signal came has its outcome: nothing of it is to start again.

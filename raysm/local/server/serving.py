@@ -36,6 +36,8 @@ from raysm.local.server.objects import Objects
 from raysm.local.server.operations import Operations
 from raysm.local.server.records import Records
 from raysm.local.server.run import Services
+from raysm.local.server.ssm.gateway import Gateway
+from raysm.local.server.ssm.operations import SsmOperations
 from raysm.local.server.warm_pools import WarmPools, terminated
 
 __all__ = ["Options", "serve"]
@@ -154,7 +156,10 @@ def serve(options: Options) -> None:
         )
         operations = Operations(services, options.instance_kind)
         console = Console(operations, capacity, started_s=started_s, shut_down=ending.set)
-        app = App(operations, LogService(records), console, moto, Faults(scenario.api, services.chance))
+        gateway = Gateway(scenario.ssm, services.chance)
+        sessions = SsmOperations(gateway, records, operations.instances)
+        faults = Faults(scenario.api, services.chance)
+        app = App(operations, LogService(records), console, moto, faults, sessions)
         # Threads: a request may wait until a job ends, and others are to be answered meanwhile.
         server = make_server("127.0.0.1", options.port, app, threaded=True, request_handler=_Handler)
         # Only noted: a handler interrupts this thread also while it holds a lock that the end has to take.
@@ -168,6 +173,7 @@ def serve(options: Options) -> None:
                 # First of all: whoever looks for a server from now on is not to find one that ends.
                 ServerRecord.remove(options.home)
             operations.shut_down()
+            gateway.close()
             services.pools.close()
             server.shutdown()
             server.server_close()

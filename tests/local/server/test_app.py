@@ -43,6 +43,16 @@ class Logs:
         return {"events": []} if operation == "GetLogEvents" else None
 
 
+class Sessions:
+    """Systems Manager's part."""
+
+    def has(self, operation):
+        return operation == "StartSession"
+
+    def answer(self, operation, request, host):
+        return {"StreamUrl": f"ws://{host}/", "asked": request}
+
+
 class Console:
     def answer(self, method, path):
         return {"asked": [method, path]}
@@ -71,7 +81,7 @@ class Served:
 
     def __init__(self):
         self.operations, self.moto = Operations(), Moto()
-        self.app = App(self.operations, Logs(), Console(), self.moto, Faults(Api(), Random(0)))
+        self.app = App(self.operations, Logs(), Console(), self.moto, Faults(Api(), Random(0)), Sessions())
         self.server = make_server("127.0.0.1", 0, self.app, threaded=True, request_handler=Quiet)
         self._thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
@@ -184,3 +194,10 @@ def test_it_is_known_when_somebody_was_last_answered(served):
     served.ask("SageMaker.ListTrainingJobs")
     assert served.app.last_request_s > before
     assert served.app.answering == 0
+
+
+def test_sessions_are_systems_managers_and_all_else_of_it_is_motos(served):
+    status, answer = served.ask("AmazonSSM.StartSession", b'{"Target": "x"}')
+    assert (status, answer["asked"]) == (200, {"Target": "x"})
+    assert answer["StreamUrl"] == f"ws://127.0.0.1:{served.server.server_port}/"
+    assert served.ask("AmazonSSM.GetParameter", b"{}") == (200, b"moto: {}")

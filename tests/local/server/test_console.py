@@ -14,6 +14,9 @@ class Jobs:
         self.asked = []
 
     def running(self):
+        return ["a-job", "one-that-is-tidied-up-after"]
+
+    def unfinished(self):
         return ["a-job"]
 
     def run(self, name):
@@ -43,7 +46,7 @@ def console(jobs, ended):
     return Console(jobs, Capacity(3), started_s=1.0, shut_down=lambda: ended.append(1))
 
 
-def test_the_status_says_what_runs_and_how_much_may(console):
+def test_the_status_says_which_jobs_have_not_ended_and_how_many_cores_there_are(console):
     status = console.answer("GET", "/raysm/status")
     assert (status["running"], status["cores"], status["started_s"]) == (["a-job"], 3, 1.0)
 

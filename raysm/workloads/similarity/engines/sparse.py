@@ -15,8 +15,6 @@ for each D). Self-products, for the norms, likewise.
 **Memory** of a side with z elements: 24*z bytes, and 4*D for each segment; of a comparison 20 bytes a row of a segment.
 """
 
-import ctypes
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -31,9 +29,18 @@ from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows, Sparse
 from raysm.workloads.similarity.engines.densely import dense_tiles, pairs_densely, scores_densely, topk_densely
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile
-from raysm.workloads.similarity.kernels.build import Unavailable, library
+from raysm.workloads.similarity.engines.sparse_library import (
+    ColumnsStructure,
+    RowsStructure,
+    address,
+    described_best,
+    described_rows,
+    sparse_library,
+    sums_as_numpy,
+    sums_of_squares,
+)
 from raysm.workloads.similarity.kernels.instructions import InstructionSet
-from raysm.workloads.similarity.kernels.recipes import SPARSE_FOR, sparse
+from raysm.workloads.similarity.kernels.recipes import SPARSE_FOR
 
 __all__ = ["SparseEngine", "sparse_engine", "sparse_norms"]
 
@@ -48,77 +55,8 @@ COMPILED = "float32 sparse"
 
 SMALLEST = np.float32(2.0**-62)
 
-LONGEST_CHECKED = 1 << 22
-"""Columns of the longest rows that are made dense to see that both sums agree."""
-
-Array = ctypes.c_void_p
-Integer = ctypes.c_int64
-
-
 PairColumns: TypeAlias = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float32]]
 """Rows, counted from the side's first, with neighbors and scores; one entry for each pair."""
-
-
-# As sparse.c declares them, field by field: ctypes reads no header, and nothing would notice another order.
-class _Rows(ctypes.Structure):
-    _fields_ = [(name, Integer) for name in ("count", "start", "columns")] + [
-        (name, Array) for name in ("begins", "indices", "unit", "data", "norms")
-    ]
-
-
-class _Columns(ctypes.Structure):
-    _fields_ = [(name, Array) for name in ("first", "postings")]
-
-
-class _Best(ctypes.Structure):
-    _fields_ = [
-        ("k", Integer),
-        *((name, Array) for name in ("keys", "lower_bounds", "least")),
-        ("bound", ctypes.c_double),
-    ]
-
-
-ROWS, COLUMNS, BEST = (ctypes.POINTER(structure) for structure in (_Rows, _Columns, _Best))
-
-FUNCTIONS: dict[str, list[Any]] = {
-    "sparse_columns": [ROWS, Array, Array],
-    "sparse_squares": [ROWS, Array],
-    "sparse_topk": [ROWS, ROWS, COLUMNS, BEST, BEST, Array, ctypes.c_int],
-    "sparse_pairs": [ROWS, ROWS, COLUMNS, Integer, ctypes.c_float, ctypes.c_float, Integer, Array, Array, Array],
-    "sparse_scores": [ROWS, ROWS, COLUMNS, Integer, Integer, Array],
-}
-"""All return an int64 that is negative where there was no memory."""
-
-
-def _checked(result: int, function: Any, _: Any) -> int:
-    if result < 0:
-        raise MemoryError(f"{function.__name__}: no memory")
-    return result
-
-
-@functools.cache
-def _library(candidates: tuple[InstructionSet, ...] = SPARSE_FOR) -> tuple[Any | None, str]:
-    """Return the compiled ``sparse.c``, or None and why this machine cannot compile it."""
-    why = ""
-    for instructions in candidates:
-        try:
-            return _declared(library(sparse(instructions))), ""
-        except Unavailable as error:
-            # The last one is that of the library that asks for least.
-            why = str(error)
-    return None, why
-
-
-def _declared(made: Any) -> Any:
-    for name, arguments in FUNCTIONS.items():
-        function = getattr(made, name)
-        function.argtypes, function.restype, function.errcheck = arguments, Integer, _checked
-    return made
-
-
-def _address(array: NDArray[Any]) -> int:
-    assert array.flags.c_contiguous
-    return int(array.ctypes.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +65,18 @@ class _Segment:
 
     start: int
     """Number of its first row in the side."""
-    rows: _Rows
-    columns: _Columns
+    rows: RowsStructure
+    columns: ColumnsStructure
     first: NDArray[np.int32]
     arrays: tuple[NDArray[Any], ...]
 
     @property
     def stop(self) -> int:
         return self.start + int(self.rows.count)
+
+    @property
+    def numbers(self) -> slice:
+        return slice(self.start, self.stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +107,14 @@ class SparseEngine:
             instructions: What it may be compiled for; the first that this machine has is taken.
         """
         self._segment_rows = segment_rows
-        library, why = _library(instructions) if compiled else (None, "")
+        library, why = sparse_library(instructions) if compiled else (None, "")
         self._library: Any = library
         self.name = COMPILED if library is not None else f"{PlainEngine(why).name}, sparse rows made dense"
 
     def prepare(self, tile: SparseTile, frame: Frame) -> PreparedTile[SparseTile]:
         """Divide the rows by their norms, and list for each column who has it."""
         rows = tile.rows
-        if self._library is None or not _agrees(self._library, rows.columns):
+        if self._library is None or not sums_as_numpy(self._library, rows.columns):
             return PreparedTile(tile=tile, prepared=None, nbytes=0)
         # Each segment lists all D columns anew: so many at most that the lists take no more than 32 bytes an element.
         pieces = max(1, min(-(-len(rows) // self._segment_rows), 8 * len(rows.own().indices) // rows.columns))
@@ -196,11 +138,11 @@ class SparseEngine:
         # So that no product of two vanishes, and no touched sum looks untouched.
         small = np.abs(unit) < SMALLEST
         unit[small] = np.copysign(SMALLEST, unit[small])
-        described, kept = _described(rows, data, np.ascontiguousarray(norms), unit, start + first_row)
+        described, kept = described_rows(rows, data, np.ascontiguousarray(norms), unit, start + first_row)
         first = np.empty(rows.columns + 1, dtype=np.int32)
         postings = np.empty(len(data), dtype=np.dtype([("row", np.int32), ("value", np.float32)]))
-        self._library.sparse_columns(described, _address(first), _address(postings))
-        columns = _Columns(_address(first), _address(postings))
+        self._library.sparse_columns(described, address(first), address(postings))
+        columns = ColumnsStructure(address(first), address(postings))
         return _Segment(start, described, columns, first, (*kept, first, postings))
 
     def topk(
@@ -222,8 +164,8 @@ class SparseEngine:
         for i, above in enumerate(left.prepared.segments):
             # Of a tile with itself, each two segments once: no pair may be offered to a Best twice.
             for beside in right.prepared.segments[i if once else 0 :]:
-                mine, kept = _described_best(best_left, above, bound)
-                theirs, others = (None, ()) if best_right is None else _described_best(best_right, beside, bound)
+                mine, kept = described_best(best_left, above.numbers, bound)
+                theirs, others = (None, ()) if best_right is None else described_best(best_right, beside.numbers, bound)
                 # A copy, which the kernel moves past the rows that are done: ``first`` itself says where columns end.
                 cursor = beside.first.copy() if once and beside.start == above.start else None
                 self._library.sparse_topk(
@@ -233,7 +175,7 @@ class SparseEngine:
                     mine,
                     # The very structure: by its address the kernel knows both sides for one, and offers no pair twice.
                     theirs if cursor is None else mine,
-                    None if cursor is None else _address(cursor),
+                    None if cursor is None else address(cursor),
                     same,
                 )
                 # The structures point into these arrays, which had to live until here.
@@ -275,7 +217,7 @@ class SparseEngine:
                 done = 0
                 while done < above.rows.count:
                     counts = np.zeros(above.rows.count, dtype=np.int64)
-                    room = capacity, _address(counts), _address(neighbors), _address(similarities)
+                    room = capacity, address(counts), address(neighbors), address(similarities)
                     done = self._library.sparse_pairs(
                         above.rows, beside.rows, beside.columns, done, cut, threshold, *room
                     )
@@ -309,22 +251,8 @@ class SparseEngine:
                 for start in range(0, int(above.rows.count), step):
                     stop = min(start + step, int(above.rows.count))
                     out = np.empty((stop - start, beside.rows.count), dtype=np.float32)
-                    self._library.sparse_scores(above.rows, beside.rows, beside.columns, start, stop, _address(out))
+                    self._library.sparse_scores(above.rows, beside.rows, beside.columns, start, stop, address(out))
                     yield above.start + start, beside.start, out
-
-
-def _described(
-    rows: SparseRows, data: NDArray[np.float64], norms: NDArray[np.float64], unit: NDArray[np.float32], start: int
-) -> tuple[_Rows, tuple[NDArray[Any], ...]]:
-    kept = (rows.begins, np.ascontiguousarray(rows.indices), unit, data, norms)
-    return _Rows(len(rows), start, rows.columns, *(_address(array) for array in kept)), kept
-
-
-def _described_best(best: Best, segment: _Segment, bound: float) -> tuple[_Best, tuple[NDArray[Any], ...]]:
-    keys, lower_bounds = best.keys[segment.start : segment.stop], best.lower_bounds[segment.start : segment.stop]
-    least = np.empty(len(lower_bounds), dtype=np.float32)
-    described = _Best(keys.shape[1], _address(keys), _address(lower_bounds), _address(least), bound)
-    return described, (keys, lower_bounds, least)
 
 
 def sparse_engine(forced: str | None = None) -> SparseEngine:
@@ -344,33 +272,10 @@ def sparse_engine(forced: str | None = None) -> SparseEngine:
     return chosen
 
 
-@functools.lru_cache(maxsize=16)
-def _agrees(library: Any, columns: int) -> bool:
-    """Return whether the library sums rows of that many columns as NumPy does."""
-    # Of very long rows, one as long as can be held: they are halved in the same way.
-    length = columns if columns <= LONGEST_CHECKED else LONGEST_CHECKED + columns % 128
-    rng = np.random.default_rng(length)
-    for kept in (1.0, 0.1):
-        # Elements of very different sizes: sums in another order then round to another number.
-        rows = rng.standard_normal((2, length)) * np.exp2(rng.integers(-20, 20, (2, length)))
-        rows *= rng.random((2, length)) < kept
-        sparse = SparseRows.of(np.arange(3) * length, np.tile(np.arange(length), 2), rows.ravel(), length)
-        if not np.array_equal(np.sqrt(_squares(library, sparse)), prepare(rows).norms):
-            return False
-    return True
-
-
-def _squares(library: Any, rows: SparseRows) -> NDArray[np.float64]:
-    squares = np.zeros(len(rows))
-    described, _kept = _described(rows, rows.data.astype(np.float64), squares, np.empty(0, dtype=np.float32), 0)
-    library.sparse_squares(described, _address(squares))
-    return squares
-
-
 def sparse_norms(rows: SparseRows) -> Norms:
     """Compute what ``score.prepare`` computes of the same rows made dense, from their elements alone."""
-    library, _ = _library()
-    if library is None or not _agrees(library, rows.columns):
+    library, _ = sparse_library()
+    if library is None or not sums_as_numpy(library, rows.columns):
         parts = [prepare(tile.rows) for tile in dense_tiles(SparseTile(start=0, rows=rows, norms=np.empty(0)))]
         starts = np.cumsum([0, *(len(part.norms) for part in parts)])
         bad = [int(at) + part.first_bad for at, part in zip(starts, parts, strict=False) if part.first_bad is not None]
@@ -382,7 +287,7 @@ def sparse_norms(rows: SparseRows) -> Norms:
         )
     own = rows.own()
     exponents = _exponents(own) if own.dtype == np.float64 else np.zeros(len(own), dtype=np.int16)
-    squares = _squares(library, own.scaled(exponents))
+    squares = sums_of_squares(library, own.scaled(exponents))
     bad_rows = ~np.isfinite(squares)
     integral = own.dtype.kind in "iub" or bool(
         not bad_rows.any() and not exponents.any() and np.all(np.rint(own.data) == own.data)

@@ -1,0 +1,65 @@
+"""Listens on this machine's loopback: what flows in are connections, and each flows out as one to an instance."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from raysm.contract.ssm.streams import Stream, carry
+from raysm.errors import InvalidRequest, RaysmError
+
+__all__ = ["LOOPBACK", "Connect", "Listener"]
+
+Connect: TypeAlias = Callable[[], Awaitable[Stream]]
+"""Opens one more connection to the port."""
+
+LOOPBACK = "127.0.0.1"
+
+
+class Listener:
+    """A listener on loopback; nobody but this machine reaches it.
+
+    Attributes:
+        port: Where it listens.
+    """
+
+    def __init__(self, connect: Connect) -> None:
+        """Carry every connection by one that ``connect`` opens."""
+        self._connect = connect
+        self._server: asyncio.Server | None = None
+        self._carrying: set[asyncio.Task[None]] = set()
+        self.port = 0
+
+    async def listen(self, port: int) -> None:
+        """Begin to listen; 0 is any port that is free.
+
+        Raises:
+            InvalidRequest: The port is taken, or may not be had.
+        """
+        try:
+            self._server = await asyncio.start_server(self._accept, LOOPBACK, port)
+        except OSError as error:
+            raise InvalidRequest(
+                f"{LOOPBACK}:{port} cannot be listened on: {error.strerror}; choose another local port, or 0 for any"
+            ) from error
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Listen no more, and end every connection."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._carrying:
+            task.cancel()
+        await asyncio.gather(*self._carrying, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._carrying.add(task)
+        try:
+            # Whoever connected sees a connection that ends at once, as where nobody listens behind a proxy.
+            with contextlib.suppress(OSError, RaysmError):
+                await carry(await self._connect(), reader, writer)
+        finally:
+            self._carrying.discard(task)
+            writer.close()

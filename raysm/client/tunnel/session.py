@@ -1,0 +1,128 @@
+"""Sessions of Systems Manager by its API: what flows in is a target and a document, what flows out is the way in."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from raysm.client.service import Service
+from raysm.errors import ServiceError
+
+__all__ = ["COMMAND", "PORT", "Document", "Pass", "Sessions", "target_of"]
+
+CONNECT_S = 60.0
+"""An agent that was switched on just now takes some time until it is connected."""
+PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Document:
+    """What a session is for."""
+
+    name: str
+    """Of a document that AWS publishes."""
+    parameters: Mapping[str, list[str]]
+    """As the document takes them."""
+
+
+def port_document(port: int) -> Document:
+    """Return the document of a session that forwards connections to ``port``."""
+    return Document(name=PORT, parameters={"portNumber": [str(port)]})
+
+
+PORT = "AWS-StartPortForwardingSession"
+COMMAND = "AWS-StartInteractiveCommand"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pass:
+    """What lets one connection into a data channel."""
+
+    session: str
+    """The session's id."""
+    url: str
+    """Where the data channel is."""
+    # Whoever has it has the session: it is in no repr, and so in no message and no log.
+    token: str = field(repr=False)
+    """Presented as the first message."""
+
+
+def target_of(job: str, host: str) -> str:
+    """Return the target that is an instance of a training job.
+
+    https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html
+    """
+    return f"sagemaker-training-job:{job}_{host}"
+
+
+class Sessions:
+    """The three operations, for asyncio."""
+
+    def __init__(self, service: Service, *, connect_s: float = CONNECT_S) -> None:
+        """Ask ``service``; an agent that is not connected yet is waited for so long."""
+        self._service = service
+        self._connect_s = connect_s
+
+    async def start(self, target: str, document: Document) -> Pass:
+        """Begin a session.
+
+        Raises:
+            ServiceError: It is refused, or no agent is connected there.
+        """
+        deadline_s = time.monotonic() + self._connect_s
+        while True:
+            try:
+                return _pass(
+                    await self._call(
+                        "start_session",
+                        Target=target,
+                        DocumentName=document.name,
+                        Parameters=dict(document.parameters),
+                        Reason="raysm",
+                    )
+                )
+            except ServiceError as error:
+                if error.code != "TargetNotConnected":
+                    raise
+                if time.monotonic() > deadline_s:
+                    raise ServiceError(f"{error}; {NOT_CONNECTED}", code=error.code) from error
+            await asyncio.sleep(PAUSE_S)
+
+    async def resume(self, session: str) -> Pass | None:
+        """Return what lets a further connection into a session; None where the session has ended.
+
+        Raises:
+            ServiceError: It is refused, or the service is away.
+        """
+        try:
+            answer = await self._call("resume_session", SessionId=session)
+        except ServiceError as error:
+            if error.code == "DoesNotExistException":
+                return None
+            raise
+        # The official client takes an answer without a token for the end of the session.
+        return _pass(answer) if answer.get("TokenValue") else None
+
+    async def terminate(self, session: str) -> None:
+        """End a session.
+
+        Raises:
+            ServiceError: It is refused, or the service is away.
+        """
+        await self._call("terminate_session", SessionId=session)
+
+    async def _call(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
+        answer: Mapping[str, Any] = await asyncio.to_thread(partial(self._service.call, "ssm", operation, **parameters))
+        return answer
+
+
+NOT_CONNECTED = (
+    "the agent of the instance has not come up: the job's role needs the four permissions of ssmmessages (raysm doctor "
+    "--policy role), and what the agent complains of stands in the log stream ALGO-N/ssm"
+)
+
+
+def _pass(answer: Mapping[str, Any]) -> Pass:
+    return Pass(session=answer["SessionId"], url=answer["StreamUrl"], token=answer["TokenValue"])

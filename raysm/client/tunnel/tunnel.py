@@ -1,0 +1,117 @@
+"""A tunnel as its user has it: a listener on loopback, with a thread of its own for the loop that serves it."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+from raysm.client.tunnel.listener import LOOPBACK, Listener
+from raysm.contract.ssm.streams import Stream
+
+__all__ = ["Tunnel", "Way"]
+
+T = TypeVar("T")
+
+
+class Way(Protocol):
+    """How connections reach a port."""
+
+    async def open(self) -> None:
+        """Make sure that there is a way.
+
+        Raises:
+            RaysmError: There is none.
+        """
+
+    async def connect(self) -> Stream:
+        """Return one more connection; raises OSError or RaysmError where it cannot be had."""
+
+    async def close(self) -> None:
+        """End what all connections share."""
+
+
+class Tunnel:
+    """A port of this machine's loopback that leads to one of an instance; a context manager, open from the start.
+
+    Attributes:
+        port: The local port.
+        address: ``127.0.0.1:PORT``.
+    """
+
+    def __init__(self, way: Callable[[], Way], *, local_port: int = 0) -> None:
+        """Listen, once there is a way.
+
+        Args:
+            way: Makes the way to the instance's port, in the loop that serves it.
+            local_port: 0 is any that is free.
+
+        Raises:
+            InvalidRequest: The local port is taken.
+            RaysmError: There is no way.
+        """
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tunnel", daemon=True)
+        self._thread.start()
+        try:
+            self._way, self._listener = self._run(_opened(way, local_port))
+        except BaseException:
+            self._end()
+            raise
+        self.port = self._listener.port
+        self.address = f"{LOOPBACK}:{self.port}"
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def _end(self) -> None:
+        self._run(_cancel_others())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def close(self) -> None:
+        """End every connection, and listen no more; harmless when repeated."""
+        if self._loop.is_closed():
+            return
+        self._run(self._listener.close())
+        self._run(self._way.close())
+        self._end()
+
+    def __enter__(self) -> "Tunnel":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Tunnel {self.address}>"
+
+
+async def _opened(make: Callable[[], Way], local_port: int) -> tuple[Way, Listener]:
+    way = make()
+    listener = Listener(way.connect)
+    # First: that a port is taken is known at once, and costs no session.
+    await listener.listen(local_port)
+    try:
+        await way.open()
+    except BaseException:
+        await listener.close()
+        raise
+    return way, listener
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    with contextlib.suppress(Exception):
+        await asyncio.gather(*others, return_exceptions=True)

@@ -1,0 +1,151 @@
+"""A data channel in asyncio: outlives the connections that carry it, one after the other.
+
+What flows in are payloads to send and messages of whatever connection there is; what flows out are messages to that
+connection, and the stream messages of the other end, each once and in order. Both ends are of this class.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from raysm.contract.ssm.frames import ACKNOWLEDGE, INPUT, OUTPUT, Frame, decode
+from raysm.contract.ssm.sequence import Sequence
+
+__all__ = ["Conversation", "Transmit"]
+
+Transmit: TypeAlias = Callable[[bytes], Awaitable[None]]
+"""Sends one message by a connection; raises OSError where it is closed."""
+
+MOST_HELD = 8000
+"""Messages that came and are not delivered; above, the connection is not read. Ends of ours never come so far."""
+TICK_S = 0.1
+"""How often to look for what is to be sent again, as both of AWS's ends do."""
+
+
+class Conversation:
+    """One end of a data channel.
+
+    Attributes:
+        error: Why nothing can be sent any more; None while it can.
+    """
+
+    def __init__(self, deliver: Callable[[Frame], Awaitable[None]], *, sends: str) -> None:
+        """Begin without a connection.
+
+        Args:
+            deliver: Is given each message of the other end, and awaited before the next one.
+            sends: The type of the messages of this end.
+        """
+        self._deliver = deliver
+        self._receives = INPUT if sends == OUTPUT else OUTPUT
+        self._sequence = Sequence(sends=sends)
+        self._transmit: Transmit | None = None
+        self._changed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.error: OSError | None = None
+
+    async def attach(self, transmit: Transmit) -> None:
+        """From now on ``transmit`` carries it; what may have been lost is sent again."""
+        self._transmit = transmit
+        self._sequence.resume(time.monotonic())
+        if not self._tasks and self.error is None:
+            self._tasks = [asyncio.ensure_future(self._resend()), asyncio.ensure_future(self._deliver_all())]
+        await self._send_due()
+
+    def detach(self) -> None:
+        """Nothing carries it now: what is sent waits."""
+        self._transmit = None
+
+    async def send(self, payload_type: int, payload: bytes) -> None:
+        """Send a payload; return when there is room for the next one.
+
+        Raises:
+            OSError: The conversation has ended.
+        """
+        while not self._sequence.has_room and self.error is None:
+            await self._change()
+        if self.error is not None:
+            raise self.error
+        await self._pass_on(self._sequence.send(payload_type, payload, time.monotonic()))
+
+    async def receive(self, data: bytes) -> None:
+        """Take a message of the connection; what no one can read is passed over: it comes again.
+
+        Never waits for whoever the message is for: behind it come the acknowledgements that the other direction waits
+        for.
+        """
+        try:
+            frame = decode(data)
+            if frame.type == ACKNOWLEDGE:
+                self._sequence.acknowledged(frame, time.monotonic())
+        except (ValueError, KeyError):
+            return
+        if frame.type == self._receives:
+            await self._pass_on(self._sequence.receive(frame))
+        elif frame.type != ACKNOWLEDGE:
+            # What stands outside the streams, ``channel_closed``, has its turn at once.
+            await self._deliver(frame)
+        self._changed.set()
+        # AWS's agent does not wait for acknowledgements: above so many it would forget what it has sent.
+        while self._sequence.held > MOST_HELD and self.error is None:
+            await self._change()
+
+    async def _deliver_all(self) -> None:
+        try:
+            while True:
+                frame = self._sequence.take()
+                if frame is None:
+                    await self._change()
+                    continue
+                self._changed.set()
+                await self._deliver(frame)
+                await self._pass_on(self._sequence.delivered(frame))
+        except (OSError, ValueError) as error:
+            self.end(ConnectionAbortedError(str(error)))
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Wait until the other end has all; return whether it has."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not self._sequence.is_acknowledged and self.error is None:
+                    await self._change()
+        return self._sequence.is_acknowledged
+
+    def end(self, error: OSError) -> None:
+        """Let nobody send any more; harmless when repeated."""
+        self.error = self.error or error
+        self.detach()
+        current = asyncio.current_task()
+        for task in self._tasks:
+            # What is delivered just now may be what ends it.
+            if task is not current:
+                task.cancel()
+        self._changed.set()
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    async def _pass_on(self, data: bytes | None) -> None:
+        if self._transmit is None or data is None:
+            return
+        # Lost with its connection: it is sent again by the next one.
+        with contextlib.suppress(OSError):
+            await self._transmit(data)
+
+    async def _resend(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            if self._transmit is not None:
+                await self._send_due()
+
+    async def _send_due(self) -> None:
+        try:
+            due = self._sequence.due(time.monotonic())
+        except TimeoutError as error:
+            self.end(error)
+            return
+        for data in due:
+            await self._pass_on(data)

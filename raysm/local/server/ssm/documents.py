@@ -1,0 +1,74 @@
+"""The session documents that AWS publishes: what flows in are a request's parameters, what flows out is what to run.
+
+https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-schema.html; a further document is a line
+in ``DOCUMENTS``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from raysm.local.server.api_error import ApiError, validation
+from raysm.local.server.ssm.plugin import Ends, Plugin
+from raysm.local.server.ssm.port import MuxPort, PlainPort
+
+__all__ = ["DOCUMENTS", "SHELL", "Work", "work_of"]
+
+Parameters: TypeAlias = Mapping[str, list[str]]
+
+SHELL = "SSM-SessionManagerRunShell"
+"""The document of a session that names none."""
+MULTIPLEXES = "3.3.1611.0"
+PLAIN = "3.0.161.0"
+"""Versions of agents that do, and that do not yet."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """What an agent is to do."""
+
+    session_type: str
+    """As its handshake names it."""
+    properties: Mapping[str, Any]
+    """As its handshake tells them."""
+    begin: Callable[[Ends], Plugin]
+    """Makes what does it."""
+
+
+def work_of(document: str, parameters: Parameters) -> Work:
+    """Return what a session is for.
+
+    Raises:
+        ApiError: There is no such document, or it takes other parameters.
+    """
+    if document not in DOCUMENTS:
+        raise ApiError("InvalidDocument", f"Document with name {document} does not exist.")
+    return DOCUMENTS[document](parameters)
+
+
+def _port(parameters: Parameters) -> Work:
+    port = _one(parameters, "portNumber", "80")
+    if not port.isdecimal() or not 1 <= int(port) <= 65535:
+        raise validation(f"Parameter portNumber does not match the allowed pattern: {port!r}")
+    properties = {
+        "portNumber": port,
+        "localPortNumber": _one(parameters, "localPortNumber", "0"),
+        "type": "LocalPortForwarding",
+    }
+    return Work(
+        session_type="Port",
+        properties=properties,
+        begin=lambda ends: (MuxPort if ends.multiplexes else PlainPort)(ends, int(port)),
+    )
+
+
+DOCUMENTS: Mapping[str, Callable[[Parameters], Work]] = {
+    "AWS-StartPortForwardingSession": _port,
+}
+
+
+def _one(parameters: Parameters, name: str, default: str) -> str:
+    given = parameters.get(name) or [default]
+    if not isinstance(given, list) or len(given) != 1 or not isinstance(given[0], str):
+        raise validation(f"Parameter {name} takes one string, in a list")
+    return given[0]

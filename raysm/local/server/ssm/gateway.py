@@ -1,0 +1,205 @@
+"""The service between clients and agents: who comes with a session's token is let in to its data channel.
+
+What flows in are sockets whose request asks for a WebSocket, taken over from the server's own threads; everything here
+happens in one loop, in a thread of its own.
+"""
+
+import asyncio
+import contextlib
+import json
+import secrets
+import socket
+import threading
+from collections.abc import Coroutine
+from random import Random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from raysm.contract.ssm.conversation import Transmit
+from raysm.local.instances import Instance
+from raysm.local.scenario import Ssm
+from raysm.local.server.ssm.agent import Agent
+from raysm.local.server.ssm.documents import Work
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+__all__ = ["PATH", "Gateway"]
+
+T = TypeVar("T")
+
+PATH = "/v1/data-channel/"
+"""Below it lie the data channels, by the ids of their sessions, as on AWS."""
+OPENING_S = 10.0
+"""For the first message of a WebSocket, which has the token."""
+REFUSED = 1008
+"""Policy violation, as RFC 6455 has it."""
+
+
+class Gateway:
+    """All sessions, and the loop in which they are served."""
+
+    def __init__(self, switches: Ssm, chance: Random) -> None:
+        """Serve as ``switches`` say; nothing runs before the first session."""
+        self._switches = switches
+        self._chance = chance
+        self._agents: dict[str, Agent] = {}
+        self._tokens: dict[str, str] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def start(self, instance: Instance, work: Work) -> tuple[str, str]:
+        """Begin a session; return its id and the token that lets one WebSocket in."""
+        session = f"raysm-{secrets.token_hex(9)[:17]}"
+        return session, self._call(self._start(session, instance, work))
+
+    def resume(self, session: str) -> str | None:
+        """Return a new token of a session; None where there is none such."""
+        return self._call(self._resume(session))
+
+    def terminate(self, session: str) -> None:
+        """End a session; one that is not there has ended."""
+        self._call(self._terminate(session))
+
+    def adopt(self, connection: socket.socket, head: bytes) -> None:
+        """Serve a connection as a data channel until it is closed.
+
+        Args:
+            connection: Stays the caller's.
+            head: Its request, up to the empty line.
+        """
+        own = socket.socket(fileno=socket.dup(connection.fileno()))
+        own.setblocking(False)
+        self._call(self._serve(own, head))
+
+    def close(self) -> None:
+        """End every session, and the loop."""
+        if self._loop is None or self._thread is None:
+            return
+        self._call(self._end_all())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._loop = None
+
+    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="ssm", daemon=True)
+                self._thread.start()
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    async def _start(self, session: str, instance: Instance, work: Work) -> str:
+        agent = Agent(session, instance, work, multiplexing=self._switches.multiplexing, idle_s=self._switches.idle_s)
+        self._agents[session] = agent
+        agent.start()
+        return self._new_token(session)
+
+    def _new_token(self, session: str) -> str:
+        # The one before, if nobody has come with it, is good for nothing any more.
+        self._tokens[session] = secrets.token_urlsafe(48)
+        return self._tokens[session]
+
+    async def _resume(self, session: str) -> str | None:
+        agent = self._agents.get(session)
+        if agent is None or agent.ended.is_set():
+            return None
+        agent.hear()
+        return self._new_token(session)
+
+    async def _terminate(self, session: str) -> None:
+        agent = self._agents.pop(session, None)
+        self._tokens.pop(session, None)
+        if agent is not None:
+            await agent.end("")
+
+    async def _end_all(self) -> None:
+        for session in list(self._agents):
+            await self._terminate(session)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def _serve(self, connection: socket.socket, head: bytes) -> None:
+        from aiohttp import web
+
+        closed = asyncio.Event()
+
+        async def handle(request: "web.BaseRequest") -> "web.StreamResponse":
+            channel = web.WebSocketResponse(max_msg_size=0)
+            try:
+                await channel.prepare(request)
+                await self._admit(channel, request)
+            finally:
+                closed.set()
+            return channel
+
+        server = web.Server(handle, access_log=None)
+        protocol = server()
+        transport, _ = await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, connection)
+        # The request was read by the server that all other services share: here it is told anew.
+        protocol.data_received(head)
+        try:
+            await closed.wait()
+        finally:
+            transport.close()
+            await server.shutdown(0)
+
+    async def _admit(self, channel: "web.WebSocketResponse", request: "web.BaseRequest") -> None:
+        session = request.path.removeprefix(PATH)
+        agent = self._agents.get(session)
+        # One answer to all strangers: whether there is such a session is none of their business.
+        if not await self._knows(channel, session) or agent is None or agent.ended.is_set():
+            await channel.close(code=REFUSED)
+            return
+        closing = asyncio.ensure_future(self._cut(request))
+        ended = asyncio.ensure_future(_close_at_end(agent, channel))
+        transmit = self._lossy(channel.send_bytes)
+        try:
+            await agent.attach(transmit)
+            receive = self._lossy(agent.receive)
+            async for message in channel:
+                if isinstance(message.data, bytes):
+                    await receive(message.data)
+        finally:
+            agent.detach(transmit)
+            closing.cancel()
+            ended.cancel()
+
+    async def _knows(self, channel: "web.WebSocketResponse", session: str) -> bool:
+        """Whether the first message has the session's token, which lets in once."""
+        with contextlib.suppress(TimeoutError, TypeError, ValueError, AttributeError):
+            opening = json.loads(await channel.receive_str(timeout=OPENING_S))
+            token = self._tokens.get(session, "")
+            if token and secrets.compare_digest(str(opening.get("TokenValue")).encode(), token.encode()):
+                del self._tokens[session]
+                return True
+        return False
+
+    async def _cut(self, request: "web.BaseRequest") -> None:
+        """Close the connection where the scenario wants it, without a word: what is on its way is lost."""
+        if self._switches.close_every_s and request.transport is not None:
+            await asyncio.sleep(self._switches.close_every_s)
+            request.transport.abort()
+
+    def _lossy(self, pass_on: Transmit) -> Transmit:
+        """Return what passes messages on as a network does: not all of them, and some twice."""
+        if not (self._switches.lost or self._switches.doubled):
+            return pass_on
+
+        async def lossy(data: bytes) -> None:
+            if self._chance.random() < self._switches.lost:
+                return
+            await pass_on(data)
+            if self._chance.random() < self._switches.doubled:
+                await pass_on(data)
+
+        return lossy
+
+
+async def _close_at_end(agent: Agent, channel: "web.WebSocketResponse") -> None:
+    await agent.ended.wait()
+    await asyncio.sleep(0)  # its last words first
+    await channel.close()

@@ -1,0 +1,48 @@
+"""A part of a test in a process of its own, forked: what it calls ends or reaps *every* child of its process.
+
+Here that would end the server, the cluster and the workers that other tests of this process share.
+"""
+
+import asyncio
+import os
+import pickle
+import traceback
+import warnings
+
+
+def run_apart(scenario):
+    """Run a coroutine function in a forked process; return what it returned, or raise what it raised."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        # Of the threads that are not there afterwards: the child waits for none of them.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        _answer(scenario, writer)
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        answer = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    assert answer, f"the forked process ended without an answer: {os.waitstatus_to_exitcode(status)}"
+    result, error = pickle.loads(answer)
+    if error is not None:
+        raise error
+    return result
+
+
+def _answer(scenario, writer):
+    """Be the child: nothing of the parent's ends of tests runs in it."""
+    try:
+        try:
+            answer = pickle.dumps((asyncio.run(scenario()), None))
+        except BaseException as error:
+            error.add_note(traceback.format_exc())
+            answer = pickle.dumps((None, error))
+        with open(writer, "wb") as pipe:
+            pipe.write(answer)
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
