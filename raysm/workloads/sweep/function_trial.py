@@ -4,17 +4,16 @@ What flows in is a ``TrialRun`` and the payload's pickle, what flows out is what
 to the trial meanwhile.
 """
 
-import sys
-from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from raysm.contract import payload
 from raysm.request.sweep import FunctionSweep
 from raysm.workloads.pickles import unpickled
+from raysm.workloads.sweep.calling import call, end_training
 from raysm.workloads.sweep.reports import listening
 from raysm.workloads.sweep.trial import TrialRun
 
-__all__ = ["call", "run_function"]
+__all__ = ["run_function"]
 
 
 def run_function(run: TrialRun) -> Any:
@@ -31,15 +30,3 @@ def run_function(run: TrialRun) -> Any:
             return call(function, run.params, takes_config=workload.takes_config)
         finally:
             end_training()
-
-
-def call(function: Callable[..., Any], params: Mapping[str, Any], *, takes_config: bool) -> Any:
-    """Call a function with parameters: each an argument of its own, or all of them as one mapping."""
-    return function(dict(params)) if takes_config else function(**params)
-
-
-def end_training() -> None:
-    """Forget the session of ``raysm.training``, where the function began one: the next trial begins its own."""
-    session = sys.modules.get("raysm.workloads.training.loop.session")
-    if session is not None:
-        session.end()

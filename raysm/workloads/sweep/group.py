@@ -23,7 +23,7 @@ from raysm.contract.names import TRIAL
 from raysm.errors import WorkerFailed
 from raysm.request.sweep import FunctionSweep
 from raysm.workloads.pickles import unpickled
-from raysm.workloads.sweep.function_trial import call, end_training
+from raysm.workloads.sweep.calling import call, end_training
 from raysm.workloads.sweep.reports import RESTORED, Listener, Report, listening
 from raysm.workloads.sweep.trial import TrialRun, seed_all
 from raysm.workloads.training.loop import session
