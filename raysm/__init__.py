@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from raysm import testing as testing
     from raysm import training as training
     from raysm.client.data_parallel import DataParallel
+    from raysm.client.experiments.experiment import Experiment
     from raysm.client.function import Function
     from raysm.client.job import Job, attach
     from raysm.client.project import load_options
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     )
     from raysm.request.early_stopping import Asha, Median, Pbt
     from raysm.request.space import choice, lograndint, loguniform, qloguniform, quniform, randint, uniform
+    from raysm.views.experiments.table import Jobs, jobs
     from raysm.workloads.blocks import PlacedBlock, RowBlock, file_blocks, map_blocks, row_blocks
     from raysm.workloads.report import report, restored
 
@@ -49,6 +51,7 @@ __all__ = [
     "Asha",
     "Cluster",
     "DataParallel",
+    "Experiment",
     "Function",
     "Input",
     "InstanceGroup",
@@ -56,6 +59,7 @@ __all__ = [
     "JobFailed",
     "JobRequest",
     "JobStopped",
+    "Jobs",
     "Limits",
     "Local",
     "Median",
@@ -75,6 +79,7 @@ __all__ = [
     "attach",
     "choice",
     "file_blocks",
+    "jobs",
     "load_options",
     "lograndint",
     "loguniform",
@@ -94,17 +99,23 @@ __all__ = [
 _MODULES = ("client", "sdk", "testing", "training")
 """Parts that are named through this one, ``raysm.training.report``: imported on first use too."""
 
+# Not in __all__ either: they are for Ray, which looks for them by ``dir`` where an address begins with raysm://.
+_RAY_ADDRESS = ("ClientBuilder", "get_job_submission_client_cluster_info")
+
 _HOMES = {
     "raysm.client.data_parallel": ("DataParallel",),
+    "raysm.client.experiments.experiment": ("Experiment",),
     "raysm.client.function": ("Function",),
     "raysm.client.job": ("Job", "attach"),
     "raysm.client.project": ("load_options",),
+    "raysm.client.ray_address": _RAY_ADDRESS,
     "raysm.client.result": ("Result",),
     "raysm.client.remote": ("remote",),
     "raysm.client.submit": ("submit",),
     "raysm.client.sweep": ("Sweep",),
     "raysm.client.sweep_result": ("SweepResult",),
     "raysm.errors": ("JobFailed", "JobStopped", "RaysmError"),
+    "raysm.views.experiments.table": ("Jobs", "jobs"),
     "raysm.workloads.blocks": ("PlacedBlock", "RowBlock", "file_blocks", "map_blocks", "row_blocks"),
     "raysm.request.early_stopping": ("Asha", "Median", "Pbt"),
     "raysm.request.space": ("choice", "lograndint", "loguniform", "qloguniform", "quniform", "randint", "uniform"),
@@ -116,7 +127,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"raysm.{name}")
-    if name not in __all__:
+    if name not in __all__ and name not in _RAY_ADDRESS:
         raise AttributeError(f"module 'raysm' has no attribute {name!r}")
     home = next((module for module, names in _HOMES.items() if name in names), "raysm.request")
     return getattr(importlib.import_module(home), name)
@@ -124,4 +135,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     # Else a notebook completes raysm. with Any, TYPE_CHECKING and importlib.
-    return sorted(["__version__", *__all__, *_MODULES])
+    return sorted(["__version__", *__all__, *_MODULES, *_RAY_ADDRESS])

@@ -246,6 +246,25 @@ def _add_about_jobs(commands: Any) -> None:
     jobs = add_command(commands, "jobs", "the latest jobs")
     jobs.add_argument("--contains", metavar="TEXT", help="only those with this in their names")
     jobs.add_argument("--limit", type=int, default=20, help="at most so many (default 20)")
+    jobs.add_argument("--project", help="only those of this project")
+    jobs.add_argument("--task", metavar="NAME", help="only runs of this task")
+    jobs.add_argument("--status", metavar="STATUS", help="only those that are so: Completed, or Failed,Stopped")
+    jobs.add_argument("--since", metavar="TIME", help="only those that were sent since: 2026-11-01, 7d, 12h")
+    jobs.add_argument(
+        "--params",
+        metavar="NAMES",
+        nargs="?",
+        const="*",
+        help="columns: what they were called with, lr,batch; without names all",
+    )
+    jobs.add_argument(
+        "--metrics",
+        metavar="NAMES",
+        nargs="?",
+        const="*",
+        help="columns: last values, loss, or loss:min, loss:max, loss:best; without names all",
+    )
+    jobs.add_argument("--sort", metavar="COLUMN", help="by lr, loss, cost_usd …; --sort=-auc: the highest first")
     _add_reading(jobs)
     remove = add_command(commands, "rm", "remove ended jobs of this machine: records, logs, results, checkpoints")
     remove.add_argument("jobs", metavar="JOB", nargs="+", help="a job's name")
@@ -255,6 +274,7 @@ def _add_about_jobs(commands: Any) -> None:
         ("logs", "what its instances wrote"),
         ("result", "its result, brought here"),
         ("metrics", "its metrics"),
+        ("dashboard", "Ray's dashboard of it, in the browser; of one that has ended, what it last showed"),
         ("stop", "stop it: user code has its grace to save its work"),
         ("token", "its token, which the Ray dashboard asks for"),
         ("debug", "let those who may start SSM sessions into its instances, while it runs on AWS"),
@@ -265,6 +285,8 @@ def _add_about_jobs(commands: Any) -> None:
             command.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
             command.add_argument("--instance", metavar="HOST", help="of one instance, algo-2")
             command.add_argument("--metrics", action="store_true", help="the latest values too, every few seconds")
+        if name == "dashboard":
+            command.add_argument("--no-open", action="store_true", help="print its address, and open no browser")
         if name == "debug":
             command.add_argument("--off", action="store_true", help="let nobody in any more")
         if name == "metrics":
