@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from raysm import testing as testing
     from raysm import training as training
     from raysm.client.data_parallel import DataParallel
+    from raysm.client.experiments.experiment import Experiment
     from raysm.client.function import Function
     from raysm.client.job import Job, attach
     from raysm.client.project import load_options
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         Similarity,
         TorchScript,
     )
+    from raysm.views.experiments.table import Jobs, jobs
     from raysm.workloads.blocks import PlacedBlock, RowBlock, file_blocks, map_blocks, row_blocks
     from raysm.workloads.report import report
 
@@ -44,6 +46,7 @@ __all__ = [
     "AWS",
     "Cluster",
     "DataParallel",
+    "Experiment",
     "Function",
     "Input",
     "InstanceGroup",
@@ -51,6 +54,7 @@ __all__ = [
     "JobFailed",
     "JobRequest",
     "JobStopped",
+    "Jobs",
     "Limits",
     "Local",
     "MetricDefinition",
@@ -65,6 +69,7 @@ __all__ = [
     "TorchScript",
     "attach",
     "file_blocks",
+    "jobs",
     "load_options",
     "map_blocks",
     "remote",
@@ -77,15 +82,21 @@ __all__ = [
 _MODULES = ("client", "sdk", "testing", "training")
 """Parts that are named through this one, ``raysm.training.report``: imported on first use too."""
 
+# Not in __all__ either: they are for Ray, which looks for them by ``dir`` where an address begins with raysm://.
+_RAY_ADDRESS = ("ClientBuilder", "get_job_submission_client_cluster_info")
+
 _HOMES = {
     "raysm.client.data_parallel": ("DataParallel",),
+    "raysm.client.experiments.experiment": ("Experiment",),
     "raysm.client.function": ("Function",),
     "raysm.client.job": ("Job", "attach"),
     "raysm.client.project": ("load_options",),
+    "raysm.client.ray_address": _RAY_ADDRESS,
     "raysm.client.result": ("Result",),
     "raysm.client.remote": ("remote",),
     "raysm.client.submit": ("submit",),
     "raysm.errors": ("JobFailed", "JobStopped", "RaysmError"),
+    "raysm.views.experiments.table": ("Jobs", "jobs"),
     "raysm.workloads.blocks": ("PlacedBlock", "RowBlock", "file_blocks", "map_blocks", "row_blocks"),
     "raysm.workloads.report": ("report",),
 }
@@ -95,7 +106,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"raysm.{name}")
-    if name not in __all__:
+    if name not in __all__ and name not in _RAY_ADDRESS:
         raise AttributeError(f"module 'raysm' has no attribute {name!r}")
     home = next((module for module, names in _HOMES.items() if name in names), "raysm.request")
     return getattr(importlib.import_module(home), name)
@@ -103,4 +114,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     # Else a notebook completes raysm. with Any, TYPE_CHECKING and importlib.
-    return sorted(["__version__", *__all__, *_MODULES])
+    return sorted(["__version__", *__all__, *_MODULES, *_RAY_ADDRESS])

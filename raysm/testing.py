@@ -15,7 +15,7 @@ import io
 import pickle
 import time
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -147,6 +147,11 @@ class FakeSageMaker(Service):
         if name not in self.jobs or api.arn_key not in self.jobs[name]:
             raise JobNotFound(f"there is no such job: {name}")
         return dict(self.jobs[name])
+
+    def summaries(self, api: JobApi, *, contains: str | None = None, limit: int) -> Iterator[dict[str, Any]]:
+        """Yield what List says of the latest jobs: what Describe says, which is more."""
+        of_api = [job for job in reversed(self.jobs.values()) if api.arn_key in job]
+        yield from [job for job in of_api if (contains or "") in job[api.name_key]][:limit]
 
     def stop(self, api: JobApi, name: str) -> None:
         """Do nothing: every job has ended."""

@@ -16,7 +16,7 @@ def dockerfile(request):
 
 def test_the_entry_point_is_in_exec_form_so_that_it_hears_sigterm(dockerfile):
     (found,) = re.findall(r"^ENTRYPOINT (.*)$", dockerfile, re.M)
-    assert json.loads(found) == ["python3", "-m", "raysm.bootstrap"]
+    assert json.loads(found) == ["python3", "-P", "-m", "raysm.bootstrap"]
 
 
 def test_the_base_is_an_argument(dockerfile):

@@ -162,8 +162,9 @@ def test_the_python_of_a_page_is_taken_as_it_stands(page, tmp_path, monkeypatch)
     fake = FakeSageMaker(tmp_path)
     fake.answer("script", Answer(files={"model.txt": b"trained"}))
     submit = functools.partial(raysm.submit, on=fake)
-    code = python_of(page).replace("raysm.submit(", "submit(")
-    exec(compile(code, str(page), "exec"), {"__name__": "page", "submit": submit})
+    jobs = functools.partial(raysm.jobs, fake)
+    code = python_of(page).replace("raysm.submit(", "submit(").replace("raysm.jobs(", "jobs(")
+    exec(compile(code, str(page), "exec"), {"__name__": "page", "submit": submit, "jobs": jobs})
 
 
 @pytest.mark.usefixtures("home")

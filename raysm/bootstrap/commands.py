@@ -8,15 +8,18 @@ __all__ = ["WAIT", "Commands"]
 WAIT = "--wait"
 """Tells the driver to import what it needs, and to wait for the cluster's address on its stdin."""
 
+# -P: they begin in the folder of the user's source or of the image, whose json.py or raysm.py is not meant for them.
+MODULE = (sys.executable, "-P", "-m")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Commands:
     """Commands, to which the bootstrap appends arguments."""
 
-    ray: tuple[str, ...] = (sys.executable, "-m", "raysm.bootstrap.ray_start")
+    ray: tuple[str, ...] = (*MODULE, "raysm.bootstrap.ray_start")
     """The ``ray`` command; gets ``start --block ...``."""
     # A process of its own: Ray's client would bring its threads and 90 MB into the bootstrap, which must outlive Ray.
-    node_watcher: tuple[str, ...] = (sys.executable, "-m", "raysm.bootstrap.node_watcher")
+    node_watcher: tuple[str, ...] = (*MODULE, "raysm.bootstrap.node_watcher")
     """Says which nodes are registered; gets the GCS's ``IP:port``."""
-    driver: tuple[str, ...] = (sys.executable, "-m", "raysm.workloads.driver")
+    driver: tuple[str, ...] = (*MODULE, "raysm.workloads.driver")
     """Runs the workload on the formed cluster; gets nothing, or WAIT if it is started before that."""

@@ -28,7 +28,8 @@ from raysm.errors import InvalidPayload
 
 __all__ = ["become", "main", "unpack"]
 
-BOOTSTRAP = ("-m", "raysm.bootstrap")
+# -P: a random.py in the folder where the container begins, or a raysm.py, is not meant.
+BOOTSTRAP = ("-P", "-m", "raysm.bootstrap")
 
 
 def main(folder: str) -> int:

@@ -6,6 +6,8 @@ instance's ``ExitStatus``, and the job's events for the log.
 """
 
 import asyncio
+import contextlib
+import functools
 import time
 from collections.abc import Coroutine, Iterable
 from typing import Any
@@ -15,6 +17,8 @@ from raysm.bootstrap.address import find_own_address, is_loopback, port_answers
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import HeadControl, MessageReceived, Report
 from raysm.bootstrap.dashboard import announce_dashboard
+from raysm.bootstrap.dashboard_reader import read_dashboard
+from raysm.bootstrap.dashboard_recorder import DashboardRecorder
 from raysm.bootstrap.driver_run import DriverRun
 from raysm.bootstrap.exit_status import STOPPED, ExitStatus
 from raysm.bootstrap.inbox import Inbox
@@ -42,7 +46,9 @@ from raysm.bootstrap.membership import Membership, Rules
 from raysm.bootstrap.node_watcher import NodeWatcher
 from raysm.bootstrap.outputs import Owners, read_outputs
 from raysm.bootstrap.ray_node import RayNode
+from raysm.contract.dashboard_record import DASHBOARD_RECORD, pack
 from raysm.contract.events import State
+from raysm.contract.store import put
 from raysm.errors import ClusterNotFormed
 
 __all__ = ["Head"]
@@ -88,6 +94,7 @@ class Head:
         command = (*instance.commands.node_watcher, f"{LOOPBACK}:{instance.ports.gcs}")
         self._watcher = NodeWatcher(children, command, instance.ray_environment())
         self._tasks: list[asyncio.Task[None]] = []
+        self._recorder: DashboardRecorder | None = None
 
     def stop(self) -> None:
         """Ask for a stop: user code gets its grace."""
@@ -115,6 +122,8 @@ class Head:
         """Tell the workers, end Ray and everything else here, and wait for the workers' goodbye."""
         for task in self._tasks:
             task.cancel()
+        # While all nodes are there: what is kept of them is how they were.
+        await self._keep_dashboard()
         self._watcher.stop()
         self._network.call(self._control.tell_all, messages.tell_end(status.exit_code, status.headline))
         # Both at once: a worker needs as long for its own Ray, and all are to be gone within two seconds.
@@ -247,7 +256,22 @@ class Head:
             self._driver = self._start_driver(gcs)
         named = self._instance.environment.addresses.get(self._instance.name, address)
         shown = LOOPBACK if is_loopback(named) else address
-        self._spawn(announce_dashboard(self._instance.name, shown, self._instance.ports.dashboard))
+        self._spawn(self._show_dashboard(shown))
+
+    async def _show_dashboard(self, address: str) -> None:
+        """Say where the dashboard is once it answers, and keep what it shows."""
+        port, token = self._instance.ports.dashboard, self._instance.payload.token().decode()
+        if await announce_dashboard(self._instance.name, address, port):
+            self._recorder = DashboardRecorder(functools.partial(read_dashboard, port, token))
+            await self._recorder.run()
+
+    async def _keep_dashboard(self) -> None:
+        if self._recorder is not None:
+            record = await self._recorder.finish()
+            # A disk that is full, or a folder of another user's: no reason to end a job otherwise than it ended.
+            with contextlib.suppress(OSError):
+                if record is not None:
+                    put(self._instance.environment.paths.output_data / DASHBOARD_RECORD, pack(record))
 
     def _start_driver(self, address: str | None) -> DriverRun:
         return DriverRun(self._instance, self._children, address, self._inbox.put)

@@ -15,7 +15,7 @@ from raysm.errors import InvalidRequest
 
 __all__ = ["Pip", "PipFailed"]
 
-COMMAND = (sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check")
+COMMAND = (sys.executable, "-P", "-m", "pip", "--no-input", "--disable-pip-version-check")
 # pip's own 15 s and 5 retries cost a minute and a half for each package whose server is silent.
 PATIENCE = ("--timeout", "10", "--retries", "3")
 TAIL = 600

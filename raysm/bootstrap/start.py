@@ -25,7 +25,7 @@ def main() -> int:
     if reason:
         return _fail(folder, reason)
     # Alone at the front: the payload's other files are no modules.
-    sys.path[0] = os.path.join(folder, LIBRARY)
+    sys.path[:] = [os.path.join(folder, LIBRARY)] + [path for path in sys.path if os.path.abspath(path) != folder]
     from raysm.bootstrap.entrypoint import main as arrive
 
     return arrive(folder)

@@ -5,24 +5,23 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
+from raysm.cli.job_table import print_jobs
 from raysm.cli.measured import print_metrics
 from raysm.cli.report import brought, print_result
 from raysm.cli.submitting import check_output
 from raysm.cli.waiting import await_end
 from raysm.client.costs.bill import lines
 from raysm.client.job import Job, attach
-from raysm.client.listing import jobs as list_jobs
 from raysm.client.remote_debugging import session_commands, switch_remote_debugging
 from raysm.client.removal import check, descriptions, remove
 from raysm.client.service import Service, connect
-from raysm.client.storage import Storage
-from raysm.contract.names import PROJECT_TAG, WORKLOAD_TAG
-from raysm.errors import InvalidRequest, JobNotFound
+from raysm.client.token import token_of
+from raysm.contract.names import WORKLOAD_TAG
+from raysm.errors import InvalidRequest
 from raysm.request import Target
 
 __all__ = ["described", "run"]
@@ -32,7 +31,7 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
     """Do what ``arguments.command`` says, of ``service``; None is the one that the arguments name."""
     service = service or connect(_reading_target(arguments))
     if arguments.command == "jobs":
-        _jobs(arguments, service, console)
+        print_jobs(arguments, service, console)
         return
     if arguments.command == "rm":
         _remove(arguments, service, console)
@@ -77,41 +76,6 @@ def described(job: Job) -> dict[str, Any]:
             for status, begin, end in description.transitions
         ],
     }
-
-
-def _jobs(arguments: Arguments, service: Service, console: Console) -> None:
-    if arguments.limit < 1:
-        raise InvalidRequest(f"--limit must be at least 1, got {arguments.limit}")
-    # One more than is shown tells whether there are more.
-    listed = list_jobs(service, contains=arguments.contains, limit=arguments.limit + 1)
-    has_more, listed = len(listed) > arguments.limit, listed[: arguments.limit]
-    if has_more:
-        more = f"the latest {arguments.limit} of more jobs: raysm jobs --limit {2 * arguments.limit}"
-        # stdout is for the list alone, which a program may read.
-        Console(stderr=True).print(more, highlight=False)
-    if arguments.json:
-        rows = [
-            {
-                "name": job.name,
-                "status": str(job.status),
-                "secondary_status": str(job.secondary),
-                "message": job.message or None,
-                "created": job.created.isoformat(),
-                "ended": job.ended.isoformat() if job.ended else None,
-            }
-            for job in listed
-        ]
-        print(json.dumps(rows, indent=1))
-        return
-    if not listed:
-        console.print("no jobs", highlight=False)
-        return
-    table = Table("name", "status", "sent", "took", box=None, pad_edge=False)
-    for job in listed:
-        took = f"{(job.ended - job.created).total_seconds():.0f} s" if job.ended else ""
-        status = f"{job.secondary}: {job.message}" if job.message else str(job.status)
-        table.add_row(Text(job.name), Text(status), f"{job.created:%Y-%m-%d %H:%M:%S}", took)
-    console.print(table)
 
 
 def _remove(arguments: Arguments, service: Service, console: Console) -> None:
@@ -179,11 +143,8 @@ def _stop(arguments: Arguments, job: Job, console: Console) -> None:
 
 
 def _token(arguments: Arguments, job: Job, console: Console) -> None:
-    project = job.tags.get(PROJECT_TAG, "default")
-    content = Storage(job.service).read(f"{job.service.places.payload(project, job.name)}/token")
-    if content is None:
-        raise JobNotFound(f"the payload of {job.name} is not there any more, nor is its token")
-    print(json.dumps({"token": content.decode()}) if arguments.json else content.decode())
+    token = token_of(job)
+    print(json.dumps({"token": token}) if arguments.json else token)
 
 
 def _debug(arguments: Arguments, job: Job, console: Console) -> None:

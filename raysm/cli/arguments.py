@@ -1,14 +1,14 @@
 """The arguments of the command line. Pure: text in, a namespace out; nothing is read, nothing started."""
 
 import argparse
-import difflib
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from raysm import __version__
 from raysm.cli.flags import CHANGE, COMMON, SCRIPT, SIMILARITY, TARGET, TRAIN, WORKLOADS, add_flags
+from raysm.cli.parser import BEHIND, SCRIPTED, Parser, add_command
 
 __all__ = ["Arguments", "build_parser", "parse"]
 
@@ -24,37 +24,8 @@ examples:
   raysm jobs; raysm logs -f NAME; raysm result NAME --output out/
 """
 
-
-SCRIPTED = ("run", "train", "shell")
-"""The commands that run something with arguments of its own."""
-
 KEPT = 3
 """Flags of the similarity, the first ones: exactly one of them says what is kept."""
-
-BEHIND = "the arguments of a script go behind --, as in: raysm train main.py -- --epochs 10"
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong, the nearest option and the way to the help, instead of the whole usage."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        # Ahead of argparse, which of a misspelt option says only which other one is missing.
-        # A parser of commands hands their options on to theirs, and knows none of them itself.
-        if self._subparsers is None:
-            for text in args or ():
-                option = text.partition("=")[0]
-                if option.startswith("--") and option not in self._option_string_actions:
-                    self.error(self._unknown(option))
-        return super().parse_known_args(args, namespace)
-
-    def _unknown(self, option: str) -> str:
-        near = difflib.get_close_matches(option, self._option_string_actions, n=1, cutoff=0.75)
-        hints = [f"; did you mean {near[0]}?" if near else ""]
-        hints += [f" ({BEHIND})"] if self.prog.endswith(SCRIPTED) else []
-        return f"there is no option {option}{''.join(hints)}"
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\n{self.prog} --help lists what it takes\n")
 
 
 def parse(argv: Sequence[str]) -> Arguments:
@@ -100,7 +71,7 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
-    parser = _Parser(
+    parser = Parser(
         prog="raysm",
         description="One Ray cluster, one workload and one gathered result, on the instances of a SageMaker job "
         "or on this machine.",
@@ -126,13 +97,13 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_demo(commands: Any) -> None:
-    command = _command(commands, "demo", "a whole job on this machine, on data that raysm carries")
+    command = add_command(commands, "demo", "a whole job on this machine, on data that raysm carries")
     command.add_argument("--instances", type=int, default=2, metavar="N", help="number of instances (default 2)")
     command.add_argument("--output", type=Path, metavar="DIR", help="where the result goes (default: where it lies)")
 
 
 def _add_similarity(commands: Any) -> None:
-    command = _command(
+    command = add_command(
         commands, "similarity", "the exact cosine similarity of every row of a matrix with every other row"
     )
     command.add_argument(
@@ -162,7 +133,7 @@ def _add_similarity(commands: Any) -> None:
 
 
 def _add_run(commands: Any) -> None:
-    command = _command(
+    command = add_command(
         commands,
         "run",
         "a Python script, run on the head of the formed cluster; ray.init() joins it",
@@ -175,7 +146,7 @@ def _add_run(commands: Any) -> None:
 
 
 def _add_train(commands: Any) -> None:
-    command = _command(
+    command = add_command(
         commands,
         "train",
         "a script written for torchrun, as it is, on all instances; rank 0's model is the result",
@@ -187,7 +158,7 @@ def _add_train(commands: Any) -> None:
 
 
 def _add_submit(commands: Any) -> None:
-    command = _command(
+    command = add_command(
         commands,
         "submit",
         "a whole request of a file, whatever its workload: --request job.json",
@@ -198,7 +169,7 @@ def _add_submit(commands: Any) -> None:
 
 
 def _add_config(commands: Any) -> None:
-    command = _command(commands, "config", "the options that apply here, and where each of them comes from")
+    command = add_command(commands, "config", "the options that apply here, and where each of them comes from")
     add_flags(command, COMMON)
     _add_files(command)
     command.add_argument("--json", action="store_true", help="as JSON")
@@ -257,11 +228,30 @@ def _add_files_of_project(group: Any) -> None:
 
 
 def _add_about_jobs(commands: Any) -> None:
-    jobs = _command(commands, "jobs", "the latest jobs")
+    jobs = add_command(commands, "jobs", "the latest jobs")
     jobs.add_argument("--contains", metavar="TEXT", help="only those with this in their names")
     jobs.add_argument("--limit", type=int, default=20, help="at most so many (default 20)")
+    jobs.add_argument("--project", help="only those of this project")
+    jobs.add_argument("--task", metavar="NAME", help="only runs of this task")
+    jobs.add_argument("--status", metavar="STATUS", help="only those that are so: Completed, or Failed,Stopped")
+    jobs.add_argument("--since", metavar="TIME", help="only those that were sent since: 2026-11-01, 7d, 12h")
+    jobs.add_argument(
+        "--params",
+        metavar="NAMES",
+        nargs="?",
+        const="*",
+        help="columns: what they were called with, lr,batch; without names all",
+    )
+    jobs.add_argument(
+        "--metrics",
+        metavar="NAMES",
+        nargs="?",
+        const="*",
+        help="columns: last values, loss, or loss:min, loss:max, loss:best; without names all",
+    )
+    jobs.add_argument("--sort", metavar="COLUMN", help="by lr, loss, cost_usd …; --sort=-auc: the highest first")
     _add_reading(jobs)
-    remove = _command(commands, "rm", "remove ended jobs of this machine: records, logs, results, checkpoints")
+    remove = add_command(commands, "rm", "remove ended jobs of this machine: records, logs, results, checkpoints")
     remove.add_argument("jobs", metavar="JOB", nargs="+", help="a job's name")
     _add_reading(remove)
     for name, text in (
@@ -269,16 +259,19 @@ def _add_about_jobs(commands: Any) -> None:
         ("logs", "what its instances wrote"),
         ("result", "its result, brought here"),
         ("metrics", "its metrics"),
+        ("dashboard", "Ray's dashboard of it, in the browser; of one that has ended, what it last showed"),
         ("stop", "stop it: user code has its grace to save its work"),
         ("token", "its token, which the Ray dashboard asks for"),
         ("debug", "let those who may start SSM sessions into its instances, while it runs on AWS"),
     ):
-        command = _command(commands, name, text)
+        command = add_command(commands, name, text)
         command.add_argument("job", metavar="JOB", help="the job's name")
         if name == "logs":
             command.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
             command.add_argument("--instance", metavar="HOST", help="of one instance, algo-2")
             command.add_argument("--metrics", action="store_true", help="the latest values too, every few seconds")
+        if name == "dashboard":
+            command.add_argument("--no-open", action="store_true", help="print its address, and open no browser")
         if name == "debug":
             command.add_argument("--off", action="store_true", help="let nobody in any more")
         if name == "metrics":
@@ -298,13 +291,13 @@ def _add_about_jobs(commands: Any) -> None:
 
 
 def _add_entering(commands: Any) -> None:
-    tunnel = _command(commands, "tunnel", "a port of this machine that leads to one of an instance, while its job runs")
+    tunnel = add_command(commands, "tunnel", "a port of this machine that leads to one of an instance, while its job runs")
     tunnel.add_argument("job", metavar="JOB", help="the job's name")
     tunnel.add_argument("port", metavar="PORT", type=int, help="on the instance's loopback, 8265")
     tunnel.add_argument("--local", type=int, default=0, metavar="PORT", help="of this machine (default: any free one)")
     _add_instance(tunnel)
     _add_reading(tunnel)
-    shell = _command(
+    shell = add_command(
         commands,
         "shell",
         "a shell in an instance, or a command; its exit code becomes this one's",
@@ -326,7 +319,7 @@ def _add_reading(command: argparse.ArgumentParser) -> None:
 
 
 def _add_local(commands: Any) -> None:
-    local = _command(commands, "local", "the embedded SageMaker of this machine")
+    local = add_command(commands, "local", "the embedded SageMaker of this machine")
     verbs = local.add_subparsers(dest="verb", required=True, metavar="up|down|status|clean|interrupt")
     for name, text in (
         ("up", "start it (jobs do that by themselves)"),
@@ -372,7 +365,7 @@ def _age(text: str) -> timedelta:
 
 
 def _add_image(commands: Any) -> None:
-    image = _command(commands, "image", "container images for jobs")
+    image = add_command(commands, "image", "container images for jobs")
     verbs = image.add_subparsers(dest="verb", required=True, metavar="build")
     build = verbs.add_parser(
         "build",
@@ -402,7 +395,7 @@ def _add_image(commands: Any) -> None:
 
 
 def _add_doctor(commands: Any) -> None:
-    command = _command(commands, "doctor", "what stands in the way of a job, with the remedy for each")
+    command = add_command(commands, "doctor", "what stands in the way of a job, with the remedy for each")
     add_flags(command, COMMON)
     command.add_argument(
         "--for",
@@ -429,12 +422,3 @@ def _add_doctor(commands: Any) -> None:
     first.add_argument("--yes", action="store_true", help="agree to what they cost without being asked")
     first.add_argument("--output", type=Path, metavar="DIR", help="where what was seen is written (default: first-job)")
     _add_reading(command)
-
-
-def _command(commands: Any, name: str, text: str, usage: str | None = None) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = commands.add_parser(
-        name, help=text, description=text[0].upper() + text[1:] + ".", usage=usage, allow_abbrev=False
-    )
-    # What is found wrong after the parsing is said as this command's own, with the way to its help.
-    made.set_defaults(refuse=made.error)
-    return made

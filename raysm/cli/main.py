@@ -86,6 +86,10 @@ def _run(arguments: Arguments, console: Console) -> int:
         from raysm.cli import entering
 
         return entering.run(arguments, console)
+    elif arguments.command == "dashboard":
+        from raysm.cli import dashboard
+
+        dashboard.run(arguments, console)
     elif arguments.command == "doctor":
         from raysm.cli import doctor
 

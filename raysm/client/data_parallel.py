@@ -7,11 +7,12 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from raysm.client.function import name_of, pickled_call, python_version
+from raysm.client.function import code_digest, name_of, pickled_call, python_version
 from raysm.client.own_modules import late_source
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest
 from raysm.request import TrainLoop
+from raysm.request.parameters import of_arguments
 from raysm.request.training import Precision
 
 __all__ = ["DataParallel"]
@@ -61,6 +62,8 @@ class DataParallel:
         self._workload = TrainLoop(
             name=name_of(train_loop),
             python=python_version(),
+            arguments=of_arguments(config or {}),
+            code=code_digest(train_loop),
             precision=precision,
             workers=workers,
             workers_per_instance=workers_per_instance,

@@ -3,6 +3,7 @@
 What flows in is a function with its arguments, what flows out is a PickledFunction and the bytes that travel with it.
 """
 
+import hashlib
 import importlib
 import inspect
 import io
@@ -16,10 +17,13 @@ from raysm.client.own_modules import late_source, own_modules
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import PickledFunction
+from raysm.request.parameters import of_arguments
 
 __all__ = [
     "Function",
+    "arguments_of",
     "check_python",
+    "code_digest",
     "name_of",
     "pickled_call",
     "python_version",
@@ -54,7 +58,12 @@ class Function:
 
     def workload(self) -> PickledFunction:
         """Return what stands for it in the request."""
-        return PickledFunction(name=name_of(self.fn), python=python_version())
+        return PickledFunction(
+            name=name_of(self.fn),
+            python=python_version(),
+            arguments=arguments_of(self.fn, self.args, self.kwargs),
+            code=code_digest(self.fn),
+        )
 
     def pickled(self) -> bytes:
         """Return cloudpickle's bytes of function and arguments.
@@ -124,6 +133,30 @@ def _pickled(value: object, cloudpickle: Any) -> bytes:
     file = io.BytesIO()
     Pickler(file).dump(value)
     return file.getvalue()
+
+
+def arguments_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return what a call's arguments are, by the names of the function's parameters, defaults too."""
+    try:
+        signature = inspect.signature(fn)
+        bound = signature.bind(*args, **kwargs)
+    except (TypeError, ValueError):  # a built-in without a signature
+        return of_arguments({f"argument {number}": value for number, value in enumerate(args, 1)} | kwargs)
+    bound.apply_defaults()
+    arguments = dict(bound.arguments)
+    for name, parameter in signature.parameters.items():
+        # def train(**options): its caller knows no "options".
+        if parameter.kind is parameter.VAR_KEYWORD:
+            arguments |= arguments.pop(name)
+    return of_arguments(arguments)
+
+
+def code_digest(fn: Callable[..., Any]) -> str:
+    """Return the SHA-256 of a function's own text; empty where there is none, as of a built-in."""
+    try:
+        return hashlib.sha256(inspect.getsource(inspect.unwrap(fn)).encode()).hexdigest()
+    except (TypeError, OSError, ValueError):
+        return ""
 
 
 def python_version() -> str:

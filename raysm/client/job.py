@@ -19,6 +19,7 @@ from raysm.client.chain import Chain, Patience
 from raysm.client.costs.bill import Bill, bill_of
 from raysm.client.description import Description, SecondaryStatus, Status, outputs_of, read
 from raysm.client.follow import EventLog, JobStream
+from raysm.client.job_views import JobViews
 from raysm.client.logs import LogLine
 from raysm.client.metrics import FoundByService, Metrics
 from raysm.client.plan import chosen_types
@@ -43,7 +44,7 @@ OUTPUTS = {"model": "model", "result": "model", "data": "data"}
 """What a job leaves, by the name under which the next one asks for it."""
 
 
-class Job:
+class Job(JobViews):
     """One job, and its follow-ups where it may run on after ``max_runtime_s``.
 
     What a glance costs is an attribute (``name``, ``status``, ``tags``); what reads a log or waits is a method.

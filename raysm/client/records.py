@@ -11,7 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,19 @@ from raysm.client.storage import Storage, in_parallel
 from raysm.contract.source import Source
 from raysm.contract.store import sha256_of
 from raysm.errors import InvalidConfig
-from raysm.request import Input, JobRequest, Target
+from raysm.request import Input, JobRequest, Target, Workload
 from raysm.request.codec import from_json, to_json
 from raysm.request.options import decisive
 
 __all__ = [
     "InputsState",
     "Record",
+    "code_of",
     "digest_of",
     "job_name",
     "keep",
     "latest_of_state",
+    "of_job",
     "recorded",
     "task_of",
     "with_inputs",
@@ -82,6 +84,12 @@ class Record:
     """Its checkpoint prefix; None where it has none."""
     submitted_s: float
     """When, in seconds since the epoch."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """What the workload was called with, by name."""
+    code: str = ""
+    """Of the user's code alone, whatever it was called with."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of raysm and Python, where the job was sent."""
 
 
 def keep(record: Record, prefix: str, storage: Storage, kms_key: str | None = None) -> None:
@@ -106,6 +114,11 @@ def recorded(prefix: str, storage: Storage, digest: str | None = None) -> Iterat
         records = [record for record in map(_read, contents) if record is not None]
         # Times of objects are whole seconds, in which several jobs may have been sent.
         yield from sorted(records, key=lambda record: record.submitted_s, reverse=True)
+
+
+def of_job(job: str, prefix: str, storage: Storage) -> Record | None:
+    """Return what is remembered of one job of a task; None where that is nothing that can be read."""
+    return _read(storage.read(f"{prefix}/{job}.json"))
 
 
 def latest_of_state(prefix: str, storage: Storage, uri: str | None = None) -> Record | None:
@@ -172,6 +185,15 @@ def digest_of(
         "wheels": {wheel.name: sha256_of(wheel) for wheel in wheels},
     }
     return _sha256(parts)
+
+
+def code_of(workload: Workload, source: Source | None) -> str:
+    """Return the SHA-256 of the user's code, the files that travel and a function's own text, whatever it is given.
+
+    Empty where nothing of the user's travels.
+    """
+    files = {} if source is None else {name: sha256_of(path) for name, path in source.files.items()}
+    return _sha256([files, workload.code_digest]) if files or workload.code_digest else ""
 
 
 def with_inputs(

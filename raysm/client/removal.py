@@ -14,6 +14,7 @@ from typing import Any
 
 from raysm.client.chain import Chain
 from raysm.client.description import Description
+from raysm.client.experiments.listing import cache_of
 from raysm.client.job import Job
 from raysm.client.listing import Listed, jobs
 from raysm.client.service import Service
@@ -135,6 +136,7 @@ def remove(job: Job, every: Iterable[Description]) -> None:
     if folder is not None:
         # It may be gone, by a removal that was interrupted.
         shutil.rmtree(folder, ignore_errors=True)
+    cache_of(service).forget([job.arn])
     # Its record last: where this is interrupted, the job is there to be removed again.
     service.delete(job.api, job.name)
 

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
+from raysm import __version__
 from raysm.client import records, uploads
 from raysm.client.chain import Chain
 from raysm.client.description import Status
 from raysm.client.first_look import check_inputs
+from raysm.client.function import python_version
 from raysm.client.job import Job, attach
 from raysm.client.options import IfDone, SubmitOptions, check_names, default_of, of_request, request_fields
 from raysm.client.package import Wrapped, package_of
@@ -137,6 +139,8 @@ class Prepared:
             await_predecessor(self._records, self.state, self.service)
         inputs = self._look_at_inputs()
         self._check_volume(inputs)
+        # Before the job is there: a file that vanishes meanwhile must not hide it from who sent it.
+        code = records.code_of(request.workload, self.source)
         storage.ensure_bucket(self.service.bucket, self.service.region)
         for upload in self.uploads:
             uploads.carry_out(upload, storage, kms_key)
@@ -164,6 +168,9 @@ class Prepared:
             digest="" if inputs is None else inputs.digest,
             state=self.state,
             submitted_s=time.time(),
+            parameters=request.workload.parameters,
+            code=code,
+            versions={"raysm": __version__, "python": python_version()},
         )
         try:
             records.keep(record, self._records, storage, kms_key)

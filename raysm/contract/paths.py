@@ -73,9 +73,14 @@ class Paths:
         description = self.api.layout.description
         return None if description is None else self.base / description
 
+    @property
+    def channels(self) -> Path:
+        """Folder of the channels."""
+        return self.base / self.api.layout.channels
+
     def channel(self, name: str) -> Path:
         """Folder of a channel's data."""
-        return self.base / self.api.layout.channels / name
+        return self.channels / name
 
     @property
     def payload(self) -> Path:

@@ -16,7 +16,17 @@ from typing import Any
 
 from raysm.errors import InvalidConfig
 
-__all__ = ["OPEN", "PARTIAL", "put", "read_json", "remove_unfinished", "removed_if_torn", "replacing", "sha256_of"]
+__all__ = [
+    "OPEN",
+    "PARTIAL",
+    "Unfinished",
+    "put",
+    "read_json",
+    "remove_unfinished",
+    "removed_if_torn",
+    "replacing",
+    "sha256_of",
+]
 
 CHUNK_BYTES = 1 << 20
 
@@ -30,29 +40,48 @@ OPEN = 0o666
 """Mode of a file that is no secret, less what the umask takes away, as of any file that a program makes."""
 
 
+class Unfinished:
+    """A new file beside ``path``, which takes its place once it is whole.
+
+    Attributes:
+        beside: The file that is written.
+    """
+
+    def __init__(self, path: Path, mode: int = OPEN) -> None:
+        """Make the file, and its folder; ``mode`` is that of its first byte already, the umask may take bits away."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self.beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
+        # Not by tempfile, whose files are 0600 whatever the umask says: colleagues could not read a result.
+        os.close(os.open(self.beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
+
+    def place(self) -> None:
+        """Bring it to the disk and rename it: a crash leaves what was there before, or the new file."""
+        # A handle that only reads will do: what is synchronised is the file, and whoever wrote it has closed his.
+        with self.beside.open("rb") as written:
+            os.fsync(written.fileno())
+        self.beside.replace(self._path)
+
+    def remove(self) -> None:
+        """Remove it, unless it was placed."""
+        self.beside.unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def replacing(path: Path, mode: int = OPEN) -> Iterator[Path]:
     """Yield a new file beside ``path``; rename it to ``path`` at the end, or remove it if the body raised.
-
-    The file is synchronised to the disk before it is renamed, so that a crash leaves the old file or the new one.
 
     Args:
         path: The file that is made or replaced.
         mode: Its mode, from the first byte on; of a secret ``0o600``. The umask may take bits away.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
-    # Not by tempfile, whose files are 0600 whatever the umask says: colleagues could not read a result.
-    os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
+    unfinished = Unfinished(path, mode)
     try:
-        yield beside
-        # A handle that only reads will do: what is synchronised is the file, and whoever wrote it has closed his.
-        with beside.open("rb") as written:
-            os.fsync(written.fileno())
-        beside.replace(path)
+        yield unfinished.beside
+        unfinished.place()
     except BaseException:
         # A stop and Ctrl-C too: nobody else would ever remove it.
-        beside.unlink(missing_ok=True)
+        unfinished.remove()
         raise
 
 

@@ -1,8 +1,11 @@
 """Functions as workloads: what stands in the request for the pickle that travels beside it."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
+from raysm.request.options import decides
+from raysm.request.parameters import Parameters
 from raysm.request.workload import Workload, Wrapper
 
 __all__ = ["PickledFunction", "PickledWorkload"]
@@ -18,6 +21,22 @@ class PickledWorkload(Workload):
     """For people: ``module.function``."""
     python: str
     """Version of the Python that pickled it, ``3.11``: another one cannot be trusted to read it."""
+
+    # For people: the pickle is what counts, and its digest with it.
+    arguments: Mapping[str, Any] = field(default_factory=dict, metadata=decides(result=False))
+    """What it is called with, as ``raysm.request.parameters`` shows it."""
+    code: str = field(default="", metadata=decides(result=False))
+    """SHA-256 of the function's own text; empty where it has none."""
+
+    @property
+    def parameters(self) -> Parameters:
+        """Its ``arguments``."""
+        return self.arguments
+
+    @property
+    def code_digest(self) -> str:
+        """Its ``code``."""
+        return self.code
 
     @property
     def pickled_by(self) -> str:

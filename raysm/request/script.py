@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from raysm.errors import InvalidRequest
+from raysm.request.parameters import Parameters, of_command_line
 from raysm.request.workload import Workload
 
 __all__ = ["Script", "ScriptWorkload"]
@@ -47,6 +48,11 @@ class ScriptWorkload(Workload):
     def title(self) -> str:
         """The script's name without its suffix."""
         return Path(self.script).stem
+
+    @property
+    def parameters(self) -> Parameters:
+        """Its arguments."""
+        return of_command_line(self.args)
 
     def moved_to(self, script: str) -> Self:
         """Return the same for a source that lies in a payload, where the script has the path ``script``."""

@@ -12,9 +12,10 @@ import dataclasses
 import importlib
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 from raysm.errors import InvalidRequest
+from raysm.request.parameters import Parameters, of_arguments
 
 __all__ = ["KINDS", "EntryScript", "Workload", "Wrapper", "built_in_kind", "check_kind", "require_workload"]
 
@@ -156,6 +157,17 @@ class Workload:
     def title(self) -> str:
         """What a job is named after where the user gives no name."""
         return self.kind.rpartition(":")[2]
+
+    @property
+    def parameters(self) -> Parameters:
+        """What was chosen of it, by name: what experiments are told apart by. None of it may be secret."""
+        values = {item.name: getattr(self, item.name) for item in dataclasses.fields(cast(Any, self))}
+        return of_arguments({name: value for name, value in values.items() if value is not None})
+
+    @property
+    def code_digest(self) -> str:
+        """SHA-256 of the user's code that it is made of, where that travels as no file; empty where it has none."""
+        return ""
 
     def workers_ahead(self, gpus: int) -> int | None:
         """Return how many of Ray's workers an instance starts before the first task; None is one for each CPU.

@@ -41,6 +41,8 @@ def main(arguments: Sequence[str] = ()) -> int:
         environment = environments.read()
         payload = payloads.load(environment.payload)
         _hush_ray()
+        # Only now, and not by Python as it begins: a json.py of the user's is for his own code.
+        sys.path.insert(0, str(payload.source))
         runner = load_runner(payload, environment)
         address = "auto"
         if WAIT in arguments:

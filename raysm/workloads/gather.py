@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysm.contract.store import OPEN, replacing
+from raysm.contract.store import OPEN
 from raysm.errors import NoRoom
 from raysm.workloads.blocks import TileBlock
 from raysm.workloads.disk import full_disk_is_no_room, write_at
@@ -27,7 +27,6 @@ __all__ = [
     "PrefixDigest",
     "check_room",
     "free_bytes",
-    "move",
     "regroup",
 ]
 
@@ -99,8 +98,8 @@ class ArrayFile:
         self._file.truncate(self._offset + rows * columns * dtype.itemsize)
         write_at(self._file.fileno(), 0, memoryview(header))
 
-    def write(self, block: TileBlock, values: NDArray[Any], *, mirrored: bool = False) -> str:
-        """Write a tile, or, of a symmetric array, its mirror image; return the digest of ``values``.
+    def write(self, block: TileBlock, values: NDArray[Any], *, mirrored: bool = False) -> None:
+        """Write a tile, or, of a symmetric array, its mirror image.
 
         Raises:
             NoRoom: The disk became full.
@@ -115,27 +114,6 @@ class ArrayFile:
             else:
                 for row, line in enumerate(lines, start=rows.start):
                     write_at(self._file.fileno(), self.position(row, columns.start), line.data.cast("B"))
-        # One digest for both: ``holds`` turns the image round before it compares.
-        return "" if mirrored else hashlib.sha256(values.data.cast("B")).hexdigest()
-
-    def holds(self, block: TileBlock, digest: str, *, mirrored: bool = False) -> bool:
-        """Whether the tile on disk, or its mirror image, is the one that ``write`` returned this digest for."""
-        rows, columns = (block.columns, block.rows) if mirrored else (block.rows, block.columns)
-        stored = self._read(TileBlock(rows, columns))
-        if stored is None:
-            return False
-        values = np.ascontiguousarray(stored.T) if mirrored else stored
-        return hashlib.sha256(values.data.cast("B")).hexdigest() == digest
-
-    def _read(self, block: TileBlock) -> NDArray[Any] | None:
-        """Return a tile; None where the file ends before."""
-        stored = np.empty((block.rows.rows, block.columns.rows), dtype=self._dtype)
-        for row, line in enumerate(stored, start=block.rows.start):
-            data = os.pread(self._file.fileno(), line.nbytes, self.position(row, block.columns.start))
-            if len(data) != line.nbytes:
-                return None
-            line[:] = np.frombuffer(data, dtype=self._dtype)
-        return stored
 
     def close(self) -> None:
         """Synchronise it to the disk and close it."""
@@ -183,15 +161,3 @@ class PrefixDigest:
             if not count:
                 raise OSError(errno.EIO, f"{self._file.name} ends before byte {position}")
             self._digest.update(buffer[:count])
-
-
-def move(source: Path, target: Path) -> None:
-    """Rename a whole file to its place, or copy it there and rename it where that is another disk."""
-    try:
-        source.replace(target)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        with full_disk_is_no_room(target), replacing(target) as beside:
-            shutil.copyfile(source, beside)
-        source.unlink()

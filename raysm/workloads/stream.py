@@ -1,7 +1,7 @@
 """One large file on the head from pieces that come about in order: written, digested, and not left in memory.
 
-What flows in are consecutive parts of the file, which other machines made; what flows out is a file, its digest, and on
-the way the digest of all up to the end of each piece. At most ``PIECES`` of them are held, however many come early.
+What flows in are consecutive parts of the file, which other machines made; what flows out is a file and its digest. At
+most ``PIECES`` of them are held, however many come early.
 
 Each piece is brought to the disk and leaves the page cache at once. A file that is larger than what is free of the
 memory is written at the disk's speed anyhow; so a smaller one takes no memory from the tasks either, and where fresh
@@ -37,7 +37,6 @@ class _Piece:
     start: int
     stop: int
     data: Sequence[bytes | memoryview] | None
-    then: Callable[[str], None]
 
 
 class Stream:
@@ -75,26 +74,16 @@ class Stream:
         # One thread: a digest is computed from the beginning on, so two could not go on side by side.
         self._digester = ThreadPoolExecutor(max_workers=1)
 
-    def believe(self, stop: int, sha256: str) -> bool:
-        """Take what an earlier run left as digested up to ``stop``, if it has that digest; before the first ``put``."""
-        digest, start = self._digest.copy(), self._digested
-        if not self._digest_file(digest, start, stop) or digest.hexdigest() != sha256:
-            return False
-        self._digest, self._digested = digest, stop
-        return True
-
     def put(
         self,
         start: int,
         data: memoryview | Sequence[bytes | memoryview],
-        then: Callable[[str], None] = lambda sha256: None,
     ) -> None:
         """Write ``data`` from byte ``start`` on; wait while too much is on its way.
 
         Args:
             start: Where it lies: at the end of the head, or of another piece.
             data: Bytes that stay as they are, in one buffer or in several that follow each other.
-            then: Called, in a thread, with the digest of the file from its beginning to the end of this piece.
 
         Raises:
             NoRoom: The disk became full, now or with an earlier piece.
@@ -102,7 +91,7 @@ class Stream:
         self._room.acquire()
         buffers = [data] if isinstance(data, memoryview) else data
         # Also after an error: the room that was just taken is given back at the end of the way through both threads.
-        self._writers.submit(self._write, _Piece(start, start + sum(map(len, buffers)), buffers, then))
+        self._writers.submit(self._write, _Piece(start, start + sum(map(len, buffers)), buffers))
         if self._error is not None:
             raise self._error
 
@@ -154,7 +143,6 @@ class Stream:
                         self._digest.update(buffer)
                 elif not self._digest_file(self._digest, following.start, following.stop):
                     raise OSError(errno.EIO, f"{self.path} ends before byte {following.stop}")
-                following.then(self._digest.hexdigest())
             except BaseException as error:
                 self._error = self._error or error
             self._digested = following.stop

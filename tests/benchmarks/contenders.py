@@ -278,7 +278,7 @@ def raysm_run(folder, engine):
                 Similarity(**asked[job.kind]),
                 job="benchmark",
                 source=Source(channel="matrix", place=Place(path, work / "scratch", "algo-1")),
-                folders=Folders(result=work / "result", records=work / "records"),
+                folders=Folders(result=work / "result", records=work / "records", lasting=False),
                 emit_event=lambda event: None,
                 choices=Choices(engine=engine),
             )

@@ -10,6 +10,6 @@ from raysm.bootstrap.commands import Commands
 
 @pytest.mark.parametrize("name", ["ray", "node_watcher", "driver"])
 def test_every_default_command_is_a_module_of_this_interpreter(name):
-    python, option, module = getattr(Commands(), name)
-    assert (python, option) == (sys.executable, "-m")
+    python, *options, module = getattr(Commands(), name)
+    assert (python, options) == (sys.executable, ["-P", "-m"])
     assert importlib.util.find_spec(module) is not None

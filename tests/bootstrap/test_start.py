@@ -58,6 +58,17 @@ def run(command, base, **options):
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=180, **options)
 
 
+def test_nothing_in_the_folder_where_a_container_begins_takes_the_place_of_a_module(tmp_path):
+    paths, command = sealed(tmp_path / "ml")
+    (tmp_path / "work").mkdir()
+    for name in ("hashlib", "json", "random", "raysm", "signal"):
+        (tmp_path / "work" / f"{name}.py").write_text("raise ImportError('of the image')\n")
+    done = run(command, tmp_path / "ml", cwd=tmp_path / "work")
+    # Said by the bootstrap, to which all before it has led: this instance was given no configuration.
+    assert done.returncode == 2, done.stderr
+    assert "resourceconfig.json is missing" in paths.failure.read_text()
+
+
 def change(folder, name, content):
     """Change a file as somebody does who knows how a payload is made: its digest is right again."""
     (folder / name).write_bytes(content)

@@ -71,4 +71,4 @@ def test_what_nobody_asked_for_is_told_and_of_a_job_that_is_billed_what_it_costs
     where = ["--on", "aws", "--role", "arn:aws:iam::123456789012:role/jobs", "--region", "us-east-1", "--bucket", "b"]
     on_aws = told(*where, "--instance-type", "ml.m5.large", "--instances", "2", "--max-runtime", "3600")
     assert list(on_aws) == ["image", "sent", "cost"]
-    assert on_aws["cost"].startswith("at most 0.23 USD: 2 x ml.m5.large at 0.115 USD/h")
+    assert on_aws["cost"].startswith("at most 0.24 USD with the volumes: 2 x ml.m5.large at 0.115 USD/h")

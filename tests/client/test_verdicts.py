@@ -2,6 +2,7 @@
 
 import contextlib
 
+import pytest
 from botocore.validate import ParamValidator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -131,9 +132,13 @@ def of_botocore(sent):
     return ParamValidator().validate(sent.request, shape).has_errors()
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-@given(fields)
-def test_the_client_refuses_what_the_embedded_server_refuses_and_nothing_else(chosen):
+def same_verdicts(examples):
+    """Return settings for so many requests, the same ones each time."""
+    slow = [HealthCheck.too_slow, HealthCheck.filter_too_much]
+    return settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=slow)
+
+
+def assert_one_verdict(chosen):
     sent = drawn_plan(chosen)
     if sent is None:  # refused while it was built, long before anything is uploaded
         return
@@ -143,6 +148,19 @@ def test_the_client_refuses_what_the_embedded_server_refuses_and_nothing_else(ch
     assert bool(of_client) == bool(of_server), (of_client, of_server, sent.json())
     # botocore's own check knows types and required members alone: what it refuses, everybody does.
     assert bool(of_client) >= of_botocore(sent)
+
+
+@same_verdicts(100)
+@given(fields)
+def test_the_client_refuses_what_the_embedded_server_refuses_and_nothing_else(chosen):
+    assert_one_verdict(chosen)
+
+
+@pytest.mark.long
+@same_verdicts(5000)
+@given(fields)
+def test_thousands_of_requests_have_one_verdict_too(chosen):
+    assert_one_verdict(chosen)
 
 
 def test_of_what_is_drawn_enough_is_accepted_and_enough_is_refused_by_the_check_itself():

@@ -19,6 +19,11 @@ PAGES = {
         "Sending a job, and the handle on it.",
         ("submit", "load_options", "attach", "remote", "Job", "Result"),
     ),
+    "experiments": (
+        "Experiments",
+        "What ran, how well, and for how much money.",
+        ("jobs", "Jobs", "Experiment"),
+    ),
     "request": (
         "What is asked for",
         "The values that `raysm.submit` takes beside the workload. Each is checked as it is made, and raises "
@@ -44,8 +49,11 @@ PAGES = {
 MODULES = {"training": "raysm.training", "testing": "raysm.testing", "sdk": "raysm.sdk"}
 """Modules with a page of their own: all that is in ``__all__``."""
 
-HANDLES = ("Job", "Result")
+HANDLES = ("Experiment", "Job", "Jobs", "Result")
 """Classes that a user is given and never makes."""
+
+PARTS = ("JobViews",)
+"""Bases that are no more than a part of their one class: their members are that one's."""
 
 ELSEWHERE = ("JobFailed", "JobStopped", "RaysmError")
 """Public names that are on the page of the errors."""
@@ -128,9 +136,10 @@ def _fields(cls, docstring):
 
 def _members(cls):
     """Return the public properties and methods that a class adds to its bases, in the order of the source."""
-    inherited = {name for base in cls.__mro__[1:] for name in vars(base)}
+    parts = [base for base in cls.__mro__[1:] if base.__name__ in PARTS]
+    inherited = {name for base in cls.__mro__[1:] if base not in parts for name in vars(base)}
     properties, methods = {}, {}
-    for name, value in vars(cls).items():
+    for name, value in [item for one in (cls, *parts) for item in vars(one).items()]:
         if name.startswith("_") or name in inherited:
             continue
         if isinstance(value, property):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+from raysm.bootstrap.commands import Commands
 from raysm.contract import payload
 from raysm.contract.names import BASE_DIR, FAILURE_RECORD
 from raysm.contract.result import Failure
@@ -34,7 +35,8 @@ def drive(paths, tmp_path, **variables):
     """Run the driver as the bootstrap does; return the finished process and the failure it recorded."""
     record = tmp_path / "failure.json"
     done = subprocess.run(
-        [sys.executable, "-m", "raysm.workloads.driver"],
+        Commands().driver,
+        cwd=paths.payload / payload.SOURCE,
         env=os.environ | {BASE_DIR: str(paths.base), FAILURE_RECORD: str(record)} | variables,
         capture_output=True,
         text=True,

@@ -7,16 +7,18 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from raysm.request import Similarity
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.arithmetic.keys import encode
 from raysm.workloads.similarity.arithmetic.products import Tile
 from raysm.workloads.similarity.arithmetic.score import prepare, scaled
 from raysm.workloads.similarity.engines import Best, Frame, unit_sum
 from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.runs import Folders, Run
 from raysm.workloads.similarity.tasks.context import Context, RowShape, Whole
 from raysm.workloads.similarity.tasks.parts import prepared_part
 from raysm.workloads.similarity.tasks.preparing import prepare_block, prepared
-from tests.support.reference import neighbors
+from tests.support.reference import neighbors, pairs, score_rows
 
 
 def saved(matrix, folder: Path) -> Source:
@@ -48,6 +50,22 @@ def operand_of(source: Source, dtype=None):
 def context_of(source: Source) -> Context:
     """Prepare a matrix whose rows look for neighbors among themselves."""
     return Context(matrix=operand_of(source))
+
+
+def run_of(matrix, folder: Path, **workload) -> Run:
+    """Prepare a run whose rows look for neighbors among themselves; its result's folder is there."""
+    source = saved(matrix, folder)
+    (folder / "result").mkdir()
+    (folder / "scratch").mkdir(exist_ok=True)
+    return Run(
+        workload=Similarity(**workload),
+        folders=Folders(result=folder / "result", records=folder / "records"),
+        scratch=folder / "scratch",
+        matrix=source.open(),
+        queries=source.open(),
+        digests={"matrix": "0" * 64},
+        context=context_of(source),
+    )
 
 
 def queries_of(matrix, folder: Path) -> Source:
@@ -131,6 +149,29 @@ def expected_keys(rows, k):
     """Return the keys that float64 gives."""
     indices, scores = neighbors(rows, k)
     return encode(scores, indices)
+
+
+def assert_pairs(engine, frame, rows, cuts, threshold):
+    """Assert that an engine finds the pairs that float64 finds, whichever of the tiles between the cuts they are in."""
+    parts = tiles(rows, cuts)
+    sides = [engine.prepare(part, frame) for part in parts]
+    found = []
+    for i in range(len(sides)):
+        for j in range(i, len(sides)):
+            some = engine.pairs(sides[i], sides[j], np.float32(threshold), same=True)
+            row = np.repeat(np.arange(len(parts[i])) + parts[i].start, np.diff(some.offsets))
+            found += zip(row.tolist(), some.neighbors.tolist(), some.similarities, strict=True)
+    assert sorted(found) == pairs(rows, np.float32(threshold))
+
+
+def assert_scores(engine, rows, cut):
+    """Assert that an engine scores the rows behind the cut with those before it as float64 does, in either type."""
+    before, behind = tiles(rows, [0, cut, len(rows)])
+    expected = score_rows(rows, range(cut, len(rows)))[:, :cut]
+    for dtype in (np.float32, np.float16):
+        out = np.empty(expected.shape, dtype=dtype)
+        engine.scores(behind, before, out)
+        assert np.array_equal(out, expected.astype(dtype))
 
 
 def adversarial(count):

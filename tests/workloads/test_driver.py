@@ -4,8 +4,10 @@ import os
 
 import pytest
 
+from raysm.contract import payload
 from raysm.contract.names import BASE_DIR
 from raysm.contract.result import FAILURE
+from raysm.request import JobRequest, Script
 from raysm.workloads.driver import main
 from tests.support.driving import drive, pack_script
 
@@ -55,6 +57,19 @@ def test_an_exit_that_says_nothing_is_success(instance, tmp_path, text):
     pack_script(instance, tmp_path, text)
     done, failure = drive(instance, tmp_path)
     assert (done.returncode, failure) == (0, None)
+
+
+def test_neighbours_of_a_script_are_found_by_it_and_take_the_place_of_no_module_of_raysms(instance, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("raysm", "json", "random", "logging"):
+        (source / f"{name}.py").write_text("raise ImportError('of the user')\n")
+    (source / "mine.py").write_text("WORD = 'found'\n")
+    (source / "train.py").write_text("import mine, sys\nprint(mine.WORD, sys.path[0] == mine.__file__[:-8])\n")
+    workload = Script("train.py", source_dir=str(source))
+    payload.pack(JobRequest(name="job", workload=workload), instance.payload)
+    done, _ = drive(instance, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "found True\n"), done.stderr
 
 
 def test_a_broken_payload_is_exit_code_two_and_one_line(instance, tmp_path):

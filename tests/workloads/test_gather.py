@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raysm.errors import NoRoom
-from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
-from raysm.workloads.gather import ArrayFile, PrefixDigest, check_room, move, regroup
+from raysm.workloads.blocks import TileBlock, row_blocks
+from raysm.workloads.gather import ArrayFile, PrefixDigest, check_room, regroup
 from raysm.workloads.similarity.reading.npy import header
 
 pytestmark = pytest.mark.smoke
@@ -43,24 +43,9 @@ def test_tiles_land_at_their_places(tmp_path, side):
     for rows in row_blocks(10, side):
         for columns in row_blocks(10, side):
             values = whole[rows.start : rows.stop, columns.start : columns.stop]
-            digest = array.write(TileBlock(rows, columns), values)
-            assert array.holds(TileBlock(rows, columns), digest)
+            array.write(TileBlock(rows, columns), values)
     array.close()
-    move(tmp_path / "a", tmp_path / "a.npy")
-    assert np.array_equal(np.load(tmp_path / "a.npy", mmap_mode="r"), whole)
-
-
-def test_a_tile_that_is_not_the_recorded_one_is_noticed(tmp_path):
-    array = ArrayFile(tmp_path / "a", header((4, 4), np.dtype("f4")), 4, 4, np.dtype("f4"))
-    tile = TileBlock(RowBlock(0, 2), RowBlock(2, 4))
-    digest = array.write(tile, np.ones((2, 2)))
-    array.close()
-    content = bytearray((tmp_path / "a").read_bytes())
-    content[128 + 4 * 2] ^= 1
-    (tmp_path / "a").write_bytes(content)
-    again = ArrayFile(tmp_path / "a", header((4, 4), np.dtype("f4")), 4, 4, np.dtype("f4"))
-    assert not again.holds(tile, digest)
-    again.close()
+    assert np.array_equal(np.load(tmp_path / "a", mmap_mode="r"), whole)
 
 
 def test_each_tile_of_a_symmetric_array_is_written_to_both_places(tmp_path):
@@ -72,13 +57,10 @@ def test_each_tile_of_a_symmetric_array_is_written_to_both_places(tmp_path):
         for columns in cuts[at:]:
             tile = TileBlock(rows, columns)
             values = whole[rows.start : rows.stop, columns.start : columns.stop]
-            digest = array.write(tile, values)
+            array.write(tile, values)
             array.write(tile, values, mirrored=True)
-            assert array.holds(tile, digest, mirrored=True)
-            assert not array.holds(tile, digest[::-1], mirrored=True)
     array.close()
-    move(tmp_path / "a", tmp_path / "a.npy")
-    assert np.array_equal(np.load(tmp_path / "a.npy", mmap_mode="r"), whole)
+    assert np.array_equal(np.load(tmp_path / "a", mmap_mode="r"), whole)
 
 
 def test_the_digest_of_a_growing_file_is_that_of_the_whole(tmp_path):

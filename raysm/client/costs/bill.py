@@ -13,7 +13,7 @@ from typing import Any
 from raysm.client.costs.prices import Price, price_of, volume_usd_per_hour
 from raysm.client.description import Description
 
-__all__ = ["Bill", "Share", "bill_of", "dollars", "lines"]
+__all__ = ["Bill", "Share", "bill_of", "dollars", "lines", "usd_so_far"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,6 +128,26 @@ def bill_of(
         is_warm_time_over=counted is not None,
         warm_usd=_sum(None if one.price is None else one.count * one.usd_per_second * warm_s for one in by_job[-1]),
     )
+
+
+def usd_so_far(
+    job: Description, region: str, now_s: float, price: Callable[[str, str], Price | None] = price_of
+) -> float | None:
+    """Return about what a job that has not ended has cost until now; None where a price is not known.
+
+    From the start of its instances on: what the service will bill it tells at the end.
+
+    Args:
+        job: As it is.
+        region: Where it runs.
+        now_s: Seconds since the epoch.
+        price: Returns the price of a type in a region.
+    """
+    if job.started is None:
+        return 0.0
+    spent_s = max(0.0, now_s - job.started.timestamp())
+    shares = (_share(job, name, count, region, price) for name, count in job.instances)
+    return _sum(None if one.price is None else one.count * one.usd_per_second * spent_s for one in shares)
 
 
 def lines(bill: Bill) -> list[tuple[str, str]]:

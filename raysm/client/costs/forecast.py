@@ -7,7 +7,7 @@ measured on AWS by raysm: they are what people report, wide on purpose, and a ph
 the worst unknown, not 0.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from raysm.client.costs.bill import dollars
@@ -146,24 +146,39 @@ def forecast(
     )
 
 
-def most_expensive(request: JobRequest, region: str) -> str:
-    """Return, for people, what a job costs at most of which nothing is known but how long it may run."""
+def most_expensive(request: JobRequest, region: str, price: Callable[[str, str], Price | None] = price_of) -> str:
+    """Return, for people, what a job costs at most of which nothing is known but how long it may run.
+
+    Args:
+        request: The job.
+        region: Where it runs.
+        price: Returns the price of a type in a region.
+    """
     cluster, limits = request.cluster, request.limits
     groups = [(group.instance_type, group.count) for group in cluster.groups]
     instances = groups or [(cluster.instance_type, cluster.count)]
     # On demand for spot capacity too: that has no price of its own, only fewer billed seconds.
-    prices = {name: price_of(name, region) for name, _ in instances}
-    unknown = [name for name, price in prices.items() if price is None]
+    prices = {name: price(name, region) for name, _ in instances}
+    volumes = {name: volume_usd_per_hour(name, cluster.volume_gb, region) for name, _ in instances}
+    unknown = [name for name, one in prices.items() if one is None]
+    unknown += [f"the volume of {name}" for name, one in volumes.items() if one is None and name not in unknown]
     # What is left of a sum without one of its prices would not be the most.
     if unknown:
         return f"unknown: no price of {' or '.join(unknown)} in {region} is at hand"
-    usd = sum(count * price.usd_per_hour for name, count in instances if (price := prices[name]) is not None)
+    usd = sum(count * (_usd_per_hour(prices[name]) + (volumes[name] or 0.0)) for name, count in instances)
     # Each follow-up may run as long again.
     # The warm pool counts once, since each takes it over from the one before.
     seconds = limits.max_runtime_s * (1 + limits.max_restarts) + cluster.keep_alive_s
+    included = " with the volumes" if any(volumes.values()) else ""
     warm = ", its warm pool included" if cluster.keep_alive_s else ""
     shown = " + ".join(f"{count} x {name} at {prices[name]}" for name, count in instances)
-    return f"at most {dollars(usd * seconds / 3600)}: {shown}, for the {_duration(seconds)} that it may take{warm}"
+    amount = f"at most {dollars(usd * seconds / 3600)}{included}"
+    return f"{amount}: {shown}, for the {_duration(seconds)} that it may take{warm}"
+
+
+def _usd_per_hour(price: Price | None) -> float:
+    assert price is not None
+    return price.usd_per_hour
 
 
 def _moved(size_bytes: int | None) -> Span:

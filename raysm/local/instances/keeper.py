@@ -1,7 +1,7 @@
 """The process that keeps one instance: ends everything in it when its main process, or whoever started it, is gone.
 
-Run by path (``python -I -S keeper.py REPORT_FD``), so it imports the standard library alone and starts in
-milliseconds. What flows in are JSON lines on stdin, one operation each; what flows out are JSON lines on REPORT_FD:
+Run by path (``python -I -S keeper.py REPORT_FD``), so it imports the standard library and ``kernel`` alone, and starts
+in milliseconds. What flows in are JSON lines on stdin, one operation each; what flows out are JSON lines on REPORT_FD:
 
     {"op": "unshare"}                       leave for a network namespace of one's own    -> {"event": "done"}
     {"op": "ip", "commands": [[...], ...]}  run ``ip`` there, once per list               -> {"event": "done"}
@@ -22,7 +22,6 @@ only the main process's group is ended.
 """
 
 import contextlib
-import ctypes
 import importlib.util
 import json
 import os
@@ -31,25 +30,34 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from raysm.local.instances import kernel
 
 __all__ = ["main"]
+
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _beside(name: str) -> ModuleType:
+    """Return a module of this folder: imported as one of the package, it would bring all that runs the instances."""
+    spec = importlib.util.spec_from_file_location(name, os.path.join(HERE, f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+if not TYPE_CHECKING:
+    kernel = _beside("kernel")
 
 LINUX = sys.platform.startswith("linux")
 TICK_S = 0.5
 """How often to look whether the parent lives: a forked copy of it may hold our stdin open after its death."""
-
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
-CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = (
-    0x00020000,
-    0x04000000,
-    0x08000000,
-    0x20000000,
-    0x40000000,
-)
-MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 32, 4096, 16384, 1 << 19
-MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 
 OWN_SIGNALS = ("FPE", "ILL", "SEGV", "BUS", "ABRT", "TRAP", "SYS", "TTIN", "TTOU")
 FORWARDED = signal.valid_signals() - {signal.Signals[f"SIG{name}"] for name in OWN_SIGNALS}
@@ -94,7 +102,7 @@ class _Keeper:
         """Do one operation."""
         try:
             if request["op"] == "unshare":
-                _call("unshare", CLONE_NEWNET)
+                kernel.call("unshare", kernel.CLONE_NEWNET)
                 self.report("done")
             elif request["op"] == "ip":
                 for command in request["commands"]:
@@ -185,14 +193,18 @@ def _start(request: Mapping[str, Any], report_fd: int) -> int:
     """Start the main process; return its pid as seen from outside once it has been exec'ed."""
     told, tell = os.pipe()
     failed, fail = os.pipe()
+    mounts = [_served(*mount) for mount in request.get("mounts", ())]
     if request.get("namespaces"):
         # It moves children alone, of which the first is PID 1: the main process, while the keeper stays outside.
-        _call("unshare", CLONE_NEWPID)
+        kernel.call("unshare", kernel.CLONE_NEWPID)
     pid = os.fork()
     if pid == 0:
         os.close(tell)
         os.close(failed)
-        _become(request, told, fail, report_fd)
+        _become({**request, "mounts": mounts}, told, fail, report_fd)
+    for kind, source, *_ in mounts:
+        if kind == "fuse":
+            os.close(int(source))
     os.close(told)
     os.close(fail)
     os.write(tell, b"!")
@@ -208,19 +220,27 @@ def _start(request: Mapping[str, Any], report_fd: int) -> int:
     return pid
 
 
+def _served(kind: str, source: str, target: str, options: str) -> tuple[str, str, str, str]:
+    """Return a mount as it is; of ``direct_io``, begin to serve the folder, and return the mount of what is served."""
+    if kind != "direct_io":
+        return kind, source, target, options
+    descriptor = os.open("/dev/fuse", os.O_RDWR)
+    os.set_inheritable(descriptor, True)
+    # Before the namespaces are: it serves what this machine has, and no instance sees its process.
+    program = os.path.join(HERE, "direct_io.py")
+    command = [sys.executable, "-I", "-S", program, str(descriptor), source, options]
+    null = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    os.posix_spawn(sys.executable, command, {}, file_actions=[null])
+    return "fuse", str(descriptor), target, ""
+
+
 def _visit(request: Mapping[str, Any], started: Mapping[str, Any], own: int, report_fd: int) -> int:
     """Run a command beside the main process, in whose namespaces it is; return its pid."""
     pid = os.fork()
     if pid == 0:
         try:
             os.close(report_fd)
-            # By its path, as this program itself was started: nothing of raysm can be imported here.
-            spec = importlib.util.spec_from_file_location("visit", os.path.join(os.path.dirname(__file__), "visit.py"))
-            assert spec is not None
-            assert spec.loader is not None
-            visit = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(visit)
-            visit.become(request, started, own)
+            _beside("visit").become(request, started, own)
         finally:
             os._exit(127)
     return pid
@@ -231,16 +251,16 @@ def _become(request: Mapping[str, Any], told: int, fail: int, report_fd: int) ->
     step = "start"
     try:
         if LINUX:
-            _call("prctl", PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+            kernel.call("prctl", kernel.PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         # The keeper may have died between fork and prctl: then this pipe is closed, and nobody would end us.
         if not os.read(told, 1):
             os._exit(1)
         if request.get("namespaces"):
             step = "namespaces"
-            _enter(request)
+            kernel.enter(request["hostname"], request["mounts"])
         elif request.get("read_only"):
             step = "read-only inputs"
-            _protect(request["read_only"], request["writable"])
+            kernel.protect(request["read_only"], request["writable"])
         step = "start"
         if request.get("init"):
             _stay_in_front(fail, report_fd)
@@ -303,85 +323,6 @@ def _exit_code(status: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _enter(request: Mapping[str, Any]) -> None:
-    """Take mount, host name and IPC namespaces of one's own, and mount what the plan says, in its order."""
-    _call("unshare", CLONE_NEWUTS | CLONE_NEWIPC)
-    name = request["hostname"].encode()
-    _call("sethostname", name, len(name))
-    _own_mounts()
-    for kind, source, target, options in request["mounts"]:
-        if kind == "bind":
-            _mount(source, target, flags=MS_BIND | MS_REC)
-        elif kind == "bind_readonly":
-            # In two steps: the kernel passes over MS_RDONLY in the call that binds.
-            _mount(source, target, flags=MS_BIND | MS_REC)
-            _make_readonly(target)
-        elif kind == "readonly":
-            _remount(target, MS_RDONLY)
-        elif kind == "mkdir":
-            os.mkdir(target)
-        else:
-            _mount(source, target, kind=kind, flags=MS_NOSUID | MS_NODEV, options=options)
-
-
-def _protect(read_only: Sequence[str], writable: Sequence[str]) -> None:
-    """Take a mount namespace of one's own, in which some paths are read-only, but for others that may lie below."""
-    _own_mounts()
-    for path in read_only:
-        _mount(path, path, flags=MS_BIND | MS_REC)
-        _make_readonly(path)
-    # After those: the job's own folders may lie below an input, and must stay writable.
-    for path in writable:
-        _mount(path, path, flags=MS_BIND | MS_REC)
-        _remount(path, 0)
-
-
-def _own_mounts() -> None:
-    _call("unshare", CLONE_NEWNS)
-    # Slave, not shared: nothing that is mounted here reaches the machine, while its own unmounts still reach us.
-    _mount("none", "/", flags=MS_REC | MS_SLAVE)
-
-
-def _make_readonly(target: str) -> None:
-    points = [target]
-    if os.path.isdir(target):
-        with open("/proc/self/mountinfo", "rb") as file:
-            names = [_unescape(line.split()[4]) for line in file]
-        # A remount changes one mount, also with MS_REC: those below it would stay writable.
-        points += [name for name in names if name.startswith(target + "/")]
-    for point in points:
-        _remount(point, MS_RDONLY)
-
-
-def _remount(point: str, flags: int) -> None:
-    # A remount sets all flags anew: those that the file system was mounted with have to be repeated.
-    kept = os.statvfs(point).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    _mount("none", point, flags=MS_REMOUNT | MS_BIND | kept | flags)
-
-
-def _unescape(field: bytes) -> str:
-    # mountinfo writes blank, tab, newline and backslash as a backslash and three octal digits.
-    first, *rest = field.split(b"\\")
-    return os.fsdecode(first + b"".join(bytes([int(part[:3], 8)]) + part[3:] for part in rest))
-
-
-def _mount(source: str, target: str, kind: str = "none", flags: int = 0, options: str = "") -> None:
-    arguments = (os.fsencode(source), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), options.encode())
-    try:
-        _call("mount", *arguments)
-    except OSError as error:
-        raise OSError(error.errno, f"mount {source} on {target} ({kind}): {os.strerror(error.errno or 0)}") from None
-
-
-def _call(name: str, *arguments: Any) -> None:
-    """Call a function of the C library that returns 0 or sets errno."""
-    # Python has no unshare or setns before 3.12, and mount and prctl not at all.
-    libc = ctypes.CDLL(None, use_errno=True)
-    if getattr(libc, name)(*arguments) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{name}: {os.strerror(number)}")
-
-
 def _run(command: Sequence[str]) -> None:
     """Run a command to its end.
 
@@ -404,7 +345,7 @@ def _run(command: Sequence[str]) -> None:
 def main() -> None:
     """Keep one instance; as ``keeper.py probe``, fail where mounts of one's own are not to be had."""
     if sys.argv[1:] == ["probe"]:
-        _own_mounts()
+        kernel.own_mounts()
         return
     keeper = _Keeper(int(sys.argv[1]))
     # The parent takes the end of this stream for the keeper's own: nobody else may hold it.
@@ -414,7 +355,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if LINUX:
-        _call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        kernel.call("prctl", kernel.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     wake_reader, wake_writer = os.pipe()
     os.set_blocking(wake_reader, False)
     os.set_blocking(wake_writer, False)

@@ -2,6 +2,7 @@
 
 The instance sees this machine's file system with these exceptions:
 
+- Where the scenario says so, the channels are a file system of their own, of which nothing can be mapped to share.
 - The folders of ``/opt/ml`` are those of its base folder, and the links in them are read-only; beside them there is as
   little room as on SageMaker's small ``/``. Nothing is made in this machine's ``/opt``: a folder of the instance's own
   is laid over it, into which each entry of this machine's but ``ml`` is bound, so that a Python that lives there goes
@@ -15,18 +16,21 @@ All sources are named by this machine's paths, therefore whatever hides some of 
 ``/tmp``) comes last.
 """
 
+import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from raysm.contract.paths import Paths
 from raysm.errors import InvalidRequest
 from raysm.local.instances.base import InstanceSpec, Link
 
 __all__ = ["Mount", "needed_by_python", "plan"]
 
 Mount = tuple[str, str, str, str]
-"""Kind (``bind``, ``bind_readonly``, ``readonly``, ``mkdir``, or a file system's type), source, target, options."""
+"""Kind (``bind``, ``bind_readonly``, ``direct_io``, ``readonly``, ``mkdir``, or a file system's type), source, target,
+options."""
 
 ROOT, OPT, TMP, SHM = Path("/"), Path("/opt"), Path("/tmp"), Path("/dev/shm")
 
@@ -81,6 +85,7 @@ def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, 
     return [
         *mounts,
         *_own_opt(opt, spec.private / "opt", _own_ml(spec, spec.private / "opt" / "ml")),
+        *_own_channels(spec, opt / "ml"),
         ("tmpfs", "shm", str(SHM), f"size={spec.share.shm_bytes},mode=1777"),
         *(mount for mounts_over in own for mount in mounts_over),
         # Last: what was mounted before it stays as it is, and what is made from now on could not be.
@@ -95,6 +100,20 @@ def _link(link: Link) -> Mount:
         link.target.parent.mkdir(parents=True, exist_ok=True)
         link.target.touch()
     return ("bind_readonly", str(link.source), str(link.target), "")
+
+
+def _own_channels(spec: InstanceSpec, ml: Path) -> list[Mount]:
+    """Return what lies over the channels where their files cannot be mapped; nothing where they can."""
+    channels = Paths(spec.base).channels
+    if spec.scenario.container.shared_mappings or not channels.is_dir():
+        return []
+    # Named for it: what is bound over the folder inside the instance alone, whoever serves it from outside cannot see.
+    links = {
+        link.target.relative_to(channels).as_posix(): str(link.source)
+        for link in spec.links
+        if link.target.is_relative_to(channels)
+    }
+    return [("direct_io", str(channels), str(ml / channels.relative_to(spec.base)), json.dumps(links))]
 
 
 def _own_ml(spec: InstanceSpec, target: Path) -> list[Mount]:

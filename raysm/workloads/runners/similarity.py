@@ -10,6 +10,7 @@ import shutil
 import ray
 
 from raysm.bootstrap.log import emit_event
+from raysm.contract.store import remove_unfinished
 from raysm.request.similarity import MATRIX, QUERIES, Similarity
 from raysm.workloads.runner import Runner
 from raysm.workloads.similarity.engines import compile_ahead
@@ -41,6 +42,7 @@ class SimilarityRunner(Runner[Similarity]):
         folders = Folders(
             result=self.environment.paths.model,
             records=self.environment.paths.records(lasting=self.environment.has_checkpoints),
+            lasting=self.environment.has_checkpoints,
         )
         try:
             run(
@@ -73,5 +75,7 @@ class SimilarityRunner(Runner[Similarity]):
         return source(MATRIX), source(QUERIES) if QUERIES in self.request.inputs else None
 
     def _clean(self) -> None:
+        # What was growing there when SIGTERM came: a job that is stopped has its model folder uploaded too.
+        remove_unfinished(self.environment.paths.model)
         if not self.environment.has_checkpoints:
             shutil.rmtree(self.environment.paths.records(lasting=False), ignore_errors=True)

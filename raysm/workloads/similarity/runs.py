@@ -29,7 +29,9 @@ class Folders:
     result: Path
     """The result and its manifest."""
     records: Path
-    """Finished blocks; kept from one run of the job to the next where checkpoints are."""
+    """Finished blocks."""
+    lasting: bool = True
+    """Whether ``records`` outlives this head, as the checkpoints do: else only what has no room in memory is there."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -102,20 +104,10 @@ class Run:
         """Return the record of parts of that kind."""
         return BlockRecord(self.folders.records, self._depends_on(kind), encode=encode_part, decode=decode_part)
 
-    def record_of_digests(self, kind: str) -> BlockRecord[str]:
-        """Return the record of the digests of tiles that are in their file already."""
-        return BlockRecord(
-            self.folders.records,
-            self._depends_on(kind),
-            # As text: what comes back with checkpoints would, as a pickle, be run as code when it is read.
-            encode=lambda digest: [digest.encode()],
-            decode=lambda data: bytes(data).decode(),
-        )
-
     def _depends_on(self, kind: str) -> dict[str, Any]:
         # Of the block size, what was asked for: where nothing was, the record itself keeps the size that was chosen.
         # The version too: another raysm may cut the rows, or lay a part out, in another way.
-        depends_on = {"format": 6, "kind": kind, "workload": to_json(self.workload), "inputs": self.digests}
+        depends_on = {"format": 7, "kind": kind, "workload": to_json(self.workload), "inputs": self.digests}
         return depends_on | {"rows": self.queries.rows, "columns": self.matrix.columns, "raysm": raysm.__version__}
 
     def ids(self) -> Ids | None:

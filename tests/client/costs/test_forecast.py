@@ -4,7 +4,7 @@ import pytest
 
 from raysm import Cluster, InstanceGroup, JobRequest, Limits, Script
 from raysm.client.costs.forecast import FORMING, IMAGE, PACKAGES, Span, forecast, most_expensive
-from raysm.client.costs.prices import Price
+from raysm.client.costs.prices import Price, price_of
 
 PRICE = Price(usd_per_hour=3.6, origin="a test's")
 SHAPE = Cluster("ml.g5.xlarge", count=4)  # with disks of its own: no volume
@@ -87,27 +87,38 @@ def test_a_span_is_shown_in_the_unit_that_fits(span, text):
     assert str(span) == text
 
 
-def most(cluster, region="us-east-1", **limits):
+def most(cluster, region="us-east-1", price=price_of, **limits):
     request = JobRequest(name="a", workload=Script("s.py"), cluster=cluster, limits=Limits(**limits))
-    return most_expensive(request, region)
+    return most_expensive(request, region, price)
 
 
 def test_of_a_job_about_which_nothing_is_known_its_limit_says_what_it_costs_at_most():
     assert most(Cluster("ml.m5.large", count=2), max_runtime_s=3600) == (
-        "at most 0.23 USD: 2 x ml.m5.large at 0.115 USD/h (on demand in us-east-1, as of 2026-09), for the 60 min that "
-        "it may take"
+        "at most 0.24 USD with the volumes: 2 x ml.m5.large at 0.115 USD/h (on demand in us-east-1, as of 2026-09), "
+        "for the 60 min that it may take"
     )
 
 
 def test_follow_ups_and_warm_pools_are_part_of_the_most():
     text = most(Cluster("ml.m5.large", keep_alive_s=1800), max_runtime_s=3600, max_restarts=2)
-    assert text.startswith("at most 0.40 USD: ")
+    assert text.startswith("at most 0.42 USD with the volumes: ")
     assert text.endswith("for the 3.5 h that it may take, its warm pool included")
+
+
+def test_the_most_counts_the_volumes_of_all_instances_and_is_unknown_where_their_price_is():
+    # 730 GB cost as much an hour as 1 GB does in a month: 0.14 USD in us-east-1.
+    assert most(Cluster("ml.m5.large", count=2, volume_gb=730), max_runtime_s=3600).startswith("at most 0.51 USD with")
+    assert most(Cluster("ml.m5.large"), "sa-east-1", lambda name, region: PRICE) == (
+        "unknown: no price of the volume of ml.m5.large in sa-east-1 is at hand"
+    )
+    assert most(Cluster("ml.g5.xlarge"), max_runtime_s=3600).startswith("at most 1.41 USD: 1 x ml.g5.xlarge")
 
 
 def test_of_groups_one_price_that_is_missing_makes_all_unknown():
     groups = [InstanceGroup("head", "ml.m5.large", 1), InstanceGroup("gpu", "ml.g4dn.xlarge", 2)]
-    assert most(Cluster(groups=groups), max_runtime_s=3600).startswith("at most 1.59 USD: 1 x ml.m5.large at 0.115")
+    assert most(Cluster(groups=groups), max_runtime_s=3600).startswith(
+        "at most 1.59 USD with the volumes: 1 x ml.m5.large"
+    )
     assert most(Cluster(groups=groups), "eu-west-1") == (
         "unknown: no price of ml.m5.large or ml.g4dn.xlarge in eu-west-1 is at hand"
     )

@@ -53,14 +53,26 @@ def test_requirements_without_a_way_to_an_index_are_bad_unless_they_travel(accou
     assert found[-1].state is State.UNKNOWN
 
 
-def test_an_internet_gateway_is_no_way_out_for_an_instance_without_a_public_address(account):
-    subnet, group = account.vpc()
+def gateway_of(account, subnet):
+    """Attach an internet gateway to the subnet's VPC; return it and the subnet's route table."""
     vpc = account.ec2.describe_subnets(SubnetIds=[subnet])["Subnets"][0]["VpcId"]
     gateway = account.ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
     account.ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
     tables = account.ec2.describe_route_tables(Filters=[{"Name": "association.subnet-id", "Values": [subnet]}])
-    table = tables["RouteTables"][0]["RouteTableId"]
+    return gateway, tables["RouteTables"][0]["RouteTableId"]
+
+
+def test_an_internet_gateway_is_no_way_out_for_an_instance_without_a_public_address(account):
+    subnet, group = account.vpc()
+    gateway, table = gateway_of(account, subnet)
     account.ec2.create_route(RouteTableId=table, DestinationCidrBlock="0.0.0.0/0", GatewayId=gateway)
+    assert account.findings(intent(subnet, group))["subnets"][1].state is State.BAD
+
+
+def test_a_route_by_another_kind_of_destination_is_no_way_out_either(account):
+    subnet, group = account.vpc()
+    gateway, table = gateway_of(account, subnet)
+    account.ec2.create_route(RouteTableId=table, DestinationIpv6CidrBlock="::/0", GatewayId=gateway)
     assert account.findings(intent(subnet, group))["subnets"][1].state is State.BAD
 
 

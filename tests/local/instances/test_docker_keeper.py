@@ -1,17 +1,12 @@
 """The keeper of a container, with a stand-in for the docker command: whatever happens, the container is removed."""
 
 import contextlib
-import json
-import os
-import subprocess
-import sys
 import time
 
 import pytest
 
 from raysm.local.instances import docker_keeper
-
-WAIT_S = 60.0
+from tests.support.kept import WAIT_S, Kept
 
 DOCKER = """#!/bin/sh
 cd "$(dirname "$0")"
@@ -26,26 +21,18 @@ esac
 """
 
 
-class Kept:
+class Container(Kept):
+    """A keeper of a container of the stand-in."""
+
     def __init__(self, folder):
-        reader, writer = os.pipe()
-        self.folder = folder
         (folder / "docker").write_text(DOCKER)
         (folder / "docker").chmod(0o755)
-        with (folder / "log").open("wb") as log:
-            command = [sys.executable, "-I", "-S", docker_keeper.__file__, str(writer)]
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, pass_fds=[writer])
-        os.close(writer)
-        self.reports = os.fdopen(reader)
-
-    def ask(self, **request):
-        self.process.stdin.write(json.dumps(request).encode() + b"\n")
-        self.process.stdin.flush()
+        super().__init__(docker_keeper, folder)
 
     def start(self):
         docker = [str(self.folder / "docker")]
         self.ask(op="start", docker=docker, create=["create", "--name=one", "image"], name="one", network="net")
-        return json.loads(self.reports.readline())
+        return self.answer()
 
     def calls(self):
         return (self.folder / "calls").read_text().splitlines()
@@ -57,12 +44,8 @@ class Kept:
 
 @pytest.fixture
 def kept(tmp_path):
-    one = Kept(tmp_path)
-    yield one
-    with contextlib.suppress(OSError):
-        one.process.stdin.close()
-    one.process.wait(WAIT_S)
-    one.reports.close()
+    with contextlib.closing(Container(tmp_path)) as one:
+        yield one
 
 
 def test_a_container_is_made_started_and_told_with_its_process_and_address(kept):
@@ -73,9 +56,9 @@ def test_a_container_is_made_started_and_told_with_its_process_and_address(kept)
 def test_its_end_is_told_after_its_last_lines_and_its_removal(kept):
     kept.start()
     kept.end(137)
-    assert json.loads(kept.reports.readline()) == {"event": "exited", "code": 137}
+    assert kept.answer() == {"event": "exited", "code": 137}
     assert "rm --force --volumes one" in kept.calls()
-    assert (kept.folder / "log").read_text() == "a line of the container\n"
+    assert kept.log() == "a line of the container\n"
     assert kept.process.wait(WAIT_S) == 0
     # The network is the parent's, which lives.
     assert not any(call.startswith("network rm") for call in kept.calls())
@@ -114,6 +97,6 @@ def test_what_docker_refuses_is_told_in_its_words(kept, words, message):
 
 def test_a_machine_without_docker_is_an_error_of_the_start(kept):
     kept.ask(op="start", docker=["/no/such/docker"], create=["create"], name="one", network="net")
-    answer = json.loads(kept.reports.readline())
+    answer = kept.answer()
     assert answer["event"] == "error"
     assert "/no/such/docker" in answer["message"]

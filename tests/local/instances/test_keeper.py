@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 
@@ -12,28 +11,13 @@ import psutil
 import pytest
 
 from raysm.local.instances import keeper
+from tests.support.kept import WAIT_S, Kept
 
-WAIT_S = 60.0
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 
 
-class Kept:
-    """A keeper, and what it reports."""
-
-    def __init__(self, folder):
-        reader, writer = os.pipe()
-        with (folder / "log").open("wb") as log:
-            command = [sys.executable, "-I", "-S", keeper.__file__, str(writer)]
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, pass_fds=[writer])
-        os.close(writer)
-        self.reports, self.folder = os.fdopen(reader), folder
-
-    def ask(self, **request):
-        self.process.stdin.write(json.dumps(request).encode() + b"\n")
-        self.process.stdin.flush()
-
-    def answer(self):
-        return json.loads(self.reports.readline())
+class Process(Kept):
+    """A keeper of processes."""
 
     def start(self, *command, **more):
         environment = {"PATH": os.environ["PATH"], **more.pop("environment", {})}
@@ -43,18 +27,11 @@ class Kept:
     def python(self, code, **more):
         return self.start(sys.executable, "-S", "-c", code, **more)
 
-    def log(self):
-        return (self.folder / "log").read_text()
-
 
 @pytest.fixture
 def kept(tmp_path):
-    one = Kept(tmp_path)
-    yield one
-    with contextlib.suppress(OSError):
-        one.process.stdin.close()
-    one.process.wait(WAIT_S)
-    one.reports.close()
+    with contextlib.closing(Process(keeper, tmp_path)) as one:
+        yield one
 
 
 def appears(path):

@@ -1,5 +1,6 @@
 """The plan of what a namespace instance mounts."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def planned(tmp_path):
 
     def build(links=(), keep=(), container=WHOLE, **fields):
         for folder in ("model", "input"):
-            (tmp_path / "ml" / folder).mkdir(parents=True)
+            (tmp_path / "ml" / folder).mkdir(parents=True, exist_ok=True)
         spec = InstanceSpec(
             host="algo-1",
             base=tmp_path / "ml",
@@ -93,6 +94,17 @@ def test_links_are_read_only_and_their_targets_are_made(planned, tmp_path):
     ]
     assert links[0].target.is_file()
     assert links[1].target.is_dir()
+
+
+def test_channels_that_cannot_be_mapped_are_served_with_the_files_that_are_linked_into_them(planned, tmp_path):
+    (tmp_path / "ml" / "input" / "data").mkdir(parents=True)
+    (tmp_path / "large").mkdir()
+    links = [Link(source=tmp_path / "large", target=tmp_path / "ml" / "input" / "data" / "matrix")]
+    mounts = planned(links, container=Container(shared_mappings=False))
+    place = str(tmp_path / "ml" / "input" / "data")
+    served = ("direct_io", place, "/opt/ml/input/data", json.dumps({"matrix": str(tmp_path / "large")}))
+    # Behind the folder in which it lies, or that would hide it.
+    assert mounts.index(served) > [mount[2] for mount in mounts].index("/opt")
 
 
 def test_only_the_outermost_of_kept_folders_below_tmp_is_bound(planned, tmp_path):

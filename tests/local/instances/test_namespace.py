@@ -1,5 +1,6 @@
 """What instances as namespaces have of their own; what every kind of instance promises is tried in test_instances."""
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -9,18 +10,20 @@ import pytest
 from raysm.contract.paths import DEFAULT_BASE
 from raysm.errors import InvalidRequest
 from raysm.local.instances.base import InstanceSpec
-from raysm.local.instances.namespace import NamespaceSite
+from raysm.local.instances.namespace import FUSE, NamespaceSite
 from raysm.local.instances.network import INTERFACE, MAX_INSTANCES
+from raysm.local.scenario import Container, Scenario
 from tests.support import namespaces
 
 PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 
-def specs(folder, count, code="true"):
+def specs(folder, count, code="true", **container):
     made = []
+    scenario = Scenario(container=Container(**container))
     for number in range(1, count + 1):
         private = folder / f"algo-{number}"
-        (private / "ml").mkdir(parents=True)
+        (private / "ml").mkdir(parents=True, exist_ok=True)
         log_fd = os.open(private / "log", os.O_WRONLY | os.O_CREAT)
         made.append(
             InstanceSpec(
@@ -30,6 +33,7 @@ def specs(folder, count, code="true"):
                 command=("sh", "-c", code),
                 variables={"PATH": PATH},
                 log_fd=log_fd,
+                scenario=scenario,
             )
         )
     return made
@@ -46,8 +50,8 @@ def site():
 def start(site, tmp_path):
     started = []
 
-    def run(count, code="true"):
-        started.extend(specs(tmp_path, count, code))
+    def run(count, code="true", **container):
+        started.extend(specs(tmp_path, count, code, **container))
         return site.start(started)
 
     yield run
@@ -72,6 +76,43 @@ def test_each_instance_sees_its_own_folder_as_sagemakers_and_its_own_address_und
         # Numbers of its own: this machine's have got far beyond.
         assert int(log.splitlines()[-1]) < 10
     assert first.address != second.address
+
+
+MAPPING = """
+import mmap
+with open("/opt/ml/input/data/matrix/rows", "rb") as file:
+    try:
+        mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+    except OSError as error:
+        print(error.errno)
+    private = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+    print(private[-3:], file.read(4))
+try:
+    open("/opt/ml/input/data/matrix/new", "w")
+except OSError as error:
+    print(error.errno)
+"""
+
+
+@pytest.mark.namespace
+@pytest.mark.skipif(not FUSE.exists(), reason=f"this machine has no {FUSE}")
+def test_channels_may_be_such_that_no_two_processes_map_them_together(start, tmp_path):
+    folder = tmp_path / "algo-1" / "ml" / "input" / "data" / "matrix"
+    folder.mkdir(parents=True)
+    (folder / "rows").write_bytes(b"head" + bytes(500_000) + b"end")
+    (instance,) = start(1, f"{sys.executable} -c '{MAPPING}'", shared_mappings=False)
+    assert instance.wait(60) == 0
+    log = (tmp_path / "algo-1" / "log").read_text()
+    assert log.splitlines() == [str(errno.ENODEV), "b'end' b'head'", str(errno.EROFS)]
+
+
+def test_a_machine_that_serves_no_file_system_refuses_the_scenario(site):
+    asked = Scenario(container=Container(shared_mappings=False))
+    if FUSE.exists():
+        site.check(asked)
+    else:
+        with pytest.raises(InvalidRequest, match="load the kernel's module fuse"):
+            site.check(asked)
 
 
 @pytest.mark.namespace

@@ -2,9 +2,7 @@
 
 from random import Random
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
 
 from raysm.local.scenario import Api
@@ -76,17 +74,6 @@ def test_each_protocol_has_words_of_its_own():
     assert xml_error(ApiError("A", "b"), "iam").startswith(b"<ErrorResponse><Error>")
 
 
-def client_of(server, service):
-    return boto3.client(
-        service,
-        endpoint_url=server.record.url,
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-        region_name="us-east-1",
-        config=Config(retries={"total_max_attempts": 1}, proxies={}, s3={"addressing_style": "path"}),
-    )
-
-
 def serving(home, scenario):
     home.mkdir()
     (home / "scenario.toml").write_text(scenario)
@@ -108,19 +95,19 @@ def test_boto3_hears_refusals_of_every_protocol_and_what_was_lost_was_done(tmp_p
 
 def denials(server):
     with pytest.raises(ClientError, match=r"AccessDenied.*iam:GetRole"):
-        client_of(server, "iam").get_role(RoleName="x")
+        server.client("iam").get_role(RoleName="x")
     with pytest.raises(ClientError, match=r"AccessDeniedException.*sagemaker:ListTags"):
-        client_of(server, "sagemaker").list_tags(ResourceArn="arn:aws:sagemaker:us-east-1:1:training-job/x")
-    assert client_of(server, "sagemaker").list_training_jobs()["TrainingJobSummaries"] == []
+        server.client("sagemaker").list_tags(ResourceArn="arn:aws:sagemaker:us-east-1:1:training-job/x")
+    assert server.client("sagemaker").list_training_jobs()["TrainingJobSummaries"] == []
 
 
 def losses(server):
     with pytest.raises(ConnectionClosedError):
-        client_of(server, "s3").create_bucket(Bucket=BUCKET)
+        server.client("s3").create_bucket(Bucket=BUCKET)
     with pytest.raises(ConnectionClosedError):
-        client_of(server, "s3").put_object(Bucket=BUCKET, Key="k", Body=b"x" * 100_000)
+        server.client("s3").put_object(Bucket=BUCKET, Key="k", Body=b"x" * 100_000)
     with pytest.raises(ConnectionClosedError):
-        client_of(server, "sagemaker").create_training_job(**training_request("lost", "sleep 100"))
+        server.client("sagemaker").create_training_job(**training_request("lost", "sleep 100"))
     # Its own paths are no part of AWS.
     assert server.ask("GET", "/raysm/status")[1]["running"] == ["lost"]
 
@@ -128,7 +115,7 @@ def losses(server):
 def test_an_upload_that_is_refused_leaves_the_connection_usable(tmp_path):
     server = serving(tmp_path / "home", "seed = 5\n[api]\nthrottled = 0.5\n")
     try:
-        s3 = client_of(server, "s3")
+        s3 = server.client("s3")
         codes = [code_of(lambda: s3.create_bucket(Bucket=BUCKET)) for _ in range(8)]
         codes += [code_of(lambda: s3.put_object(Bucket=BUCKET, Key="k", Body=b"x" * 99)) for _ in range(32)]
         assert set(codes) == {"", "SlowDown"}

@@ -7,23 +7,14 @@ import pytest
 
 from raysm.contract.events import Progress, State
 from raysm.request import Similarity
-from raysm.workloads.similarity.runs import Folders, Report, Run
+from raysm.workloads.similarity.runs import Report
 from raysm.workloads.similarity.tasks.parts import Part
-from tests.support.similarity import context_of, kinds_of_rows, saved
+from tests.support.similarity import kinds_of_rows, run_of
 
 
 @pytest.fixture
 def run(tmp_path):
-    source = saved(kinds_of_rows(rows=20)["float32"], tmp_path)
-    return Run(
-        workload=Similarity(top_k=3),
-        folders=Folders(result=tmp_path / "result", records=tmp_path / "records"),
-        scratch=tmp_path / "scratch",
-        matrix=source.open(),
-        queries=source.open(),
-        digests={"matrix": "a" * 64},
-        context=context_of(source),
-    )
+    return run_of(kinds_of_rows(rows=20)["float32"], tmp_path, top_k=3)
 
 
 def part(seconds=1.0, **peaks):
@@ -69,13 +60,6 @@ def test_a_block_is_found_again_by_a_run_of_the_same_request_alone(run):
     )
     assert not any("a tile" in other.record("topk") for other in others)
     assert "a tile" not in run.record("topk of shards")
-
-
-def test_digests_are_kept_as_text(run):
-    record = run.record_of_digests("full")
-    record.save("a tile", "0123abcd")
-    assert run.record_of_digests("full").load("a tile") == "0123abcd"
-    assert any(b"0123abcd" in file.read_bytes() for file in run.folders.records.rglob("*") if file.is_file())
 
 
 def test_rows_without_an_id_column_have_no_other_names(run):

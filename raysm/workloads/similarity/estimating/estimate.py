@@ -185,7 +185,8 @@ def _last_slot_ends(blocks: int, slots: int, costs: Costs, scale: float, kept: i
 
 
 def _ask(question: Question) -> Costs:
-    command = [sys.executable, "-m", "raysm.workloads.similarity.estimating.probe"]
+    # -P: the folder in which somebody works may hold a random.py that is not meant.
+    command = [sys.executable, "-P", "-m", "raysm.workloads.similarity.estimating.probe"]
     # As a task of one core has it.
     variables = environment.child_environment({"OMP_NUM_THREADS": "1"})
     asked = json.dumps(to_json(question))

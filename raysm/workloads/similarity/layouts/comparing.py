@@ -7,7 +7,6 @@ from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.similarity.layouts.layout import Dispatch
 from raysm.workloads.similarity.modes import Collector, Mode
 from raysm.workloads.similarity.runs import Report, Run
-from raysm.workloads.similarity.tasks.tile_task import TileTask
 
 __all__ = ["compare"]
 
@@ -24,13 +23,12 @@ def compare(run: Run, mode: Mode, dispatch: Dispatch, collector: Collector, repo
     throttle = ProgressThrottle("similarity", rows, "rows", report.emit_event)
     # A task counts by its pairs; pieces of one that is given up count together as much as it did.
     whole = sum(task.area for task in dispatch.tasks)
-    reached = sum(task.area for task in dispatch.tasks if collector.done(task))
+    reached = 0.0
     pieces: dict[str, float] = {}
     report.blocks += len(dispatch.tasks)
-    report.blocks_found += sum(_found(collector, task) for task in dispatch.tasks)
-    parts = map_blocks(
-        dispatch.function(mode, run.context), queue, record=collector.recorded, **dispatch.options(queue)
-    )
+    recorded = collector.recorded
+    report.blocks_found += 0 if recorded is None else sum(task in recorded for task in dispatch.tasks)
+    parts = map_blocks(dispatch.function(mode, run.context), queue, record=recorded, **dispatch.options(queue))
     with report.phase("similarity"):
         for task, part in parts:
             report.add(part)
@@ -47,8 +45,3 @@ def compare(run: Run, mode: Mode, dispatch: Dispatch, collector: Collector, repo
         # The areas are fractions, and rounded down above: their sum may end a row short.
         throttle.reach(rows)
     report.sent_bytes.update(dispatch.sent_bytes(queue))
-
-
-def _found(collector: Collector, task: TileTask) -> bool:
-    """Return whether an earlier run did a task."""
-    return collector.done(task) or (collector.recorded is not None and task in collector.recorded)

@@ -63,9 +63,9 @@ class TileQueue(Iterator[Any]):
     """Tiles in their order; pieces of one that was given up come next."""
 
     def __init__(self, tasks: Sequence[FreeTile], collector: Collector) -> None:
-        """Begin with all that an earlier run left to do."""
+        """Begin with all of them."""
         self._collector = collector
-        self._waiting = deque(task for task in tasks if not collector.done(task))
+        self._waiting = deque(tasks)
         self._unfinished = 0
 
     def __next__(self) -> Any:

@@ -5,6 +5,10 @@ half is the upper one's mirror image, but a file that is written in order has it
 memory, a quarter of the matrix, or be read back in pieces of some kilobytes. On two cores, of 50,000 rows of 128
 columns, that took 102 s and this 32; the scores cost 17 s of one core for each half. Where rows are sharded, the tiles
 come from where their rows meet, and each is written to the places that it has in the matrix (``_Tiles``).
+
+The file grows beside its place in the result, which is uploaded once, at the end. Among the checkpoints the service
+would upload it again each time that it has changed: there is, where anything lasts, a file for each finished task,
+which never changes. That writes each score twice; without it a job would begin anew when its head is lost.
 """
 
 import os
@@ -14,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -22,9 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.contract.result import ResultFile
+from raysm.contract.store import Unfinished
 from raysm.request.similarity import Similarity
 from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
-from raysm.workloads.gather import ArrayFile, PrefixDigest, check_room, free_bytes, move
+from raysm.workloads.gather import ArrayFile, PrefixDigest, check_room, free_bytes
 from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.record import BlockRecord, occupied_bytes
 from raysm.workloads.similarity import output
@@ -78,14 +82,10 @@ class Full(Mode):
         scratch: Path,
         free: Callable[[Path], int] = free_bytes,
     ) -> None:
-        """See ``Mode``: the file grows among the records, and is moved where that is another disk."""
+        """See ``Mode``: the file grows where the result is; what lasts of it has a room of its own."""
         size = queries.rows * matrix.rows * np.dtype(self.dtype).itemsize
-        needs = [(folders.records, size - occupied_bytes(folders.records))]
-        check_room(needs if _same_disk(folders.result, folders.records) else [*needs, (folders.result, size)], free)
-
-    def record(self, run: Run, kind: str) -> BlockRecord[Any]:
-        """Return where the digests of what is written are kept: the scores are in their file already."""
-        return run.record_of_digests(kind)
+        recorded = size - occupied_bytes(folders.records) if folders.lasting else 0
+        check_room([(folders.result, size), (folders.records, recorded)], free)
 
     def tiles(self, sizing: Sizing, record: BlockRecord[Any], *, self_join: bool) -> list[FreeTile]:
         """Return strips of whole rows, top down; each pair is computed in both of its rows' strips."""
@@ -99,9 +99,9 @@ class Full(Mode):
         return {"scores": full_tile(context, self.dtype, task.tile, task.hint)}
 
     def collect(self, run: Run, tiles: Tiling, record: BlockRecord[Any], sizing: Sizing) -> Collector:
-        """Open the file, and see what an earlier run left in it."""
+        """Open the file."""
         if tiles.in_strips:
-            return _Strips(self, run, tiles, record, sizing.max_tile_rows())
+            return _Strips(self, run, record, sizing.max_tile_rows())
         return _Tiles(self, run, tiles, record)
 
     def gathering_seconds(self, matrix: Matrix, scratch: Path) -> float:
@@ -134,22 +134,19 @@ def full_tile(
 class _Written(Collector):
     """What both ways to write the file have in common."""
 
-    def __init__(self, mode: Full, run: Run, record: BlockRecord[str]) -> None:
-        self._run, self._record, self._dtype = run, record, np.dtype(mode.dtype)
+    def __init__(self, mode: Full, run: Run, record: BlockRecord[Part]) -> None:
+        self.recorded = record if run.folders.lasting else None
+        self._run, self._dtype = run, np.dtype(mode.dtype)
         self._rows, self._columns = run.queries.rows, run.matrix.rows
         self._head = header((self._rows, self._columns), self._dtype)
-        # Among the records: their digests are of use to another run only where it finds these bytes too.
-        self._path = record.folder / "array"
-        self._there: set[str] = set()
+        self._target = run.folders.result / output.SIMILARITY
+        # Not in the scratch: to rename a file from one mount to another is to copy it, also on one disk.
+        self._file = Unfinished(self._target)
 
-    def done(self, task: TileTask) -> bool:
-        """Return whether its scores are in the file."""
-        return str(task) in self._there
-
-    def _moved(self, sha256: str) -> tuple[ResultFile, ...]:
-        """Move the file, all of whose scores are written, to the result; write the ids beside it."""
-        run, target = self._run, self._run.folders.result / output.SIMILARITY
-        move(self._path, target)
+    def _placed(self, sha256: str) -> tuple[ResultFile, ...]:
+        """Give the file, all of whose scores are written, its name; write the ids beside it."""
+        self._file.place()
+        target = self._target
         file = ResultFile(
             name=target.name,
             shape=(self._rows, self._columns),
@@ -158,58 +155,51 @@ class _Written(Collector):
             sha256=sha256,
             how_to_read=f'import numpy; scores = numpy.load("{target.name}", mmap_mode="r")',
         )
-        return (file, *output.write_ids_beside(run.folders.result, run.ids()))
+        return (file, *output.write_ids_beside(target.parent, self._run.ids()))
 
 
 class _Strips(_Written):
     """Whole rows, which come about in order: they are digested on the way, and never read back."""
 
-    def __init__(self, mode: Full, run: Run, tiles: Tiling, record: BlockRecord[str], max_tile_rows: int) -> None:
+    def __init__(self, mode: Full, run: Run, record: BlockRecord[Part], max_tile_rows: int) -> None:
         super().__init__(mode, run, record)
         self._max_tile_rows = max_tile_rows
         self._row_bytes = self._columns * self._dtype.itemsize
-        self._stream = Stream(self._path, self._head, len(self._head) + self._rows * self._row_bytes)
-        for task in tiles.tasks:
-            stop = len(self._head) + task.tile.rows.stop * self._row_bytes
-            # The file is digested in its order: behind the first strip that is missing nothing can be believed.
-            if task not in record or not self._stream.believe(stop, record.load(task)):
-                break
-            self._there.add(str(task))
+        self._stream = Stream(self._file.beside, self._head, len(self._head) + self._rows * self._row_bytes)
 
     def hint(self, task: TileTask) -> int:
         """Return how many columns are read at once."""
         return self._max_tile_rows
 
     def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
-        """Write a strip; it is recorded when it, and all before it, are on the disk."""
-        start = len(self._head) + task.tile.rows.start * self._row_bytes
+        """Write a strip."""
         # As it lies in memory: a strip is as large as a part may be, and not copied on its way to the disk.
-        self._stream.put(start, part.arrays["scores"].data.cast("B"), partial(self._record.save, str(task)))
+        scores = part.arrays["scores"].data.cast("B")
+        self._stream.put(len(self._head) + task.tile.rows.start * self._row_bytes, scores)
         return ()
 
     def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...]:
-        """Wait for the disk, and move the file."""
-        files = self._moved(self._stream.finish())
+        """Wait for the disk, and place the file."""
+        files = self._placed(self._stream.finish())
         throttle.reach(self._rows)
         return files
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; remove it if it is not whole."""
         self._stream.close()
+        self._file.remove()
 
 
 class _Tiles(_Written):
     """Rectangles from wherever their rows lie; of a self-join, each with its mirror image."""
 
-    def __init__(self, mode: Full, run: Run, tiles: Tiling, record: BlockRecord[str]) -> None:
+    def __init__(self, mode: Full, run: Run, tiles: Tiling, record: BlockRecord[Part]) -> None:
         super().__init__(mode, run, record)
-        self._array = ArrayFile(self._path, self._head, self._rows, self._columns, self._dtype)
-        self._digest = PrefixDigest(self._path)
-        self._there = {str(task) for task in tiles.tasks if task in record and self._holds(task)}
-        missing = [task for task in tiles.tasks if str(task) not in self._there]
-        self._unfinished = Counter(block for task in missing for block in _written_rows(task))
+        self._array = ArrayFile(self._file.beside, self._head, self._rows, self._columns, self._dtype)
+        self._digest = PrefixDigest(self._file.beside)
+        self._unfinished = Counter(block for task in tiles.tasks for block in _written_rows(task))
         # Whichever task comes last: the rows of a block are numbered alike in all of them.
-        blocks = {block: task for task in missing for block in _written_rows(task)}
+        blocks = {block: task for task in tiles.tasks for block in _written_rows(task)}
         # The rows that are still to come, by their numbers: the file is digested up to the first of them.
         self._to_come = sorted(
             (run.start, block.start, block) for block, task in blocks.items() for run in _runs_of(task, block)
@@ -218,14 +208,10 @@ class _Tiles(_Written):
     def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
         """Write a tile, and digest the rows that are whole now."""
         scores = part.arrays["scores"]
-        digests = []
         for block, above, beside in _rectangles(task):
-            digests.append(self._array.write(block, scores[above, beside]))
+            self._array.write(block, scores[above, beside])
             if task.mirrored:
-                # Its digest would be of no use: ``holds`` turns the image round, and compares it by the first one.
                 self._array.write(block, scores[above, beside], mirrored=True)
-        # The tile may not be on the disk yet: another run believes a digest only if the file holds it (``_holds``).
-        self._record.save(task, " ".join(digests))
         self._unfinished.subtract(_written_rows(task))
         before = len(self._to_come)
         while self._to_come and not self._unfinished[self._to_come[0][2]]:
@@ -236,29 +222,21 @@ class _Tiles(_Written):
         return ()
 
     def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...]:
-        """Digest the rest, and move the file."""
+        """Digest the rest, and place the file."""
         self._digest.reach(self._array.position(self._rows, 0))
         sha256 = self._digest.finish()
         self._array.close()
-        files = self._moved(sha256)
+        files = self._placed(sha256)
         throttle.reach(self._rows)
         return files
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; remove it if it is not whole."""
         self._digest.close()
         # Where the disk is full, what made it so is being raised.
         with suppress(OSError):
             self._array.close()
-
-    def _holds(self, task: TileTask) -> bool:
-        """Whether the file still has a tile that was written by an earlier run."""
-        digests = self._record.load(task).split()
-        # The image too: neither was synchronised when they were recorded, so a crash may have lost either.
-        return all(
-            self._array.holds(block, digest) and (not task.mirrored or self._array.holds(block, digest, mirrored=True))
-            for (block, _, _), digest in zip(_rectangles(task), digests, strict=True)
-        )
+        self._file.remove()
 
 
 def _written_rows(task: TileTask) -> set[RowBlock]:
@@ -291,14 +269,6 @@ def _rectangles(task: TileTask) -> Iterator[tuple[TileBlock, slice, slice]]:
                 slice(above.offset, above.offset + above.rows),
                 slice(beside.offset, beside.offset + beside.rows),
             )
-
-
-def _same_disk(first: Path, second: Path) -> bool:
-    # Only what is there has a device, and both are written to in any case.
-    for folder in (first, second):
-        folder.mkdir(parents=True, exist_ok=True)
-    # A rename needs no second room, and the kernel does one within a file system alone.
-    return first.stat().st_dev == second.stat().st_dev
 
 
 def _disk_rate(folder: Path) -> float:

@@ -52,7 +52,7 @@ class Collector(ABC):
     """What a mode makes of the parts, on the head. It is closed however the work ends."""
 
     recorded: BlockRecord[Part] | None = None
-    """Where parts are kept, for another run to find them; None: the mode keeps what it needs itself."""
+    """Where parts are kept, for another run to find them; None: nothing is."""
 
     @abstractmethod
     def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
@@ -68,10 +68,6 @@ class Collector(ABC):
     def hint(self, task: TileTask) -> Any:
         """Return what a task is told as it is dispatched."""
         return None
-
-    def done(self, task: TileTask) -> bool:
-        """Return whether an earlier run did what a task would do, so that it need not be dispatched."""
-        return False
 
     def close(self) -> None:  # noqa: B027
         """Let go of what is held; most hold nothing."""

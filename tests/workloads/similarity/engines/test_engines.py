@@ -11,8 +11,17 @@ from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.kernels.build import Unavailable
 from raysm.workloads.similarity.kernels.instructions import this_machine
 from raysm.workloads.similarity.kernels.recipes import FLOATS, INTEGERS
-from tests.support.reference import pairs, score_rows, scores_between
-from tests.support.similarity import adversarial, best_of, centred, expected_keys, kinds_of_rows, tiles
+from tests.support.reference import score_rows, scores_between
+from tests.support.similarity import (
+    adversarial,
+    assert_pairs,
+    assert_scores,
+    best_of,
+    centred,
+    expected_keys,
+    kinds_of_rows,
+    tiles,
+)
 
 KINDS = kinds_of_rows(rows=170, columns=25)
 
@@ -56,20 +65,9 @@ def test_tiles_and_their_mirror_images_give_the_neighbors_of_float64(name, kind)
 def test_pairs_and_scores_are_those_of_float64(name, kind):
     rows = KINDS[kind]
     engine = engine_of(name, rows.shape[1])
-    parts = tiles(rows, [0, 50, 170])
     for frame, threshold in zip(frames(rows), (0.3, 0.9), strict=True):
-        sides = [engine.prepare(part, frame) for part in parts]
-        found = []
-        for i, j in [(0, 0), (0, 1), (1, 1)]:
-            some = engine.pairs(sides[i], sides[j], np.float32(threshold), same=True)
-            row = np.repeat(np.arange(len(parts[i])) + parts[i].start, np.diff(some.offsets))
-            found += zip(row.tolist(), some.neighbors.tolist(), some.similarities, strict=True)
-        assert sorted(found) == pairs(rows, np.float32(threshold))
-    expected = score_rows(rows, range(170))
-    for dtype in (np.float32, np.float16):
-        out = np.empty((120, 50), dtype=dtype)
-        engine.scores(parts[1], parts[0], out)
-        assert np.array_equal(out, expected[50:, :50].astype(dtype))
+        assert_pairs(engine, frame, rows, [0, 50, 170], threshold)
+    assert_scores(engine, rows, 50)
 
 
 @pytest.mark.parametrize("name", ENGINES)

@@ -1,5 +1,6 @@
 """All scores of a tile, and the file that strips and tiles of them are written into."""
 
+from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -7,16 +8,16 @@ import numpy as np
 import pytest
 
 from raysm.contract.result import ResultFile
-from raysm.request import Similarity
+from raysm.contract.store import UNFINISHED
 from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
 from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder
 from raysm.workloads.similarity.modes.full import Full, full_tile
-from raysm.workloads.similarity.runs import Folders, Run
+from raysm.workloads.similarity.runs import Folders
 from raysm.workloads.similarity.tasks.parts import Part
 from raysm.workloads.similarity.tasks.tile_task import FreeTile
 from tests.support.reference import score_rows
-from tests.support.similarity import context_of, kinds_of_rows, saved
+from tests.support.similarity import context_of, kinds_of_rows, run_of, saved
 
 KINDS = kinds_of_rows(rows=90)
 MODE = Full("float32")
@@ -48,18 +49,7 @@ def test_float16_is_the_float32_score_rounded(tmp_path):
 @pytest.fixture
 def run(tmp_path):
     """A run of 90 rows that look for neighbors among themselves."""
-    source = saved(KINDS["float32"], tmp_path)
-    matrix, context = source.open(), context_of(source)
-    (tmp_path / "result").mkdir()
-    return Run(
-        workload=Similarity(full=True),
-        folders=Folders(result=tmp_path / "result", records=tmp_path / "records"),
-        scratch=tmp_path / "scratch",
-        matrix=matrix,
-        queries=matrix,
-        digests={"matrix": "0" * 64},
-        context=context,
-    )
+    return run_of(KINDS["float32"], tmp_path, full=True)
 
 
 def cut_of(in_strips):
@@ -80,23 +70,21 @@ def computed(run, task):
     return Part(arrays=MODE.compare(run.context, task), peaks={}, seconds=0.0)
 
 
-def collected(run, tiles, tasks=None):
-    """Do the tasks that no earlier run did, at most so many; return those that were done, and the files if all are."""
-    collector = MODE.collect(run, tiles, MODE.record(run, "full"), SIZING)
-    try:
-        coming = [task for task in tiles.tasks if not collector.done(task)]
-        for task in coming[:tasks]:
+def collector_of(run, tiles):
+    return MODE.collect(run, tiles, MODE.record(run, "full"), SIZING)
+
+
+def collected(run, tiles):
+    """Do all tasks; return the files."""
+    with closing(collector_of(run, tiles)) as collector:
+        for task in tiles.tasks:
             assert collector.take(task, computed(run, replace(task, hint=collector.hint(task)))) == ()
-        if tasks is not None:
-            return coming[:tasks], None
-        return coming, collector.gather(ProgressThrottle("gather", 90, "rows", lambda event: None))
-    finally:
-        collector.close()
+        return collector.gather(ProgressThrottle("gather", 90, "rows", lambda event: None))
 
 
 @pytest.mark.parametrize("in_strips", [True, False])
 def test_the_file_has_every_score_whichever_way_it_was_written(run, in_strips):
-    _, (file,) = collected(run, cut_of(in_strips))
+    (file,) = collected(run, cut_of(in_strips))
     assert isinstance(file, ResultFile)
     assert (file.name, file.shape) == ("similarity.npy", (90, 90))
     scores = np.load(run.folders.result / "similarity.npy")
@@ -106,30 +94,40 @@ def test_the_file_has_every_score_whichever_way_it_was_written(run, in_strips):
 def test_both_ways_write_the_same_bytes_and_digest_them_alike(run, tmp_path):
     other = replace(run, folders=Folders(result=tmp_path / "other", records=tmp_path / "other-records"))
     other.folders.result.mkdir()
-    (first,), (second,) = (collected(one, cut_of(strips))[1] for one, strips in ((run, True), (other, False)))
+    (first,), (second,) = (collected(one, cut_of(strips)) for one, strips in ((run, True), (other, False)))
     assert (first.sha256, first.bytes) == (second.sha256, second.bytes)
 
 
 @pytest.mark.parametrize("in_strips", [True, False])
-def test_another_run_goes_on_behind_what_is_on_the_disk(run, in_strips):
+def test_what_grows_lies_beside_its_place_and_never_among_what_lasts(run, in_strips):
     tiles = cut_of(in_strips)
-    before, _ = collected(run, tiles, tasks=2)
-    after, (file,) = collected(run, tiles)
-    assert [str(task) for task in before + after] == [str(task) for task in tiles.tasks]
-    assert np.array_equal(np.load(run.folders.result / file.name), score_rows(KINDS["float32"], range(90)))
+    with closing(collector_of(run, tiles)) as collector:
+        collector.take(tiles.tasks[0], computed(run, replace(tiles.tasks[0], hint=collector.hint(tiles.tasks[0]))))
+        (growing,) = run.folders.result.iterdir()
+        assert UNFINISHED.fullmatch(growing.name)
+        assert [path for path in run.folders.records.rglob("*") if path.is_file()] == []
+    # It ended before it was whole.
+    assert list(run.folders.result.iterdir()) == []
 
 
-def test_what_the_disk_lost_of_a_tile_is_computed_again(run):
-    tiles = cut_of(in_strips=False)
-    collected(run, tiles, tasks=3)
-    (array,) = run.folders.records.rglob("array")
-    with array.open("r+b") as file:
-        # The last entry of the first tile's last row.
-        file.seek(128 + (39 * 90 + 39) * 4)
-        file.write(b"lost")
-    after, _ = collected(run, tiles)
-    assert str(tiles.tasks[0]) in [str(task) for task in after]
-    assert np.array_equal(np.load(run.folders.result / "similarity.npy"), score_rows(KINDS["float32"], range(90)))
+def test_parts_are_recorded_where_the_record_outlives_the_head_and_nowhere_else(run):
+    tiles = cut_of(in_strips=True)
+    passing = replace(run, folders=replace(run.folders, lasting=False))
+    for one, expected in ((run, True), (passing, False)):
+        with closing(collector_of(one, tiles)) as collector:
+            assert (collector.recorded is not None) == expected
+
+
+@pytest.mark.parametrize("in_strips", [True, False])
+def test_parts_that_a_record_gives_back_make_the_same_file(run, in_strips):
+    tiles = cut_of(in_strips)
+    (expected,) = collected(run, tiles)
+    with closing(collector_of(run, tiles)) as collector:
+        for task in tiles.tasks:
+            collector.recorded.save(task, computed(run, task))
+            collector.take(task, collector.recorded.load(task, mapped_bytes=0))
+        (file,) = collector.gather(ProgressThrottle("gather", 90, "rows", lambda event: None))
+    assert file == expected
 
 
 def test_queries_make_strips_of_their_own_number():

@@ -91,7 +91,7 @@ def test_a_probe_measures_a_tile_of_the_diagonal_and_the_one_beside_it():
 
 def test_a_collector_that_says_nothing_dispatches_all_and_tells_nothing():
     collector, task = Keeping(), FreeTile(TileBlock(RowBlock(0, 1), RowBlock(0, 1)), True)
-    assert (collector.hint(task), collector.done(task), collector.recorded) == (None, False, None)
+    assert (collector.hint(task), collector.recorded) == (None, None)
     collector.close()
 
 

@@ -19,7 +19,8 @@ MATRIX = SimpleNamespace(rows=ROWS, columns=1, id_bytes=0)
 def test_a_restarted_job_needs_no_second_room_for_what_it_recorded(tmp_path, mode):
     folders = Folders(result=tmp_path / "result", records=tmp_path / "records")
     record = BlockRecord(tmp_path / "records", {})
-    needed = ROWS * 10 * 8 * 2 + ROWS * (12 * 10 + 10) if mode == TopK(10) else ROWS * ROWS * 4
+    # Of the full matrix what lasts, and the file itself.
+    needed = ROWS * 10 * 8 * 2 + ROWS * (12 * 10 + 10) if mode == TopK(10) else 2 * ROWS * ROWS * 4
     for block in range(3):
         record.save(block, bytes(1 << 20))
     there = occupied_bytes(tmp_path / "records")
@@ -28,6 +29,14 @@ def test_a_restarted_job_needs_no_second_room_for_what_it_recorded(tmp_path, mod
     mode.check_room(MATRIX, MATRIX, folders, tmp_path / "scratch", lambda folder: enough)
     with pytest.raises(NoRoom):
         mode.check_room(MATRIX, MATRIX, folders, tmp_path / "scratch", lambda folder: enough - 1)
+
+
+def test_a_full_matrix_of_which_nothing_lasts_needs_the_room_of_its_file_alone(tmp_path):
+    folders = Folders(result=tmp_path / "result", records=tmp_path / "records", lasting=False)
+    enough = SPARE_BYTES + ROWS * ROWS * 4
+    Full("float32").check_room(MATRIX, MATRIX, folders, tmp_path, lambda folder: enough)
+    with pytest.raises(NoRoom):
+        Full("float32").check_room(MATRIX, MATRIX, folders, tmp_path, lambda folder: enough - 1)
 
 
 def test_nobody_knows_before_what_pairs_take(tmp_path):

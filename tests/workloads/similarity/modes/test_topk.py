@@ -6,36 +6,19 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from raysm.request import Similarity
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.progress import ProgressThrottle
 from raysm.workloads.similarity.arithmetic.row_order import RowOrder
 from raysm.workloads.similarity.arithmetic.row_order import Run as Consecutive
 from raysm.workloads.similarity.arithmetic.tiling import triangle
 from raysm.workloads.similarity.modes.topk import TopK
-from raysm.workloads.similarity.runs import Folders, Run
 from raysm.workloads.similarity.tasks.parts import Part
 from raysm.workloads.similarity.tasks.tile_task import FreeTile
 from tests.support.reference import neighbors
-from tests.support.similarity import context_of, kinds_of_rows, saved
+from tests.support.similarity import kinds_of_rows, run_of, saved
 
 KINDS = kinds_of_rows(rows=90)
 SIZING = SimpleNamespace(max_tile_rows=lambda: 90)
-
-
-def run_of(rows, folder):
-    source = saved(rows, folder)
-    (folder / "result").mkdir()
-    (folder / "scratch").mkdir(exist_ok=True)
-    return Run(
-        workload=Similarity(top_k=5),
-        folders=Folders(result=folder / "result", records=folder / "records"),
-        scratch=folder / "scratch",
-        matrix=source.open(),
-        queries=source.open(),
-        digests={"matrix": "0" * 64},
-        context=context_of(source),
-    )
 
 
 def gathered(run, order, tasks):
@@ -58,7 +41,7 @@ def gathered(run, order, tasks):
 @pytest.mark.parametrize("side", [25, 90])
 def test_the_file_has_the_neighbors_of_float64_whatever_order_the_tiles_come_in(kind, side, tmp_path):
     tasks = [FreeTile(tile, True) for tile in triangle(90, side)]
-    found, scores = gathered(run_of(KINDS[kind], tmp_path), RowOrder.identity(90), tasks[::-1])
+    found, scores = gathered(run_of(KINDS[kind], tmp_path, top_k=5), RowOrder.identity(90), tasks[::-1])
     expected = neighbors(KINDS[kind], 5)
     np.testing.assert_array_equal(found, expected[0])
     np.testing.assert_array_equal(scores, expected[1])
@@ -67,7 +50,7 @@ def test_the_file_has_the_neighbors_of_float64_whatever_order_the_tiles_come_in(
 def test_rows_are_written_by_their_numbers_where_their_places_are_others(tmp_path):
     # Places 0 to 49 hold the rows 40 to 89, places 50 to 89 the rows 0 to 39.
     order = RowOrder.of([Consecutive(40, 0, 50), Consecutive(0, 50, 40)])
-    run = run_of(KINDS["float32"], tmp_path)
+    run = run_of(KINDS["float32"], tmp_path, top_k=5)
     tasks = [FreeTile(tile, True) for tile in triangle(90, 45)]
     found, _ = gathered(run, order, tasks)
     by_place, _ = neighbors(KINDS["float32"], 5)
@@ -76,7 +59,7 @@ def test_rows_are_written_by_their_numbers_where_their_places_are_others(tmp_pat
 
 
 def test_a_task_is_told_what_its_rows_reach_already(tmp_path):
-    run, mode = run_of(KINDS["float32"], tmp_path), TopK(5)
+    run, mode = run_of(KINDS["float32"], tmp_path, top_k=5), TopK(5)
     diagonal = FreeTile(next(triangle(90, 90)), True)
     tiles = SimpleNamespace(tasks=[diagonal], row_order=RowOrder.identity(90), in_strips=False)
     collector = mode.collect(run, tiles, mode.record(run, "topk"), SIZING)
@@ -106,7 +89,7 @@ def test_the_last_phase_is_measured_by_writing_some_of_it(tmp_path):
 
 
 def test_a_tile_beside_the_diagonal_is_probed_with_what_the_diagonal_found(tmp_path):
-    run = run_of(KINDS["float32"], tmp_path)
+    run = run_of(KINDS["float32"], tmp_path, top_k=5)
     measured = []
 
     def seconds(call):

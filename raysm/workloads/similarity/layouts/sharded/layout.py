@@ -82,9 +82,7 @@ class _Dispatch(Dispatch):
             self._transfers,
             self._layout.slots,
             send,
-            # Where no parts are recorded, the collector itself skips what is done.
             recorded=(lambda pair: False) if record is None else record.__contains__,
-            skip=collector.done,
             hint=collector.hint,
         )
 

@@ -130,7 +130,6 @@ class PairScheduler(Iterator[Any]):
         send: Callable[[RowChunk], Any],
         *,
         recorded: Callable[[BlockPair], bool] = lambda pair: False,
-        skip: Callable[[BlockPair], bool] = lambda pair: False,
         hint: Callable[[BlockPair], Any] = lambda pair: None,
     ) -> None:
         """Begin with the whole schedule.
@@ -140,13 +139,12 @@ class PairScheduler(Iterator[Any]):
             slots: Tasks that each instance runs at once.
             send: Begins to bring a chunk's rows under way; returns the object of Ray that they become.
             recorded: Whether a pair's part is recorded: it is handed out, but its rows need not travel.
-            skip: Whether a pair need not be handed out.
             hint: Called when a pair is handed out; returns its ``hint``.
         """
         # Two for each slot: the rows of the next one come while it computes.
         self._hosts = {host: HostQueue(2 * slots[host], deque(there)) for host, there in transfers.items() if there}
         self._order = deque(self._hosts)
-        self._send, self._recorded, self._skip, self._hint = send, recorded, skip, hint
+        self._send, self._recorded, self._hint = send, recorded, hint
         self._handed_out: dict[str, _Arrival] = {}
         self._away: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
@@ -196,7 +194,7 @@ class PairScheduler(Iterator[Any]):
             if not queue.transfers:
                 return None
             transfer = queue.transfers.popleft()
-            waiting = deque(pair for pair in block_pairs(transfer) if not self._skip(pair))
+            waiting = deque(block_pairs(transfer))
             # Of what an earlier run did whole there is none, and its rows never travel.
             if waiting:
                 arrival = _Arrival(transfer, waiting)

@@ -15,8 +15,17 @@ from raysm.workloads.similarity.engines.cuda.engine import CudaEngine, cuda_engi
 from raysm.workloads.similarity.engines.cuda.streams import InTurn
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.kernels.build import Unavailable
-from tests.support.reference import pairs, score_rows
-from tests.support.similarity import adversarial, best_of, centred, expected_keys, kinds_of_rows, tiles
+from tests.support.reference import score_rows
+from tests.support.similarity import (
+    adversarial,
+    assert_pairs,
+    assert_scores,
+    best_of,
+    centred,
+    expected_keys,
+    kinds_of_rows,
+    tiles,
+)
 
 KINDS = kinds_of_rows(rows=170, columns=25)
 
@@ -52,21 +61,10 @@ def test_panels_and_tiles_give_the_neighbors_of_float64(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_pairs_and_scores_are_those_of_float64(kind):
     rows = KINDS[kind]
-    engine, frame = engine_of(rows.shape[1]), centred(rows)
-    parts = tiles(rows, [0, 70, 170])
-    sides = [engine.prepare(part, frame) for part in parts]
+    engine = engine_of(rows.shape[1])
     for threshold in (0.3, 0.9):
-        found = []
-        for i, j in [(0, 0), (0, 1), (1, 1)]:
-            some = engine.pairs(sides[i], sides[j], np.float32(threshold), same=True)
-            row = np.repeat(np.arange(len(parts[i])) + parts[i].start, np.diff(some.offsets))
-            found += zip(row.tolist(), some.neighbors.tolist(), some.similarities, strict=True)
-        assert sorted(found) == pairs(rows, np.float32(threshold))
-    expected = score_rows(rows, range(170))
-    for dtype in (np.float32, np.float16):
-        out = np.empty((100, 70), dtype=dtype)
-        engine.scores(parts[1], parts[0], out)
-        assert np.array_equal(out, expected[70:, :70].astype(dtype))
+        assert_pairs(engine, centred(rows), rows, [0, 70, 170], threshold)
+    assert_scores(engine, rows, 70)
 
 
 def test_queries_find_their_neighbors_in_another_matrix():

@@ -1,0 +1,47 @@
+"""How a command line is read: a parser that says what is wrong in one line, with the nearest option."""
+
+import argparse
+import difflib
+from typing import Any, NoReturn
+
+__all__ = ["BEHIND", "SCRIPTED", "Parser", "add_command"]
+
+SCRIPTED = ("run", "train", "shell")
+"""The commands whose script has arguments of its own."""
+
+BEHIND = "the arguments of a script go behind --, as in: raysm train main.py -- --epochs 10"
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong, the nearest option and the way to the help, instead of the whole usage."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse an option that nobody knows before anything else is looked at."""
+        # Ahead of argparse, which of a misspelt option says only which other one is missing.
+        # A parser of commands hands their options on to theirs, and knows none of them itself.
+        if self._subparsers is None:
+            for text in args or ():
+                option = text.partition("=")[0]
+                if option.startswith("--") and option not in self._option_string_actions:
+                    self.error(self._unknown(option))
+        return super().parse_known_args(args, namespace)
+
+    def _unknown(self, option: str) -> str:
+        near = difflib.get_close_matches(option, self._option_string_actions, n=1, cutoff=0.75)
+        hints = [f"; did you mean {near[0]}?" if near else ""]
+        hints += [f" ({BEHIND})"] if self.prog.endswith(SCRIPTED) else []
+        return f"there is no option {option}{''.join(hints)}"
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with status 2, one line and the way to the help."""
+        self.exit(2, f"{self.prog}: {message}\n{self.prog} --help lists what it takes\n")
+
+
+def add_command(commands: Any, name: str, text: str, usage: str | None = None) -> argparse.ArgumentParser:
+    """Add a command to ``raysm``; its parser is also what says, after the parsing, that something is wrong."""
+    made: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text[0].upper() + text[1:] + ".", usage=usage, allow_abbrev=False
+    )
+    # What is found wrong after the parsing is said as this command's own, with the way to its help.
+    made.set_defaults(refuse=made.error)
+    return made

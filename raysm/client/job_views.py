@@ -1,0 +1,58 @@
+"""What people look at of a job, by methods of the job itself.
+
+Views are above the client, which does not import them: each is named here, and imported when it is called.
+"""
+
+import importlib
+from typing import Any
+
+__all__ = ["JobViews"]
+
+
+def _view(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+class JobViews:
+    """The views of a job, mixed into it."""
+
+    def dashboard(self, *, timeout: float | None = None) -> Any:
+        """Return Ray's dashboard of the job at an address of this machine; a notebook shows it in a frame.
+
+        ``.url`` is its address, ``.close()`` ends it, and so does the end of a ``with`` block or of this process. A job
+        that has none yet is waited for; of one that has ended it is what the head kept of it.
+
+        Args:
+            timeout: Seconds to wait for a job that has none yet; None is without end.
+
+        Raises:
+            InvalidRequest: The job has ended and left none.
+            NotDone: A TimeoutError: there is none within ``timeout``.
+            MissingDependency: aiohttp is not installed: the extra ``interactive``.
+        """
+        return _view("raysm.views.dashboard.opening:open_dashboard")(self, timeout=timeout)
+
+    def plot(self, *names: str, log: bool = False, size: tuple[int, int] = (640, 260)) -> Any:
+        """Return a chart of metrics, which a notebook shows; ``.svg`` is its text, ``.save("loss.svg")`` writes it.
+
+        Args:
+            names: ``"loss"``, or patterns, ``"val/*"``; none is all of the job's own.
+            log: Whether the y axis is logarithmic.
+            size: Width and height in pixels.
+
+        Raises:
+            InvalidRequest: There are metrics, but none of such a name.
+        """
+        return _view("raysm.views.plot:plot_jobs")([self], *names, log=log, size=size)
+
+    def watch(self) -> Any:
+        """Show a live card of the job below the cell of a notebook, until it has ended; later cells run meanwhile.
+
+        Returns:
+            A handle: ``.stop()`` draws it no more, ``.wait()`` waits for the job's last card.
+
+        Raises:
+            InvalidRequest: This is no notebook.
+        """
+        return _view("raysm.views.card.watching:watch")(self)

@@ -1,0 +1,70 @@
+"""How busy the instances are, by Ray's own list of its nodes: its JSON flows in, metrics flow out. Pure.
+
+The names are those that a training writes into its log, so that both make one curve.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from raysm.contract.events import Metric
+from raysm.contract.names import LABEL_HOST
+
+__all__ = ["NODES", "NODE_COUNT", "samples_of"]
+
+NODES = "nodes?view=summary"
+"""Where Ray's dashboard tells it."""
+
+NODE_COUNT = "nodes"
+"""The metric of how many nodes are alive."""
+
+
+def samples_of(answer: Mapping[str, Any], time_s: float) -> list[Metric]:
+    """Return the metrics of every node that is alive, and how many these are.
+
+    Args:
+        answer: What Ray answers to ``NODES``.
+        time_s: When, in seconds since the epoch.
+    """
+    nodes = [node for node in answer["data"]["summary"] if node.get("raylet", {}).get("state") == "ALIVE"]
+    named = {_host(node): node for node in nodes}
+    samples = [
+        Metric(name=name, value=value, host=host, time_s=time_s)
+        for host, node in named.items()
+        for name, value in _usage(node)
+    ]
+    return [*samples, Metric(name=NODE_COUNT, value=float(len(nodes)), time_s=time_s)]
+
+
+def _host(node: Mapping[str, Any]) -> str:
+    """Return the instance's name: by its label, since instances on one machine share its host name."""
+    labels = node["raylet"].get("labels") or {}
+    return str(labels.get(LABEL_HOST) or node.get("hostname") or node["raylet"].get("nodeId", "")[:8])
+
+
+def _usage(node: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    # A node that has just joined has told nothing of itself yet.
+    if "cpu" in node:
+        yield "cpu_percent", float(node["cpu"])
+    if node.get("mem"):
+        total, _, percent, used = node["mem"][:4]
+        yield "memory_percent", float(percent)
+        yield "memory_bytes", float(used)
+    gpus = [gpu for gpu in node.get("gpus") or () if gpu.get("utilizationGpu") is not None]
+    if gpus:
+        yield "gpu_percent", sum(gpu["utilizationGpu"] for gpu in gpus) / len(gpus)
+        # Of memory the fullest one: a mean would hide the GPU that is about to have none left.
+        yield "gpu_memory_percent", 100.0 * max(gpu["memoryUsed"] / max(1, gpu["memoryTotal"]) for gpu in gpus)
+    if node.get("networkSpeed"):
+        sent, received = node["networkSpeed"][:2]
+        yield "network_received_bytes_per_s", float(received)
+        yield "network_sent_bytes_per_s", float(sent)
+    if node.get("diskIoSpeed"):
+        read, written = node["diskIoSpeed"][:2]
+        yield "disk_read_bytes_per_s", float(read)
+        yield "disk_written_bytes_per_s", float(written)
+    yield from _store(node["raylet"])
+
+
+def _store(raylet: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    if raylet.get("objectStoreUsedMemory") is not None:
+        yield "object_store_bytes", float(raylet["objectStoreUsedMemory"])

@@ -1,0 +1,119 @@
+"""What the keeper asks of the kernel: namespaces of one's own, and what is mounted in them.
+
+A module of the keeper, which loads it by its path: it imports the standard library alone. What flows in are mounts, as
+``mounts`` plans them; nothing flows out: what cannot be had is an ``OSError`` with its step.
+"""
+
+import ctypes
+import os
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = [
+    "CLONE_NEWNET",
+    "CLONE_NEWPID",
+    "PR_SET_CHILD_SUBREAPER",
+    "PR_SET_PDEATHSIG",
+    "call",
+    "enter",
+    "own_mounts",
+    "protect",
+]
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = (
+    0x00020000,
+    0x04000000,
+    0x08000000,
+    0x20000000,
+    0x40000000,
+)
+MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 32, 4096, 16384, 1 << 19
+MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
+
+
+def enter(hostname: str, mounts: Sequence[Sequence[str]]) -> None:
+    """Take mount, host name and IPC namespaces of one's own, and mount what the plan says, in its order."""
+    call("unshare", CLONE_NEWUTS | CLONE_NEWIPC)
+    name = hostname.encode()
+    call("sethostname", name, len(name))
+    own_mounts()
+    for kind, source, target, options in mounts:
+        if kind == "bind":
+            _mount(source, target, flags=MS_BIND | MS_REC)
+        elif kind == "bind_readonly":
+            # In two steps: the kernel passes over MS_RDONLY in the call that binds.
+            _mount(source, target, flags=MS_BIND | MS_REC)
+            _make_readonly(target)
+        elif kind == "readonly":
+            _remount(target, MS_RDONLY)
+        elif kind == "mkdir":
+            os.mkdir(target)
+        elif kind == "fuse":
+            # Who serves it has the file open too, and may well be outside of these namespaces.
+            descriptor = int(source)
+            named = f"fd={descriptor},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions"
+            _mount("channels", target, kind=kind, flags=MS_RDONLY | MS_NOSUID | MS_NODEV, options=named)
+            os.close(descriptor)
+        else:
+            _mount(source, target, kind=kind, flags=MS_NOSUID | MS_NODEV, options=options)
+
+
+def protect(read_only: Sequence[str], writable: Sequence[str]) -> None:
+    """Take a mount namespace of one's own, in which some paths are read-only, but for others that may lie below."""
+    own_mounts()
+    for path in read_only:
+        _mount(path, path, flags=MS_BIND | MS_REC)
+        _make_readonly(path)
+    # After those: the job's own folders may lie below an input, and must stay writable.
+    for path in writable:
+        _mount(path, path, flags=MS_BIND | MS_REC)
+        _remount(path, 0)
+
+
+def own_mounts() -> None:
+    """Take a mount namespace of one's own, in which nothing is mounted otherwise yet."""
+    call("unshare", CLONE_NEWNS)
+    # Slave, not shared: nothing that is mounted here reaches the machine, while its own unmounts still reach us.
+    _mount("none", "/", flags=MS_REC | MS_SLAVE)
+
+
+def _make_readonly(target: str) -> None:
+    points = [target]
+    if os.path.isdir(target):
+        with open("/proc/self/mountinfo", "rb") as file:
+            names = [_unescape(line.split()[4]) for line in file]
+        # A remount changes one mount, also with MS_REC: those below it would stay writable.
+        points += [name for name in names if name.startswith(target + "/")]
+    for point in points:
+        _remount(point, MS_RDONLY)
+
+
+def _remount(point: str, flags: int) -> None:
+    # A remount sets all flags anew: those that the file system was mounted with have to be repeated.
+    kept = os.statvfs(point).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    _mount("none", point, flags=MS_REMOUNT | MS_BIND | kept | flags)
+
+
+def _unescape(field: bytes) -> str:
+    # mountinfo writes blank, tab, newline and backslash as a backslash and three octal digits.
+    first, *rest = field.split(b"\\")
+    return os.fsdecode(first + b"".join(bytes([int(part[:3], 8)]) + part[3:] for part in rest))
+
+
+def _mount(source: str, target: str, kind: str = "none", flags: int = 0, options: str = "") -> None:
+    arguments = (os.fsencode(source), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), options.encode())
+    try:
+        call("mount", *arguments)
+    except OSError as error:
+        raise OSError(error.errno, f"mount {source} on {target} ({kind}): {os.strerror(error.errno or 0)}") from None
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Call a function of the C library that returns 0 or sets errno."""
+    # Python has no unshare or setns before 3.12, and mount and prctl not at all.
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, name)(*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")

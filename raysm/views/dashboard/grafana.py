@@ -1,0 +1,118 @@
+"""What Ray's page asks of Grafana and Prometheus, answered here: so its Metrics tab and its Overview have charts.
+
+The page asks two addresses whether both are there, and then shows pages of the Grafana that it was told of in frames:
+one board in the Metrics tab, single panels elsewhere. It takes a relative address, so the frames stay below the secret
+path. All of this is Ray's own and may change with its version: ``RELIED_ON`` says what is read, and a test looks for it
+in the page that is installed.
+"""
+
+import re
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+from raysm.views.dashboard.chart_page import chart_page, charts_of
+from raysm.views.dashboard.panels import PANELS, board
+from raysm.views.dashboard.parts import Asked
+from raysm.views.dashboard.timeline import Timeline
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+__all__ = ["RELIED_ON", "ChartsPart", "begin_of", "health_of"]
+
+HOST = "raysm/charts"
+"""What the page takes for the address of Grafana; relative to itself."""
+
+BOARD = "rayDefaultDashboard"
+
+RELIED_ON = (
+    "api/grafana_health",
+    "api/prometheus_health",
+    "grafanaHost",
+    "grafanaOrgId",
+    "sessionName",
+    "dashboardUids",
+    "dashboardDatasource",
+    "/default-dashboard?orgId=",
+    "panelId=41",
+    "panelId=24",
+    "/d-solo/",
+    "/d/",
+    "nodes?view=summary",
+    "networkSpeed",
+)
+"""Texts of the program of Ray's page, as a compiler leaves them, without which the charts would not be shown."""
+
+RANGE = re.compile(r"now-(\d+)([smhd])")
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def health_of(name: str) -> dict[str, dict[str, Any]]:
+    """Return the answers that say that Grafana and Prometheus are there, by their paths.
+
+    Args:
+        name: Of the job.
+    """
+    grafana = {
+        "grafanaHost": HOST,
+        "grafanaOrgId": "1",
+        "sessionName": name,
+        "dashboardUids": {"default": BOARD},
+        "dashboardDatasource": "raysm",
+    }
+    return {
+        "api/grafana_health": {"result": True, "msg": "charts of raysm", "data": grafana},
+        "api/prometheus_health": {"result": True, "msg": "charts of raysm", "data": {}},
+    }
+
+
+def begin_of(text: str, now_s: float) -> float:
+    """Return the begin of a range as Grafana writes it, in seconds since the epoch.
+
+    Args:
+        text: ``now-5m``, or milliseconds since the epoch; anything else is the begin of all.
+        now_s: The time.
+    """
+    relative = RANGE.fullmatch(text)
+    if relative:
+        return now_s - int(relative[1]) * SECONDS[relative[2]]
+    return int(text) / 1000 if text.isdecimal() and len(text) < 16 else 0.0
+
+
+class ChartsPart:
+    """Answers for Grafana, with what a timeline holds."""
+
+    def __init__(self, name: str, timeline: Timeline, clock: Callable[[], float] = time.time) -> None:
+        """Show ``timeline``, which others add to in the same event loop.
+
+        Args:
+            name: Of the job.
+            timeline: The values.
+            clock: Returns seconds since the epoch; of a job that has ended, its end.
+        """
+        self._health = health_of(name)
+        self._name, self._timeline, self._clock = name, timeline, clock
+
+    async def answer(self, asked: Asked) -> "web.StreamResponse | None":
+        """Say that Grafana is there, or be it."""
+        from aiohttp import web
+
+        if asked.path in self._health:
+            return web.json_response(self._health[asked.path])
+        if not asked.path.startswith(f"{HOST}/d") or not asked.only_reads:
+            return None
+        query = {name: values[-1] for name, values in parse_qs(asked.query).items()}
+        begin_s = begin_of(query.get("from", ""), self._clock())
+        if asked.path.startswith(f"{HOST}/d-solo/{BOARD}"):
+            panel = PANELS.get(query.get("panelId", ""))
+            charts = [] if panel is None else [panel(self._timeline, begin_s)]
+        else:
+            charts = board(self._timeline, begin_s) if asked.path.startswith(f"{HOST}/d/{BOARD}") else []
+        is_solo = "/d-solo/" in asked.path
+        # What the page asks for again and again is the inner part alone.
+        if "part" in query:
+            return web.Response(text=charts_of(charts, is_solo=is_solo), content_type="text/html")
+        page = chart_page(charts, title=self._name, theme=query.get("theme", "light"), is_solo=is_solo)
+        return web.Response(text=page, content_type="text/html")

@@ -1,0 +1,86 @@
+"""The dashboard of a job that runs: Ray's own page from the head, with charts added; once the job ends, what it left.
+
+What flows in are the requests that were let in, the job's log and Ray's list of its nodes, what flows out are answers.
+"""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raysm.contract.node_usage import NODES, samples_of
+from raysm.errors import RaysmError
+from raysm.views.dashboard.assets import Assets
+from raysm.views.dashboard.grafana import ChartsPart
+from raysm.views.dashboard.parts import Asked, Part, answer_of
+from raysm.views.dashboard.upstream import Upstream, Way
+from raysm.views.dashboard.watch import Watch
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+__all__ = ["LiveSite"]
+
+SAMPLE_S = 5.0
+"""As often as Ray's nodes tell how they are."""
+LOOK_S = 3.0
+"""Between two looks at the job's log."""
+
+
+class LiveSite:
+    """What the proxy of a job that runs shows."""
+
+    def __init__(
+        self, name: str, watch: Watch, *, way: Way, token: str, cache: Path, ended: Callable[[], Sequence[Part]]
+    ) -> None:
+        """Ask nothing yet.
+
+        Args:
+            name: Of the job.
+            watch: What it says.
+            way: Leads to its dashboard.
+            token: Its own.
+            cache: Where files of the page are kept.
+            ended: Returns what is shown once the job has ended; may block.
+        """
+        self._watch, self._ended = watch, ended
+        self._upstream = Upstream(way, token)
+        charts = ChartsPart(name, watch.timeline)
+        self._parts: Sequence[Part] = (charts, Assets(self._upstream, cache), self._upstream)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def begin(self) -> None:
+        """Follow the job, and sample its nodes."""
+        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._sample())]
+
+    async def answer(self, asked: Asked) -> "web.StreamResponse | None":
+        """Answer with the first part that has an answer."""
+        return await answer_of(self._parts, asked)
+
+    async def end(self) -> None:
+        """Close the way to the head."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._upstream.close()
+
+    async def _follow(self) -> None:
+        while not self._watch.is_over:
+            await asyncio.sleep(LOOK_S)
+            # A service that is away for a while says later what it would have said now.
+            with contextlib.suppress(RaysmError):
+                self._watch.take(await asyncio.to_thread(self._watch.read))
+        # A job that left nothing keeps the page that it has: that one says that the head cannot be reached.
+        with contextlib.suppress(RaysmError):
+            self._parts = await asyncio.to_thread(self._ended)
+
+    async def _sample(self) -> None:
+        while not self._watch.is_over:
+            # Of an answer in another form there is nothing to draw; the rest of the page goes on.
+            with contextlib.suppress(OSError, RaysmError, ValueError, KeyError, TypeError):
+                for sample in samples_of(json.loads(await self._upstream.read(NODES)), time.time()):
+                    self._watch.timeline.add(sample)
+            await asyncio.sleep(SAMPLE_S)

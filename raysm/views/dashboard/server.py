@@ -1,0 +1,151 @@
+"""The proxy: an HTTP server on this machine's loopback, in a thread of its own, that lets in whoever knows its path.
+
+What flows in are requests of a browser; what flows out are the answers of the parts that the page is made of.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from raysm.errors import MissingDependency
+from raysm.views.dashboard.guard import Guard, new_prefix
+from raysm.views.dashboard.headers import ADDED
+from raysm.views.dashboard.parts import Asked
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+__all__ = ["DashboardServer", "Site", "check_aiohttp"]
+
+LOOPBACK = "127.0.0.1"
+START_S = 30.0
+END_S = 10.0
+LARGEST_UPLOAD = 100 << 20
+"""Bytes: what Ray itself takes of a working folder."""
+
+
+def check_aiohttp() -> None:
+    """Say what is missing.
+
+    Raises:
+        MissingDependency: aiohttp is not installed.
+    """
+    try:
+        import aiohttp  # noqa: F401
+    except ImportError as error:
+        raise MissingDependency(
+            "the dashboard is shown through aiohttp, which is not installed: python3 -m pip install "
+            "'raysm[interactive]'"
+        ) from error
+
+
+class Site(Protocol):
+    """What the server shows; its methods are called in the server's event loop."""
+
+    async def begin(self) -> None:
+        """Start what runs beside."""
+
+    async def answer(self, asked: Asked) -> "web.StreamResponse | None":
+        """Answer a request that was let in; None where there is nothing under its path."""
+
+    async def end(self) -> None:
+        """Close what is open."""
+
+
+class DashboardServer:
+    """A running server, until it is closed.
+
+    Attributes:
+        prefix: The secret first part of its paths.
+        port: Where it listens.
+    """
+
+    def __init__(self, site: Callable[[], Site]) -> None:
+        """Start it.
+
+        Args:
+            site: Makes what it shows, in its event loop.
+
+        Raises:
+            MissingDependency: aiohttp is not installed.
+        """
+        check_aiohttp()
+        self.prefix = new_prefix()
+        self.port = 0
+        self._make = site
+        self._loop = asyncio.new_event_loop()
+        self._end = asyncio.Event()
+        self._is_up = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._live, daemon=True, name="raysm dashboard")
+        self._thread.start()
+        if not self._is_up.wait(START_S) or self._error is not None:
+            raise self._error or TimeoutError(f"the proxy of the dashboard did not start within {START_S:g} s")
+
+    @property
+    def url(self) -> str:
+        """Where it is looked at."""
+        return f"http://{LOOPBACK}:{self.port}/{self.prefix}/"
+
+    def close(self) -> None:
+        """End it; harmless when repeated."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._end.set)
+            self._thread.join(END_S)
+
+    def _live(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._serve())
+        except BaseException as error:  # whoever waits for the start has to hear it
+            self._error = error
+        finally:
+            self._loop.close()
+            self._is_up.set()
+
+    async def _serve(self) -> None:
+        from aiohttp import web
+
+        site = self._make()
+        # No access log: the secret path would stand in it.
+        runner = web.AppRunner(_application(self, site), access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, LOOPBACK, 0).start()
+            self.port = runner.addresses[0][1]
+            await site.begin()
+            self._is_up.set()
+            await self._end.wait()
+        finally:
+            await site.end()
+            await runner.cleanup()
+
+
+def _application(server: DashboardServer, site: Site) -> "web.Application":
+    from aiohttp import web
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        guard = Guard(prefix=server.prefix, port=server.port)
+        # Encoded, as it came: so it goes on.
+        path = guard.below(request.rel_url.raw_path)
+        refusal = guard.refusal(request.headers)
+        if path is None or refusal is not None:
+            status, text = (404, "there is nothing here") if refusal is None else (refusal.status, refusal.reason)
+            return web.Response(status=status, text=text)
+        if not path and not request.rel_url.raw_path.endswith("/"):
+            # The page names its files relative to itself. Relative too, because a Jupyter server may stand before it.
+            raise web.HTTPTemporaryRedirect(f"{server.prefix}/")
+        asked = Asked(path=path, query=request.rel_url.raw_query_string, request=request)
+        return await site.answer(asked) or web.Response(status=404, text="there is nothing here")
+
+    application = web.Application(client_max_size=LARGEST_UPLOAD)
+    application.router.add_route("*", "/{path:.*}", handle)
+    application.on_response_prepare.append(_add_headers)
+    return application
+
+
+async def _add_headers(_: Any, response: "web.StreamResponse") -> None:
+    response.headers.update(ADDED)
+    # aiohttp's default would tell its version.
+    response.headers["Server"] = "raysm"

@@ -1,0 +1,172 @@
+"""Asks the head: a browser's request flows in, what Ray's dashboard answers to it flows out.
+
+The way to the head is opened on first use, and anew when it has broken: a tunnel that is cut while a page is open is
+there again before the page asks a second time.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from raysm.errors import RaysmError
+from raysm.views.dashboard.headers import downstream_headers, upstream_headers
+from raysm.views.dashboard.parts import Asked
+
+if TYPE_CHECKING:
+    import aiohttp
+    from aiohttp import web
+
+__all__ = ["Route", "Upstream", "Way"]
+
+ATTEMPTS = 3
+"""So often a request that changes nothing is sent while the way breaks."""
+PAUSE_S = 0.3
+CONNECT_S = 20.0
+"""Through a tunnel the first connection takes a handshake of several seconds."""
+SILENCE_S = 60.0
+"""Of a dashboard that lets all others go first, on a head that computes on all of its cores."""
+
+
+class Route(Protocol):
+    """What a way leads to."""
+
+    @property
+    def address(self) -> str:
+        """Of this machine: ``127.0.0.1:PORT``."""
+
+
+Way = Callable[[], AbstractContextManager[Route]]
+"""Opens a way to the head's dashboard; may block, and is called in a thread."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Message:
+    """What is sent to the head."""
+
+    key: str
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    body: Any = None
+
+    @property
+    def attempts(self) -> int:
+        # What changes something is sent once: nobody knows how far it came when the way broke.
+        return ATTEMPTS if self.method in ("GET", "HEAD") else 1
+
+
+class Upstream:
+    """The dashboard of one cluster; belongs to the event loop in which it is used."""
+
+    def __init__(self, way: Way, token: str) -> None:
+        """Open nothing yet.
+
+        Args:
+            way: Leads to the dashboard.
+            token: The job's; it goes to the head alone.
+        """
+        self._way, self._token = way, token
+        self._lock = asyncio.Lock()
+        self._open = contextlib.ExitStack()
+        self._route: Route | None = None
+        self._session: aiohttp.ClientSession | None = None
+
+    async def answer(self, asked: Asked) -> "web.StreamResponse | None":
+        """Pass the request on, and the answer back, piece by piece; 502 where the head cannot be reached."""
+        from aiohttp import web
+
+        request = asked.request
+        body = request.content if request.body_exists else None
+        message = _Message(key=asked.key, method=request.method, headers=tuple(request.headers.items()), body=body)
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                answer = await stack.enter_async_context(self._sent(message))
+            except (OSError, RaysmError) as error:
+                # In Ray's own form: its page passes over it, and asks again four seconds later.
+                return web.json_response({"result": False, "msg": f"the head cannot be reached: {error}"}, status=502)
+            headers = downstream_headers(answer.headers.items())
+            response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
+            await response.prepare(request)
+            async for piece in answer.content.iter_any():
+                await response.write(piece)
+            await response.write_eof()
+            return response
+
+    async def read(self, key: str) -> bytes:
+        """Return the body of the answer to a path with its query.
+
+        Raises:
+            OSError: The head cannot be reached, or refuses.
+        """
+        message = _Message(key=key, headers=(("Accept-Encoding", "identity"),))
+        async with self._sent(message) as answer:
+            if answer.status != 200:
+                raise OSError(f"{key} is answered with {answer.status}")
+            return await answer.read()
+
+    async def close(self) -> None:
+        """Close what is open; harmless when repeated."""
+        if self._session is not None:
+            await self._session.close()
+        await self._close_way(self._route)
+
+    @contextlib.asynccontextmanager
+    async def _sent(self, message: _Message) -> "AsyncIterator[aiohttp.ClientResponse]":
+        """Yield the head's answer.
+
+        Raises:
+            OSError: There is none.
+        """
+        import aiohttp
+
+        async with contextlib.AsyncExitStack() as stack:
+            for left in reversed(range(message.attempts)):
+                route = await self._reach()
+                try:
+                    answer = await stack.enter_async_context(self._request(route, message))
+                    break
+                except (OSError, aiohttp.ClientError) as error:
+                    await self._close_way(route)
+                    if not left:
+                        raise ConnectionError(str(error) or type(error).__name__) from error
+                    await asyncio.sleep(PAUSE_S)
+            yield answer
+
+    def _request(self, route: Route, message: _Message) -> "AbstractAsyncContextManager[aiohttp.ClientResponse]":
+        from yarl import URL
+
+        return self._connected().request(
+            message.method,
+            # Encoded already: what a browser has quoted once must not be quoted again.
+            URL(f"http://{route.address}/{message.key}", encoded=True),
+            headers=upstream_headers(message.headers, token=self._token, address=route.address),
+            data=message.body,
+            allow_redirects=False,
+        )
+
+    async def _reach(self) -> Route:
+        async with self._lock:
+            if self._route is None:
+                self._route = await asyncio.to_thread(lambda: self._open.enter_context(self._way()))
+            return self._route
+
+    async def _close_way(self, route: Route | None) -> None:
+        async with self._lock:
+            # Of several requests that meet one broken way, the first closes it.
+            if route is not None and route is self._route:
+                self._route = None
+                await asyncio.to_thread(self._open.close)
+
+    def _connected(self) -> "aiohttp.ClientSession":
+        import aiohttp
+
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                # What the head compressed is passed on as it is.
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S),
+            )
+        return self._session

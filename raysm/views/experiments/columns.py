@@ -1,0 +1,109 @@
+"""What the table of experiments shows: its columns, their order, and how each value is written. Pure."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from raysm.client.costs.bill import dollars
+from raysm.client.experiments.curves import Summary
+from raysm.client.experiments.experiment import FACTS, Experiment, Value
+from raysm.client.rendering import metric_value
+from raysm.errors import InvalidRequest
+
+__all__ = ["check_columns", "metric_columns", "order", "parameter_columns", "shown", "summary_words", "took"]
+
+WHICH = ("last", "min", "max", "best")
+"""What may stand behind a metric's name: ``loss:min``."""
+
+
+def parameter_columns(jobs: Iterable[Experiment]) -> list[str]:
+    """Return the names of all parameters, those that differ between jobs first."""
+    rows = list(jobs)
+    names = list(dict.fromkeys(name for row in rows for name in row.parameters))
+    return sorted(names, key=lambda name: len({repr(row.parameters.get(name)) for row in rows}) <= 1)
+
+
+def metric_columns(jobs: Iterable[Experiment]) -> list[str]:
+    """Return the names of all metrics, those that most jobs have first."""
+    counts: dict[str, int] = {}
+    for row in jobs:
+        for name in row.metrics:
+            counts[name] = counts.get(name, 0) + 1
+    return sorted(counts, key=lambda name: -counts[name])
+
+
+def check_columns(jobs: Sequence[Experiment], columns: Iterable[str]) -> None:
+    """Refuse a column that no job has.
+
+    Raises:
+        InvalidRequest: The column, and the nearest that there is.
+    """
+    known = {*FACTS, *parameter_columns(jobs), *metric_columns(jobs)}
+    for column in columns:
+        name, colon, which = column.rpartition(":")
+        if column in known or (colon and name in known and which in WHICH):
+            continue
+        if colon and name in known:
+            raise InvalidRequest(f"no column {column!r}: behind a metric stand {', '.join(WHICH)}")
+        near = difflib.get_close_matches(column, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known - {*FACTS})) or 'none'}"
+        raise InvalidRequest(f"no job has the parameter or metric {column!r}; {hint}")
+
+
+def order(jobs: Iterable[Experiment], column: str) -> list[Experiment]:
+    """Return the jobs by a column, the lowest first, those without a value last; ``-loss`` is the highest first."""
+    name = column.removeprefix("-")
+    rows = list(jobs)
+    having = [row for row in rows if row.value(name) is not None]
+    # Of texts and numbers in one column the numbers come first: they have no order among each other.
+    having.sort(key=lambda row: _rank(row.value(name)), reverse=column.startswith("-"))
+    return having + [row for row in rows if row.value(name) is None]
+
+
+def _rank(value: Value) -> tuple[bool, float, str]:
+    is_text = isinstance(value, str)
+    return is_text, 0.0 if is_text else float(value or 0), str(value) if is_text else ""
+
+
+def shown(job: Experiment, column: str) -> str:
+    """Return a value of the table as people read it; nothing where there is none, and a cost is never 0 by guess."""
+    value = job.value(column)
+    match column, value:
+        case "cost_usd", _:
+            return _cost(job)
+        case "duration_s", _:
+            return took(job.duration_s)
+        case (("created_s" | "started_s" | "ended_s"), float()):
+            at = {"created_s": job.created, "started_s": job.started, "ended_s": job.ended}[column]
+            return "" if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
+        case "code", str():
+            return value[:8]
+        case _, None:
+            return ""
+        case _, float():
+            return metric_value(value)
+    return str(value)
+
+
+def _cost(job: Experiment) -> str:
+    if not job.is_billed:
+        return "–"
+    if job.cost_usd is None:
+        return "unknown"
+    return dollars(job.cost_usd) if job.status.is_terminal else f"about {dollars(job.cost_usd)} so far"
+
+
+def took(seconds: float | None) -> str:
+    """Return a duration for people; nothing where it is not known."""
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{seconds:.0f} s"
+
+
+def summary_words(summary: Summary) -> str:
+    """Return a metric's last value, with the range that it went through where it has one."""
+    last = metric_value(summary.last)
+    if summary.lowest == summary.highest:
+        return last
+    return f"{last} ({metric_value(summary.lowest)} to {metric_value(summary.highest)})"

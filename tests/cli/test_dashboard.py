@@ -1,0 +1,74 @@
+"""The command ``raysm dashboard``, against a service and a head of the test's own."""
+
+import io
+import json
+import stat
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from rich.console import Console
+
+from raysm.cli import dashboard
+from raysm.cli.arguments import parse
+from raysm.client.storage import Storage
+from raysm.contract.dashboard_record import DASHBOARD_RECORD, DashboardRecord, pack
+from raysm.errors import JobNotFound
+
+
+@pytest.fixture
+def ended(remote, job):
+    """A job that has ended, and left a dashboard."""
+    content = pack(DashboardRecord(time_s=1_700_000_000.0, answers={"api/jobs/": []}))
+    Storage(remote.service).write(f"{job.outputs}/data/{DASHBOARD_RECORD}", content)
+    remote.sagemaker.end(job.name, "Completed")
+    return job
+
+
+def shown(remote, *argv, browse=lambda url: None, wait=lambda: None):
+    out = io.StringIO()
+    arguments = parse(["dashboard", *argv])
+    dashboard.run(arguments, Console(file=out, width=80), remote.service, browse=browse, wait=wait)
+    return out.getvalue()
+
+
+def test_it_prints_the_address_and_what_it_is_worth(remote, ended):
+    url, *rest = shown(remote, ended.name, "--no-open").splitlines()
+    assert urlsplit(url).hostname == "127.0.0.1"
+    assert "whoever has this address may use the cluster" in " ".join(rest)
+
+
+def test_the_browser_is_started_with_a_file_that_others_cannot_read(remote, ended):
+    seen = []
+
+    def browse(url):
+        path = Path(unquote(urlsplit(url).path))
+        seen.append((path, stat.S_IMODE(path.stat().st_mode), path.read_text()))
+
+    url = shown(remote, ended.name, browse=browse).splitlines()[0]
+    ((path, mode, page),) = seen
+    assert mode == 0o600
+    assert url in page
+    assert url not in path.as_uri()
+    assert not path.exists()
+
+
+def test_without_a_browser_none_is_opened(remote, ended):
+    shown(remote, ended.name, "--no-open", browse=pytest.fail)
+
+
+def test_a_program_reads_the_address_as_json(remote, ended, capsys):
+    shown(remote, ended.name, "--no-open", "--json")
+    assert json.loads(capsys.readouterr().out)["url"].startswith("http://127.0.0.1:")
+
+
+def test_ctrl_c_ends_the_showing(remote, ended):
+    def wait():
+        raise KeyboardInterrupt
+
+    assert shown(remote, ended.name, "--no-open", wait=wait)
+
+
+def test_a_name_that_there_is_not_is_refused_with_the_nearest(remote, ended):
+    with pytest.raises(JobNotFound, match=f"did you mean {ended.name}"):
+        shown(remote, f"{ended.name}1", "--no-open")

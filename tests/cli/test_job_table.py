@@ -1,0 +1,104 @@
+"""The command ``raysm jobs``."""
+
+import datetime
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from raysm.cli.arguments import parse
+from raysm.cli.job_table import print_jobs
+from raysm.client.submit import submit
+from raysm.contract import events
+from raysm.errors import InvalidRequest
+from raysm.request import Cluster, Script
+from tests.support.commands import tell
+
+
+def printed(remote, *argv):
+    out = io.StringIO()
+    print_jobs(parse(["jobs", *argv]), remote.service, Console(file=out, width=80))
+    return out.getvalue()
+
+
+@pytest.fixture
+def three(remote, tmp_path):
+    """Three jobs that ended, with learning rates of 0.1, 0.2 and 0.3 and losses of 3, 1 and 2."""
+    (tmp_path / "train.py").touch()
+    names = []
+    for number, loss in enumerate((3.0, 1.0, 2.0), 1):
+        script = Script(str(tmp_path / "train.py"), args=["--lr", number / 10, "--batch", "32"])
+        job = submit(script, cluster=Cluster("ml.m5.large"), on=remote.service, project=f"p{number // 3}")
+        tell(remote, job, events.Metric(name="loss", value=9.0, step=0), events.Metric(name="loss", value=loss, step=1))
+        remote.sagemaker.end(job.name, "Completed")
+        names.append(job.name)
+    return names
+
+
+def rows(text):
+    return [line.split() for line in text.splitlines()]
+
+
+def test_alone_it_lists_and_asks_nothing_of_single_jobs(remote, three, capsys):
+    described = remote.sagemaker.described
+    assert all(name in printed(remote) for name in three)
+    assert remote.sagemaker.described == described
+    printed(remote, "--json", "--limit", "2")
+    out, err = capsys.readouterr()
+    assert [job["name"] for job in json.loads(out)] == three[:0:-1]
+    assert "the latest 2 of more jobs: raysm jobs --limit 4" in err
+
+
+def test_parameters_and_metrics_are_columns_and_it_is_sorted_by_one(remote, three):
+    head, *body = rows(printed(remote, "--params", "lr,batch", "--metrics", "loss,loss:max", "--sort", "loss"))
+    assert head == ["name", "status", "lr", "batch", "loss", "loss:max", "sent", "took", "cost"]
+    assert [(row[0], *row[2:6]) for row in body] == [
+        (three[1], "0.2", "32", "1", "9"),
+        (three[2], "0.3", "32", "2", "9"),
+        (three[0], "0.1", "32", "3", "9"),
+    ]
+    assert [row[0] for row in rows(printed(remote, "--sort=-lr"))[1:]] == three[::-1]
+
+
+def test_without_names_all_of_them_are_columns(remote, three):
+    assert rows(printed(remote, "--params", "--metrics"))[0][2:5] == ["lr", "batch", "loss"]
+    assert rows(printed(remote, "--params", "b*"))[0][2] == "batch"
+
+
+def test_an_unknown_cost_is_unknown(remote, three):
+    assert all(row[-1] == "unknown" for row in rows(printed(remote, "--params", "lr"))[1:])
+
+
+def test_they_are_chosen(remote, three):
+    assert [row[0] for row in rows(printed(remote, "--project", "p1"))[1:]] == [three[2]]
+    assert printed(remote, "--status", "Failed,Stopped") == "no such jobs\n"
+    assert len(rows(printed(remote, "--since", "1h"))) == 4
+    assert len(rows(printed(remote, "--task", "train", "--limit", "2"))) == 3
+
+
+def test_as_json_each_job_has_all_that_is_known_of_it(remote, three, capsys):
+    printed(remote, "--sort", "loss", "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert [job["name"] for job in found] == [three[1], three[2], three[0]]
+    assert found[0]["parameters"] == {"lr": 0.2, "batch": 32}
+    assert found[0]["metrics"]["loss"]["last"] == 1.0
+    assert found[0]["cost_usd"] is None
+    assert datetime.datetime.fromisoformat(found[0]["created"]).tzinfo is not None
+    printed(remote, "--status", "Failed", "--json")
+    assert json.loads(capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--limit", "0"], "--limit must be at least 1, got 0"),
+        (["--sort", "los"], "did you mean 'loss'"),
+        (["--metrics", "auc"], "no job has the parameter or metric 'auc'"),
+        (["--since", "yesterday"], "since is a time"),
+        (["--status", "Done"], "status is one of"),
+    ],
+)
+def test_what_cannot_be_is_refused(remote, three, flags, message):
+    with pytest.raises(InvalidRequest, match=message):
+        printed(remote, *flags)

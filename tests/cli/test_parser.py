@@ -1,0 +1,52 @@
+"""The parser by itself, with commands of a test."""
+
+import pytest
+
+from raysm.cli.parser import Parser, add_command
+
+
+@pytest.fixture
+def parser():
+    """A command line with ``run``, which takes ``--colour``, below a program of its own."""
+    parser = Parser(prog="paint", allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("run", "show"):
+        command = add_command(commands, name, "paint a wall")
+        command.add_argument("--colour", required=True)
+    return parser
+
+
+def said(parser, capsys, *argv):
+    """Return the lines with which a command line is refused."""
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(argv)
+    assert ended.value.code == 2
+    return capsys.readouterr().err.splitlines()
+
+
+def test_of_a_misspelt_option_the_nearest_is_named_and_not_the_one_that_is_missing(parser, capsys):
+    refusal, remedy = said(parser, capsys, "show", "--color", "red")
+    assert refusal == "paint show: there is no option --color; did you mean --colour?"
+    assert remedy == "paint show --help lists what it takes"
+
+
+def test_a_command_that_runs_a_script_says_where_the_scripts_own_arguments_go(parser, capsys):
+    refusal, _ = said(parser, capsys, "run", "--epochs=10")
+    assert "there is no option --epochs (the arguments of a script go behind --" in refusal
+
+
+def test_what_is_missing_is_said_in_two_lines(parser, capsys):
+    assert said(parser, capsys, "show")[0] == "paint show: the following arguments are required: --colour"
+
+
+def test_what_is_found_wrong_later_is_said_as_the_commands_own(parser, capsys):
+    arguments = parser.parse_args(["show", "--colour", "red"])
+    with pytest.raises(SystemExit):
+        arguments.refuse("red is sold out")
+    assert capsys.readouterr().err.startswith("paint show: red is sold out\npaint show --help")
+
+
+def test_the_description_of_a_command_is_its_help_as_a_sentence(parser, capsys):
+    with pytest.raises(SystemExit):
+        parser.parse_args(["show", "--help"])
+    assert "Paint a wall." in capsys.readouterr().out

@@ -1,0 +1,170 @@
+"""Which jobs are rows of the table, and what is asked for them."""
+
+import datetime
+import threading
+
+import pytest
+
+from raysm.client.description import Status
+from raysm.client.experiments.listing import Choice, cache_of, experiments, moment
+from raysm.client.submit import submit
+from raysm.contract.events import Metric, line
+from raysm.contract.job_api import TRAINING
+from raysm.errors import InvalidRequest
+from raysm.request import Script
+from raysm.testing import Answer, FakeSageMaker
+from tests.support.client_jobs import M5
+
+NOW = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
+
+
+class CountingSageMaker(FakeSageMaker):
+    """A fake that counts what is asked of single jobs."""
+
+    def __init__(self, home):
+        super().__init__(home)
+        self.asked = 0
+        self._counting = threading.Lock()
+
+    def call(self, client, operation, **parameters):
+        self._count()
+        return super().call(client, operation, **parameters)
+
+    def describe(self, api, name):
+        self._count()
+        return super().describe(api, name)
+
+    def tags(self, arn):
+        self._count()
+        return super().tags(arn)
+
+    def _count(self):
+        with self._counting:
+            self.asked += 1
+
+
+@pytest.fixture
+def fake(tmp_path):
+    return CountingSageMaker(tmp_path / "home")
+
+
+@pytest.fixture
+def run(fake, tmp_path):
+    """Return a function that runs a job, and returns its name."""
+    script = tmp_path / "train.py"
+    script.write_text("")
+
+    def run(*lines, status="Completed", **options):
+        fake.answer("script", Answer(lines=lines, status=status))
+        return submit(Script(str(script), args=options.pop("args", ())), on=fake, **options).name
+
+    return run
+
+
+def names(fake, **choice):
+    return [row.name for row in experiments(fake, Choice(**choice))]
+
+
+def test_of_a_thousand_jobs_that_ended_nothing_is_asked_but_the_list(fake, run):
+    name = run(line(Metric(name="loss", value=0.5)), args=["--lr", "0.1"])
+    # As if sent a thousand times: to send them would take the test's time.
+    for number in range(1000):
+        arn = TRAINING.arn(region="us-east-1", account="123456789012", name=f"{name}-{number}")
+        fake.jobs[f"{name}-{number}"] = fake.jobs[name] | {"TrainingJobName": f"{name}-{number}", "TrainingJobArn": arn}
+    fake.tags = lambda arn: {}
+    first = experiments(fake, Choice(limit=2000))
+    assert fake.asked >= 1001
+    fake.asked = 0
+    again = experiments(fake, Choice(limit=2000))
+    assert fake.asked == 0
+    assert [row.name for row in again] == [row.name for row in first]
+    assert len(again) == 1001
+
+
+def test_a_new_job_is_read_and_the_others_are_not(fake, run):
+    run(), run()
+    names(fake)
+    fake.asked = 0
+    newest = run()
+    sent = fake.asked
+    assert names(fake)[0] == newest
+    of_new = fake.asked - sent
+    names(fake)
+    assert fake.asked == sent + of_new
+    assert 0 < of_new <= 6
+
+
+def test_a_job_that_runs_is_asked_for_each_time(remote, job):
+    for described in (1, 2):
+        assert [row.status for row in experiments(remote.service, Choice())] == [Status.IN_PROGRESS]
+        assert remote.sagemaker.described == described
+    remote.sagemaker.end(job.name, "Completed")
+    for _ in range(2):
+        assert [row.status for row in experiments(remote.service, Choice())] == [Status.COMPLETED]
+        assert remote.sagemaker.described == 3
+
+
+def test_accounts_and_homes_do_not_share_what_is_kept(remote, local, job):
+    remote.sagemaker.end(job.name, "Completed")
+    experiments(remote.service, Choice())
+    assert cache_of(remote.service)._path.name == "123456789012-eu-west-1.sqlite"
+    assert experiments(local.service, Choice()) == []
+
+
+def test_they_are_chosen_by_project_task_status_and_name(fake, run):
+    digits, other = run(project="digits", name="net"), run(project="words", name="net")
+    failed = run(project="digits", name="tree", status="Failed")
+    assert names(fake, project="digits") == [failed, digits]
+    assert names(fake, task="net") == [other, digits]
+    assert names(fake, status=(Status.FAILED,)) == [failed]
+    assert names(fake, contains="tree") == [failed]
+    assert names(fake, project="digits", status=(Status.COMPLETED,)) == [digits]
+    assert names(fake, project="dig") == []
+    assert names(fake, limit=1) == [failed]
+    assert names(fake, project="digits", limit=1) == [failed]
+
+
+def test_what_was_sent_before_is_not_even_read(fake, run):
+    run()
+    fake.asked = 0
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=1)
+    assert names(fake, since=later) == []
+    assert fake.asked == 0
+    assert len(names(fake, since=later - datetime.timedelta(hours=1))) == 1
+
+
+def test_jobs_of_both_kinds_are_listed_the_latest_first(remote, script):
+    made = [
+        submit(Script(str(script)), cluster=M5, on=remote.service, kind=kind).name
+        for kind in ("training", "processing", "training")
+    ]
+    assert names(remote.service) == made[::-1]
+
+
+def test_a_limit_below_1_is_refused(fake):
+    with pytest.raises(InvalidRequest, match="limit must be at least 1, got 0"):
+        experiments(fake, Choice(limit=0))
+
+
+@pytest.mark.parametrize(
+    ("since", "at"),
+    [
+        (None, None),
+        ("7d", NOW - datetime.timedelta(days=7)),
+        ("90 min", NOW - datetime.timedelta(minutes=90)),
+        ("1.5h", NOW - datetime.timedelta(minutes=90)),
+        (datetime.timedelta(hours=1), NOW - datetime.timedelta(hours=1)),
+        (NOW, NOW),
+        ("2026-11-01T12:00+00:00", datetime.datetime(2026, 11, 1, 12, tzinfo=datetime.UTC)),
+        ("2026-11-01", datetime.datetime(2026, 11, 1).astimezone()),
+        (datetime.datetime(2026, 11, 1), datetime.datetime(2026, 11, 1).astimezone()),
+    ],
+)
+def test_a_time_is_said_as_people_say_it(since, at):
+    assert moment(since, NOW) == at
+
+
+@pytest.mark.parametrize("since", ["yesterday", "7 fortnights", "", "d7"])
+def test_what_is_no_time_is_refused(since):
+    with pytest.raises(InvalidRequest, match="since is a time, 2026-11-01"):
+        moment(since, NOW)

@@ -1,0 +1,107 @@
+"""The proxy's own server: what is let in, and what every answer has."""
+
+import socket
+
+import pytest
+from aiohttp import web
+
+from raysm.views.dashboard.server import DashboardServer
+
+
+class Shows:
+    """A site that answers with what it was asked."""
+
+    def __init__(self):
+        self.happened = []
+
+    async def begin(self):
+        self.happened.append("begin")
+
+    async def answer(self, asked):
+        self.happened.append(asked.key)
+        return None if asked.path == "nowhere" else web.Response(text=asked.key)
+
+    async def end(self):
+        self.happened.append("end")
+
+
+@pytest.fixture
+def site():
+    return Shows()
+
+
+@pytest.fixture
+def server(site):
+    server = DashboardServer(lambda: site)
+    yield server
+    server.close()
+
+
+def test_its_address_is_on_loopback_below_a_secret_path(server, ask):
+    assert server.url == f"http://127.0.0.1:{server.port}/{server.prefix}/"
+    assert ask(server.port, f"/{server.prefix}/api/jobs/?a=1")[2] == b"api/jobs/?a=1"
+
+
+def test_a_path_is_passed_on_as_it_was_quoted(server, ask):
+    assert ask(server.port, f"/{server.prefix}/a%20b?q=%2F")[2] == b"a%20b?q=%2F"
+
+
+@pytest.mark.parametrize("path", ["/", "/api/jobs/", "/wrong/", "/static/js/main.js"])
+def test_without_the_secret_path_there_is_nothing(server, site, ask, path):
+    status, _, body = ask(server.port, path)
+    assert (status, body) == (404, b"there is nothing here")
+    assert site.happened == ["begin"]
+
+
+def test_the_secret_path_alone_leads_to_the_page(server, ask):
+    status, headers, _ = ask(server.port, f"/{server.prefix}")
+    assert (status, headers["Location"]) == (307, f"{server.prefix}/")
+
+
+def test_a_name_that_somebody_made_lead_here_is_refused(server, site, ask):
+    status, _, _ = ask(server.port, f"/{server.prefix}/", Host=f"evil.example:{server.port}")
+    assert status == 421
+    assert site.happened == ["begin"]
+
+
+def test_another_pages_request_is_refused(server, site, ask):
+    status, _, _ = ask(server.port, f"/{server.prefix}/api/jobs/", method="POST", Origin="http://evil.example")
+    assert status == 403
+    assert site.happened == ["begin"]
+
+
+def test_every_answer_keeps_the_page_to_itself(server, ask):
+    for path in (f"/{server.prefix}/", f"/{server.prefix}/nowhere", "/"):
+        _, headers, _ = ask(server.port, path)
+        assert headers["Referrer-Policy"] == "same-origin"
+        assert "default-src 'self'" in headers["Content-Security-Policy"]
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Server"] == "raysm"
+
+
+def test_what_the_site_does_not_know_is_not_there(server, ask):
+    assert ask(server.port, f"/{server.prefix}/nowhere")[0] == 404
+
+
+def test_it_listens_on_loopback_alone(server):
+    for family, _, _, _, address in socket.getaddrinfo(socket.gethostname(), server.port, type=socket.SOCK_STREAM):
+        if not address[0].startswith(("127.", "::1")):
+            with socket.socket(family) as other, pytest.raises(OSError, match="refused|unreachable"):
+                other.connect(address)
+
+
+def test_closing_ends_what_it_shows_and_is_harmless_when_repeated(server, site):
+    server.close()
+    server.close()
+    assert site.happened == ["begin", "end"]
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port), timeout=5)
+
+
+def test_a_site_that_cannot_begin_is_told_to_whoever_wanted_it():
+    class Fails(Shows):
+        async def begin(self):
+            raise ValueError("no such site")
+
+    with pytest.raises(ValueError, match="no such site"):
+        DashboardServer(Fails)
