@@ -291,7 +291,9 @@ def _add_about_jobs(commands: Any) -> None:
 
 
 def _add_entering(commands: Any) -> None:
-    tunnel = add_command(commands, "tunnel", "a port of this machine that leads to one of an instance, while its job runs")
+    tunnel = add_command(
+        commands, "tunnel", "a port of this machine that leads to one of an instance, while its job runs"
+    )
     tunnel.add_argument("job", metavar="JOB", help="the job's name")
     tunnel.add_argument("port", metavar="PORT", type=int, help="on the instance's loopback, 8265")
     tunnel.add_argument("--local", type=int, default=0, metavar="PORT", help="of this machine (default: any free one)")
