@@ -44,7 +44,8 @@ class Terminal:
 
     def size(self) -> tuple[int, int]:
         """Return columns and rows."""
-        return tuple(os.get_terminal_size(self.stdout))
+        columns, rows = os.get_terminal_size(self.stdout)
+        return columns, rows
 
     @contextlib.contextmanager
     def raw(self) -> Iterator[None]:
