@@ -171,7 +171,7 @@ def local_kind():
             EXAMPLES["data_parallel"],
             r"wrap the loop: raysm\.submit\(raysm\.DataParallel\(train_loop, config=…\)\), got",
         ),
-        (3, "must be Script, Function, .*, DataParallel, SessionWorkload, Sweep, ScriptSweep or a Workload of your own, got 3"),
+        (3, "must be Script, .*, SessionWorkload, Sweep, ScriptSweep or a Workload of your own, got 3"),
         (Bare(), "Bare is no dataclass"),
         (Runless(), "Runless names no runner: give it runner = 'module:Class', got ''"),
         (local_kind(), "defined inside a function or class"),
