@@ -109,7 +109,7 @@ types.PortForwardArguments.validate = lambda self: []
 from pyssm_client.cli.main import cli
 cli()
 """
-PYSSM_ANYWHERE = [str(Path(PYSSM).with_name("python")), "-c", LIFTED]
+PYSSM_ANYWHERE = [str(Path(PYSSM).parent / "python"), "-c", LIFTED]
 """Its port forwarding takes targets of EC2 alone, by their names, which says nothing of the protocol."""
 
 
