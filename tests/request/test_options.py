@@ -52,6 +52,7 @@ def with_input(base=BASE, **fields):
     return dataclasses.replace(base, inputs={"train": dataclasses.replace(base.inputs["train"], **fields)})
 
 
+MLFLOW = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/team"
 SPOT = with_("limits", spot=True)
 NETWORKED = dataclasses.replace(BASE, security=NETWORK)
 
@@ -97,6 +98,7 @@ CHOICES = {
     "requirements": (BASE, dataclasses.replace(BASE, requirements=("tqdm",))),
     "pip_index": (BASE, dataclasses.replace(BASE, pip_index="https://host/simple")),
     "checkpoint_uri": (BASE, dataclasses.replace(BASE, checkpoint_uri="s3://b/ck")),
+    "tracking": (BASE, dataclasses.replace(BASE, tracking=MLFLOW)),
     "output_uri": (BASE, dataclasses.replace(BASE, output_uri="s3://b/out")),
     "kind": (BASE, dataclasses.replace(BASE, kind="processing")),
 }
