@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from raysm.contract.events import Metric
+from raysm.request.tracking import place_of
 
 __all__ = ["End", "Mirror", "MlflowRun", "Numbering", "Place", "Value"]
 
@@ -284,11 +285,15 @@ class _MlflowPlace:
 
 
 def _client(uri: str) -> Any:
-    from mlflow import MlflowClient, environment_variables
+    from mlflow import MlflowClient, environment_variables, set_tracking_uri
 
     with contextlib.suppress(AttributeError):  # of another version of MLflow, its own patience holds
         patience: Any = environment_variables
         patience.MLFLOW_HTTP_REQUEST_TIMEOUT.set(REQUEST_S)
         patience.MLFLOW_HTTP_REQUEST_MAX_RETRIES.set(RETRIES)
+    if place_of(uri).is_of_service:
+        # AWS's plugin takes the ARN that it puts into each call's header from the process's own setting. Only the head
+        # writes there, from a process that is ours; in the user's that setting is the user's.
+        set_tracking_uri(uri)
     # The registry too: without it, an address of a server of others may be asked for one.
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
