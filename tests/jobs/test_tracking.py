@@ -11,7 +11,6 @@ import urllib.request
 
 import pytest
 
-
 mlflow = pytest.importorskip("mlflow")
 pytest.importorskip("sqlalchemy")
 
