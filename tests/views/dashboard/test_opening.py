@@ -91,7 +91,7 @@ def test_a_job_that_left_none_is_refused_with_what_to_do(remote, job):
 def test_a_record_that_is_none_is_refused(remote, job):
     leave(remote, job, b"nonsense")
     remote.sagemaker.end(job.name, "Completed")
-    with pytest.raises(InvalidConfig, match=r"raysm-dashboard.json.gz is not what raysm left"):
+    with pytest.raises(InvalidConfig, match=r"raysm/dashboard.json.gz is not what raysm left"):
         open_dashboard(job)
 
 
