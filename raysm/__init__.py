@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from raysm.client.remote import remote
     from raysm.client.result import Result
     from raysm.client.submit import submit
+    from raysm.client.sweep import Sweep
+    from raysm.client.sweep_result import SweepResult
     from raysm.errors import JobFailed, JobStopped, RaysmError
     from raysm.request import (
         AWS,
@@ -36,14 +38,17 @@ if TYPE_CHECKING:
         Similarity,
         TorchScript,
     )
+    from raysm.request.early_stopping import Asha, Median, Pbt
+    from raysm.request.space import choice, lograndint, loguniform, qloguniform, quniform, randint, uniform
     from raysm.views.experiments.table import Jobs, jobs
     from raysm.workloads.blocks import PlacedBlock, RowBlock, file_blocks, map_blocks, row_blocks
-    from raysm.workloads.report import report
+    from raysm.workloads.report import report, restored
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AWS",
+    "Asha",
     "Cluster",
     "DataParallel",
     "Experiment",
@@ -57,7 +62,9 @@ __all__ = [
     "Jobs",
     "Limits",
     "Local",
+    "Median",
     "MetricDefinition",
+    "Pbt",
     "PlacedBlock",
     "Ports",
     "RaysmError",
@@ -66,16 +73,26 @@ __all__ = [
     "Script",
     "Security",
     "Similarity",
+    "Sweep",
+    "SweepResult",
     "TorchScript",
     "attach",
+    "choice",
     "file_blocks",
     "jobs",
     "load_options",
+    "lograndint",
+    "loguniform",
     "map_blocks",
+    "qloguniform",
+    "quniform",
+    "randint",
     "remote",
     "report",
+    "restored",
     "row_blocks",
     "submit",
+    "uniform",
 ]
 
 # Not in __all__: ``from raysm import *`` would import torch with raysm.training.
@@ -95,10 +112,14 @@ _HOMES = {
     "raysm.client.result": ("Result",),
     "raysm.client.remote": ("remote",),
     "raysm.client.submit": ("submit",),
+    "raysm.client.sweep": ("Sweep",),
+    "raysm.client.sweep_result": ("SweepResult",),
     "raysm.errors": ("JobFailed", "JobStopped", "RaysmError"),
     "raysm.views.experiments.table": ("Jobs", "jobs"),
     "raysm.workloads.blocks": ("PlacedBlock", "RowBlock", "file_blocks", "map_blocks", "row_blocks"),
-    "raysm.workloads.report": ("report",),
+    "raysm.request.early_stopping": ("Asha", "Median", "Pbt"),
+    "raysm.request.space": ("choice", "lograndint", "loguniform", "qloguniform", "quniform", "randint", "uniform"),
+    "raysm.workloads.report": ("report", "restored"),
 }
 """Where each public name lives; the others live in ``raysm.request``."""
 

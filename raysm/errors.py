@@ -15,6 +15,7 @@
     │   └── RayFailed                   a Ray process ended that had to live
     ├── BlockFailed                     a share-nothing block failed as often as it may
     ├── WorkerFailed                    a worker of a training ended otherwise than well, as often as it may
+    ├── TrialFailed                     every trial of a sweep failed; or one did, where it is about that one
     ├── ServiceError                    AWS, or the embedded SageMaker, refused a call or could not be reached
     │   ├── JobNotFound                 there is no job of that name
     │   └── CredentialsExpired          the caller has to log in again; the job that it was about goes on
@@ -48,6 +49,7 @@ __all__ = [
     "RayFailed",
     "RaysmError",
     "ServiceError",
+    "TrialFailed",
     "WorkerFailed",
     "option",
 ]
@@ -169,6 +171,19 @@ class WorkerFailed(RaysmError):
         """Pickle by parts: the default would call the constructor with the message alone."""
         parts = (self.rank, self.host, self.error_type, self.text, self.remote_traceback, self.exit_code)
         return type(self), parts
+
+
+class TrialFailed(RaysmError):
+    """A trial of a sweep failed, or all of them did, and this is why the first one did.
+
+    Attributes:
+        remote_traceback: As the instance printed it; of a script the last lines that it wrote.
+    """
+
+    def __init__(self, message: str, remote_traceback: str = "") -> None:
+        """Keep the traceback beside the message."""
+        self.remote_traceback = remote_traceback
+        super().__init__(message)
 
 
 class ServiceError(RaysmError):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm import __version__
-from raysm.cli.flags import CHANGE, COMMON, SCRIPT, SIMILARITY, TARGET, TRAIN, WORKLOADS, add_flags
+from raysm.cli.flags import CHANGE, COMMON, SCRIPT, SIMILARITY, SWEEP, TARGET, TRAIN, WORKLOADS, add_flags
 from raysm.cli.parser import BEHIND, SCRIPTED, Parser, add_command
 
 __all__ = ["Arguments", "build_parser", "parse"]
@@ -20,6 +20,7 @@ examples:
   raysm similarity vectors.npy --top-k 10 --instances 2 --output out/
   raysm run tune.py --instances 3 -- --trials 10
   raysm train main.py --instances 2 -- --epochs 10
+  raysm sweep train.py --space lr=loguniform:1e-4:1e-1 --metric loss --trials 50 -- --epochs 3
   raysm run train.py --on aws --role arn:aws:iam::…:role/… --image … --instance-type ml.c5.4xlarge --instances 10
   raysm jobs; raysm logs -f NAME; raysm result NAME --output out/
 """
@@ -59,6 +60,8 @@ def _check_workload(arguments: Arguments) -> None:
             lacks = f"the following arguments are required: {name.upper()}"
         elif name == "matrix" and all(getattr(arguments, flag.dest) is None for flag in SIMILARITY[:KEPT]):
             lacks = f"one of the arguments {' '.join(flag.name for flag in SIMILARITY[:KEPT])} is required"
+        elif arguments.command == "sweep" and (arguments.space is None or arguments.metric is None):
+            lacks = "a sweep needs --space NAME=RANGE and --metric NAME"
     if lacks is not None:
         arguments.refuse(lacks)
 
@@ -86,6 +89,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_similarity(commands)
     _add_run(commands)
     _add_train(commands)
+    _add_sweep(commands)
     _add_submit(commands)
     _add_config(commands)
     _add_about_jobs(commands)
@@ -153,6 +157,18 @@ def _add_train(commands: Any) -> None:
     )
     _add_script(command)
     add_flags(command, TRAIN, "train")
+    _add_submitting(command)
+
+
+def _add_sweep(commands: Any) -> None:
+    command = add_command(
+        commands,
+        "sweep",
+        "many trials of a script, each with other parameters as --NAME VALUE, on one cluster; the best is the result",
+        usage="raysm sweep SCRIPT --space NAME=RANGE --metric NAME [options] [-- OTHER ARGUMENTS OF THE SCRIPT]",
+    )
+    _add_script(command)
+    add_flags(command, SWEEP, "sweep")
     _add_submitting(command)
 
 

@@ -16,6 +16,7 @@ from raysm.client.settings import TARGETS, Key, Layer, check_values, hint_of, ne
 from raysm.errors import InvalidRequest
 from raysm.request import Local, Script, Similarity, TorchScript
 from raysm.request.instance_kinds import INSTANCE_KINDS
+from raysm.request.sweep import ScriptSweep
 
 __all__ = [
     "CHANGE",
@@ -23,6 +24,7 @@ __all__ = [
     "RUN",
     "SCRIPT",
     "SIMILARITY",
+    "SWEEP",
     "TARGET",
     "TRAIN",
     "WORKLOADS",
@@ -52,6 +54,8 @@ class Flag:
     """What ``--help`` calls the value; None is derived from the name."""
     choices: Callable[[], tuple[str, ...]] | None = field(default=None, kw_only=True)
     """Returns what the value may be, where the option's type does not say it; asked as late as the help."""
+    takes: Any = field(default=None, kw_only=True)
+    """The type of what is typed, where the option's own has several parts, of which a name stands for all."""
 
     @property
     def text(self) -> str:
@@ -185,9 +189,36 @@ SIMILARITY = (
     Flag("--block-rows", "workload.block_rows", "rows of one task (default: chosen)", metavar="ROWS"),
 )
 
-WORKLOADS: Mapping[str, type[Script | TorchScript | Similarity]] = {
+SWEEP = (
+    *RUN,
+    Flag(
+        "--space",
+        "workload.space",
+        "a parameter's range: lr=loguniform:1e-4:1e-1, batch=choice:32,64, layers=randint:1:4; repeatable",
+        metavar="NAME=RANGE",
+    ),
+    Flag("--metric", "workload.metric", "what counts, as the script reports it (raysm.report)", metavar="NAME"),
+    Flag("--mode", "workload.mode", "whether less of it is better, or more (default: min)"),
+    Flag("--trials", "workload.trials", "how many are tried (default 20)", metavar="N"),
+    Flag("--search", "workload.search", "what chooses the parameters (default: optuna)"),
+    Flag(
+        "--stop",
+        "workload.stop",
+        "end trials early that do worse than others (default: none)",
+        choices=lambda: ("asha", "median", "pbt"),
+        takes=str,
+    ),
+    Flag("--cpus", "workload.cpus", "CPUs of a trial (default 1)", metavar="N"),
+    Flag("--gpus", "workload.gpus", "GPUs of a trial (default: one where there are any)", metavar="N"),
+    Flag("--concurrency", "workload.concurrency", "trials at a time, at most (default: as many as fit)", metavar="N"),
+    Flag("--time-budget", "workload.time_budget_s", "seconds after which no trial goes on", metavar="S"),
+    Flag("--seed", "workload.seed", "of the search, and of the trials' random numbers", metavar="N"),
+)
+
+WORKLOADS: Mapping[str, type[Script | TorchScript | Similarity | ScriptSweep]] = {
     "run": Script,
     "train": TorchScript,
+    "sweep": ScriptSweep,
     "similarity": Similarity,
 }
 """What each command runs."""
@@ -203,7 +234,7 @@ def add_flags(parser: Any, flags: typing.Iterable[Flag], command: str = "") -> N
     """
     flags = tuple(flags)
     for flag in flags:
-        hint = _hint(flag, command)
+        hint = flag.takes or _hint(flag, command)
         parser.add_argument(flag.name, help=flag.text, **_way_of(hint, flag))
     # Told beside the values: another command's --name chooses a metric, not the name of a task.
     parser.set_defaults(flags=(*(parser.get_default("flags") or ()), *flags))
@@ -285,7 +316,13 @@ def _target_of(flag: Flag, on: str) -> str:
     return on
 
 
-NOUNS = {"inputs": "channel", "environment": "variable", "hyperparameters": "hyperparameter", "tags": "tag"}
+NOUNS = {
+    "inputs": "channel",
+    "environment": "variable",
+    "hyperparameters": "hyperparameter",
+    "tags": "tag",
+    "workload.space": "parameter",
+}
 
 
 def _named(texts: list[str], flag: Flag) -> dict[str, str]:

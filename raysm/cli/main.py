@@ -26,7 +26,7 @@ __all__ = ["main"]
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
 
-SUBMITTING = ("run", "train", "similarity", "submit")
+SUBMITTING = ("run", "train", "sweep", "similarity", "submit")
 """The commands that send a job of the user's."""
 
 

@@ -63,6 +63,8 @@ def print_result(
             lines = [*_lines(result), ("time", _times(result, took, forming_s))]
             for label, text in lines:
                 console.print(Text(f"{label:<8} {text}"), soft_wrap=True)
+            if result.view:
+                console.print(Text(f"\n{result.view}\n"), soft_wrap=True)
         case _:
             done = f"completed in {took}" if took else "completed"
             # The kind is known by a tag that anybody may have written: one that is none of raysm's is not imported

@@ -25,7 +25,7 @@ from raysm.client.metrics import FoundByService, Metrics
 from raysm.client.plan import chosen_types
 from raysm.client.printable import printable
 from raysm.client.rendering import Rendering
-from raysm.client.result import Result, fetch, raised, value
+from raysm.client.result import fetch, raised, read_as, value
 from raysm.client.result_folder import manifest_of
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
@@ -184,7 +184,7 @@ class Job(JobViews):
         cache = self.service.home / "results" / self.name
         folder = fetch(self.outputs, self._storage, job=self.name, to=None if to is None else Path(to), cache=cache)
         manifest = None if folder is None else manifest_of(folder)
-        return folder if folder is None or manifest is None else Result(folder, manifest)
+        return folder if folder is None or manifest is None else read_as(folder, manifest)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end, and return why it failed, None where it did not.

@@ -37,8 +37,8 @@ class Wrapped(Protocol):
     def workload(self) -> Workload:
         """Return what stands for it in the request."""
 
-    def pickled(self) -> bytes:
-        """Return the pickle that goes with it."""
+    def pickled(self) -> bytes | None:
+        """Return the pickle that goes with it; None where nothing is pickled."""
 
     def source(self) -> Source | None:
         """Return the files that go with it."""

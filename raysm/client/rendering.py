@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from raysm.contract import events
 
-__all__ = ["INTERVAL_S", "Phase", "Rendering", "metric_value", "sentence"]
+__all__ = ["INTERVAL_S", "Phase", "Rendering", "metric_value", "sentence", "trial_sentence"]
 
 INTERVAL_S = 5.0
 """A phase's progress is told at most this often, and when it is done; so are metrics."""
@@ -87,6 +87,9 @@ class Rendering:
                 return self._progress(progress)
             case events.Metric() as metric:
                 return self._metrics.add(metric) if self._metrics else []
+            case events.Trial() as trial:
+                # Of hundreds that begin and end within seconds, what they found is enough.
+                return [] if trial.status == "running" else [trial_sentence(trial)]
 
     def _text(self, host: str, text: str) -> list[str]:
         # An instance that fails says so in its log for whoever reads that alone, before the event that says it too.
@@ -152,6 +155,18 @@ def _values(host: str, metrics: list[events.Metric]) -> str:
     step = f" at step {max(steps)}" if steps else ""
     values = ", ".join(f"{metric.name} = {metric_value(metric.value)}" for metric in metrics)
     return f"{host or 'metrics'}{step}: {values}"
+
+
+def trial_sentence(trial: events.Trial) -> str:
+    """Say how a trial of a sweep is: ``trial 3 done: loss = 0.25 (lr = 0.01, batch = 32)``."""
+    params = ", ".join(f"{name} = {_shown(value)}" for name, value in trial.params.items())
+    metrics = ", ".join(f"{name} = {metric_value(value)}" for name, value in trial.metrics.items())
+    text = trial.reason.splitlines()[0] if trial.reason else metrics
+    return f"trial {trial.number} {trial.status}{f': {text}' if text else ''}{f' ({params})' if params else ''}"
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def metric_value(value: float) -> str:

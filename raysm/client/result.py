@@ -5,6 +5,7 @@ of a job of one's own account only: whoever may write there may run code here.
 """
 
 import html
+import importlib
 import json
 import pickle
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ from raysm.client.storage import Storage, Stored, file_path, in_parallel
 from raysm.contract.result import EXCEPTION, FAILURE, MANIFEST, VALUE, Failure, Manifest
 from raysm.errors import IN_THE_JOB, InvalidConfig, InvalidRequest, JobFailed, MissingDependency, ServiceError
 from raysm.request.codec import from_json
+from raysm.request.workload import built_in_kind
 
-__all__ = ["Result", "fetch", "raised", "value"]
+__all__ = ["Result", "fetch", "raised", "read_as", "value"]
 
 ARCHIVE = "model.tar.gz"
 """What a Training job leaves that does not ask for ``CompressionType`` NONE."""
@@ -46,6 +48,11 @@ class Result:
     def file(self) -> Path:
         """The first file of the result: of most workloads the only one."""
         return self.path / self.manifest.files[0].name
+
+    @property
+    def view(self) -> str:
+        """How it looks, in a terminal; empty where its files say enough."""
+        return ""
 
     def table(self, name: str | None = None) -> Any:
         """Read a file of the result: Parquet as a ``pyarrow.Table``, ``.npy`` as a memory-mapped array.
@@ -91,6 +98,16 @@ class Result:
             + (f"; {file.how_to_read.replace(file.name, str(self.path / file.name))}" if file.how_to_read else "")
             for file in self.manifest.files
         ]
+
+
+def read_as(folder: Path, manifest: Manifest) -> Result:
+    """Return a result as what its kind of workload says that it is."""
+    kind = built_in_kind(str(manifest.workload.get("kind")))
+    if kind is None or not kind.reader:
+        return Result(folder, manifest)
+    module, _, name = kind.reader.partition(":")
+    made: Result = getattr(importlib.import_module(module), name)(folder, manifest)
+    return made
 
 
 def fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Path | None:

@@ -6,13 +6,14 @@ are values, what flows out are lines; ``parse`` passes over every line that is n
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json, to_json
 
-__all__ = ["Event", "Metric", "Progress", "State", "line", "parse"]
+__all__ = ["Event", "Metric", "Progress", "State", "Trial", "line", "parse"]
 
 # The number is in the mark, so that lines of a later version are passed over and not misread.
 MARK = '{"raysm": 1, '
@@ -78,7 +79,35 @@ class Metric:
     """Seconds since the epoch."""
 
 
-Event: TypeAlias = State | Progress | Metric
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """How a trial of a sweep is."""
+
+    kind: ClassVar[str] = "trial"
+
+    number: int
+    """From 0, in the order in which they began."""
+    status: str
+    """``running``, ``done``, ``stopped`` (ended early), ``failed``; an unknown one is a status too."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """What it tries."""
+    value: float | None = None
+    """The metric that counts, as reported last; None where it was not, or is not finite."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What it reported last, by name; finite."""
+    reports: int = 0
+    """How often it reported."""
+    reason: str = ""
+    """Why it failed."""
+    host: str = ""
+    """The instance of its first worker."""
+    seconds: float = 0.0
+    """How long it took."""
+    time_s: float = field(default_factory=time.time)
+    """Seconds since the epoch."""
+
+
+Event: TypeAlias = State | Progress | Metric | Trial
 
 
 @dataclass(frozen=True, slots=True)

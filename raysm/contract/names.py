@@ -29,6 +29,7 @@ __all__ = [
     "SCRATCH",
     "STATE",
     "TASK_TAG",
+    "TRIAL",
     "WORKLOAD_TAG",
 ]
 
@@ -102,6 +103,9 @@ FIRST_TAG = "raysm:first"
 STATE = "RAYSM_STATE"
 """Told to user code: the folder of this instance among the checkpoints, which survives the job's restarts and re-runs
 with ``resume``; not set where the job has no checkpoints."""
+
+TRIAL = "RAYSM_TRIAL"
+"""Told to a trial of a sweep: the folder of this trial on its instance, removed after it."""
 
 # A prefix of our own: Ray refuses labels of others that begin with its own, ray.io/.
 LABEL_HOST = "raysm.io/host"

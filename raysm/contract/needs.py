@@ -17,6 +17,7 @@ NEEDS = {
     "ray": f"ray[default,train]{RAY_RANGE}",
     "cloudpickle": "cloudpickle>=3",
     "numpy": "numpy>=1.26",
+    "optuna": "optuna>=4",
     "pyarrow": "pyarrow>=17",
     "safetensors": "safetensors>=0.5",
     "torch": "torch>=2.9,<2.14",

@@ -119,6 +119,10 @@ class Paths:
         """
         return (self.checkpoints / "raysm" if lasting else self.scratch) / "similarity"
 
+    def sweep(self, *, lasting: bool) -> Path:
+        """Folder of a sweep's trials and their checkpoints: with ``lasting`` among the job's, else lost with it."""
+        return (self.checkpoints / "raysm" if lasting else self.scratch) / "sweep"
+
     @property
     def warm_pool_cache(self) -> Path:
         """What the next job of a warm pool finds again; there in jobs that keep their instances warm.

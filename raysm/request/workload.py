@@ -25,6 +25,8 @@ KINDS: Mapping[str, str] = {
     "similarity": "raysm.request.similarity:Similarity",
     "torch_script": "raysm.request.training:TorchScript",
     "data_parallel": "raysm.request.training:TrainLoop",
+    "function_sweep": "raysm.request.sweep:FunctionSweep",
+    "script_sweep": "raysm.request.sweep:ScriptSweep",
 }
 """raysm's own kinds: to add one is to add its line. All others go by where they are imported from."""
 
@@ -85,6 +87,8 @@ class Workload:
 
     runner: ClassVar[str] = ""
     """``module:Class`` of the ``raysm.workloads.runner.Runner`` that does it; imported on the head alone."""
+    reader: ClassVar[str] = ""
+    """``module:Class`` of the ``raysm.Result`` that its result is to whoever asks for it; empty is that one itself."""
 
     # For people
 

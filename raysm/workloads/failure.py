@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from raysm.contract.result import Failure
-from raysm.errors import InstanceLost, InvalidConfig, InvalidRequest, WorkerFailed
+from raysm.errors import InstanceLost, InvalidConfig, InvalidRequest, TrialFailed, WorkerFailed
 
 __all__ = ["cause_in_task", "failure_of"]
 
@@ -38,6 +38,8 @@ def failure_of(error: BaseException) -> Failure | None:
             return Failure(
                 error_type=where, message=error.text, remote_traceback=error.remote_traceback, exit_code=error.exit_code
             )
+        case TrialFailed():
+            return Failure(error_type=_name_of(error), message=str(error), remote_traceback=error.remote_traceback)
     lines = COLORS.sub("", "".join(traceback.format_exception(type(error), error, own)))
     code = 130 if isinstance(error, KeyboardInterrupt) else 1
     # Ray's own text is the whole traceback of the task: the reason is what the user's code raised there.

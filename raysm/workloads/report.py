@@ -1,18 +1,24 @@
-"""Metrics of a script or a function: events in the log of a job, a line for people anywhere else."""
+"""Metrics of a script or a function: events in the log of a job, a line for people anywhere else.
+
+In a trial of a sweep they go to the sweep, with what the trial needs to go on from there.
+"""
 
 import math
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from raysm.bootstrap import environment
 from raysm.contract.events import Metric, line
+from raysm.contract.names import TRIAL
 from raysm.errors import InvalidRequest
+from raysm.workloads.sweep import reports
 
-__all__ = ["report"]
+__all__ = ["report", "restored"]
 
 
-def report(*, step: int | None = None, **metrics: float) -> None:
+def report(*, step: int | None = None, checkpoint: str | Path | None = None, **metrics: float) -> None:
     """Report metrics, which ``job.metrics()`` and ``raysm metrics JOB`` then show.
 
     Works in a script and in a function; of the workers of a torchrun script, those of rank 0 count. A task of Ray
@@ -21,10 +27,12 @@ def report(*, step: int | None = None, **metrics: float) -> None:
 
     Args:
         step: Of the work, where there is one: epoch, batch, trial.
+        checkpoint: A folder with what the work would need to go on from here. In a trial of a sweep it is kept on the
+            head; anywhere else nobody takes it, and it stays where it is.
         metrics: Numbers by name, the unit at the end of the name: ``loss=0.25, read_bytes=1e9``.
 
     Raises:
-        InvalidRequest: There is no metric, or one is no number.
+        InvalidRequest: There is no metric, one is no number, or the checkpoint is no folder.
     """
     if not metrics:
         raise InvalidRequest("report takes metrics by name, report(loss=0.25), and got none")
@@ -34,7 +42,14 @@ def report(*, step: int | None = None, **metrics: float) -> None:
     # jumps.
     if variables.get("RANK", "0") != "0":
         return
-    if environment.base_paths(variables).resource_config.exists():
+    of_trial, take = variables.get(TRIAL), reports.listener()
+    if take is not None or of_trial:
+        made = reports.report_of(values, step, checkpoint)
+        if take is not None:
+            take(made)
+            return
+        lines = [reports.send(made, Path(str(of_trial)))]
+    elif environment.base_paths(variables).resource_config.exists():
         now_s = time.time()
         # An event carries finite numbers; that a loss has become NaN is for people to read.
         lines = [
@@ -48,6 +63,17 @@ def report(*, step: int | None = None, **metrics: float) -> None:
     # One write, so that another process that shares this output cannot cut a line in two.
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
+
+
+def restored() -> Path | None:
+    """Return the folder of the checkpoint that a trial of a sweep goes on from; None at its beginning.
+
+    It is what the trial gave to ``report(checkpoint=…)`` last, before its instance went away or the job was
+    interrupted; with ``stop="pbt"`` it may be another trial's.
+    """
+    folder = environment.inherited().get(TRIAL)
+    path = Path(folder) / reports.RESTORED if folder else None
+    return path if path is not None and path.is_dir() else None
 
 
 def _number(name: str, value: object) -> float:

@@ -9,8 +9,10 @@ import pytest
 
 import raysm
 from raysm.bootstrap.packages import NEEDS
+from raysm.client.result import Result
 from raysm.errors import InvalidRequest
 from raysm.request import PickledFunction, Script, Similarity, TorchScript, TrainLoop, Workload
+from raysm.request.sweep import FunctionSweep, ScriptSweep
 from raysm.request.workload import KINDS, built_in_kind, require_workload
 from raysm.workloads.runner import Runner
 
@@ -24,6 +26,8 @@ EXAMPLES = {
     "similarity": Similarity(top_k=1),
     "torch_script": TorchScript("train.py"),
     "data_parallel": TrainLoop(name="module.loop", python="3.11"),
+    "function_sweep": FunctionSweep(name="module.train", python="3.11", space={"lr": "uniform:0:1"}, metric="loss"),
+    "script_sweep": ScriptSweep(script="train.py", space={"lr": "uniform:0:1"}, metric="loss"),
 }
 
 
@@ -81,6 +85,9 @@ def test_what_a_kind_names_by_its_import_path_is_there(kind):
     if found.input_check is not None:
         module, _, name = found.input_check.partition(":")
         assert callable(getattr(importlib.import_module(module), name))
+    if found.reader:
+        module, _, name = found.reader.partition(":")
+        assert issubclass(getattr(importlib.import_module(module), name), Result)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,12 +98,20 @@ def test_only_a_runner_that_prepares_is_asked_to(kind):
 
 
 def test_what_holds_of_one_kind_alone_stands_at_that_kind():
-    assert [kind for kind, example in EXAMPLES.items() if example.entry_script] == ["script", "torch_script"]
-    assert [kind for kind, example in EXAMPLES.items() if example.pickled_by] == ["function", "data_parallel"]
+    scripts = ["script", "torch_script", "script_sweep"]
+    assert [kind for kind, example in EXAMPLES.items() if example.entry_script] == scripts
+    pickled = ["function", "data_parallel", "function_sweep"]
+    assert [kind for kind, example in EXAMPLES.items() if example.pickled_by] == pickled
     assert [kind for kind in KINDS if Workload.named(kind).returns_value] == ["function"]
     assert [kind for kind in KINDS if Workload.named(kind).prepares_ahead] == ["similarity"]
     assert [kind for kind in KINDS if Workload.named(kind).relays_output] == ["torch_script"]
-    assert [kind for kind in KINDS if Workload.named(kind).log_monitor] == ["script", "function"]
+    assert [kind for kind in KINDS if Workload.named(kind).log_monitor] == [
+        "script",
+        "function",
+        "function_sweep",
+        "script_sweep",
+    ]
+    assert [kind for kind in KINDS if Workload.named(kind).reader] == ["function_sweep", "script_sweep"]
 
 
 def test_as_many_workers_are_started_ahead_as_will_have_work():
@@ -153,7 +168,7 @@ def local_kind():
             EXAMPLES["data_parallel"],
             r"wrap the loop: raysm\.submit\(raysm\.DataParallel\(train_loop, config=…\)\), got",
         ),
-        (3, "must be Script, Function, Similarity, TorchScript, DataParallel or a Workload of your own, got 3"),
+        (3, "must be Script, Function, .*, DataParallel, Sweep, ScriptSweep or a Workload of your own, got 3"),
         (Bare(), "Bare is no dataclass"),
         (Runless(), "Runless names no runner: give it runner = 'module:Class', got ''"),
         (local_kind(), "defined inside a function or class"),

@@ -19,6 +19,7 @@ from raysm.bootstrap import environment
 from raysm.contract.events import Metric, line
 from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.request.training import Precision
+from raysm.workloads.sweep import reports
 from raysm.workloads.training.degrees.layout import Layout
 from raysm.workloads.training.degrees.parallel import Parallel
 from raysm.workloads.training.loop.data_order import BatchSlice, DataOrder
@@ -179,6 +180,10 @@ class Session:
         if self.rank != 0:
             return
         step = self.steps if step is None else step
+        take = reports.listener()
+        if take is not None:
+            take(reports.report_of(values, step, None))
+            return
         if self.in_job:
             text = "\n".join(line(Metric(name=name, value=value, step=step)) for name, value in values.items())
         else:

@@ -1,0 +1,209 @@
+"""A sweep as a workload: of a function, pickled here, or of a script.
+
+What flows in is what the user wants to try, what flows out is a ``FunctionSweep`` or a ``ScriptSweep`` and what travels
+with it. Whether the function takes what the space has is asked here, before a cluster is formed for a TypeError.
+"""
+
+import difflib
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from raysm.client.function import name_of, pickled_call, python_version
+from raysm.client.job import Job
+from raysm.client.own_modules import late_source
+from raysm.client.sweep_result import SweepResult
+from raysm.contract.keywords import check_names
+from raysm.contract.source import Source, source_of
+from raysm.errors import InvalidRequest
+from raysm.request.early_stopping import Rule
+from raysm.request.script import Script
+from raysm.request.space import Parameter, space_of
+from raysm.request.sweep import Earlier, FunctionSweep, ScriptSweep, Search, SweepWorkload, swept_script
+
+__all__ = ["Sweep", "SweepOptions"]
+
+Space = Mapping[str, Parameter | str] | Callable[[Any], Any]
+
+
+class SweepOptions(TypedDict, total=False):
+    """How a sweep goes; ``request.sweep.SweepWorkload`` says it of each.
+
+    Attributes:
+        mode: ``min``, where less of the metric is better, or ``max``.
+        trials: How many are tried.
+        search: ``optuna``, ``random`` or ``grid``; None is ``optuna``, and with ``stop="pbt"`` ``random``.
+        stop: ``asha``, ``median``, ``pbt``, or one of them with numbers, ``raysm.Asha(grace=5)``; None ends no trial.
+        workers: Processes of one trial; of several, torch's process group is made.
+        cpus: Of each worker.
+        gpus: Of each worker; None is one where an instance has any, else none.
+        concurrency: Trials at a time, at most; None is as many as the instances have room for.
+        time_budget_s: Seconds after which no trial goes on.
+        retries: How often a trial is begun again whose process or instance died.
+        reuse: Whether a process that has done a trial does the next one.
+        seed: Of the search, and of each trial's random numbers.
+    """
+
+    mode: typing.Literal["min", "max"]
+    trials: int
+    search: Search | None
+    stop: Rule | str | None
+    workers: int
+    cpus: float
+    gpus: float | None
+    concurrency: int | None
+    time_budget_s: float | None
+    retries: int
+    reuse: bool
+    seed: int | None
+
+
+class Sweep:
+    """A workload: many trials of a function or a script, with other parameters each.
+
+    A function is called with its trial's parameters as arguments, or, if it has one parameter for all, with a mapping.
+    What it returns is its metric, or several by name; what it reports meanwhile (``raysm.report``) is what trials are
+    ended early by. A script has them as ``--lr 0.01`` before its other arguments, and reports.
+
+    Attributes:
+        train: The function, or the ``raysm.Script``.
+        space: What is tried.
+    """
+
+    def __init__(
+        self,
+        train: Callable[..., Any] | Script | str | Path,
+        *,
+        space: Space,
+        metric: str,
+        warm_start: "Job | SweepResult | None" = None,
+        **options: Unpack[SweepOptions],
+    ) -> None:
+        """Check what can be checked here.
+
+        Args:
+            train: The function, the path of a script, or a ``raysm.Script`` with arguments of its own.
+            space: A range for each parameter, by its name; or a function of an Optuna trial that draws them
+                (``trial.suggest_float("lr", 1e-4, 1e-1, log=True)``), and returns them or nothing.
+            metric: The name of what counts.
+            warm_start: A sweep of the same space, or its result: its trials are where the search begins.
+            options: As ``SweepOptions`` says.
+
+        Raises:
+            InvalidRequest: A range cannot be, the function does not take the parameters, or an option cannot be.
+        """
+        check_names("Sweep", dict.fromkeys(SweepOptions.__annotations__), options)
+        self.train, self.space = train, space
+        fields: dict[str, Any] = {
+            "metric": metric,
+            "warm_start": _earlier(warm_start, metric),
+            **options,
+            **({} if callable(space) else {"space": space_of(space)}),
+        }
+        self._workload = _workload(train, space, fields)
+
+    def workload(self) -> SweepWorkload:
+        """Return what stands for it in the request."""
+        return self._workload
+
+    def pickled(self) -> bytes | None:
+        """Return cloudpickle's bytes of the function, and of the space where that is one; None of a script.
+
+        Raises:
+            InvalidRequest: Something of it cannot be pickled, or both are functions and the trials are a script's.
+        """
+        if self._workload.pickled_by is None:
+            return None
+        function: Any = self.train
+        return pickled_call(function, (self.space,) if callable(self.space) else (), {})
+
+    def source(self) -> Source | None:
+        """Return the files of the user's that travel: the script's, or the modules that the function imports late."""
+        script = self._workload.entry_script
+        return late_source(self.train) if script is None else source_of(script)  # type: ignore[arg-type]
+
+    def title(self) -> str:
+        """Return the function's name, or the script's, which a job has that is given none."""
+        return getattr(self.train, "__name__", None) or Path(self._workload.title).stem.rpartition(".")[2]
+
+    def __repr__(self) -> str:
+        return f"Sweep({self._workload.title}, {self._workload.planned_trials} trials by {self._workload.metric!r})"
+
+
+def _workload(train: object, space: Space, fields: dict[str, Any]) -> SweepWorkload:
+    script = swept_script(train)
+    if script is not None:
+        if callable(space):
+            raise InvalidRequest(
+                "Sweep: a script's space is ranges by name, {'lr': raysm.loguniform(1e-4, 1e-1)}: a function of an "
+                "Optuna trial goes with a function"
+            )
+        return ScriptSweep(script=script.script, args=script.args, source_dir=script.source_dir, **fields)
+    if not callable(train):
+        raise InvalidRequest(f"Sweep: the first argument is a function, or the path of a script, got {train!r}")
+    names = None if callable(space) else list(fields["space"])
+    return FunctionSweep(
+        name=name_of(train),
+        python=python_version(),
+        takes_config=_takes_config(train, names),
+        draws=callable(space),
+        **fields,
+    )
+
+
+def _takes_config(train: Callable[..., Any], names: Sequence[str] | None) -> bool:
+    """Return whether a function takes the parameters as one mapping; of a space that draws they are not known yet.
+
+    Raises:
+        InvalidRequest: It takes them in neither way.
+    """
+    try:
+        signature = inspect.signature(train)
+    except ValueError:  # a built-in: the call itself will tell
+        return False
+    by_name = [item for item in signature.parameters.values() if item.kind is not item.VAR_POSITIONAL]
+    has_one = len(by_name) == 1 and by_name[0].kind is not inspect.Parameter.VAR_KEYWORD
+    if names is None:
+        return has_one
+    try:
+        signature.bind(**dict.fromkeys(names))
+        return False
+    except TypeError as error:
+        if has_one and by_name[0].name not in names and by_name[0].kind is not inspect.Parameter.KEYWORD_ONLY:
+            near = difflib.get_close_matches(by_name[0].name, names, n=1, cutoff=0.8)
+            if not near:
+                return True
+        raise InvalidRequest(
+            f"Sweep: {name_of(train)} does not take the space: {_mismatch(error, by_name, names)}"
+        ) from error
+
+
+def _mismatch(error: TypeError, taken: Sequence[inspect.Parameter], names: Sequence[str]) -> str:
+    known = [item.name for item in taken]
+    unknown = [name for name in names if name not in known]
+    for name in unknown:
+        near = difflib.get_close_matches(name, known, n=1)
+        if near:
+            return f"it has no parameter {name!r}; did you mean {near[0]!r}?"
+    return f"{error}; it takes {', '.join(known) or 'nothing'}"
+
+
+def _earlier(sweep: "Job | SweepResult | None", metric: str) -> tuple[Earlier, ...]:
+    """Return the trials of an earlier sweep that have a value.
+
+    Raises:
+        InvalidRequest: It is no sweep, or one by another metric.
+    """
+    result: object = sweep.result() if isinstance(sweep, Job) else sweep
+    if result is None:
+        return ()
+    if not isinstance(result, SweepResult):
+        raise InvalidRequest(f"Sweep: warm_start is a sweep, or its result, got {sweep!r}")
+    if result.metric != metric:
+        raise InvalidRequest(
+            f"Sweep: warm_start was a sweep by {result.metric!r}, and this one is by {metric!r}; take one by the same"
+        )
+    having = [trial for trial in result.trials if trial.value is not None and trial.status != "failed"]
+    return tuple(Earlier(params=trial.params, value=trial.value or 0.0) for trial in having)

@@ -1,0 +1,184 @@
+"""The result of a sweep on this machine: the best trial, the table of all, and how they look.
+
+What flows in is the folder of a result, what flows out are rows, a frame of pandas, text and HTML.
+"""
+
+import functools
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from raysm.client.rendering import metric_value
+from raysm.client.result import Result
+from raysm.contract.events import Trial
+from raysm.contract.trials import BEST, Trials
+from raysm.errors import InvalidRequest, MissingDependency
+
+__all__ = ["Best", "SweepResult", "TrialTable"]
+
+MOST_SHOWN = 20
+"""Rows of a table that a notebook or a terminal shows: the best ones."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Best:
+    """The trial with the best value."""
+
+    number: int
+    """Its number."""
+    params: dict[str, Any]
+    """What it tried."""
+    metrics: dict[str, float]
+    """What it reported last, by name."""
+    value: float
+    """The metric that counts."""
+    checkpoint: Path | None
+    """Folder of what it left: its last checkpoint, or what it wrote into $SM_MODEL_DIR; None where that is nothing."""
+
+
+class TrialTable(list[Trial]):
+    """Trials, as a list with a few ways to look at it."""
+
+    def __init__(self, trials: Sequence[Trial], metric: str, mode: str) -> None:
+        """Hold ``trials``, of a sweep by ``metric``."""
+        super().__init__(trials)
+        self._metric, self._mode = metric, mode
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one flat row a trial: number, status, value, each parameter and each metric, reports, seconds."""
+        return [_row(trial) for trial in self]
+
+    def by_value(self) -> "TrialTable":
+        """Return the same, the best first; those without a value come last."""
+        sign = 1 if self._mode == "min" else -1
+
+        def key(trial: Trial) -> tuple[bool, float, int]:
+            return (trial.value is None, sign * (trial.value or 0.0), trial.number)
+
+        return TrialTable(sorted(self, key=key), self._metric, self._mode)
+
+    def best_so_far(self) -> list[float]:
+        """Return the best value after each trial, in the order in which they ended."""
+        best: list[float] = []
+        choose = min if self._mode == "min" else max
+        for trial in sorted(self, key=lambda trial: trial.time_s):
+            if trial.value is not None and trial.status != "failed":
+                best.append(choose([trial.value, *best[-1:]]))
+        return best
+
+    def to_frame(self) -> Any:
+        """Return a ``pandas.DataFrame`` of the rows, by the trials' numbers.
+
+        Raises:
+            MissingDependency: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingDependency(f"to_frame needs {error.name}: python3 -m pip install pandas") from error
+        return pandas.DataFrame(self.rows()).set_index("number") if self else pandas.DataFrame()
+
+    def __repr__(self) -> str:
+        names, cells = self._cells()
+        widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+        lines = [
+            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in (names, *cells)
+        ]
+        return "\n".join([line.rstrip() for line in lines] + self._hidden())
+
+    def _repr_html_(self) -> str:
+        names, cells = self._cells()
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>" for row in cells)
+        hidden = "".join(f"<p>{html.escape(text)}</p>" for text in self._hidden())
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{hidden}"
+
+    def _hidden(self) -> list[str]:
+        return [f"… and {len(self) - MOST_SHOWN} more"] if len(self) > MOST_SHOWN else []
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        params = list(dict.fromkeys(name for trial in self for name in trial.params))
+        names = ["trial", "status", self._metric, *params, "reports", "seconds"]
+        return names, [
+            [
+                str(trial.number),
+                trial.status,
+                "" if trial.value is None else metric_value(trial.value),
+                *(_text(trial.params.get(name, "")) for name in params),
+                str(trial.reports),
+                f"{trial.seconds:.1f}",
+            ]
+            for trial in self.by_value()[:MOST_SHOWN]
+        ]
+
+
+@dataclass(frozen=True)
+class SweepResult(Result):
+    """The result of a sweep.
+
+    Attributes:
+        path: The folder.
+        manifest: How it was computed.
+    """
+
+    @functools.cached_property
+    def _found(self) -> Trials:
+        return Trials.read(self.path)
+
+    @property
+    def metric(self) -> str:
+        """What counts."""
+        return self._found.metric
+
+    @property
+    def trials(self) -> TrialTable:
+        """All trials, by their numbers."""
+        return TrialTable(self._found.trials, self._found.metric, self._found.mode)
+
+    @property
+    def best(self) -> Best:
+        """The trial with the best value.
+
+        Raises:
+            InvalidRequest: None has a value.
+        """
+        trial = next((one for one in self._found.trials if one.number == self._found.best), None)
+        if trial is None or trial.value is None:
+            raise InvalidRequest(f"no trial of {self.manifest.job} has a value of {self.metric!r}")
+        folder = self.path / BEST
+        return Best(
+            number=trial.number,
+            params=dict(trial.params),
+            metrics=dict(trial.metrics),
+            value=trial.value,
+            checkpoint=folder if folder.is_dir() else None,
+        )
+
+    def table(self, name: str | None = None) -> Any:
+        """Return all trials as a table: a list of them, with ``to_frame()``; or, by its name, a file of the result."""
+        return self.trials if name is None else Result.table(self, name)
+
+    @property
+    def view(self) -> str:
+        """The best trials as a table."""
+        return repr(self.trials)
+
+    def __repr__(self) -> str:
+        return f"<raysm sweep {self.manifest.job}: {self.manifest.summary}\n{self.trials!r}>"
+
+    def _repr_html_(self) -> str:
+        return f"<div><b>{html.escape(self.manifest.summary)}</b>{self.trials._repr_html_()}</div>"
+
+
+def _row(trial: Trial) -> dict[str, Any]:
+    # A metric may be named like a parameter: then it is told apart, and neither takes the other's place.
+    metrics = {(f"metrics.{name}" if name in trial.params else name): value for name, value in trial.metrics.items()}
+    own = {"number": trial.number, "status": trial.status, "value": trial.value}
+    rest = {"reports": trial.reports, "seconds": trial.seconds, "host": trial.host, "reason": trial.reason}
+    return {**dict(trial.params), **metrics, **own, **rest}
+
+
+def _text(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,388 @@
+"""What a sweep tries: for each parameter of a trial its range, as frozen values that travel as JSON.
+
+What flows in is what people write, ``loguniform(1e-4, 1e-1)`` in Python or ``loguniform:1e-4:1e-1`` on a command line;
+what flows out are values that say how they are drawn, in the words of Optuna's trials, and how they are varied.
+"""
+
+import difflib
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, get_args
+
+from raysm.errors import InvalidRequest
+from raysm.request.codec import from_json
+
+__all__ = [
+    "Choice",
+    "LogRandInt",
+    "LogUniform",
+    "Parameter",
+    "QLogUniform",
+    "QUniform",
+    "RandInt",
+    "Suggests",
+    "Uniform",
+    "choice",
+    "lograndint",
+    "loguniform",
+    "qloguniform",
+    "quniform",
+    "randint",
+    "space_of",
+    "uniform",
+]
+
+Value: TypeAlias = str | int | float | bool | None
+"""What a parameter may be: what JSON has, but lists and objects."""
+
+VARIED_BY = (0.8, 1.25)
+"""Factors by which a population varies a number: those of the paper, https://arxiv.org/abs/1711.09846, appendix."""
+
+N = TypeVar("N", int, float)
+
+
+class Suggests(Protocol):
+    """What a trial of Optuna offers: it draws by what it has learned, and remembers."""
+
+    def suggest_float(self, name: str, low: float, high: float, *, step: float | None, log: bool) -> float:
+        """Draw a float."""
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int, log: bool) -> int:
+        """Draw an integer."""
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        """Draw one of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Numbers from ``low`` to ``high``."""
+
+    low: float
+    """The least value."""
+    high: float
+    """The largest value; it may be drawn."""
+
+    def __post_init__(self) -> None:
+        """Refuse a range in which nothing lies."""
+        for name, bound in (("lower", self.low), ("upper", self.high)):
+            if type(bound) not in (int, float) or not math.isfinite(bound):
+                raise InvalidRequest(f"{self}: the {name} bound must be a finite number, got {bound!r}")
+        if self.low >= self.high:
+            raise InvalidRequest(f"{self}: the lower bound {self.low!r} must be below the upper one, {self.high!r}")
+
+    def grid(self) -> tuple[Value, ...]:
+        """Refuse: between two numbers there are more than can be tried.
+
+        Raises:
+            InvalidRequest: Always.
+        """
+        raise InvalidRequest(f"{self} has no end of values; for search='grid' name them: choice([…])")
+
+    def __str__(self) -> str:
+        kind = getattr(self, "kind", "range")
+        return f"{kind}({self.low!r}, {self.high!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform(_Range):
+    """A float, each as likely as any other."""
+
+    kind: ClassVar[str] = "uniform"
+    log: ClassVar[bool] = False
+
+    def suggest(self, name: str, trial: Suggests) -> float:
+        """Draw one."""
+        return trial.suggest_float(name, self.low, self.high, step=None, log=self.log)
+
+    def varied(self, value: Any, rng: random.Random) -> float:
+        """Return a value near ``value``."""
+        return _clipped(float(value) * rng.choice(VARIED_BY), self.low, self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class LogUniform(Uniform):
+    """A float, each order of magnitude as likely as any other."""
+
+    kind: ClassVar[str] = "loguniform"
+    log: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Refuse bounds that have no logarithm."""
+        _Range.__post_init__(self)  # super() would look for the class that slots=True has replaced
+        _check_log(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps(_Range):
+    step: float
+    """Between two values; they begin at ``low``."""
+
+    def __post_init__(self) -> None:
+        """Refuse steps that lead nowhere."""
+        _Range.__post_init__(self)
+        if type(self.step) not in (int, float) or not 0 < self.step <= self.high - self.low:
+            raise InvalidRequest(
+                f"{self}: the step must be above 0 and at most {self.high - self.low:g}, the length of the range, "
+                f"got {self.step!r}"
+            )
+
+    def _rounded(self, value: float) -> float:
+        steps = min(round((value - self.low) / self.step), math.floor((self.high - self.low) / self.step + 1e-9))
+        # By its digits: 0.1 + 2 * 0.1 is 0.30000000000000004, which nobody asked for.
+        return float(f"{self.low + max(0, steps) * self.step:.12g}")
+
+    def __str__(self) -> str:
+        kind = getattr(self, "kind", "steps")
+        return f"{kind}({self.low!r}, {self.high!r}, {self.step!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class QUniform(_Steps):
+    """A float in whole steps."""
+
+    kind: ClassVar[str] = "quniform"
+
+    def suggest(self, name: str, trial: Suggests) -> float:
+        """Draw one."""
+        return trial.suggest_float(name, self.low, self.high, step=self.step, log=False)
+
+    def varied(self, value: Any, rng: random.Random) -> float:
+        """Return a value near ``value``: one step up or down."""
+        return self._rounded(_clipped(float(value) + rng.choice((-1, 1)) * self.step, self.low, self.high))
+
+    def grid(self) -> tuple[Value, ...]:
+        """Return all values."""
+        count = math.floor((self.high - self.low) / self.step + 1e-9) + 1
+        return tuple(self._rounded(self.low + number * self.step) for number in range(count))
+
+
+@dataclass(frozen=True, slots=True)
+class QLogUniform(_Steps):
+    """A float in whole steps, each order of magnitude as likely as any other."""
+
+    kind: ClassVar[str] = "qloguniform"
+
+    def __post_init__(self) -> None:
+        """Refuse bounds that have no logarithm."""
+        _Steps.__post_init__(self)
+        _check_log(self)
+
+    def suggest(self, name: str, trial: Suggests) -> float:
+        """Draw one: Optuna has no steps on a logarithm's scale, so what it draws is rounded."""
+        return self._rounded(trial.suggest_float(name, self.low, self.high, step=None, log=True))
+
+    def varied(self, value: Any, rng: random.Random) -> float:
+        """Return a value near ``value``."""
+        return self._rounded(_clipped(float(value) * rng.choice(VARIED_BY), self.low, self.high))
+
+
+@dataclass(frozen=True, slots=True)
+class RandInt(_Range):
+    """An integer from ``low`` to ``high``, both included."""
+
+    kind: ClassVar[str] = "randint"
+    log: ClassVar[bool] = False
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        """Refuse what is no integer."""
+        for bound in (self.low, self.high):
+            if type(bound) is not int:
+                raise InvalidRequest(f"{self}: the bounds must be integers, got {bound!r}; of floats take uniform")
+        _Range.__post_init__(self)
+
+    def suggest(self, name: str, trial: Suggests) -> int:
+        """Draw one."""
+        return trial.suggest_int(name, self.low, self.high, step=1, log=self.log)
+
+    def varied(self, value: Any, rng: random.Random) -> int:
+        """Return a value near ``value``, another one where there is one."""
+        near = round(value * rng.choice(VARIED_BY))
+        return int(_clipped(near if near != value else value + rng.choice((-1, 1)), self.low, self.high))
+
+    def grid(self) -> tuple[Value, ...]:
+        """Return all values."""
+        return tuple(range(self.low, self.high + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class LogRandInt(RandInt):
+    """An integer, each order of magnitude as likely as any other."""
+
+    kind: ClassVar[str] = "lograndint"
+    log: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Refuse bounds that have no logarithm."""
+        RandInt.__post_init__(self)
+        _check_log(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several values."""
+
+    kind: ClassVar[str] = "choice"
+
+    values: tuple[Any, ...]
+    """Texts, numbers, true, false or null."""
+
+    def __post_init__(self) -> None:
+        """Refuse an empty choice, and what would not travel."""
+        if isinstance(self.values, str) or not isinstance(self.values, Sequence):
+            raise InvalidRequest(f"choice takes a list of values, choice([32, 64]), got {self.values!r}")
+        object.__setattr__(self, "values", tuple(self.values))
+        if not self.values:
+            raise InvalidRequest("choice([]) has nothing to choose from; name at least one value")
+        for value in self.values:
+            if type(value) not in get_args(Value):
+                raise InvalidRequest(
+                    f"{self}: a value is a text, a number, True, False or None, got {value!r}; choose among names, and "
+                    "look up in the function what each stands for"
+                )
+
+    def suggest(self, name: str, trial: Suggests) -> Any:
+        """Draw one."""
+        return trial.suggest_categorical(name, self.values)
+
+    def varied(self, value: Any, rng: random.Random) -> Any:
+        """Return a value beside ``value``: the one before or after it."""
+        at = self.values.index(value) if value in self.values else 0
+        return self.values[int(_clipped(at + rng.choice((-1, 1)), 0, len(self.values) - 1))]
+
+    def grid(self) -> tuple[Value, ...]:
+        """Return all values."""
+        return self.values
+
+    def __str__(self) -> str:
+        return f"choice({list(self.values)!r})"
+
+
+Parameter: TypeAlias = Uniform | LogUniform | QUniform | QLogUniform | RandInt | LogRandInt | Choice
+"""Every kind of range: to add one is to add its class here, and its function."""
+
+KINDS: Mapping[str, type[Any]] = {kind.kind: kind for kind in get_args(Parameter)}
+
+
+def uniform(low: float, high: float) -> Uniform:
+    """Return floats from ``low`` to ``high``, each as likely as any other."""
+    return Uniform(low, high)
+
+
+def loguniform(low: float, high: float) -> LogUniform:
+    """Return floats from ``low`` to ``high``, each order of magnitude as likely as any other: learning rates."""
+    return LogUniform(low, high)
+
+
+def quniform(low: float, high: float, step: float) -> QUniform:
+    """Return floats from ``low`` to at most ``high`` in steps."""
+    return QUniform(low, high, step)
+
+
+def qloguniform(low: float, high: float, step: float) -> QLogUniform:
+    """Return floats in steps from ``low``, each order of magnitude as likely as any other."""
+    return QLogUniform(low, high, step)
+
+
+def randint(low: int, high: int) -> RandInt:
+    """Return integers from ``low`` to ``high``, both included."""
+    return RandInt(low, high)
+
+
+def lograndint(low: int, high: int) -> LogRandInt:
+    """Return integers from ``low`` to ``high``, each order of magnitude as likely as any other."""
+    return LogRandInt(low, high)
+
+
+def choice(values: Sequence[Value]) -> Choice:
+    """Return these values to choose from."""
+    return Choice(tuple(values) if isinstance(values, list) else values)  # type: ignore[arg-type]  # Choice refuses it
+
+
+def space_of(written: object) -> dict[str, Parameter]:
+    """Return a space as values, from values, texts of a command line, or JSON.
+
+    Raises:
+        InvalidRequest: It is empty, no mapping, or one of its ranges cannot be.
+    """
+    if not isinstance(written, Mapping) or not written:
+        raise InvalidRequest(
+            f"a sweep needs a space, {{'lr': raysm.loguniform(1e-4, 1e-1)}}, or a function of an Optuna trial, "
+            f"got {written!r}"
+        )
+    for name in written:
+        # They become keyword arguments, and --NAME of a script.
+        if not isinstance(name, str) or not name.isidentifier():
+            raise InvalidRequest(f"space: a parameter's name is one that Python allows, lr or batch_size, got {name!r}")
+    return {name: _named(name, item) for name, item in written.items()}
+
+
+def _named(name: str, item: object) -> Parameter:
+    if isinstance(item, tuple(KINDS.values())):
+        return item  # type: ignore[return-value]  # KINDS has exactly those
+    try:
+        if isinstance(item, str):
+            return _from_text(item)
+        if isinstance(item, Mapping):
+            return _from_object(item)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"space: {name}: {error}") from error
+    remedy = f"choice({item!r})" if isinstance(item, (list, tuple)) else f"choice([{item!r}])"
+    raise InvalidRequest(f"space: {name} is {item!r}, which is no range; of fixed values take raysm.{remedy}")
+
+
+def _from_object(item: Mapping[str, Any]) -> Parameter:
+    kind = _kind(item.get("kind"))
+    made: Parameter = from_json(kind, dict(item), kind.kind)
+    return made
+
+
+def _from_text(text: str) -> Parameter:
+    """Return what ``loguniform:1e-4:1e-1`` or ``choice:32,64`` means."""
+    name, *parts = text.split(":")
+    kind = _kind(name)
+    if kind is Choice:
+        # With the colons, which a path or an address among the choices has.
+        return Choice(tuple(_value(part) for part in ":".join(parts).split(",") if part))
+    wanted = [field for field in ("low", "high", "step") if field in kind.__dataclass_fields__]
+    if len(parts) != len(wanted):
+        raise InvalidRequest(f"write {name}:{':'.join(wanted).upper()}, got {text!r}")
+    numbers = [_value(part) for part in parts]
+    made: Parameter = kind(*numbers)
+    return made
+
+
+def _kind(name: object) -> type[Any]:
+    if name in KINDS:
+        return KINDS[str(name)]
+    near = difflib.get_close_matches(str(name), KINDS, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(KINDS)}"
+    raise InvalidRequest(f"there is no range {name!r}; {hint}")
+
+
+def _value(text: str) -> Any:
+    """Return what a text of a command line stands for: a number or a word of Python where it is one."""
+    words: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    readers: tuple[Callable[[str], Any], ...] = (int, float)
+    for read in readers:
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _check_log(item: _Range) -> None:
+    if item.low <= 0:
+        raise InvalidRequest(f"{item}: a logarithm needs a lower bound above 0, got {item.low!r}")
+
+
+def _clipped(value: N, low: N, high: N) -> N:
+    return min(max(value, low), high)

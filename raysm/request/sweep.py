@@ -1,0 +1,264 @@
+"""Sweeps as workloads: many trials of a function or a script, with other parameters each, on one cluster.
+
+What flows in is what to try, by which metric, and how many trials; what flows out is frozen data that travels. What is
+wrong is said here, before anything is spent.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, TypeAlias, cast
+
+from raysm.errors import InvalidRequest
+from raysm.request.codec import from_json
+from raysm.request.early_stopping import Rule, rule_of
+from raysm.request.options import decides
+from raysm.request.script import Script
+from raysm.request.space import Parameter, space_of
+from raysm.request.workload import Workload, Wrapper
+
+__all__ = ["Earlier", "FunctionSweep", "ScriptSweep", "Search", "SweepWorkload", "swept_script"]
+
+Search: TypeAlias = Literal["optuna", "random", "grid"]
+"""``optuna`` learns from the trials before (TPE), ``random`` does not, ``grid`` tries every combination once."""
+
+MOST_TRIALS = 100_000
+"""More is a slip: the first trial's result would come after days of writing down."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Earlier:
+    """A trial of an earlier sweep, from which a search learns before it begins."""
+
+    params: Mapping[str, Any]
+    """What was tried."""
+    value: float
+    """What the metric was in the end."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepWorkload(Workload):
+    """What every sweep says.
+
+    Raises:
+        InvalidRequest: A range, a rule or a number cannot be, or two of them contradict each other.
+    """
+
+    runner: ClassVar[str] = "raysm.workloads.runners.sweep:SweepRunner"
+    reader: ClassVar[str] = "raysm.client.sweep_result:SweepResult"
+    label: ClassVar[str] = "the sweep"
+    keeps: ClassVar[str] = "the table of its trials, and what the best one left"
+    packages: ClassVar[tuple[str, ...]] = ("optuna", "pyarrow", "cloudpickle")
+    extra: ClassVar[str | None] = "sweep"
+    trial: ClassVar[str]
+    """``module:function`` that does one trial in a worker process; imported there alone."""
+
+    space: Mapping[str, Parameter] = field(default_factory=dict)
+    """Each parameter's range, by its name; empty where a function draws them."""
+    metric: str
+    """What counts: a name that the trials report."""
+    mode: Literal["min", "max"] = "min"
+    """Whether less of it is better, or more."""
+    trials: int = 20
+    """How many are tried, at least 1."""
+    search: Search | None = None
+    """What chooses the parameters; None is ``optuna``, and with ``stop="pbt"`` ``random``."""
+    stop: Rule | None = None
+    """When a trial is ended early; ``"asha"``, ``"median"``, ``"pbt"``, or one of them with numbers."""
+    workers: int = 1
+    """Processes of one trial, at least 1: of several each has its rank, and torch's process group is made."""
+    cpus: float = field(default=1.0, metadata=decides(result=False))
+    """CPUs of each worker, above 0."""
+    gpus: float | None = None
+    """GPUs of each worker; None is one where an instance has any, else none. Shares, 0.5, are for trials that share."""
+    concurrency: int | None = field(default=None, metadata=decides(result=False))
+    """Trials at a time, at most; None is as many as the instances have room for."""
+    time_budget_s: float | None = None
+    """Seconds after which no trial goes on; what has been found by then is the result."""
+    retries: int = field(default=3, metadata=decides(result=False))
+    """How often a trial is begun again whose process or instance died. What its code raises is not tried again."""
+    reuse: bool = field(default=True, metadata=decides(result=False))
+    """Whether a process that has done a trial of a function does the next one: imports are there already, and so is
+    whatever the function left in its modules' variables."""
+    seed: int | None = None
+    """Of the search, and of the random numbers of each trial; None is another one each time."""
+    warm_start: tuple[Earlier, ...] = ()
+    """What the search begins with."""
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        object.__setattr__(self, "stop", rule_of(self.stop))
+        earlier = tuple(
+            item if isinstance(item, Earlier) else from_json(Earlier, item, "warm_start") for item in self.warm_start
+        )
+        object.__setattr__(self, "warm_start", earlier)
+        if self.space or not self.draws_itself:
+            object.__setattr__(self, "space", space_of(self.space))
+        if not isinstance(self.metric, str) or not self.metric:
+            raise InvalidRequest(f"Sweep: metric is the name of what the trials report, 'loss', got {self.metric!r}")
+        for name, choices in (("mode", ("min", "max")), ("search", (None, "optuna", "random", "grid"))):
+            if getattr(self, name) not in choices:
+                raise InvalidRequest(
+                    f"Sweep: {name} is one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}"
+                )
+        self._check_numbers()
+        self._check_search()
+
+    @property
+    def draws_itself(self) -> bool:
+        """Whether a function that travels along draws the parameters, from a trial of Optuna's."""
+        return False
+
+    @property
+    def chosen_search(self) -> Search:
+        """What chooses the parameters, also where nobody said it."""
+        if self.search is not None:
+            return self.search
+        default: Any = "optuna" if self.stop is None else self.stop.searches[0]
+        return default  # type: ignore[no-any-return]
+
+    @property
+    def combinations(self) -> int:
+        """How many a grid has.
+
+        Raises:
+            InvalidRequest: A parameter has no end of values.
+        """
+        return math.prod(len(parameter.grid()) for parameter in self.space.values())
+
+    @property
+    def planned_trials(self) -> int:
+        """How many will be tried: of a grid no more than it has."""
+        return min(self.trials, self.combinations) if self.chosen_search == "grid" else self.trials
+
+    def is_better(self, value: float, other: float) -> bool:
+        """Whether ``value`` of the metric is better than ``other``."""
+        return value < other if self.mode == "min" else value > other
+
+    def _check_numbers(self) -> None:
+        for name, value, least in (
+            ("trials", self.trials, 1),
+            ("workers", self.workers, 1),
+            ("concurrency", self.concurrency, 1),
+            ("retries", self.retries, 0),
+            ("seed", self.seed, 0),
+        ):
+            if value is None and name in ("concurrency", "seed"):
+                continue
+            if type(value) is not int or value < least:
+                raise InvalidRequest(f"Sweep: {name} must be a whole number of at least {least}, got {value!r}")
+        if self.trials > MOST_TRIALS:
+            raise InvalidRequest(f"Sweep: trials must be at most {MOST_TRIALS:,}, got {self.trials:,}")
+        for name, number in (("cpus", self.cpus), ("time_budget_s", self.time_budget_s)):
+            if number is None and name != "cpus":
+                continue
+            if type(number) not in (int, float) or not 0 < cast(float, number) < math.inf:
+                raise InvalidRequest(f"Sweep: {name} must be a number above 0, got {number!r}")
+        if self.gpus is not None and (type(self.gpus) not in (int, float) or not 0 <= self.gpus < math.inf):
+            raise InvalidRequest(f"Sweep: gpus must be a number of at least 0, or None, got {self.gpus!r}")
+
+    def _check_search(self) -> None:
+        if self.stop is not None and self.chosen_search not in self.stop.searches:
+            raise InvalidRequest(
+                f"Sweep: stop={self.stop.kind!r} goes with search={' or '.join(map(repr, self.stop.searches))}, "
+                f"got search={self.search!r}"
+            )
+        if self.stop is not None and self.stop.needs_checkpoints and not self.space:
+            raise InvalidRequest(
+                f"Sweep: stop={self.stop.kind!r} varies parameters within their ranges: give the space as ranges"
+            )
+        if self.chosen_search == "grid":
+            if not self.space:
+                raise InvalidRequest("Sweep: search='grid' needs a space of values, not a function that draws them")
+            # Said now, not in the job: a grid of floats has no end.
+            _ = self.combinations
+        for earlier in self.warm_start:
+            unknown = sorted(set(self.space) ^ set(earlier.params)) if self.space else []
+            if unknown:
+                raise InvalidRequest(
+                    f"Sweep: warm_start has trials of another space: {unknown[0]!r} is in one of the two alone; "
+                    "begin without warm_start, or with the same parameters"
+                )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FunctionSweep(SweepWorkload):
+    """Trials of a function, pickled by cloudpickle into the payload; ``raysm.Sweep`` makes it."""
+
+    trial: ClassVar[str] = "raysm.workloads.sweep.function_trial:run_function"
+    wrapper: ClassVar[Wrapper | None] = Wrapper("function", "raysm.Sweep(train, space={…}, metric='loss')")
+
+    name: str
+    """For people: ``module.function``."""
+    python: str
+    """Version of the Python that pickled it."""
+    takes_config: bool = False
+    """Whether it is called with all parameters as one mapping; else each is an argument of its own."""
+    draws: bool = False
+    """Whether a function that was pickled beside it draws the parameters."""
+
+    @property
+    def draws_itself(self) -> bool:
+        """Its ``draws``."""
+        return self.draws
+
+    @property
+    def pickled_by(self) -> str:
+        """Its ``python``."""
+        return self.python
+
+    @property
+    def title(self) -> str:
+        """Its ``name``."""
+        return self.name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScriptSweep(SweepWorkload):
+    """Trials of a script: each runs it as a program, with its parameters as ``--NAME VALUE`` before its arguments."""
+
+    trial: ClassVar[str] = "raysm.workloads.sweep.script_trial:run_script"
+
+    script: str
+    """The script's path; relative to ``source_dir`` where that is given."""
+    args: tuple[str, ...] = ()
+    """Its other arguments."""
+    source_dir: str | None = None
+    """As of ``Script``."""
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        SweepWorkload.__post_init__(self)  # super() would look for the class that slots=True has replaced
+        if isinstance(self.args, str):
+            raise InvalidRequest(f"Sweep: args is a list of texts, got {self.args!r}; give {self.args.split()!r}")
+        object.__setattr__(self, "args", tuple(str(item) for item in self.args))
+        if not self.script:
+            raise InvalidRequest("Sweep: the path of the script is empty")
+        if self.workers != 1:
+            raise InvalidRequest(
+                f"Sweep: a script runs in one process a trial, got workers={self.workers}; sweep a function, or let "
+                "the script start its own"
+            )
+
+    @property
+    def entry_script(self) -> "ScriptSweep":
+        """This."""
+        return self
+
+    @property
+    def title(self) -> str:
+        """The script's name without its suffix."""
+        return Path(self.script).stem
+
+    def moved_to(self, script: str) -> Self:
+        """Return the same for a source that lies in a payload, where the script has the path ``script``."""
+        return dataclasses.replace(self, script=script, source_dir=None)
+
+
+def swept_script(train: object) -> Script | None:
+    """Return the script that a sweep is asked to try: a path, or a ``Script`` with arguments; None of all else."""
+    if isinstance(train, str | Path):
+        return Script(str(train))
+    return train if isinstance(train, Script) else None

@@ -1,0 +1,19 @@
+"""The call of a trial's function, in whichever of its workers."""
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["call", "end_training"]
+
+
+def call(function: Callable[..., Any], params: Mapping[str, Any], *, takes_config: bool) -> Any:
+    """Call a function with parameters: each an argument of its own, or all of them as one mapping."""
+    return function(dict(params)) if takes_config else function(**params)
+
+
+def end_training() -> None:
+    """Forget the session of ``raysm.training``, where the function began one: the next trial begins its own."""
+    session = sys.modules.get("raysm.workloads.training.loop.session")
+    if session is not None:
+        session.end()

@@ -1,0 +1,199 @@
+"""What the trials do, as it happens: into the journal, into the events of the job, and back into the search.
+
+What flows in is what Ray Tune calls, what flows out are ``Trial`` events and files; and, once nothing good can come any
+more, the reason to end the sweep.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ray.tune import Callback, Stopper
+
+from raysm.contract.events import Event, Metric, Progress, Trial
+from raysm.contract.trials import best_of
+from raysm.errors import InvalidRequest
+from raysm.request.sweep import SweepWorkload
+from raysm.workloads.sweep.journal import Entry, Journal
+from raysm.workloads.sweep.schedulers import VALUE
+from raysm.workloads.sweep.search import Search, Searching
+from raysm.workloads.sweep.trial import ENDED, METRICS
+
+__all__ = ["Chronicle", "Gate"]
+
+
+@dataclass(kw_only=True)
+class _Going:
+    """A trial that runs."""
+
+    trial: Trial
+    began_s: float
+    checkpoint: str | None = None
+    ended: Mapping[str, Any] | None = None
+
+
+class Chronicle(Callback):  # type: ignore[misc]
+    """Writes down what happens.
+
+    Attributes:
+        entries: Of all trials that have ended, by their numbers.
+        refusal: Why the sweep is to end at once; None while it may go on.
+    """
+
+    def __init__(
+        self,
+        workload: SweepWorkload,
+        *,
+        search: Search,
+        searching: Searching,
+        journal: Journal,
+        emit_event: Callable[[Event], None],
+        finished: Iterable[Entry] = (),
+    ) -> None:
+        """Begin with the trials that are ``finished``."""
+        self._workload, self._search, self._searching = workload, search, searching
+        self._journal, self._emit = journal, emit_event
+        self.entries: dict[int, Entry] = {entry.trial.number: entry for entry in finished}
+        self.refusal: InvalidRequest | None = None
+        self._going: dict[int, _Going] = {}
+        self._tell_progress()
+
+    # What Tune calls
+
+    def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        """A trial begins, or begins again."""
+        number = self._searching.numbers[trial.trial_id]
+        if number in self._going:
+            return
+        begun = Trial(number=number, status="running", params=self._params(trial))
+        restored = trial.config.get("restored")
+        self._going[number] = _Going(trial=begun, began_s=time.monotonic(), checkpoint=restored)
+        self._journal.write(begun, restored)
+        self._emit(begun)
+
+    def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any) -> None:
+        """A trial has reported, or told its end."""
+        if METRICS not in result:
+            return
+        going = self._going[self._searching.numbers[trial.trial_id]]
+        going.trial = replace(
+            going.trial,
+            params=self._params(trial),
+            metrics=result[METRICS],
+            value=result.get(VALUE, going.trial.value),
+            reports=going.trial.reports + (ENDED not in result),
+            host=result.get("host", going.trial.host),
+        )
+        if ENDED in result:
+            going.ended = result
+
+    def on_checkpoint(self, iteration: int, trials: Any, trial: Any, checkpoint: Any, **info: Any) -> None:
+        """A checkpoint of a trial is on the head."""
+        going = self._going.get(self._searching.numbers[trial.trial_id])
+        if going is not None:
+            going.checkpoint = checkpoint.path
+            self._journal.write(going.trial, going.checkpoint)
+
+    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        """A trial is over: it told its end, or was ended early."""
+        number = self._searching.numbers[trial.trial_id]
+        ended = self._going[number].ended
+        if ended is None:
+            self._end(number, "stopped", "", "")
+        else:
+            self._end(number, ended[ENDED], ended.get("reason", ""), ended.get("traceback", ""))
+
+    def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        """A trial's process or instance died more often than it may."""
+        times = self._workload.retries + 1
+        why = str(trial.get_error() or "").strip().splitlines()
+        reason = f"its process or its instance died, {times} time{'s' if times > 1 else ''}"
+        self._end(self._searching.numbers[trial.trial_id], "failed", reason, "\n".join(why))
+
+    # What becomes of it
+
+    @property
+    def files(self) -> Path:
+        """Folder of the trials' checkpoints."""
+        return self._journal.files
+
+    @property
+    def ended_trials(self) -> list[Trial]:
+        """All that have ended, by their numbers."""
+        return [self.entries[number].trial for number in sorted(self.entries)]
+
+    def abandon(self) -> None:
+        """Take those that still run as ended early: the sweep's time is over."""
+        for number in list(self._going):
+            self._end(number, "stopped", "", "")
+
+    def _params(self, trial: Any) -> Mapping[str, Any]:
+        # From Tune's, not the search's: a population changes them on the way.
+        return dict(trial.config["params"])
+
+    def _end(self, number: int, status: str, reason: str, traceback: str) -> None:
+        going = self._going.pop(number, None)
+        if going is None:
+            return
+        if status == "done" and going.trial.value is None:
+            status, reason = "failed", self._lacks_metric(going.trial)
+        trial = replace(
+            going.trial,
+            status=status,
+            reason=reason,
+            seconds=round(time.monotonic() - going.began_s, 3),
+            time_s=time.time(),
+        )
+        self.entries[number] = self._journal.write(trial, going.checkpoint, traceback)
+        self._search.tell(trial)
+        self._drop_checkpoints()
+        self._emit(trial)
+        self._tell_progress()
+
+    def _lacks_metric(self, trial: Trial) -> str:
+        """Return why a trial without the metric failed; where no trial has it, the sweep is refused."""
+        others = ", ".join(map(repr, trial.metrics)) or "nothing"
+        reason = f"it did not report the metric {self._workload.metric!r} as a finite number; it reported {others}"
+        # Before money is spent on all the others, which run the same lines.
+        if all(one.value is None for one in self.ended_trials):
+            self.refusal = InvalidRequest(
+                f"no trial reported the metric {self._workload.metric!r}: the first that ended reported {others}; "
+                "report it (raysm.report), return it, or name another metric"
+            )
+        return reason
+
+    def _drop_checkpoints(self) -> None:
+        """Remove the checkpoints of all ended trials but the best one."""
+        # In a population those of an ended trial may be what another one is about to go on from.
+        if self._workload.stop is not None and self._workload.stop.needs_checkpoints:
+            return
+        best = best_of(self.ended_trials, self._workload.mode)
+        for number, entry in self.entries.items():
+            if entry.checkpoint is not None and (best is None or number != best.number):
+                self._journal.remove_checkpoint(entry.checkpoint)
+                self.entries[number] = self._journal.write(entry.trial, traceback=entry.traceback)
+
+    def _tell_progress(self) -> None:
+        total = self._workload.planned_trials
+        self._emit(Progress(phase="sweep", done=len(self.entries), total=total, unit="trials"))
+        best = best_of(self.ended_trials, self._workload.mode)
+        if best is not None and best.value is not None:
+            self._emit(Metric(name=f"best_{self._workload.metric}", value=best.value, step=len(self.entries)))
+
+
+class Gate(Stopper):  # type: ignore[misc]
+    """Ends all trials once the chronicle has a reason to."""
+
+    def __init__(self, chronicle: Chronicle) -> None:
+        """Ask ``chronicle``."""
+        self._chronicle = chronicle
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """End no single trial."""
+        return False
+
+    def stop_all(self) -> bool:
+        """Whether all are to end."""
+        return self._chronicle.refusal is not None

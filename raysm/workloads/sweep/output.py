@@ -1,0 +1,90 @@
+"""The result of a sweep: the table of its trials, as JSON and as Parquet, and what the best one left.
+
+What flows in is an ``Outcome``, what flows out are files in the head's model folder.
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from raysm.contract.events import Trial
+from raysm.contract.result import ResultFile
+from raysm.contract.store import sha256_of
+from raysm.contract.trials import BEST, TABLE, TRIALS, Trials, best_of
+from raysm.request.sweep import SweepWorkload
+from raysm.workloads.parquet import write_parquet
+from raysm.workloads.sweep.journal import Journal
+from raysm.workloads.sweep.run import Outcome
+
+__all__ = ["summary_of", "table_of", "write_result"]
+
+
+def write_result(outcome: Outcome, workload: SweepWorkload, journal: Journal, folder: Path) -> tuple[ResultFile, ...]:
+    """Write the result into ``folder``; return the files of which more is known than their names and sizes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    trials = tuple(entry.trial for entry in outcome.entries)
+    best = best_of(trials, workload.mode)
+    checkpoint = next((item.checkpoint for item in outcome.entries if best is not None and item.trial is best), None)
+    if checkpoint is not None:
+        shutil.copytree(journal.folder_of(checkpoint), folder / BEST, dirs_exist_ok=True)
+    written = Trials(
+        metric=workload.metric,
+        mode=workload.mode,
+        trials=trials,
+        best=None if best is None else best.number,
+        notes=outcome.notes,
+    )
+    path = written.write(folder)
+    table = table_of(trials)
+    columns = [table.column(name).combine_chunks() for name in table.column_names]
+    parquet = write_parquet(folder / TABLE, table.schema, [columns], units=("trials",))
+    return parquet, _described(path, len(trials))
+
+
+def table_of(trials: Sequence[Trial]) -> pa.Table:
+    """Return one row a trial: what it is, then its parameters (``params.lr``) and metrics (``metrics.loss``)."""
+    rows: dict[str, list[Any]] = {
+        name: [getattr(trial, name) for trial in trials]
+        for name in ("number", "status", "value", "reports", "seconds", "host", "reason")
+    }
+    for kind in ("params", "metrics"):
+        # Each name once, in the order in which they came: with a space that is a function trials have different ones.
+        for name in dict.fromkeys(name for trial in trials for name in getattr(trial, kind)):
+            rows[f"{kind}.{name}"] = [getattr(trial, kind).get(name) for trial in trials]
+    return pa.table({name: _column(values) for name, values in rows.items()})
+
+
+def summary_of(outcome: Outcome, workload: SweepWorkload) -> str:
+    """Say what was found, in one sentence."""
+    trials = [entry.trial for entry in outcome.entries]
+    best = best_of(trials, workload.mode)
+    counts = {status: sum(trial.status == status for trial in trials) for status in ("done", "stopped", "failed")}
+    words = {"done": "done", "stopped": "ended early", "failed": "failed"}
+    text = ", ".join(f"{count} {words[status]}" for status, count in counts.items() if count)
+    if best is None:
+        return f"{len(trials)} trials: {text}"
+    params = ", ".join(f"{name} = {value}" for name, value in best.params.items())
+    value = f"{workload.metric} = {best.value:.6g}"
+    return f"best of {len(trials)} trials ({text}): {value} with {params} (trial {best.number})"
+
+
+def _column(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        # A choice among a number and a text is one column all the same.
+        return pa.array([None if value is None else str(value) for value in values])
+
+
+def _described(path: Path, trials: int) -> ResultFile:
+    return ResultFile(
+        name=TRIALS,
+        shape=(trials,),
+        units=("trials",),
+        bytes=path.stat().st_size,
+        sha256=sha256_of(path),
+        how_to_read=f'import json; trials = json.load(open("{TRIALS}"))["trials"]',
+    )

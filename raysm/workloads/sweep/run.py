@@ -1,0 +1,210 @@
+"""A sweep from its first trial to its result, inside a cluster that is joined.
+
+What flows in are the workload, what its trials were before an interruption, and the instances; what flows out is the
+table of all trials and what the best one left, in the folder of the result.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs as pafs
+from ray import tune
+
+from raysm.bootstrap.environment import tell
+from raysm.contract.events import Event
+from raysm.errors import TrialFailed
+from raysm.request.sweep import SweepWorkload
+from raysm.workloads.nodes import Node
+from raysm.workloads.sweep.chronicle import Chronicle, Gate
+from raysm.workloads.sweep.head_files import HeadFileSystem, serve_files
+from raysm.workloads.sweep.journal import Entry, Journal, key_of
+from raysm.workloads.sweep.placement import Reservation, remove_groups
+from raysm.workloads.sweep.room import TrialSize, trials_at_once
+from raysm.workloads.sweep.schedulers import scheduler_of
+from raysm.workloads.sweep.search import Draw, Search, Searching, Waiting
+from raysm.workloads.sweep.trial import run_trial
+
+__all__ = ["Outcome", "Sweep", "size_of"]
+
+FILES = "raysm-sweep-files"
+"""Name of the actor that has the checkpoints, in the namespace of the driver."""
+
+TUNE = {
+    # Its tables, and its files for TensorBoard, say less than the events do.
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    # Results without the metric are judged here, with a sentence of their own.
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    # SIGINT is not how a job is ended.
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # What a trial raised is told once, as its reason.
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    # A trial stays in the folder of the user's code.
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    # Its own state is not read again: writing it every 10 s would be for nothing.
+    "TUNE_GLOBAL_CHECKPOINT_S": "3600",
+    # A function that is ended early in a reused process may be in the middle of a step.
+    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "10",
+}
+"""Settings of Ray Tune, which it takes from nowhere else."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What a sweep has found."""
+
+    entries: tuple[Entry, ...]
+    """All trials that ended, by their numbers."""
+    notes: tuple[str, ...]
+    """What to know of how it went."""
+    seconds: float
+    """How long the trials took together, from the first one's begin."""
+    resumed: int
+    """Trials of before the interruption, which were not run again."""
+    groups_left: int
+    """Placement groups that Ray did not remove."""
+
+
+def size_of(workload: SweepWorkload, nodes: Sequence[Node]) -> TrialSize:
+    """Return what one trial takes: where nobody said it, a GPU a worker if any instance has one."""
+    gpus = workload.gpus
+    if gpus is None:
+        gpus = 1.0 if any(node.gpus for node in nodes) else 0.0
+    return TrialSize(workers=workload.workers, cpus=workload.cpus, gpus=gpus)
+
+
+@dataclass(kw_only=True)
+class Sweep:
+    """One sweep."""
+
+    workload: SweepWorkload
+    """What is asked for."""
+    draw: Draw | None
+    """Draws the parameters; None is by the workload's space."""
+    root: Path
+    """Folder of what is kept while it runs."""
+    emit_event: Callable[[Event], None]
+    """Tells the job."""
+    notes: list[str] = field(default_factory=list)
+    """What to know of how it went."""
+
+    def run(self, nodes: Sequence[Node]) -> Outcome:
+        """Run the trials that are left, on the instances ``nodes``, of which the first is the head.
+
+        Raises:
+            InvalidRequest: Not even one trial fits, or no trial reported the metric.
+            TrialFailed: All of them failed.
+        """
+        tell(TUNE)
+        size = size_of(self.workload, nodes)
+        offers = [{"CPU": float(node.cpus), "GPU": float(node.gpus)} for node in nodes]
+        at_once, note = trials_at_once(offers, size, wanted=self.workload.concurrency)
+        self.notes += [note] if note else []
+        journal = Journal(self.root, key_of(self.workload))
+        entries = journal.entries()
+        finished = [entry for entry in entries if entry.trial.status != "running"]
+        search = Search.begin(self.workload, self.draw, [entry.trial for entry in finished])
+        search.again([_waiting(entry) for entry in entries if entry.trial.status == "running"])
+        searching = Searching(search)
+        chronicle = Chronicle(
+            self.workload,
+            search=search,
+            searching=searching,
+            journal=journal,
+            emit_event=self.emit_event,
+            finished=finished,
+        )
+        begun_s = time.monotonic()
+        left = self._tune(chronicle, searching, _Plan(size, at_once, self._trials_left(len(finished)), nodes[0]))
+        outcome = Outcome(
+            entries=tuple(chronicle.entries[number] for number in sorted(chronicle.entries)),
+            notes=tuple(self.notes),
+            seconds=time.monotonic() - begun_s,
+            resumed=len(finished),
+            groups_left=left,
+        )
+        _refuse(outcome, chronicle)
+        return outcome
+
+    def _trials_left(self, finished: int) -> int:
+        return max(0, self.workload.planned_trials - finished)
+
+    def _tune(self, chronicle: Chronicle, searching: Searching, plan: "_Plan") -> int:
+        """Let Ray Tune run the trials; return how many placement groups are left."""
+        if not plan.trials:
+            return 0
+        actor = serve_files(chronicle.files, plan.head.node_id, FILES)
+        begun_s = time.monotonic()
+        try:
+            self._tuner(chronicle, searching, plan).fit()
+            chronicle.abandon()
+        finally:
+            left = remove_groups()
+        del actor
+        budget_s = self.workload.time_budget_s
+        if budget_s is not None and time.monotonic() - begun_s >= budget_s:
+            missing = self.workload.planned_trials - len(chronicle.entries)
+            self.notes.append(f"the time of {budget_s:g} s was over: {missing} trials were not begun")
+        return len(left)
+
+    def _tuner(self, chronicle: Chronicle, searching: Searching, plan: "_Plan") -> tune.Tuner:
+        def name(trial: Any) -> str:
+            return f"trial-{searching.numbers[trial.trial_id]}-{trial.trial_id}"
+
+        stop = self.workload.stop
+        return tune.Tuner(
+            tune.with_resources(run_trial, Reservation.of(plan.size)),
+            param_space={"files": FILES},
+            tune_config=tune.TuneConfig(
+                search_alg=searching,
+                scheduler=scheduler_of(self.workload),
+                num_samples=plan.trials,
+                max_concurrent_trials=plan.at_once,
+                time_budget_s=self.workload.time_budget_s,
+                reuse_actors=self.workload.reuse and self.workload.workers == 1,
+                trial_name_creator=name,
+                trial_dirname_creator=name,
+            ),
+            run_config=tune.RunConfig(
+                # Of its own: what was there before an interruption is read by the journal alone.
+                name=f"run-{time.time_ns()}",
+                storage_path="/",
+                storage_filesystem=pafs.PyFileSystem(HeadFileSystem(FILES)),
+                callbacks=[chronicle],
+                stop=Gate(chronicle),
+                failure_config=tune.FailureConfig(max_failures=self.workload.retries),
+                checkpoint_config=tune.CheckpointConfig(num_to_keep=2 if stop is None else stop.checkpoints_kept),
+                verbose=0,
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How the trials run."""
+
+    size: TrialSize
+    at_once: int
+    trials: int
+    head: Node
+
+
+def _waiting(entry: Entry) -> Waiting:
+    return Waiting(params=entry.trial.params, number=entry.trial.number, restored=entry.checkpoint)
+
+
+def _refuse(outcome: Outcome, chronicle: Chronicle) -> None:
+    """Fail where the sweep has found nothing."""
+    if chronicle.refusal is not None:
+        raise chronicle.refusal
+    if all(entry.trial.status == "failed" for entry in outcome.entries):
+        first = min(outcome.entries, key=lambda entry: entry.trial.time_s, default=None)
+        if first is None:
+            raise TrialFailed("no trial ended within the time of the sweep; give it more (time_budget_s)")
+        raise TrialFailed(
+            f"all {len(outcome.entries)} trials failed; the first one (trial {first.trial.number}): "
+            f"{first.trial.reason}",
+            first.traceback,
+        )

@@ -1,0 +1,96 @@
+"""A trial of a script: a program of its own, with its parameters as arguments; it ends with the trial.
+
+What flows in is a ``TrialRun``, what flows out are the script's reports, by lines of its output, and all other lines as
+they are. Its end is the trial's: another exit code than 0 is a failure, with the last lines that it wrote.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from raysm.bootstrap import die_with_parent, environment
+from raysm.contract import payload
+from raysm.errors import TrialFailed
+from raysm.request.sweep import ScriptSweep
+from raysm.workloads.sweep.reports import parse
+from raysm.workloads.sweep.trial import TrialRun
+
+__all__ = ["arguments_of", "run_script"]
+
+TAIL_LINES = 30
+"""Of what a script wrote, those that are told where it fails."""
+
+
+def run_script(run: TrialRun) -> None:
+    """Run the script to its end; its reports go to the trial.
+
+    Raises:
+        TrialFailed: It ended otherwise than with 0; the text has its last line, and the lines before.
+    """
+    workload, source = cast(ScriptSweep, run.workload), run.here.payload / payload.SOURCE
+    command = [sys.executable, str(source / workload.script), *arguments_of(run.params), *workload.args]
+    tail: deque[str] = deque(maxlen=TAIL_LINES)
+    with _started(command, source) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            report = parse(line)
+            if report is None:
+                sys.stdout.write(line)
+                tail.append(line.rstrip())
+            else:
+                run.take(report)
+                if report.checkpoint is not None:
+                    # A copy that was made for this line alone.
+                    shutil.rmtree(report.checkpoint, ignore_errors=True)
+        status = process.wait()
+    if status:
+        raise TrialFailed(_headline(status, tail), "\n".join(tail))
+
+
+def arguments_of(params: Mapping[str, Any]) -> list[str]:
+    """Return parameters as a command line has them: ``--lr 0.01``; a flag where it is true, nothing where it is not."""
+    arguments: list[str] = []
+    for name, value in params.items():
+        flag = "--" + name.replace("_", "-")
+        if value is True:
+            arguments.append(flag)
+        elif value is not False and value is not None:
+            arguments += [flag, str(value)]
+    return arguments
+
+
+@contextlib.contextmanager
+def _started(command: list[str], folder: Path) -> Iterator["subprocess.Popen[str]"]:
+    process = subprocess.Popen(
+        die_with_parent.wrap(command),
+        env=environment.child_environment({"PYTHONUNBUFFERED": "1"}),
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        # One stream: its lines stand in the log in the order in which they were written.
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        # Also where the trial is ended early: what the script has started goes with it.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _headline(status: int, tail: "deque[str]") -> str:
+    ended = f"the script ended with {status}" if status > 0 else f"the script was killed by signal {-status}"
+    return f"{ended}: {tail[-1]}" if tail else ended

@@ -1,0 +1,215 @@
+"""One trial in a worker process: what Ray Tune calls, around the function or the script of the user's.
+
+What flows in is the trial's config, what flows out are results to Tune: each report with the value that counts, and a
+last one that says how the trial ended. What user code raises is a result too: it would raise it again if it were tried
+again, and Tune's retries are for processes and instances that die.
+"""
+
+import importlib
+import math
+import random
+import shutil
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+
+from raysm.bootstrap import environment
+from raysm.bootstrap.environment import Environment
+from raysm.contract.names import TRIAL
+from raysm.contract.payload import read_request
+from raysm.errors import InvalidRequest, TrialFailed, WorkerFailed
+from raysm.request.sweep import SweepWorkload
+from raysm.workloads.sweep.head_files import HeadFileSystem
+from raysm.workloads.sweep.reports import RESTORED, Report
+from raysm.workloads.sweep.schedulers import VALUE
+
+__all__ = ["ENDED", "METRICS", "TrialRun", "run_trial", "seed_all", "trial_reason"]
+
+ENDED = "raysm_ended"
+"""The key of the last result: how the trial ended, ``done`` or ``failed``."""
+
+METRICS = "raysm_metrics"
+"""The key of the metrics by their names; under names of their own they could be taken for Tune's."""
+
+MODEL = "model"
+"""In a trial's folder: what $SM_MODEL_DIR names meanwhile."""
+
+TRACEBACK_CHARACTERS = 4000
+"""Of its end: results travel to the head and into the log."""
+
+
+@dataclass(kw_only=True)
+class TrialRun:
+    """One trial."""
+
+    workload: SweepWorkload
+    """Of the sweep."""
+    here: Environment
+    """What this instance was told."""
+    number: int
+    """Of the trial."""
+    params: Mapping[str, Any]
+    """What it tries."""
+    folder: Path
+    """For this trial alone, on this instance."""
+    checkpoint: "tune.Checkpoint | None"
+    """What it goes on from; the same is in ``folder`` already."""
+    latest: dict[str, float] = field(default_factory=dict)
+    """What was reported last, by name."""
+
+    @property
+    def model(self) -> Path:
+        """What $SM_MODEL_DIR names."""
+        return self.folder / MODEL
+
+    def take(self, report: Report) -> None:
+        """Pass a report on to Tune; a trial that is to end now ends in here, by SystemExit."""
+        self._check_checkpoint(report)
+        self.latest = {name: value for name, value in self.latest.items() if name not in report.not_finite}
+        self.latest |= report.metrics
+        checkpoint = None if report.checkpoint is None else tune.Checkpoint.from_directory(report.checkpoint)
+        tune.report(self._result(report.metrics.get(self.workload.metric)), checkpoint=checkpoint)
+
+    def end(self, value: object) -> None:
+        """Tell what the function returned, and that the trial is done; files in the model folder are its last state."""
+        returned = self.metrics_of(value)
+        if returned:
+            self.take_last(returned)
+        self._tell_end({ENDED: "done"})
+
+    def take_last(self, metrics: Mapping[str, float]) -> None:
+        """Take the metrics that come without a checkpoint, at the end."""
+        finite = {name: number for name, number in metrics.items() if math.isfinite(number)}
+        self.latest |= finite
+        tune.report(self._result(finite.get(self.workload.metric)))
+
+    def fail(self, error: BaseException) -> None:
+        """Tell why the trial failed."""
+        reason, lines = trial_reason(error)
+        self._tell_end({ENDED: "failed", "reason": reason, "traceback": lines[-TRACEBACK_CHARACTERS:]})
+
+    def _tell_end(self, how: Mapping[str, Any]) -> None:
+        has_files = self.model.is_dir() and any(self.model.iterdir())
+        checkpoint = tune.Checkpoint.from_directory(str(self.model)) if has_files else None
+        # Without VALUE: this is no report, by which a scheduler would judge.
+        tune.report({METRICS: dict(self.latest), **how}, checkpoint=checkpoint)
+
+    def _result(self, value: float | None) -> dict[str, Any]:
+        result: dict[str, Any] = {METRICS: dict(self.latest), "host": self.here.current_host}
+        return result if value is None else result | {VALUE: value}
+
+    def metrics_of(self, value: object) -> dict[str, float]:
+        """Return what a function's value says: the metric itself, or several by name; anything else says nothing."""
+        named = value if isinstance(value, Mapping) else {self.workload.metric: value}
+        numbers = {str(name): _number(item) for name, item in named.items()}
+        return {name: number for name, number in numbers.items() if number is not None}
+
+    def _check_checkpoint(self, report: Report) -> None:
+        stop = self.workload.stop
+        if stop is not None and stop.needs_checkpoints and report.checkpoint is None:
+            raise InvalidRequest(
+                f"stop={stop.kind!r} lets trials go on with the weights of others, so every report has to bring them: "
+                "raysm.report(…, checkpoint=folder); and begin with what raysm.restored() names"
+            )
+
+
+def run_trial(config: dict[str, Any]) -> None:
+    """Do one trial; Tune calls it, in a thread of the trial's process."""
+    here = environment.read()
+    workload: Any = read_request(here.payload).workload
+    module, _, name = workload.trial.partition(":")
+    with _folder(here) as folder:
+        run = TrialRun(
+            workload=workload,
+            here=here,
+            number=config["number"],
+            params=config["params"],
+            folder=folder,
+            checkpoint=_checkpoint(config),
+        )
+        _prepare(run)
+        try:
+            value = getattr(importlib.import_module(module), name)(run)
+        except SystemExit as error:
+            # Tune's way to end a trial early, and a script's good end.
+            if error.code in (None, 0):
+                raise
+            run.fail(error)
+        except Exception as error:
+            run.fail(error)
+        else:
+            run.end(value)
+
+
+@contextmanager
+def _folder(here: Environment) -> Iterator[Path]:
+    folder = here.paths.scratch / "trials" / tune.get_context().get_trial_id()
+    # What a process that was killed has left of the same trial.
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / MODEL).mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _checkpoint(config: Mapping[str, Any]) -> "tune.Checkpoint | None":
+    latest = tune.get_checkpoint()
+    if latest is not None or config["restored"] is None:
+        return latest
+    import pyarrow.fs as pafs
+
+    files = pafs.PyFileSystem(HeadFileSystem(config["files"]))
+    return tune.Checkpoint(config["restored"], filesystem=files)
+
+
+def _prepare(run: TrialRun) -> None:
+    # A trial is begun again where it stopped: its code finds the folder by raysm.restored().
+    if run.checkpoint is not None:
+        run.checkpoint.to_directory(run.folder / RESTORED)
+    environment.tell({TRIAL: str(run.folder), "SM_MODEL_DIR": str(run.model)})
+    if run.workload.seed is not None:
+        seed_all(run.workload.seed + run.number)
+
+
+def seed_all(seed: int) -> None:
+    """Seed the generators that a function may draw from without saying so; of what is not imported none is."""
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
+
+
+def trial_reason(error: BaseException) -> tuple[str, str]:
+    """Return why a trial failed: one line, and the traceback without raysm's own frames."""
+    # What raysm itself says of a script or of another worker is a sentence, and has its lines with it.
+    if isinstance(error, TrialFailed | WorkerFailed):
+        return str(error), error.remote_traceback
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__name__}"
+    lines = "".join(traceback.format_exception(kind, error, _user_frames(error)))
+    return f"{name}: {error}".removesuffix(": "), lines
+
+
+def _number(value: Any) -> float | None:
+    """Return a number as a float: a tensor or an array of one value too, and no truth value or text."""
+    if value is None or isinstance(value, bool | str):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
+def _user_frames(error: BaseException) -> Any:
+    frames = error.__traceback__
+    while frames is not None and "raysm/workloads/sweep/" in Path(frames.tb_frame.f_code.co_filename).as_posix():
+        frames = frames.tb_next
+    return frames

@@ -1,0 +1,107 @@
+"""A sweep as the user writes it: what it becomes, what travels with it, and what is refused."""
+
+import functools
+import pickle
+
+import pytest
+
+import raysm
+from raysm.client.package import package_of
+from raysm.client.sweep import Sweep
+from raysm.client.sweep_result import SweepResult
+from raysm.contract.events import Trial
+from raysm.contract.result import Manifest
+from raysm.contract.trials import Trials
+from raysm.errors import InvalidRequest
+from raysm.request.sweep import Earlier, FunctionSweep, ScriptSweep
+
+SPACE = {"lr": raysm.loguniform(1e-4, 1e-1), "batch": raysm.choice([32, 64])}
+
+
+def train(lr, batch, epochs=3):
+    return lr * batch * epochs
+
+
+def train_by(config):
+    return config["lr"]
+
+
+def space(trial):
+    return {"lr": trial.suggest_float("lr", 0, 1)}
+
+
+def sweep(fn=train, **options):
+    return Sweep(fn, **{"space": SPACE, "metric": "loss"} | options)
+
+
+def test_a_function_takes_the_parameters_by_name_or_all_as_one():
+    assert sweep().workload().takes_config is False
+    assert sweep(train_by).workload().takes_config is True
+    assert sweep(lambda **params: 1).workload().takes_config is False
+    assert sweep(train_by, space=space).workload().takes_config is True
+    assert sweep(train_by, space=space).workload().draws is True
+    assert sweep(functools.partial(train, epochs=9)).workload().takes_config is False
+
+
+def test_function_and_space_travel_pickled_and_the_script_as_files(tmp_path):
+    package = package_of(sweep(train_by, space=space))
+    fn, (drawing,), named = pickle.loads(package.pickled)
+    assert fn({"lr": 3}) == 3
+    assert named == {}
+    assert drawing.__name__ == "space"
+    assert isinstance(package.workload, FunctionSweep)
+    assert package.title == "train_by"
+    script = tmp_path / "train.py"
+    script.write_text("import raysm\n")
+    package = package_of(sweep(raysm.Script(str(script), args=["--epochs", 3])))
+    assert isinstance(package.workload, ScriptSweep)
+    assert package.workload.args == ("--epochs", "3")
+    assert package.pickled is None
+    assert list(package.source.files) == ["train.py"]
+    assert package.title == "train"
+    assert package_of(sweep(script)).title == "train"
+
+
+def test_options_become_fields():
+    workload = sweep(trials=7, stop="asha", mode="max", workers=2, seed=1).workload()
+    assert (workload.trials, workload.stop, workload.mode, workload.workers) == (7, raysm.Asha(), "max", 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: sweep(space={"lrr": SPACE["lr"], "batch": SPACE["batch"]}), "no parameter 'lrr'; did you mean 'lr'"),
+        (lambda: sweep(space={"lr": SPACE["lr"]}), "missing a required argument: 'batch'; it takes lr, batch, epochs"),
+        (lambda: sweep(lambda: 1), "does not take the space"),
+        (lambda: sweep(3), "the first argument is a function, or the path of a script, got 3"),
+        (lambda: sweep("train.py", space=space), "a script's space is ranges by name"),
+        (lambda: sweep(trails=3), "Sweep takes no option 'trails'; did you mean trials"),
+        (lambda: sweep(warm_start="digits"), "warm_start is a sweep, or its result, got 'digits'"),
+    ],
+)
+def test_what_cannot_be_is_refused_where_it_is_written(make, said):
+    with pytest.raises(InvalidRequest, match=said):
+        make()
+
+
+def earlier(folder, metric="loss"):
+    trials = (
+        Trial(number=0, status="done", value=2.0, params={"lr": 0.1, "batch": 32}),
+        Trial(number=1, status="failed", params={"lr": 0.2, "batch": 32}),
+        Trial(number=2, status="stopped", value=3.0, params={"lr": 0.3, "batch": 64}),
+    )
+    Trials(metric=metric, mode="min", trials=trials, best=0).write(folder)
+    manifest = Manifest(job="job", workload={}, inputs={}, files=(), versions={}, instances=(), phases_s={})
+    return SweepResult(folder, manifest)
+
+
+def test_a_warm_start_takes_the_trials_that_have_a_value(tmp_path):
+    assert sweep(warm_start=earlier(tmp_path)).workload().warm_start == (
+        Earlier(params={"lr": 0.1, "batch": 32}, value=2.0),
+        Earlier(params={"lr": 0.3, "batch": 64}, value=3.0),
+    )
+
+
+def test_a_warm_start_by_another_metric_is_refused(tmp_path):
+    with pytest.raises(InvalidRequest, match="warm_start was a sweep by 'accuracy', and this one is by 'loss'"):
+        sweep(warm_start=earlier(tmp_path, "accuracy"))

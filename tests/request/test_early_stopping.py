@@ -1,0 +1,39 @@
+"""The rules by which trials are ended early."""
+
+import pytest
+
+import raysm
+from raysm.errors import InvalidRequest
+from raysm.request.codec import to_json
+from raysm.request.early_stopping import Asha, Median, Pbt, rule_of
+
+
+@pytest.mark.parametrize("rule", [Asha(grace=3), Median(least_trials=5), Pbt(every=2, share=0.5)], ids=str)
+def test_a_rule_travels_as_json(rule):
+    assert rule_of(to_json(rule)) == rule
+    assert rule_of(rule) is rule
+
+
+def test_a_name_is_the_rule_with_its_default_numbers():
+    assert rule_of("asha") == raysm.Asha()
+    assert rule_of("median") == raysm.Median()
+    assert rule_of("pbt") == raysm.Pbt()
+    assert rule_of(None) is None
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: rule_of("ashe"), "there is no rule stop='ashe'; did you mean 'asha'"),
+        (lambda: rule_of(7), "there is no rule stop=7; there are 'asha', 'median', 'pbt' and None"),
+        (lambda: Asha(grace=0), "Asha: grace must be a whole number of at least 1, got 0"),
+        (lambda: Asha(factor=1), "Asha: factor must be a whole number of at least 2, got 1"),
+        (lambda: Asha(grace=9, most_reports=3), "most_reports must be a whole number of at least 9, got 3"),
+        (lambda: Median(grace=True), "Median: grace must be a whole number"),
+        (lambda: Pbt(every=0), "Pbt: every must be"),
+        (lambda: Pbt(share=0.6), "share must be above 0 and at most 0.5, got 0.6"),
+    ],
+)
+def test_what_cannot_be_is_refused(make, said):
+    with pytest.raises(InvalidRequest, match=said):
+        make()

@@ -1,0 +1,111 @@
+"""What a sweep says of itself, and what is refused before anything is spent."""
+
+import json
+
+import pytest
+
+import raysm
+from raysm.errors import InvalidRequest
+from raysm.request import JobRequest
+from raysm.request.codec import from_json, to_json
+from raysm.request.sweep import Earlier, FunctionSweep, ScriptSweep
+
+LR = {"lr": raysm.loguniform(1e-4, 1e-1)}
+
+
+def script(**fields):
+    return ScriptSweep(**{"script": "train.py", "space": LR, "metric": "loss"} | fields)
+
+
+def function(**fields):
+    return FunctionSweep(**{"name": "train", "python": "3.11", "space": LR, "metric": "loss"} | fields)
+
+
+@pytest.mark.parametrize(
+    "sweep",
+    [
+        script(args=("--epochs", 3), stop="asha", seed=0),
+        function(stop="pbt", workers=2, gpus=0.5, time_budget_s=60, warm_start=(Earlier(params={"lr": 0.1}, value=1),)),
+        function(space={}, draws=True),
+    ],
+    ids=["script", "function", "drawn"],
+)
+def test_a_sweep_travels_in_a_request(sweep):
+    request = JobRequest(name="sweep", workload=sweep)
+    assert from_json(JobRequest, json.loads(json.dumps(to_json(request)))) == request
+
+
+def test_texts_and_objects_of_files_and_flags_become_values():
+    sweep = script(
+        space={"lr": "loguniform:1e-4:1e-1"},
+        stop={"kind": "asha", "grace": 2},
+        warm_start=[{"params": {"lr": 1}, "value": 2.0}],
+    )
+    assert sweep.space == LR
+    assert sweep.stop == raysm.Asha(grace=2)
+    assert sweep.warm_start == (Earlier(params={"lr": 1}, value=2.0),)
+
+
+def test_a_script_is_named_and_moved_as_scripts_are():
+    sweep = script(script="/home/me/train.py", source_dir="/home/me")
+    assert sweep.title == "train"
+    assert sweep.entry_script is sweep
+    assert sweep.moved_to("train.py") == script()
+    assert sweep.pickled_by is None
+
+
+def test_a_function_says_who_pickled_it():
+    assert (function().pickled_by, function().title, function().entry_script) == ("3.11", "train", None)
+
+
+def test_the_search_follows_from_the_rule_where_nobody_chose_it():
+    assert script().chosen_search == "optuna"
+    assert script(stop="asha").chosen_search == "optuna"
+    assert script(stop="pbt").chosen_search == "random"
+    assert script(search="random").chosen_search == "random"
+
+
+def test_of_a_grid_no_more_is_tried_than_it_has():
+    space = {"n": raysm.randint(1, 3), "kind": raysm.choice(["a", "b"])}
+    assert script(space=space, search="grid").planned_trials == 6
+    assert script(space=space, search="grid", trials=4).planned_trials == 4
+    assert script(space=space).planned_trials == 20
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: script(metric=""), "metric is the name of what the trials report, 'loss', got ''"),
+        (lambda: script(mode="least"), "mode is one of 'min', 'max', got 'least'"),
+        (lambda: script(search="tpe"), "search is one of None, 'optuna', 'random', 'grid', got 'tpe'"),
+        (lambda: script(trials=0), "trials must be a whole number of at least 1, got 0"),
+        (lambda: script(trials=1_000_000), "trials must be at most 100,000, got 1,000,000"),
+        (lambda: script(concurrency=0), "concurrency must be"),
+        (lambda: script(retries=-1), "retries must be a whole number of at least 0"),
+        (lambda: script(seed=1.5), "seed must be a whole number"),
+        (lambda: script(cpus=0), "cpus must be a number above 0, got 0"),
+        (lambda: script(gpus=-1), "gpus must be a number of at least 0, or None, got -1"),
+        (lambda: script(time_budget_s=0), "time_budget_s must be a number above 0"),
+        (lambda: script(workers=2), "a script runs in one process a trial, got workers=2"),
+        (lambda: script(args="--epochs 3"), r"args is a list of texts, got '--epochs 3'; give \['--epochs', '3'\]"),
+        (lambda: script(script=""), "the path of the script is empty"),
+        (lambda: script(stop="pbt", search="optuna"), "stop='pbt' goes with search='random', got search='optuna'"),
+        (lambda: script(search="grid"), "has no end of values"),
+        (lambda: function(space={}), "a sweep needs a space"),
+        (lambda: function(space={}, draws=True, search="grid"), "needs a space of values, not a function"),
+        (lambda: function(space={}, draws=True, stop="pbt"), "varies parameters within their ranges"),
+        (
+            lambda: function(warm_start=(Earlier(params={"momentum": 0.1}, value=1.0),)),
+            "warm_start has trials of another space: 'lr' is in one of the two alone",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(make, said):
+    with pytest.raises(InvalidRequest, match=said):
+        make()
+
+
+def test_less_or_more_is_better_as_the_mode_says():
+    assert script().is_better(1, 2)
+    assert script(mode="max").is_better(2, 1)
+    assert not script().is_better(1, 1)

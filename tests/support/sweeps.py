@@ -1,0 +1,33 @@
+"""Sweeps on the one small Ray of the tests: a payload is packed as a client would, and run as the driver does."""
+
+import shutil
+
+from raysm.client.package import package_of
+from raysm.contract import payload
+from raysm.contract.paths import Paths
+from raysm.request import JobRequest
+from raysm.workloads.nodes import cluster_nodes
+from raysm.workloads.pickles import unpickled
+from raysm.workloads.sweep.run import Sweep
+from raysm.workloads.sweep.search import drawing_by
+
+
+def pack(sweep, base):
+    """Pack a ``raysm.Sweep`` as the payload below ``base``; return its workload as the head reads it."""
+    paths, package = Paths(base), package_of(sweep)
+    shutil.rmtree(paths.payload, ignore_errors=True)
+    request = JobRequest(name="sweep", workload=package.workload)
+    payload.pack(request, paths.payload, source=package.source, function=package.pickled)
+    return payload.load(paths.payload).request.workload
+
+
+def run(sweep, base, root, events=None):
+    """Run a ``raysm.Sweep``; return what it found, its workload and the events."""
+    workload = pack(sweep, base)
+    draw = None
+    if workload.draws_itself:
+        _, (function,), _ = unpickled(Paths(base).payload / payload.FUNCTION, workload.title)
+        draw = drawing_by(function, workload.title)
+    told = [] if events is None else events
+    outcome = Sweep(workload=workload, draw=draw, root=root, emit_event=told.append).run(cluster_nodes())
+    return outcome, workload, told

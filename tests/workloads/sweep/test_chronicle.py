@@ -1,0 +1,146 @@
+"""What the trials do is written down as it happens, and an end without hope is seen."""
+
+from types import SimpleNamespace
+
+import raysm
+from raysm.contract.events import Metric, Progress, Trial
+from raysm.request.sweep import ScriptSweep
+from raysm.workloads.sweep.chronicle import Chronicle, Gate
+from raysm.workloads.sweep.journal import Journal
+from raysm.workloads.sweep.schedulers import VALUE
+from raysm.workloads.sweep.search import Search, Searching
+from raysm.workloads.sweep.trial import ENDED, METRICS
+
+
+class Stage:
+    """A chronicle, and Ray Tune's calls of it."""
+
+    def __init__(self, folder, **fields):
+        fields = {"script": "train.py", "space": {"x": raysm.uniform(0, 1)}, "metric": "loss", "trials": 4} | fields
+        self.workload = ScriptSweep(**fields)
+        self.search = Search.begin(self.workload, None)
+        self.searching = Searching(self.search)
+        self.journal, self.told = Journal(folder, "key"), []
+        self.chronicle = Chronicle(
+            self.workload,
+            search=self.search,
+            searching=self.searching,
+            journal=self.journal,
+            emit_event=self.told.append,
+        )
+
+    def start(self, name):
+        trial = SimpleNamespace(trial_id=name, config=self.searching.suggest(name), get_error=lambda: None)
+        self.chronicle.on_trial_start(0, [], trial)
+        return trial
+
+    def report(self, trial, value, **more):
+        result = {METRICS: {"loss": value}, VALUE: value, "host": "algo-2"} | more
+        self.chronicle.on_trial_result(0, [], trial, result)
+
+    def end(self, trial, **how):
+        if how:
+            self.chronicle.on_trial_result(0, [], trial, {METRICS: how.pop("metrics", {}), **how})
+        self.chronicle.on_trial_complete(0, [], trial)
+
+    def save(self, trial, name):
+        folder = self.journal.folder_of(name)
+        folder.mkdir(parents=True)
+        (folder / "model").write_text(name)
+        self.chronicle.on_checkpoint(0, [], trial, SimpleNamespace(path=name))
+
+    def trials(self):
+        return [event for event in self.told if isinstance(event, Trial)]
+
+
+def test_a_trial_is_told_as_it_begins_and_as_it_ends(tmp_path):
+    stage = Stage(tmp_path)
+    one = stage.start("a")
+    stage.report(one, 3.0)
+    stage.report(one, 2.0)
+    stage.end(one, metrics={"loss": 2.0, "rows": 7.0}, **{ENDED: "done"})
+    begun, done = stage.trials()
+    assert (begun.status, begun.params) == ("running", one.config["params"])
+    assert (done.status, done.value, done.reports, done.host) == ("done", 2.0, 2, "algo-2")
+    assert done.metrics == {"loss": 2.0, "rows": 7.0}
+    assert [event.value for event in stage.told if isinstance(event, Metric)] == [2.0]
+    assert [(event.done, event.total) for event in stage.told if isinstance(event, Progress)] == [(0, 4), (1, 4)]
+    assert stage.search.study.best_value == 2.0
+
+
+def test_a_trial_that_did_not_tell_its_end_was_ended_early(tmp_path):
+    stage = Stage(tmp_path)
+    one = stage.start("a")
+    stage.report(one, 3.0)
+    stage.end(one)
+    assert (stage.trials()[-1].status, stage.trials()[-1].value) == ("stopped", 3.0)
+
+
+def test_a_failed_trial_keeps_its_reason_and_its_traceback(tmp_path):
+    stage = Stage(tmp_path)
+    stage.end(stage.start("a"), reason="ValueError: no", traceback="in line 3", **{ENDED: "failed"})
+    assert stage.trials()[-1].reason == "ValueError: no"
+    assert stage.chronicle.entries[0].traceback == "in line 3"
+    two = stage.start("b")
+    stage.chronicle.on_trial_error(0, [], two)
+    assert stage.trials()[-1].reason == "its process or its instance died, 4 times"
+
+
+def test_without_the_metric_a_trial_fails_and_where_none_has_it_the_sweep_ends(tmp_path):
+    stage = Stage(tmp_path)
+    gate = Gate(stage.chronicle)
+    assert not gate.stop_all()
+    stage.end(stage.start("a"), metrics={"accuracy": 1.0}, **{ENDED: "done"})
+    assert stage.trials()[-1].reason.startswith("it did not report the metric 'loss' as a finite number; it reported '")
+    assert gate.stop_all()
+    assert not gate("a", {})
+    assert "the first that ended reported 'accuracy'" in str(stage.chronicle.refusal)
+
+
+def test_where_another_trial_has_the_metric_the_sweep_goes_on(tmp_path):
+    stage = Stage(tmp_path)
+    one = stage.start("a")
+    stage.report(one, 1.0)
+    stage.end(one, **{ENDED: "done"})
+    stage.end(stage.start("b"), metrics={"accuracy": 1.0}, **{ENDED: "done"})
+    assert stage.trials()[-1].status == "failed"
+    assert stage.chronicle.refusal is None
+
+
+def test_of_checkpoints_only_the_best_trials_stays(tmp_path):
+    stage = Stage(tmp_path)
+    for name, value in (("a", 2.0), ("b", 1.0), ("c", 3.0)):
+        trial = stage.start(name)
+        stage.report(trial, value)
+        stage.save(trial, f"/run/{name}/checkpoint_0")
+        stage.end(trial, **{ENDED: "done"})
+    left = {path.parent.parent.name for path in tmp_path.rglob("model")}
+    assert left == {"b"}
+    assert [entry.checkpoint for entry in Journal(tmp_path, "key").entries()] == [None, "/run/b/checkpoint_0", None]
+
+
+def test_in_a_population_every_checkpoint_stays(tmp_path):
+    stage = Stage(tmp_path, stop="pbt")
+    for name in ("a", "b"):
+        trial = stage.start(name)
+        stage.report(trial, 2.0)
+        stage.save(trial, f"/run/{name}/checkpoint_0")
+        stage.end(trial, **{ENDED: "done"})
+    assert len(list(tmp_path.rglob("model"))) == 2
+
+
+def test_what_an_interruption_leaves_says_what_to_begin_again(tmp_path):
+    stage = Stage(tmp_path)
+    one = stage.start("a")
+    stage.report(one, 1.0)
+    stage.save(one, "/run/a/checkpoint_0")
+    (entry,) = Journal(tmp_path, "key").entries()
+    assert (entry.trial.status, entry.trial.params) == ("running", one.config["params"])
+    assert entry.checkpoint == "/run/a/checkpoint_0"
+
+
+def test_once_the_time_is_over_what_runs_counts_as_ended_early(tmp_path):
+    stage = Stage(tmp_path)
+    stage.report(stage.start("a"), 1.0)
+    stage.chronicle.abandon()
+    assert [trial.status for trial in stage.chronicle.ended_trials] == ["stopped"]

@@ -1,0 +1,56 @@
+"""A trial in several processes that train together."""
+
+import os
+import socket
+
+import pytest
+
+import raysm
+from raysm.errors import TrialFailed
+from raysm.workloads.sweep.group import free_port
+from raysm.workloads.sweep.placement import alive_groups
+from tests.support.sweeps import run
+
+
+def sums_ranks(x):
+    import torch
+    import torch.distributed as dist
+
+    total = torch.tensor([float(dist.get_rank() + 1)])
+    dist.all_reduce(total)
+    raysm.report(loss=x * total.item(), rank=dist.get_rank())
+
+
+def fails_in_rank_1(x):
+    import torch
+    import torch.distributed as dist
+
+    if dist.get_rank() == 1:
+        raise ValueError("no luck in rank 1")
+    dist.all_reduce(torch.ones(1))
+
+
+def trials_of(function, base, folder, **options):
+    sweep = raysm.Sweep(function, space={"x": raysm.choice([1, 2])}, metric="loss", search="grid", workers=2, **options)
+    outcome, _, _ = run(sweep, base, folder)
+    return [entry.trial for entry in outcome.entries]
+
+
+@pytest.mark.long
+def test_all_workers_of_a_trial_are_one_process_group_and_one_trial_runs_at_a_time(base, tmp_path):
+    trials = trials_of(sums_ranks, base, tmp_path)
+    assert [(trial.params["x"], trial.status, trial.value) for trial in trials] == [(1, "done", 3.0), (2, "done", 6.0)]
+    assert all(trial.metrics["rank"] == 0.0 for trial in trials)
+    assert alive_groups() == []
+    assert "RANK" not in os.environ
+
+
+@pytest.mark.long
+def test_a_worker_that_fails_is_the_trials_reason(base, tmp_path):
+    with pytest.raises(TrialFailed, match="all 2 trials failed; .*rank 1.*no luck in rank 1"):
+        trials_of(fails_in_rank_1, base, tmp_path)
+
+
+def test_a_port_is_free_that_nobody_listens_on():
+    with socket.create_server(("", free_port())) as server:
+        assert server.getsockname()[1] > 0

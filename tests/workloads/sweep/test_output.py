@@ -1,0 +1,68 @@
+"""The files of a sweep's result."""
+
+import pyarrow.parquet as pq
+import pytest
+
+import raysm
+from raysm.contract.events import Trial
+from raysm.contract.trials import BEST, TABLE, TRIALS, Trials
+from raysm.request.sweep import ScriptSweep
+from raysm.workloads.sweep.journal import Entry, Journal
+from raysm.workloads.sweep.output import summary_of, table_of, write_result
+from raysm.workloads.sweep.run import Outcome
+
+TRIALS_OF_IT = [
+    Trial(number=0, status="done", value=2.0, params={"lr": 0.1, "kind": "a"}, metrics={"loss": 2.0}),
+    Trial(number=1, status="failed", params={"lr": 0.2, "kind": 7}, reason="ValueError: no"),
+    Trial(number=2, status="stopped", value=1.5, params={"lr": 0.3, "kind": "b"}, metrics={"loss": 1.5, "rows": 3.0}),
+]
+
+
+def workload(**fields):
+    return ScriptSweep(**{"script": "train.py", "space": {"lr": raysm.uniform(0, 1)}, "metric": "loss"} | fields)
+
+
+@pytest.fixture
+def journal(tmp_path):
+    journal = Journal(tmp_path / "kept", "key")
+    folder = journal.folder_of("/run/c/checkpoint_1")
+    folder.mkdir(parents=True)
+    (folder / "model").write_text("weights")
+    return journal
+
+
+def outcome(**fields):
+    entries = [Entry(trial=trial) for trial in TRIALS_OF_IT[:2]]
+    entries.append(Entry(trial=TRIALS_OF_IT[2], checkpoint="/run/c/checkpoint_1"))
+    return Outcome(
+        **{"entries": tuple(entries), "notes": ("short",), "seconds": 1.0, "resumed": 0, "groups_left": 0} | fields
+    )
+
+
+def test_the_result_is_the_table_twice_and_what_the_best_left(journal, tmp_path):
+    described = write_result(outcome(), workload(), journal, tmp_path / "model")
+    assert [file.name for file in described] == [TABLE, TRIALS]
+    assert [file.shape for file in described] == [(3,), (3,)]
+    trials = Trials.read(tmp_path / "model")
+    assert (trials.best, trials.notes, list(trials.trials)) == (2, ("short",), TRIALS_OF_IT)
+    assert (tmp_path / "model" / BEST / "model").read_text() == "weights"
+    table = pq.read_table(tmp_path / "model" / TABLE)
+    assert table.column("params.lr").to_pylist() == [0.1, 0.2, 0.3]
+    assert table.column("metrics.rows").to_pylist() == [None, None, 3.0]
+
+
+def test_more_can_be_best(journal, tmp_path):
+    write_result(outcome(), workload(mode="max"), journal, tmp_path / "model")
+    assert Trials.read(tmp_path / "model").best == 0
+    assert not (tmp_path / "model" / BEST).exists()
+
+
+def test_a_choice_among_a_number_and_a_text_is_one_column():
+    assert table_of(TRIALS_OF_IT).column("params.kind").to_pylist() == ["a", "7", "b"]
+
+
+def test_the_summary_names_the_best_and_counts_the_others():
+    assert summary_of(outcome(), workload()) == (
+        "best of 3 trials (1 done, 1 ended early, 1 failed): loss = 1.5 with lr = 0.3, kind = b (trial 2)"
+    )
+    assert summary_of(outcome(entries=(Entry(trial=TRIALS_OF_IT[1]),)), workload()) == "1 trials: 1 failed"

@@ -1,0 +1,41 @@
+"""What a trial says of itself, by a call or by a line."""
+
+import math
+
+import pytest
+
+import raysm
+from raysm.errors import InvalidRequest
+from raysm.workloads.sweep import reports
+from raysm.workloads.sweep.reports import Report, listening, parse, report_of, send
+
+
+def test_who_listens_takes_the_reports_of_the_process_and_nothing_is_printed(capsys):
+    taken = []
+    with listening(taken.append):
+        raysm.report(loss=0.5, accuracy=math.nan, step=3)
+    assert taken == [Report(metrics={"loss": 0.5}, not_finite=("accuracy",), step=3)]
+    assert capsys.readouterr().out == ""
+    assert reports.listener() is None
+
+
+def test_a_scripts_report_is_a_line_and_its_checkpoint_a_copy(tmp_path):
+    folder, trial = tmp_path / "mine", tmp_path / "trial"
+    folder.mkdir()
+    trial.mkdir()
+    (folder / "model").write_text("1")
+    line = send(report_of({"loss": 0.5}, 3, folder), trial)
+    (folder / "model").write_text("2")
+    report = parse(line)
+    assert (report.metrics, report.step) == ({"loss": 0.5}, 3)
+    assert (trial / report.checkpoint / "model").read_text() == "1"
+
+
+@pytest.mark.parametrize("line", ["loss 0.5", '{"raysm_report": 1, ', '{"raysm_report": 1, "metrics": 3}', ""])
+def test_every_other_line_is_none(line):
+    assert parse(line) is None
+
+
+def test_a_checkpoint_is_a_folder(tmp_path):
+    with pytest.raises(InvalidRequest, match="checkpoint is a folder that was written before, got '.*nowhere'"):
+        report_of({"loss": 1.0}, None, tmp_path / "nowhere")

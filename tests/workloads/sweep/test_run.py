@@ -1,0 +1,157 @@
+"""Sweeps run to their ends on one small Ray, as on a cluster."""
+
+import os
+
+import pytest
+
+import raysm
+from raysm.contract.events import Metric, Progress, Trial
+from raysm.errors import InvalidRequest, TrialFailed
+from raysm.workloads.sweep.journal import Journal, key_of
+from raysm.workloads.sweep.placement import alive_groups
+from tests.support.sweeps import run
+
+
+def parabola(x, kind):
+    return {"loss": (x - 3) ** 2, "kind": 1.0 if kind == "a" else 0.0}
+
+
+def steps(config):
+    for step in range(12):
+        raysm.report(step=step, loss=config["x"] + 1 / (step + 1))
+
+
+def fails_below_5(x):
+    if x < 5:
+        raise ValueError(f"{x:.0f} is below 5")
+    return x
+
+
+def goes_on(x, marks):
+    """Die with the process once, after the second report; go on from its checkpoint then."""
+    folder = raysm.restored()
+    begin = int((folder / "step").read_text()) + 1 if folder else 0
+    for step in range(begin, 4):
+        at = os.path.join(os.environ["RAYSM_TRIAL"], "own")
+        os.makedirs(at, exist_ok=True)
+        with open(os.path.join(at, "step"), "w") as file:
+            file.write(str(step))
+        with open(marks, "a") as file:
+            file.write(f"{step}\n")
+        raysm.report(step=step, loss=1 / (step + 1), checkpoint=at)
+        if step == 1 and not folder:
+            os._exit(9)
+
+
+def marks_itself(x, marks):
+    folder = raysm.restored()
+    with open(marks, "a") as file:
+        file.write(f"{x} {(folder / 'step').read_text() if folder else '-'}\n")
+    return x
+
+
+def only_accuracy(x):
+    raysm.report(accuracy=x)
+
+
+def draws(trial):
+    kind = trial.suggest_categorical("kind", ["line", "point"])
+    return {"kind": kind, "x": trial.suggest_float("x", 0, 1) if kind == "line" else 7}
+
+
+def value_of(config):
+    return config["x"]
+
+
+def trials_of(outcome):
+    return [entry.trial for entry in outcome.entries]
+
+
+def test_each_trial_is_a_row_and_the_best_one_is_told_as_they_end(base, tmp_path):
+    space = {"x": raysm.uniform(0, 10), "kind": raysm.choice(["a", "b"])}
+    sweep = raysm.Sweep(parabola, space=space, metric="loss", trials=5, seed=1)
+    outcome, _, told = run(sweep, base, tmp_path)
+    trials = trials_of(outcome)
+    assert [trial.number for trial in trials] == [0, 1, 2, 3, 4]
+    assert {trial.status for trial in trials} == {"done"}
+    assert all(abs(trial.value - (trial.params["x"] - 3) ** 2) < 1e-9 for trial in trials)
+    ended = [event for event in told if isinstance(event, Trial) and event.status == "done"]
+    assert sorted(event.number for event in ended) == [0, 1, 2, 3, 4]
+    best = [event.value for event in told if isinstance(event, Metric)]
+    assert best == sorted(best, reverse=True)
+    assert best[-1] == min(trial.value for trial in trials)
+    assert [event.done for event in told if isinstance(event, Progress)] == [0, 1, 2, 3, 4, 5]
+
+
+def test_the_worst_are_ended_early_and_no_placement_group_is_left(base, tmp_path):
+    sweep = raysm.Sweep(
+        steps, space={"x": raysm.uniform(0, 10)}, metric="loss", trials=10, stop=raysm.Asha(factor=2), seed=3
+    )
+    outcome, _, _ = run(sweep, base, tmp_path)
+    trials = trials_of(outcome)
+    assert {trial.status for trial in trials} == {"done", "stopped"}
+    assert all(trial.reports < 12 for trial in trials if trial.status == "stopped")
+    assert outcome.groups_left == 0
+    assert alive_groups() == []
+
+
+def test_failing_trials_fail_alone_each_with_its_reason(base, tmp_path):
+    sweep = raysm.Sweep(fails_below_5, space={"x": raysm.randint(3, 6)}, metric="loss", trials=10, search="grid")
+    outcome, _, _ = run(sweep, base, tmp_path)
+    assert [(trial.params["x"], trial.status, trial.reason) for trial in trials_of(outcome)] == [
+        (3, "failed", "ValueError: 3 is below 5"),
+        (4, "failed", "ValueError: 4 is below 5"),
+        (5, "done", ""),
+        (6, "done", ""),
+    ]
+
+
+def test_where_all_fail_the_job_fails_with_the_reason_of_the_first(base, tmp_path):
+    sweep = raysm.Sweep(fails_below_5, space={"x": raysm.choice([1, 2])}, metric="loss", search="grid", concurrency=1)
+    with pytest.raises(TrialFailed, match=r"all 2 trials failed; the first one \(trial 0\): ValueError: 1 is below 5"):
+        run(sweep, base, tmp_path)
+
+
+def test_a_metric_that_no_trial_reports_ends_the_sweep_at_its_first_end(base, tmp_path):
+    sweep = raysm.Sweep(only_accuracy, space={"x": raysm.uniform(0, 1)}, metric="loss", trials=500)
+    told = []
+    with pytest.raises(InvalidRequest, match="no trial reported the metric 'loss': the first .* reported 'accuracy'"):
+        run(sweep, base, tmp_path, told)
+    assert len([event for event in told if isinstance(event, Trial) and event.status == "running"]) < 10
+
+
+def test_a_trial_whose_process_dies_goes_on_from_its_checkpoint(base, tmp_path):
+    marks = tmp_path / "marks"
+    space = {"x": raysm.choice([1]), "marks": raysm.choice([str(marks)])}
+    sweep = raysm.Sweep(goes_on, space=space, metric="loss", search="grid")
+    outcome, _, _ = run(sweep, base, tmp_path / "kept")
+    (trial,) = trials_of(outcome)
+    assert (trial.status, trial.value) == ("done", 0.25)
+    assert marks.read_text().split() == ["0", "1", "2", "3"]
+
+
+def test_a_sweep_that_was_interrupted_goes_on_with_the_trials_that_were_not_done(base, tmp_path):
+    marks, kept = tmp_path / "marks", tmp_path / "kept"
+    space = {"x": raysm.randint(1, 3), "marks": raysm.choice([str(marks)])}
+    sweep = raysm.Sweep(marks_itself, space=space, metric="loss", search="grid", concurrency=1)
+    journal = Journal(kept, key_of(sweep.workload()))
+    journal.write(Trial(number=0, status="done", value=1.0, params={"x": 1, "marks": str(marks)}))
+    folder = journal.folder_of("/before/checkpoint_0")
+    folder.mkdir(parents=True)
+    (folder / "step").write_text("7")
+    interrupted = Trial(number=1, status="running", params={"x": 2, "marks": str(marks)})
+    journal.write(interrupted, "/before/checkpoint_0")
+    outcome, _, _ = run(sweep, base, kept)
+    assert marks.read_text().splitlines() == ["2 7", "3 -"]
+    assert [(trial.number, trial.status, trial.value) for trial in trials_of(outcome)] == [
+        (0, "done", 1.0),
+        (1, "done", 2.0),
+        (2, "done", 3.0),
+    ]
+    assert outcome.resumed == 1
+
+
+def test_a_function_of_a_trial_may_draw_the_space(base, tmp_path):
+    sweep = raysm.Sweep(value_of, space=draws, metric="loss", trials=4, seed=2)
+    outcome, _, _ = run(sweep, base, tmp_path)
+    assert all((trial.params["x"] == 7) == (trial.params["kind"] == "point") for trial in trials_of(outcome))

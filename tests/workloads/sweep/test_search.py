@@ -1,0 +1,108 @@
+"""What the next trial tries."""
+
+import pytest
+
+import raysm
+from raysm.contract.events import Trial
+from raysm.errors import InvalidRequest
+from raysm.request.sweep import Earlier, ScriptSweep
+from raysm.workloads.sweep.search import Search, Searching, Waiting, drawing_by
+
+SPACE = {
+    "lr": raysm.loguniform(1e-4, 1e-1),
+    "q": raysm.qloguniform(1, 64, 3),
+    "n": raysm.randint(1, 4),
+    "kind": raysm.choice(["a", "b"]),
+}
+
+
+def workload(**fields):
+    return ScriptSweep(**{"script": "train.py", "space": SPACE, "metric": "loss"} | fields)
+
+
+def ended(config, value, status="done"):
+    return Trial(number=config["number"], status=status, params=config["params"], value=value, reports=2)
+
+
+def drawn(search, count=12):
+    configs = []
+    for _ in range(count):
+        config = search.next()
+        search.tell(ended(config, config["params"]["lr"]))
+        configs.append(config["params"])
+    return configs
+
+
+@pytest.mark.parametrize("search", ["optuna", "random"])
+def test_with_a_seed_the_same_is_tried_again(search):
+    asked = workload(search=search, seed=7)
+    first = drawn(Search.begin(asked, None))
+    assert first == drawn(Search.begin(asked, None))
+    assert first != drawn(Search.begin(workload(search=search, seed=8), None))
+    assert all(1e-4 <= params["lr"] <= 1e-1 and (params["q"] - 1) % 3 == 0 for params in first)
+
+
+def test_optuna_learns_what_is_good():
+    search = Search.begin(workload(space={"x": raysm.uniform(0, 1)}, seed=1), None)
+    values = []
+    for _ in range(40):
+        config = search.next()
+        value = (config["params"]["x"] - 0.3) ** 2
+        search.tell(ended(config, value))
+        values.append(value)
+    assert sum(values[30:]) < sum(values[:10])
+
+
+def test_a_grid_is_every_combination_once_and_of_one_that_goes_on_the_rest():
+    asked = workload(space={"n": raysm.randint(1, 2), "kind": SPACE["kind"]}, search="grid")
+    search = Search.begin(asked, None)
+    first = search.next()
+    rest = [search.next()["params"] for _ in range(3)]
+    every = [(params["n"], params["kind"]) for params in [first["params"], *rest]]
+    assert every == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
+    search = Search.begin(asked, None, [ended(first, 1.0)])
+    assert [search.next()["params"] for _ in range(3)] == rest
+
+
+def test_an_interrupted_trial_comes_first_with_its_number_parameters_and_checkpoint():
+    params = {"lr": 0.01, "q": 4.0, "n": 2, "kind": "b"}
+    done = Trial(number=0, status="done", params=params | {"n": 1}, value=1.0)
+    search = Search.begin(workload(), None, [done])
+    search.again([Waiting(params=params, number=4, restored="/run/checkpoint")])
+    assert search.next() == {"number": 4, "params": params, "restored": "/run/checkpoint"}
+    assert search.next()["number"] == 5
+
+
+def test_how_trials_ended_is_what_the_study_knows():
+    search = Search.begin(workload(), None)
+    for value, status in ((1.0, "done"), (2.0, "stopped"), (None, "failed"), (None, "stopped")):
+        search.tell(ended(search.next(), value, status))
+    states = [trial.state.name for trial in search.study.trials]
+    assert states == ["COMPLETE", "PRUNED", "FAIL", "FAIL"]
+    assert search.study.best_value == 1.0
+
+
+def test_earlier_trials_are_known_before_the_first_also_where_a_function_draws():
+    def space(trial):
+        trial.suggest_float("x", 0, 1)
+
+    earlier = tuple(Earlier(params={"x": x}, value=x) for x in (0.2, 0.8))
+    for draw in (None, drawing_by(space, "space")):
+        search = Search.begin(workload(space={"x": raysm.uniform(0, 1)}, warm_start=earlier), draw)
+        assert search.study.best_params == {"x": 0.2}
+        assert search.next()["number"] == 0
+
+
+def test_a_space_function_returns_parameters_or_nothing():
+    search = Search.begin(workload(), drawing_by(lambda trial: [1], "space"))
+    with pytest.raises(
+        InvalidRequest, match=r"the space function space must return parameters by name, or None, got \[1"
+    ):
+        search.next()
+
+
+def test_tunes_trials_have_our_numbers():
+    searching = Searching(Search.begin(workload(), None))
+    first, second = searching.suggest("abc"), searching.suggest("def")
+    assert searching.numbers == {"abc": 0, "def": 1}
+    assert searching.params == {0: first["params"], 1: second["params"]}
