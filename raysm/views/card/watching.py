@@ -1,0 +1,181 @@
+"""``job.watch()``: a card in a notebook that is drawn again as the job goes on.
+
+A loop over the job's own cursor, in a thread, so that later cells run meanwhile. What flows in are log lines and
+Descriptions, what flows out are cards, at most two a second, and only where something has changed.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from raysm.client.costs.bill import usd_so_far
+from raysm.client.description import Description, Status
+from raysm.client.follow import FOLLOW_S, JobStream
+from raysm.client.job import Job
+from raysm.errors import InvalidRequest, RaysmError
+from raysm.views.card.drawing import Moment, card, words
+from raysm.views.card.watched import Watched
+
+__all__ = ["Output", "Watch", "watch"]
+
+LEAST_S = 0.5
+"""Seconds between two cards, at least."""
+
+STALE_S = 30.0
+"""Seconds after which a card is drawn again although nothing has changed but the time and the cost."""
+
+
+class Output(Protocol):
+    """Where cards are shown."""
+
+    def show(self, html: str, text: str) -> None:
+        """Show a card for the first time, or in place of the one before; ``text`` is for where no HTML is shown."""
+
+
+class NotebookOutput:
+    """A cell of a notebook, by ``display_id``: later cards replace the first one, wherever that stands."""
+
+    def __init__(self) -> None:
+        """Show nothing yet.
+
+        Raises:
+            InvalidRequest: This is no notebook.
+        """
+        try:
+            from IPython.core.getipython import get_ipython
+        except ImportError:
+            raise InvalidRequest(NO_NOTEBOOK) from None
+        if get_ipython() is None:
+            raise InvalidRequest(NO_NOTEBOOK)
+        self._handle: Any = None
+
+    def show(self, html: str, text: str) -> None:
+        """See ``Output``."""
+        from IPython import display
+
+        content = {"text/html": html, "text/plain": text}
+        if self._handle is None:
+            show: Any = display.display
+            self._handle = show(content, raw=True, display_id=True)
+        else:
+            self._handle.update(content, raw=True)
+
+
+NO_NOTEBOOK = (
+    "job.watch() draws a card in a notebook, and this is none: job.logs(follow=True) shows a job in a terminal, and "
+    "raysm logs -f JOB does"
+)
+
+
+class Watch:
+    """A card that is drawn again until its job has ended, or ``stop`` is called."""
+
+    def __init__(self, job: Job, output: Output, *, clock: Callable[[], float] = time.time) -> None:
+        """Draw the first card at once, and the others in a thread.
+
+        Args:
+            job: Whose card it is.
+            output: Where it is shown.
+            clock: Seconds since the epoch.
+        """
+        self._job, self._output, self._clock = job, output, clock
+        # Who watches it sends its follow-up jobs, as who follows its log does.
+        self._stream = JobStream(job.chain, send=True)
+        self._watched = Watched()
+        self._shown: tuple[object, ...] | None = None
+        self._shown_s = 0.0
+        self._trouble = ""
+        self._stopping = threading.Event()
+        self._look()
+        # A daemon: a kernel that is shut down does not wait for a job.
+        self._thread = threading.Thread(target=self._run, name=f"raysm card {job.name}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Draw it no more; the job goes on."""
+        self._stopping.set()
+        self._thread.join()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the job has ended, and its last card is drawn; return whether that was within ``timeout``."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def __repr__(self) -> str:
+        state = "drawn no more" if self.wait(0) else "live"
+        return f"<card of {self._job.name}, {state}>"
+
+    def _run(self) -> None:
+        pauses = self._job.service.polling.pauses()
+        while not self._stream.is_over and not self._stopping.wait(max(LEAST_S, min(next(pauses), FOLLOW_S))):
+            if self._look():
+                # A log that has just grown is looked at often again.
+                pauses = self._job.service.polling.pauses()
+
+    def _look(self) -> bool:
+        """Look once, and draw the card where it has changed; return whether lines have come."""
+        came = False
+        try:
+            for line in self._stream.new_lines(whole=False):
+                came = True
+                self._watched.add(line.host, line.text)
+            self._trouble = ""
+        except RaysmError as error:  # a network that is away is no reason to end the card: it says so
+            self._trouble = str(error)
+        self._draw()
+        return came
+
+    def _draw(self) -> None:
+        job = self._description()
+        seen = self._watched.seen()
+        now_s = self._clock()
+        state = (job.status, job.secondary, job.message, job.reason, seen, self._trouble)
+        if state == self._shown and now_s - self._shown_s < STALE_S:
+            return
+        self._shown, self._shown_s = state, now_s
+        service = self._job.service
+        moment = Moment(
+            job=job,
+            target=service.target,
+            seen=seen,
+            usd=_usd(self._job, job, now_s),
+            now_s=now_s,
+            trouble=self._trouble,
+        )
+        self._output.show(card(moment), words(moment))
+
+    def _description(self) -> Description:
+        chain = self._job.chain
+        # What the look above was told: the card asks nothing by itself.
+        known = chain.last_known() or Description(name=chain.name, arn="", api=chain.api, status=Status.UNKNOWN)
+        with contextlib.suppress(RaysmError):
+            return replace(known, instances=self._job.instances)
+        return known
+
+
+def _usd(job: Job, description: Description, now_s: float) -> float | None:
+    """Return what the job and those before it have cost; None where that is not known, or costs nothing."""
+    if not job.service.target.is_billed:
+        return None
+    with contextlib.suppress(RaysmError):
+        if description.status.is_terminal:
+            bill = job.cost()
+            return None if bill is None else bill.usd
+        return usd_so_far(description, job.service.region, now_s)
+    return None
+
+
+def watch(job: Job, output: Output | None = None) -> Watch:
+    """Show a card of ``job`` below the cell, and draw it again until the job has ended; later cells run meanwhile.
+
+    Args:
+        job: The job.
+        output: Where it is shown; None is the notebook.
+
+    Raises:
+        InvalidRequest: This is no notebook.
+    """
+    return Watch(job, NotebookOutput() if output is None else output)

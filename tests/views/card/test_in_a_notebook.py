@@ -1,0 +1,60 @@
+"""The card in a real kernel: later cells run while it is drawn again, in the cell where it was shown first."""
+
+import pytest
+
+from tests.support.kernels import run_cells
+
+for package in ("nbformat", "nbclient", "ipykernel"):
+    pytest.importorskip(package)
+
+BEGIN = """
+import pathlib
+import raysm
+from raysm.contract.events import Metric, line
+from raysm.testing import FakeSageMaker
+
+class Running(FakeSageMaker):
+    is_over = False
+    def describe(self, api, name):
+        answer = super().describe(api, name)
+        if self.is_over:
+            return answer
+        del answer["TrainingEndTime"]
+        return answer | {"TrainingJobStatus": "InProgress", "SecondaryStatus": "Training"}
+
+pathlib.Path("train.py").touch()
+fake = Running(pathlib.Path("home").absolute())
+job = raysm.submit(raysm.Script("train.py"), on=fake)
+del fake.lines[job.name]  # it has written nothing yet
+"""
+
+WATCH = "watching = job.watch()"
+
+LATER = """
+assert not watching.wait(0)
+print("a later cell runs")
+hostile = "</pre></div><script>alert(1)</script>\\x1b[31m"
+fake.lines[job.name] = (hostile, *(line(Metric(name="loss", value=1 / (step + 1), step=step)) for step in range(5)))
+fake.is_over = True
+assert watching.wait(60)
+"""
+
+
+def text(data):
+    """Return what a notebook's file has as text or as lines."""
+    return data if isinstance(data, str) else "".join(data)
+
+
+def test_a_card_is_drawn_again_in_its_own_cell_while_later_cells_run(tmp_path):
+    _, shown, later, after = run_cells(tmp_path, BEGIN, WATCH, LATER, "'the last cell'")
+    (card,) = shown["outputs"]
+    assert card["output_type"] == "display_data"
+    html = text(card["data"]["text/html"])
+    assert all(part in html for part in ("Completed", "0.2", "<path", "raysm.attach"))
+    assert "&lt;script&gt;" in html
+    assert "<script" not in html
+    assert "\x1b" not in html
+    # What a reader without HTML has, GitHub's or a terminal's, is up to date too.
+    assert "Completed" in text(card["data"]["text/plain"])
+    assert [output["output_type"] for output in later["outputs"]] == ["stream"]
+    assert text(after["outputs"][0]["data"]["text/plain"]) == "'the last cell'"

@@ -1,0 +1,129 @@
+"""``job.watch()``: a card that is drawn again as the job goes on."""
+
+import threading
+import time
+
+import pytest
+
+from raysm.client.submit import submit
+from raysm.contract.events import Metric, line
+from raysm.errors import InvalidRequest
+from raysm.request import Cluster, Script
+from raysm.testing import Answer, FakeSageMaker
+from raysm.views.card.watching import LEAST_S, Watch, watch
+from tests.support.client_jobs import NOW_MS
+from tests.support.sagemaker import fake_aws, refusal
+
+WITHIN_S = 60
+
+
+class Screen:
+    """An output that keeps its cards, with when they came."""
+
+    def __init__(self):
+        self.cards, self.times = [], []
+        self._changed = threading.Condition()
+
+    def show(self, html, text):
+        with self._changed:
+            self.cards.append(html)
+            self.times.append(time.monotonic())
+            self._changed.notify_all()
+
+    def wait_for(self, text):
+        with self._changed:
+            assert self._changed.wait_for(lambda: text in self.cards[-1], WITHIN_S), self.cards[-1]
+
+
+@pytest.fixture
+def remote():
+    with fake_aws() as fake:
+        yield fake
+
+
+@pytest.fixture
+def job(remote, tmp_path):
+    (tmp_path / "train.py").touch()
+    return submit(Script(str(tmp_path / "train.py")), cluster=Cluster("ml.m5.large", count=2), on=remote.service)
+
+
+def tell(remote, job, at, text):
+    remote.write_log(job.name, "algo-1", [(NOW_MS + at, text)])
+
+
+def test_it_is_drawn_at_once_again_as_the_job_goes_on_and_no_more_once_it_has_ended(remote, job):
+    screen = Screen()
+    watching = watch(job, screen)
+    assert len(screen.cards) == 1
+    assert job.name in screen.cards[0]
+    assert "live" in repr(watching)
+    tell(remote, job, 1, "epoch 1")
+    screen.wait_for("algo-1 | epoch 1")
+    tell(remote, job, 2, line(Metric(name="loss", value=0.5, step=1)))
+    screen.wait_for("0.5")
+    remote.sagemaker.end(job.name, "Completed")
+    assert watching.wait(WITHIN_S)
+    assert "Completed" in screen.cards[-1]
+    assert "drawn no more" in repr(watching)
+    drawn = len(screen.cards)
+    tell(remote, job, 3, "late")
+    assert len(screen.cards) == drawn
+
+
+def test_there_are_at_most_two_cards_a_second(remote, job):
+    screen = Screen()
+    watching = Watch(job, screen)
+    for number in range(40):
+        tell(remote, job, number, f"line {number}")
+        time.sleep(0.05)
+    screen.wait_for("line 39")
+    remote.sagemaker.end(job.name, "Completed")
+    assert watching.wait(WITHIN_S)
+    pauses = [after - before for before, after in zip(screen.times, screen.times[1:], strict=False)]
+    # The first card is drawn by the caller, and the second once the pause is over.
+    assert all(pause >= LEAST_S * 0.9 for pause in pauses)
+
+
+def test_nothing_is_drawn_where_nothing_has_changed(remote, job):
+    screen = Screen()
+    looks = threading.Semaphore(0)
+    watching = Watch(job, screen, clock=lambda: looks.release() or 1_800_000_000.0)
+    for _ in range(4):
+        assert looks.acquire(timeout=WITHIN_S)
+    watching.stop()
+    # The service says the same each time; a clock that stands lets no card become stale.
+    assert len(screen.cards) == 1
+    remote.sagemaker.end(job.name, "Completed")
+
+
+def test_it_can_be_stopped_and_the_job_goes_on(remote, job):
+    watching = Watch(job, Screen())
+    watching.stop()
+    assert watching.wait(0)
+    assert remote.sagemaker.stopped == []
+
+
+def test_a_service_that_is_away_is_said_and_borne(remote, job):
+    screen = Screen()
+    away = remote.fail("describe_training_job", refusal("ThrottlingException", "slow down"))
+    watching = Watch(job, screen)
+    screen.wait_for("the service cannot be asked just now")
+    away.end()
+    remote.sagemaker.end(job.name, "Completed")
+    assert watching.wait(WITHIN_S)
+    assert "cannot be asked" not in screen.cards[-1]
+
+
+def test_a_job_that_has_ended_has_one_card(tmp_path):
+    (tmp_path / "train.py").touch()
+    fake = FakeSageMaker(tmp_path / "home")
+    fake.answer("script", Answer(lines=["hello", line(Metric(name="loss", value=0.25))]))
+    screen = Screen()
+    watching = watch(submit(Script(str(tmp_path / "train.py")), on=fake), screen)
+    assert watching.wait(WITHIN_S)
+    assert all(text in screen.cards[-1] for text in ("algo-1 | hello", "0.25", "Completed"))
+
+
+def test_outside_of_a_notebook_it_says_what_does_the_same(job):
+    with pytest.raises(InvalidRequest, match=r"job.logs\(follow=True\) shows a job in a terminal"):
+        watch(job)
