@@ -93,6 +93,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_submit(commands)
     _add_config(commands)
     _add_about_jobs(commands)
+    _add_entering(commands)
     _add_local(commands)
     _add_image(commands)
     _add_doctor(commands)
@@ -303,6 +304,31 @@ def _add_about_jobs(commands: Any) -> None:
             waiting.add_argument("--timeout", type=float, metavar="S", help="wait at most so many seconds for its end")
             command.add_argument("--output", type=Path, metavar="DIR", help="where to (default: where it lies)")
         _add_reading(command)
+
+
+def _add_entering(commands: Any) -> None:
+    tunnel = add_command(
+        commands, "tunnel", "a port of this machine that leads to one of an instance, while its job runs"
+    )
+    tunnel.add_argument("job", metavar="JOB", help="the job's name")
+    tunnel.add_argument("port", metavar="PORT", type=int, help="on the instance's loopback, 8265")
+    tunnel.add_argument("--local", type=int, default=0, metavar="PORT", help="of this machine (default: any free one)")
+    _add_instance(tunnel)
+    _add_reading(tunnel)
+    shell = add_command(
+        commands,
+        "shell",
+        "a shell in an instance, or a command; its exit code becomes this one's",
+        usage="raysm shell JOB [options] [-- COMMAND]",
+    )
+    shell.add_argument("job", metavar="JOB", help="the job's name")
+    _add_instance(shell)
+    _add_target(shell)
+
+
+def _add_instance(command: argparse.ArgumentParser) -> None:
+    # Not --on, which says whether a job is on AWS or here.
+    command.add_argument("--instance", metavar="HOST", help="algo-2 (default: the head)")
 
 
 def _add_reading(command: argparse.ArgumentParser) -> None:

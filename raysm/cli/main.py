@@ -82,6 +82,10 @@ def _run(arguments: Arguments, console: Console) -> int:
         from raysm.cli import image
 
         image.run(arguments, console)
+    elif arguments.command in ("tunnel", "shell"):
+        from raysm.cli import entering
+
+        return entering.run(arguments, console)
     elif arguments.command == "dashboard":
         from raysm.cli import dashboard
 

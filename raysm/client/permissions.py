@@ -154,12 +154,24 @@ USER: tuple[Grant, ...] = (
     ),
     Grant(
         purpose="Session",
-        meaning="`raysm debug`, and a session into an instance",
-        # The command line of AWS calls StartSession; raysm itself only switches the debugging of a job on.
+        meaning="`raysm tunnel`, `raysm shell` and `raysm debug`: let somebody in, and begin a session",
         actions=("sagemaker:UpdateTrainingJob", "ssm:StartSession"),
         # A document that AWS publishes belongs to no account.
-        resources=(JOBS[0], "arn:{partition}:ssm:{region}::document/AWS-StartPortForwardingSession"),
-        calls=("sagemaker:UpdateTrainingJob",),
+        resources=(
+            JOBS[0],
+            "arn:{partition}:ssm:{region}::document/AWS-StartPortForwardingSession",
+            "arn:{partition}:ssm:{region}::document/AWS-StartInteractiveCommand",
+        ),
+        calls=("sagemaker:UpdateTrainingJob", "ssm:StartSession"),
+        needs="remote_debug",
+    ),
+    Grant(
+        purpose="OpenSessions",
+        meaning="the same: go on with a session when its connection was closed, and end it",
+        actions=("ssm:ResumeSession", "ssm:TerminateSession"),
+        # Apart from the one above: a session that was begun is a resource of its own.
+        resources=("arn:{partition}:ssm:{region}:{account}:session/*",),
+        calls=("ssm:ResumeSession", "ssm:TerminateSession"),
         needs="remote_debug",
     ),
     Grant(

@@ -1,6 +1,7 @@
 """All that the client does on AWS, once, and beside it the policies: a line for every call, a call for every line."""
 
 import ast
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from raysm.client.remote_debugging import switch_remote_debugging
 from raysm.client.service import Service
 from raysm.client.storage import SMALL, Storage
 from raysm.client.submit import submit
+from raysm.client.tunnel.session import Sessions, port_document, target_of
 from raysm.errors import ServiceError
 from raysm.request import Cluster, MetricDefinition, Script, Security
 from tests.support import aws_account
@@ -98,6 +100,29 @@ def images_calls():
         return operations_of("ecr", client)
 
 
+class Ssm:
+    """Systems Manager, as far as sessions go: moto has none of them."""
+
+    def start_session(self, **request):
+        return {"SessionId": "s", "StreamUrl": "wss://nowhere", "TokenValue": "t"}
+
+    resume_session = terminate_session = start_session
+
+
+def sessions_calls():
+    """Begin a session into an instance, go on with it, and end it; return what was called."""
+    client = ScriptedClient(Ssm(), [])
+
+    async def call():
+        sessions = Sessions(Service(aws(), clients=lambda name: client))
+        await sessions.start(target_of("job", "algo-1"), port_document(8265))
+        await sessions.resume("s")
+        await sessions.terminate("s")
+
+    asyncio.run(call())
+    return operations_of("ssm", client)
+
+
 @pytest.fixture
 def script(tmp_path):
     (tmp_path / "train.py").write_text("print('hello')\n")
@@ -108,7 +133,7 @@ def test_every_line_of_the_policies_is_for_a_call_and_every_call_has_a_line(scri
     with fake_aws() as remote:
         everything(remote, script, tmp_path)
         interrupted(remote, tmp_path)
-        calls = remote.operations() - OF_INSTANCES | doctors_calls() | images_calls()
+        calls = remote.operations() - OF_INSTANCES | doctors_calls() | images_calls() | sessions_calls()
     assert calls == covered()
 
 
@@ -121,7 +146,6 @@ def test_an_action_is_named_like_a_call_that_it_is_for():
         "s3:AbortMultipartUpload",
         "kms:GenerateDataKey",
         "kms:Decrypt",
-        "ssm:StartSession",
         # docker push
         "ecr:BatchCheckLayerAvailability",
         "ecr:BatchGetImage",

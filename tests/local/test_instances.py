@@ -389,7 +389,7 @@ import socket
 listener = socket.socket()
 listener.bind((sys.argv[1], int(sys.argv[2])))
 listener.listen()
-put("ready", "yes")
+put("ready", listener.getsockname()[1])
 while True:
     listener.accept()[0].sendall(b"hello")
 """
@@ -670,3 +670,70 @@ def test_process_instances_are_told_distinct_free_ports_and_a_short_folder_for_r
     assert first[1] != second[1]
     # A Ray session adds 64 characters to it, of 107 that the path of a socket has.
     assert max(len(first[1]), len(second[1])) <= 43
+
+
+def test_a_port_of_the_loopback_is_reached_and_no_others_is(job):
+    (instance,) = job.start([sys.executable, "-c", LISTEN, "127.0.0.1", "0"])
+    port = int(wait_for_file(job.base() / "ready"))
+    with instance.connect(port) as connection:
+        connection.settimeout(SOON_S)
+        assert connection.recv(5) == b"hello"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        with pytest.raises(OSError, match="refused"):
+            instance.connect(free.getsockname()[1])
+
+
+@namespace_only
+def test_a_port_of_another_loopback_is_not_reached(job):
+    with socket.create_server(("127.0.0.1", 0)) as ours:
+        (instance,) = job.start(sh("sleep 1000"))
+        with pytest.raises(OSError, match="refused"):
+            instance.connect(ours.getsockname()[1])
+
+
+def test_a_command_beside_the_main_process_is_where_that_is(job):
+    command = sh(f"{BASE} echo here > told; echo $HOME; read line; echo $?; exit 7")
+    (instance,) = job.start(sh("trap 'exit 0' TERM; while :; do sleep 0.05; done"), variables={"MINE": "1"})
+    reader, writer = os.pipe()
+    visit = instance.enter(command, stdin=os.devnull, stdout=f"/proc/{os.getpid()}/fd/{writer}")
+    assert visit.exited.result(SOON_S) == 7
+    os.close(writer)
+    with os.fdopen(reader) as output:
+        home, read = output.read().split()
+    assert (read, (job.base() / "told").read_text()) == ("1", "here\n")
+    assert home in ("/", str(job.root / "algo-1" / "home"))
+    visit.leave()  # it has ended
+
+
+@namespace_only
+def test_a_command_beside_the_main_process_sees_its_namespaces(job):
+    (instance,) = job.start(sh(f"{BASE} hostname > name; sleep 1000"))
+    name = wait_for_file(job.base() / "name")
+    visit = instance.enter(
+        sh("hostname > /opt/ml/again; ls /proc | grep -c '^[0-9]' > /opt/ml/count; ip addr > /opt/ml/addresses"),
+        stdin=os.devnull,
+        stdout=os.devnull,
+    )
+    assert visit.exited.result(SOON_S) == 0
+    assert (job.base() / "again").read_text() == name
+    assert int((job.base() / "count").read_text()) < 12
+    assert instance.address in (job.base() / "addresses").read_text()
+
+
+def test_a_command_beside_the_main_process_can_be_killed_and_ends_with_the_instance(job):
+    (instance,) = job.start(sh("sleep 1000"))
+    first, second = (instance.enter(sh("sleep 1000"), stdin=os.devnull, stdout=os.devnull) for _ in range(2))
+    first.leave()
+    assert first.exited.result(SOON_S) == 128 + signal.SIGKILL
+    assert not second.exited.done()
+    instance.kill()
+    assert second.exited.result(SOON_S) == 128 + signal.SIGKILL
+    late = instance.enter(sh("true"), stdin=os.devnull, stdout=os.devnull)
+    assert late.exited.result(SOON_S) == 128 + signal.SIGKILL
+
+
+def test_a_command_that_is_not_there_exits_with_127(job):
+    (instance,) = job.start(sh("sleep 1000"))
+    visit = instance.enter(["no-such-command"], stdin=os.devnull, stdout=os.devnull)
+    assert visit.exited.result(SOON_S) == 127

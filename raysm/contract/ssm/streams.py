@@ -176,10 +176,10 @@ async def carry(stream: Stream, reader: asyncio.StreamReader, writer: asyncio.St
     try:
         await asyncio.wait((there, back), return_when=asyncio.FIRST_COMPLETED)
     finally:
+        writer.close()  # first: whoever waits below may be cancelled
         for task in (there, back):
             task.cancel()
         await asyncio.gather(there, back, return_exceptions=True)
-        writer.close()
         await stream.close()
 
 

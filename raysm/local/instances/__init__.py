@@ -6,11 +6,11 @@ imported when it is asked for.
 
 import importlib
 
-from raysm.local.instances.base import Instance, InstanceSpec, Link, Site
+from raysm.local.instances.base import Instance, InstanceSpec, Link, Site, Visit
 from raysm.local.instances.share import Share
 from raysm.request.instance_kinds import INSTANCE_KINDS, instance_kind
 
-__all__ = ["Instance", "InstanceSpec", "Link", "Share", "Site", "best_kind", "missing_for", "open_site"]
+__all__ = ["Instance", "InstanceSpec", "Link", "Share", "Site", "Visit", "best_kind", "missing_for", "open_site"]
 
 
 def site_class(kind: str) -> type[Site]:

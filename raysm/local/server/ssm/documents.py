@@ -4,11 +4,13 @@ https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-sch
 in ``DOCUMENTS``.
 """
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from raysm.local.server.api_error import ApiError, validation
+from raysm.local.server.ssm.command import Command
 from raysm.local.server.ssm.plugin import Ends, Plugin
 from raysm.local.server.ssm.port import MuxPort, PlainPort
 
@@ -62,8 +64,44 @@ def _port(parameters: Parameters) -> Work:
     )
 
 
+def _shell(parameters: Parameters) -> Work:
+    # What the agent runs where nobody says what; it has a terminal.
+    return _command("Standard_Stream", ["sh"])
+
+
+def _interactive(parameters: Parameters) -> Work:
+    return _command("InteractiveCommands", _words(parameters))
+
+
+def _non_interactive(parameters: Parameters) -> Work:
+    return _command("NonInteractiveCommands", _words(parameters), has_terminal=False)
+
+
+def _command(session_type: str, words: list[str], *, has_terminal: bool = True) -> Work:
+    properties = {"linux": {"commands": shlex.join(words), "runAsElevated": True}}
+    return Work(
+        session_type=session_type,
+        properties=properties,
+        begin=lambda ends: Command(ends, words, has_terminal=has_terminal),
+    )
+
+
+def _words(parameters: Parameters) -> list[str]:
+    """Return the words of the command: in a container the agent does not ask a shell to read them."""
+    try:
+        words = shlex.split(_one(parameters, "command", ""))
+    except ValueError as error:
+        raise validation(f"Parameter command cannot be read: {error}") from None
+    if not words:
+        raise validation("Parameter command is required")
+    return words
+
+
 DOCUMENTS: Mapping[str, Callable[[Parameters], Work]] = {
     "AWS-StartPortForwardingSession": _port,
+    SHELL: _shell,
+    "AWS-StartInteractiveCommand": _interactive,
+    "AWS-StartNonInteractiveCommand": _non_interactive,
 }
 
 

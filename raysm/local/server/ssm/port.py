@@ -88,6 +88,7 @@ class PlainPort:
         self._ends = ends
         self._port = port
         self._writer: asyncio.StreamWriter | None = None
+        self._connecting = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
         self._is_over = asyncio.Event()
 
@@ -104,11 +105,9 @@ class PlainPort:
         """Pass bytes on to the port, by a new connection where the one before has ended."""
         if frame.payload_type == PayloadType.OUTPUT:
             try:
-                if self._writer is None:
-                    await self._connect()
-                assert self._writer is not None
-                self._writer.write(frame.payload)
-                await self._writer.drain()
+                writer = await self._connect()
+                writer.write(frame.payload)
+                await writer.drain()
             except OSError:
                 # The port's end is gone: the session is over, as the agent's is.
                 self._is_over.set()
@@ -122,17 +121,22 @@ class PlainPort:
         self._is_over.set()
         await self._disconnect()
 
-    async def _connect(self) -> None:
-        reader, self._writer = await connect(self._ends.instance, self._port)
-        self._reading = asyncio.ensure_future(self._read(reader, self._writer))
+    async def _connect(self) -> asyncio.StreamWriter:
+        """Return the connection, made anew where there is none."""
+        # The client's first bytes may come while the first connection is being made.
+        async with self._connecting:
+            if self._writer is None:
+                reader, self._writer = await connect(self._ends.instance, self._port)
+                self._reading = asyncio.ensure_future(self._read(reader, self._writer))
+            return self._writer
 
     async def _disconnect(self) -> None:
         reading, self._reading = self._reading, None
         writer, self._writer = self._writer, None
         if reading is not None and writer is not None:
+            writer.close()  # first: whoever waits below may be cancelled
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
-            writer.close()
 
     async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

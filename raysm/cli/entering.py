@@ -1,0 +1,42 @@
+"""The commands that lead into an instance of a job: tunnel, shell."""
+
+import json
+import threading
+
+from rich.console import Console
+
+from raysm.cli.arguments import Arguments
+from raysm.cli.choosing import read_settings
+from raysm.client.job import Job, attach
+from raysm.client.service import Service, connect
+from raysm.client.tunnel.shell import enter
+
+__all__ = ["run"]
+
+LOOK_S = 5.0
+"""How often to see whether the job still runs: a tunnel into one that has ended leads nowhere."""
+
+
+def run(arguments: Arguments, console: Console, service: Service | None = None) -> int:
+    """Do what ``arguments.command`` says; return the exit code: of a shell that of the remote command."""
+    # Reading a job needs no role of its own, nor does entering it.
+    service = service or connect(read_settings(arguments).target(role="arn:aws:iam::000000000000:role/unused"))
+    job = attach(arguments.job, service)
+    if arguments.command == "shell":
+        return enter(job.chain, arguments.script_args, on=arguments.instance)
+    _tunnel(arguments, job, console)
+    return 0
+
+
+def _tunnel(arguments: Arguments, job: Job, console: Console) -> None:
+    with job.tunnel(arguments.port, on=arguments.instance, local_port=arguments.local) as tunnel:
+        if arguments.json:
+            print(json.dumps({"job": job.name, "address": tunnel.address, "port": tunnel.port}), flush=True)
+        else:
+            where = arguments.instance or "the head"
+            console.print(
+                f"{tunnel.address} leads to port {arguments.port} of {where}; Ctrl-C ends it", highlight=False
+            )
+        pause = threading.Event()
+        while not job.done():
+            pause.wait(LOOK_S)
