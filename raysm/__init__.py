@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from raysm.client.project import load_options
     from raysm.client.remote import remote
     from raysm.client.result import Result
+    from raysm.client.session.handle import Session
     from raysm.client.submit import submit
     from raysm.client.sweep import Sweep
     from raysm.client.sweep_result import SweepResult
@@ -72,6 +73,7 @@ __all__ = [
     "RowBlock",
     "Script",
     "Security",
+    "Session",
     "Similarity",
     "Sweep",
     "SweepResult",
@@ -111,6 +113,7 @@ _HOMES = {
     "raysm.client.ray_address": _RAY_ADDRESS,
     "raysm.client.result": ("Result",),
     "raysm.client.remote": ("remote",),
+    "raysm.client.session.handle": ("Session",),
     "raysm.client.submit": ("submit",),
     "raysm.client.sweep": ("Sweep",),
     "raysm.client.sweep_result": ("SweepResult",),

@@ -20,6 +20,9 @@
     │   ├── JobNotFound                 there is no job of that name
     │   └── CredentialsExpired          the caller has to log in again; the job that it was about goes on
     ├── NotDone (TimeoutError)          a job has not ended within the time that the caller gave
+    ├── CallFailed                      a call of a session failed by what cannot travel as an exception
+    ├── CallCancelled (CancelledError)  somebody interrupted a call of a session
+    ├── SessionEnded                    a session has ended, or takes no more calls; the message says why
     └── JobFailed                       a job ended otherwise than Completed
         └── JobStopped (CancelledError) somebody stopped it
 
@@ -32,6 +35,8 @@ from typing import ClassVar
 
 __all__ = [
     "BlockFailed",
+    "CallCancelled",
+    "CallFailed",
     "ClusterError",
     "ClusterNotFormed",
     "CredentialsExpired",
@@ -49,6 +54,7 @@ __all__ = [
     "RayFailed",
     "RaysmError",
     "ServiceError",
+    "SessionEnded",
     "TrialFailed",
     "WorkerFailed",
     "option",
@@ -216,6 +222,31 @@ class CredentialsExpired(ServiceError):
 # A job is waited for like a future, whose TimeoutError this is, too.
 class NotDone(RaysmError, TimeoutError):
     """A job has not ended within the time that the caller gave; it goes on."""
+
+
+class CallFailed(RaysmError):
+    """A call of a session failed, by an exception that cannot be made anew here, or because its process died.
+
+    Attributes:
+        error_type: The exception's class, or what else happened.
+        remote_traceback: As the instance printed it; empty where there is none.
+    """
+
+    def __init__(self, message: str, *, error_type: str = "", remote_traceback: str = "") -> None:
+        """Keep the parts beside the message."""
+        # No __reduce__: the message alone makes it, and pickle brings the parts back with __dict__.
+        self.error_type = error_type
+        self.remote_traceback = remote_traceback
+        super().__init__(message)
+
+
+# As a future that was cancelled raises it.
+class CallCancelled(RaysmError, concurrent.futures.CancelledError):
+    """Somebody interrupted a call of a session."""
+
+
+class SessionEnded(RaysmError):
+    """A session has ended, or is closing and takes no more calls."""
 
 
 IN_THE_JOB = "\n\nin the job:\n"

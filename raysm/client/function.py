@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from raysm.client.own_modules import late_source, own_modules
+from raysm.client.unpicklable import culprit_of_call
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import PickledFunction
@@ -26,6 +27,7 @@ __all__ = [
     "code_digest",
     "name_of",
     "pickled_call",
+    "pickled_value",
     "python_version",
 ]
 
@@ -107,14 +109,35 @@ def pickled_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     try:
         return _pickled((fn, args, kwargs), cloudpickle)
     except Exception as error:  # pickling runs the arguments' own code, which may raise anything
+        culprit = culprit_of_call(fn, args, kwargs, lambda value: _pickled(value, cloudpickle))
+        where = "" if culprit is None else f"{culprit[0]} is a {type(culprit[1]).__name__}: "
         raise InvalidRequest(
-            f"{name_of(fn)} or one of its arguments cannot be pickled: {type(error).__name__}: {error}; "
+            f"{name_of(fn)} or one of its arguments cannot be pickled: {where}{type(error).__name__}: {error}; "
             "make open files, locks and connections inside the function"
         ) from error
     finally:
         # The registry is the whole process's: what the user pickles otherwise is to stay as it was.
         for module in own:
             cloudpickle.unregister_pickle_by_value(module)
+
+
+def pickled_value(value: object) -> bytes:
+    """Return cloudpickle's bytes of a value.
+
+    Raises:
+        InvalidRequest: It cannot be pickled; the message says what in it.
+    """
+    import cloudpickle
+
+    try:
+        return _pickled(value, cloudpickle)
+    except Exception as error:  # its own code
+        culprit = culprit_of_call(pickled_value, (value,), {}, lambda part: _pickled(part, cloudpickle))
+        part, kind = ("", type(value)) if culprit is None else (culprit[0], type(culprit[1]))
+        where = part.removeprefix("args[0]") or "it"
+        raise InvalidRequest(
+            f"{where}, a {kind.__name__}, cannot be pickled: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _pickled(value: object, cloudpickle: Any) -> bytes:

@@ -11,6 +11,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 from raysm.client.function import Function, name_of
 from raysm.client.job import Job
 from raysm.client.options import SubmitKeywords, SubmitOptions, check_names, default_of
+from raysm.client.session.calls import Call
+from raysm.client.session.current import current_session
 from raysm.client.submit import submit
 from raysm.contract.keywords import documents_options
 from raysm.errors import InvalidRequest
@@ -48,8 +50,16 @@ class RemoteFunction(Generic[P, R]):
         check_names(options)
         return RemoteFunction(self._fn, {**self._options, **options})
 
-    def submit(self, *args: P.args, **kwargs: P.kwargs) -> Job:
-        """Submit the call as a job; ``result()`` is the function's value, or raises its exception."""
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Job | Call[R]":
+        """Submit the call as a job; ``result()`` is the function's value, or raises its exception.
+
+        Inside ``with raysm.Session(…)`` it is a call in that session, whose instances it uses: its own options, which
+        are those of a job, do not count there.
+        """
+        session = current_session()
+        if session is not None:
+            call: Call[R] = session.submit(self._fn, *args, **kwargs)
+            return call
         # All that is given goes to the function, whose arguments may be named as options are.
         return submit(Function(self._fn, *args, **kwargs), **self._options)
 

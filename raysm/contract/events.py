@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json, to_json
 
-__all__ = ["Event", "Metric", "Progress", "State", "Trial", "line", "parse"]
+__all__ = ["MARK", "Event", "Metric", "Progress", "State", "Trial", "line", "parse"]
 
 # The number is in the mark, so that lines of a later version are passed over and not misread.
 MARK = '{"raysm": 1, '

@@ -7,6 +7,7 @@ from raysm.request.job import JobRequest
 from raysm.request.limits import Limits, MetricDefinition, Security
 from raysm.request.ports import Ports
 from raysm.request.script import Script
+from raysm.request.session import SessionWorkload
 from raysm.request.similarity import Similarity
 from raysm.request.targets import AWS, Local, Target
 from raysm.request.training import TorchScript, TrainLoop
@@ -26,6 +27,7 @@ __all__ = [
     "Ports",
     "Script",
     "Security",
+    "SessionWorkload",
     "Similarity",
     "Target",
     "TorchScript",

@@ -25,6 +25,7 @@ KINDS: Mapping[str, str] = {
     "similarity": "raysm.request.similarity:Similarity",
     "torch_script": "raysm.request.training:TorchScript",
     "data_parallel": "raysm.request.training:TrainLoop",
+    "session": "raysm.request.session:SessionWorkload",
     "function_sweep": "raysm.request.sweep:FunctionSweep",
     "script_sweep": "raysm.request.sweep:ScriptSweep",
 }

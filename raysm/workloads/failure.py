@@ -20,7 +20,7 @@ TERMINATED = 128 + signal.SIGTERM
 COLORS = re.compile(r"\x1b\[[0-9;]*m")
 """That Ray writes into a task's traceback, whoever reads it."""
 
-INTERNAL = re.compile(r"raysm/workloads/(driver\.py$|runners/)")
+INTERNAL = re.compile(r"raysm/workloads/(driver\.py$|runners/|session/)")
 """Frames between the process and the user's code, which are of no use to anybody who reads the traceback."""
 
 

@@ -12,6 +12,7 @@ from raysm.bootstrap.packages import NEEDS
 from raysm.client.result import Result
 from raysm.errors import InvalidRequest
 from raysm.request import PickledFunction, Script, Similarity, TorchScript, TrainLoop, Workload
+from raysm.request.session import SessionWorkload
 from raysm.request.sweep import FunctionSweep, ScriptSweep
 from raysm.request.workload import KINDS, built_in_kind, require_workload
 from raysm.workloads.runner import Runner
@@ -26,6 +27,7 @@ EXAMPLES = {
     "similarity": Similarity(top_k=1),
     "torch_script": TorchScript("train.py"),
     "data_parallel": TrainLoop(name="module.loop", python="3.11"),
+    "session": SessionWorkload(),
     "function_sweep": FunctionSweep(name="module.train", python="3.11", space={"lr": "uniform:0:1"}, metric="loss"),
     "script_sweep": ScriptSweep(script="train.py", space={"lr": "uniform:0:1"}, metric="loss"),
 }
@@ -108,6 +110,7 @@ def test_what_holds_of_one_kind_alone_stands_at_that_kind():
     assert [kind for kind in KINDS if Workload.named(kind).log_monitor] == [
         "script",
         "function",
+        "session",
         "function_sweep",
         "script_sweep",
     ]
@@ -168,7 +171,7 @@ def local_kind():
             EXAMPLES["data_parallel"],
             r"wrap the loop: raysm\.submit\(raysm\.DataParallel\(train_loop, config=…\)\), got",
         ),
-        (3, "must be Script, Function, .*, DataParallel, Sweep, ScriptSweep or a Workload of your own, got 3"),
+        (3, "must be Script, .*, SessionWorkload, Sweep, ScriptSweep or a Workload of your own, got 3"),
         (Bare(), "Bare is no dataclass"),
         (Runless(), "Runless names no runner: give it runner = 'module:Class', got ''"),
         (local_kind(), "defined inside a function or class"),

@@ -1,0 +1,253 @@
+"""One call of a session as a future, in the manner of ``concurrent.futures``.
+
+What flows in are a request and its body, sent until they have arrived; what flows out are what the call prints, and its
+value or exception. It lives on the head: another process has it by ``Session.attach(name).calls()``.
+"""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import queue
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TextIO, TypeVar
+
+from raysm.client.session.loop import Loop
+from raysm.client.session.outcomes import error_of, value_of
+from raysm.client.session.wire import NoSuchCall, Wire
+from raysm.contract.session import DONE, WAITING, CallRequest, CallStatus, Outcome, frame, unframe
+from raysm.errors import CallCancelled, NotDone, RaysmError
+from raysm.request.codec import from_json, to_json
+
+__all__ = ["Call", "Line"]
+
+T = TypeVar("T")
+
+WAIT_S = 20.0
+"""For how long the server is asked to hold an answer back until the call is done."""
+
+LATE_S = 0.5
+"""How long output that came before the outcome may be under way by the other connection."""
+
+ON_ITS_WAY_S = 0.02
+
+INTERRUPTED_S = 10.0
+"""How long Ctrl-C waits for the call's end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What calls share: the connection, and the loop in which it lives."""
+
+    loop: Loop
+    wire: Wire
+    session: str
+    """The session's name, for people."""
+
+
+class Call(Generic[T]):
+    """One call.
+
+    Attributes:
+        id: By which the session knows it.
+        name: For people: the function's.
+    """
+
+    def __init__(self, id: str, name: str, line: Line) -> None:
+        """Know of it; ``send`` or ``follow`` begins."""
+        self.id, self.name = id, name
+        self._line = line
+        self._ended: concurrent.futures.Future[tuple[CallStatus, Outcome]] = concurrent.futures.Future()
+        self._news: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+        self._position = 0
+        self._more = asyncio.Event()
+        self._is_under_way = False
+
+    # In the loop of the connection
+
+    async def send(self, request: CallRequest, body: bytes) -> None:
+        """Have it executed, once, and wait for its outcome."""
+        content = frame(to_json(request), body)
+        await self._live(lambda: self._line.wire.request("POST", self._path, data=content, params={"wait": WAIT_S}))
+
+    async def follow(self) -> None:
+        """Wait for the outcome of a call that somebody has sent."""
+        await self._live(self._ask)
+
+    async def _live(self, begin: Callable[[], Any]) -> None:
+        self._is_under_way = True
+        try:
+            answer = await begin()
+            while True:
+                status, outcome = _read(answer)
+                if status.state == DONE:
+                    break
+                try:
+                    answer = await self._ask()
+                except NoSuchCall:
+                    answer = await begin()
+            await self._await_output(status.output_end)
+        except asyncio.CancelledError:
+            self._fail(CallCancelled(f"{self.name}: the connection was closed; the session may still work on it"))
+            raise
+        except Exception as error:  # whoever waits has to hear it
+            self._fail(error)
+        else:
+            self._news.put(None)
+            self._ended.set_result((status, outcome))
+            await self._line.wire.tell({"delivered": self.id})
+
+    def _fail(self, error: BaseException) -> None:
+        self._news.put(None)
+        self._ended.set_exception(error)
+
+    async def _ask(self) -> bytes:
+        return await self._line.wire.request("GET", self._path, params={"wait": WAIT_S})
+
+    @property
+    def _path(self) -> str:
+        return f"/calls/{self.id}"
+
+    def hear(self, start: int, stream: str, text: str) -> None:
+        """Take a piece of what it prints; a piece that came before, by an earlier connection, is passed over."""
+        if start + len(text) <= self._position:
+            return
+        self._news.put((stream, text[max(0, self._position - start) :]))
+        self._position = start + len(text)
+        self._more.set()
+
+    async def _await_output(self, end: int) -> None:
+        until_s = time.monotonic() + LATE_S
+        while self._position < end and time.monotonic() < until_s:
+            self._more.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._more.wait(), until_s - time.monotonic())
+        if self._position < end:
+            await self._fetch_output()
+
+    async def _fetch_output(self) -> None:
+        answer = await self._line.wire.json("GET", f"{self._path}/output", params={"from": self._position})
+        for piece in answer["pieces"]:
+            self.hear(piece["start"], piece["stream"], piece["text"])
+
+    # For the user
+
+    def result(self, timeout: float | None = None) -> T:
+        """Wait for its value; Ctrl-C ends the waiting, not the call.
+
+        Args:
+            timeout: Seconds; None is without end.
+
+        Raises:
+            NotDone: A TimeoutError: it has not ended within ``timeout``; it goes on.
+            CallCancelled: Somebody interrupted it.
+            CallFailed: It failed by what cannot be made anew here.
+            Exception: What it raised, with the remote traceback among its notes.
+        """
+        _, outcome = self._await(timeout)
+        if outcome.error is not None:
+            raise error_of(outcome.error, outcome.pickled, self.name, self._line.session)
+        value: T = value_of(outcome, self.name)
+        return value
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for its end, and return why it failed; None where it did not."""
+        _, outcome = self._await(timeout)
+        if outcome.error is None:
+            return None
+        return error_of(outcome.error, outcome.pickled, self.name, self._line.session)
+
+    def _await(self, timeout: float | None) -> tuple[CallStatus, Outcome]:
+        try:
+            return self._ended.result(timeout)
+        except TimeoutError as error:
+            if self._ended.done():
+                raise
+            raise NotDone(f"{self.name} has not ended within {timeout:g} s; it goes on") from error
+
+    def outcome(self) -> tuple[CallStatus, Outcome]:
+        """Wait for how it ended, as it came."""
+        return self._await(None)
+
+    def done(self) -> bool:
+        """Whether it has ended, in whatever way, as far as it is known here."""
+        return self._ended.done()
+
+    def cancelled(self) -> bool:
+        """Whether it has ended because somebody interrupted it."""
+        if not self._ended.done() or self._ended.exception() is not None:
+            return False
+        error = self._ended.result()[1].error
+        return error is not None and error.cancelled
+
+    def cancel(self) -> bool:
+        """Interrupt it; return whether that was still possible."""
+        if self.done():
+            return False
+        return self._line.loop.run(self._interrupt())
+
+    async def _interrupt(self) -> bool:
+        while not self._ended.done():
+            try:
+                await self._line.wire.request("POST", f"{self._path}/interrupt")
+                return True
+            except NoSuchCall:
+                if not self._is_under_way:
+                    return False
+                # What brings it is still on its way: to interrupt it before would be to interrupt nothing.
+                await asyncio.sleep(ON_ITS_WAY_S)
+        return False
+
+    @property
+    def status(self) -> CallStatus:
+        """How it is now."""
+        if self._ended.done() and self._ended.exception() is None:
+            return self._ended.result()[0]
+        try:
+            answer = self._line.loop.run(self._line.wire.request("GET", self._path, params={"outcome": 0}))
+        except NoSuchCall:  # what brings it is still on its way
+            return CallStatus(id=self.id, kind="", name=self.name, state=WAITING)
+        return _read(answer)[0]
+
+    def logs(self) -> str:
+        """Return what it has printed so far; of very much, the end."""
+        try:
+            answer = self._line.loop.run(self._line.wire.json("GET", f"{self._path}/output"))
+        except NoSuchCall:
+            return ""
+        return "".join(piece["text"] for piece in answer["pieces"])
+
+    def add_done_callback(self, fn: "Callable[[Call[T]], object]") -> None:
+        """Call ``fn(call)`` once it has ended; at once where it has."""
+        self._ended.add_done_callback(lambda _: fn(self))
+
+    def show(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
+        """Print what it prints, here, until it has ended; Ctrl-C interrupts it.
+
+        Args:
+            out: None is stdout.
+            err: None is stderr.
+        """
+        try:
+            while (piece := self._news.get()) is not None:
+                # Each time: a notebook and a test put others in their place.
+                stream = (out or sys.stdout) if piece[0] == "stdout" else (err or sys.stderr)
+                stream.write(piece[1])
+                stream.flush()
+        except KeyboardInterrupt:
+            with contextlib.suppress(RaysmError):
+                self.cancel()
+            concurrent.futures.wait([self._ended], INTERRUPTED_S)
+            raise
+
+    def __repr__(self) -> str:
+        state = "done" if self.done() else "not done"
+        return f"<call {self.name} of the session {self._line.session}: {state}>"
+
+
+def _read(answer: bytes) -> tuple[CallStatus, Outcome]:
+    head, body = unframe(answer)
+    status: CallStatus = from_json(CallStatus, head, "call")
+    return status, Outcome.decode(body) if body else Outcome()

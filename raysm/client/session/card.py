@@ -1,0 +1,51 @@
+"""A session for people: what flows in is its state, what flows out is a line of text, or a small table of HTML."""
+
+import html as markup
+
+from raysm.client.costs.bill import dollars
+from raysm.contract.session import SessionState
+
+__all__ = ["html", "rows", "text"]
+
+
+def rows(state: SessionState) -> list[tuple[str, str]]:
+    """Return what there is to know, by its label."""
+    gpus = f", {state.gpus:g} GPUs" if state.gpus else ""
+    cost = []
+    if state.usd is not None and state.usd_per_hour is not None:
+        budget = f" of {dollars(state.budget_usd)}" if state.budget_usd is not None else ""
+        cost = [("cost", f"{dollars(state.usd)}{budget}, {dollars(state.usd_per_hour)} an hour")]
+    end = "while it works, none" if state.ends_in_s is None else f"in {_minutes(state.ends_in_s)}: {state.ends_why}"
+    return [
+        ("state", f"closing: {state.closing}" if state.closing else "open"),
+        ("instances", f"{len(state.hosts)}: {state.cpus:g} CPUs{gpus}"),
+        ("at work", f"{state.busy} calls" if state.busy != 1 else "1 call"),
+        ("clients", str(state.clients)),
+        *cost,
+        ("end", end),
+        ("job", state.job),
+    ]
+
+
+def text(state: SessionState | None, name: str | None) -> str:
+    """Return it as one line."""
+    if state is None:
+        return f"<session {name or ''}: not open>".replace(" :", ":")
+    told = ", ".join(f"{label} {value}" for label, value in rows(state))
+    return f"<session {name or state.job}: {told}>"
+
+
+def html(state: SessionState | None, name: str | None) -> str:
+    """Return it as a table."""
+    if state is None:
+        return f"<p>{markup.escape(text(None, name))}</p>"
+    cells = "".join(
+        f"<tr><th style='text-align:left'>{markup.escape(label)}</th>"
+        f"<td style='text-align:left'>{markup.escape(value)}</td></tr>"
+        for label, value in rows(state)
+    )
+    return f"<table><caption>session {markup.escape(name or state.job)}</caption>{cells}</table>"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

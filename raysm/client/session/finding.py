@@ -1,0 +1,80 @@
+"""Which sessions there are, by the names that their users gave them.
+
+What flows in is a service, what flows out are jobs: a session is an active job whose tags say that it is one.
+"""
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from raysm.client.description import Status
+from raysm.client.job import Job, attach
+from raysm.client.records import task_of
+from raysm.client.service import Service
+from raysm.contract.job_api import TRAINING
+from raysm.contract.names import TASK_TAG, WORKLOAD_TAG
+from raysm.errors import InvalidRequest, JobNotFound
+from raysm.request.session import SessionWorkload
+
+__all__ = ["Found", "check_free", "find", "sessions"]
+
+LOOKED_AT = 200
+"""Jobs, the latest ones: a session is at most a few days old."""
+
+ACTIVE = (Status.IN_PROGRESS,)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """A session that runs."""
+
+    name: str
+    """As its user named it."""
+    job: str
+    """The job that it is."""
+    created: datetime
+    """When it was sent."""
+
+
+def sessions(service: Service, name: str | None = None) -> Iterator[Found]:
+    """Yield the sessions that run, the latest first.
+
+    Args:
+        service: Where.
+        name: Of one; None is all. So only jobs of that name are asked for their tags.
+    """
+    for item in service.summaries(TRAINING, contains=name, limit=LOOKED_AT):
+        job = str(item[TRAINING.name_key])
+        if Status(item[TRAINING.status_key]) not in ACTIVE or (name is not None and name not in (task_of(job), job)):
+            continue
+        tags = service.tags(item[TRAINING.arn_key])
+        if tags.get(WORKLOAD_TAG) == SessionWorkload.kind:
+            yield Found(name=tags.get(TASK_TAG, task_of(job)), job=job, created=item["CreationTime"])
+
+
+def find(service: Service, name: str) -> Job:
+    """Return the job of a session, by its name or the job's.
+
+    Raises:
+        JobNotFound: There is none that runs; the message has the nearest names.
+    """
+    for found in sessions(service, name):
+        return attach(found.job, service)
+    every = [found.name for found in sessions(service)]
+    near = difflib.get_close_matches(name, every, n=3, cutoff=0.6)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(every) or 'none'}"
+    raise JobNotFound(f"there is no session {name!r} {service.target.describe()} that runs; {hint}")
+
+
+def check_free(service: Service, name: str) -> None:
+    """Refuse a name that a session has.
+
+    Raises:
+        InvalidRequest: It is taken.
+    """
+    for found in sessions(service, name):
+        raise InvalidRequest(
+            f"there is a session {name!r} already, the job {found.job}: raysm.Session.attach({name!r}) goes on with "
+            "it; close it, or take another name"
+        )

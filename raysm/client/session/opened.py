@@ -1,0 +1,155 @@
+"""A session as one handle has it open: the way to it, the connection, and the calls that are under way.
+
+What flows in are requests of the handle, in any thread; what flows out are answers, and futures.
+"""
+
+import contextlib
+import logging
+import secrets
+import weakref
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from raysm.client.job import Job
+from raysm.client.session.calls import Call, Line
+from raysm.client.session.files import Files
+from raysm.client.session.loop import Loop
+from raysm.client.session.mapping import MapOptions
+from raysm.client.session.starting import why_ended
+from raysm.client.session.wire import Wire
+from raysm.client.token import token_of
+from raysm.contract.names import PROJECT_TAG
+from raysm.contract.session import CallRequest, CallStatus, SessionState, Versions
+from raysm.errors import InvalidRequest, SessionEnded
+from raysm.request.codec import from_json
+
+__all__ = ["Opened", "as_state"]
+
+GOODBYE_S = 10.0
+
+_log = logging.getLogger("raysm")
+
+
+class Opened:
+    """The connection to one session, and what it is made of."""
+
+    def __init__(self, job: Job, name: str, place: tuple[str, int]) -> None:
+        self.job = job
+        # While a request waits, its call has to be known, and no longer.
+        self._calls: weakref.WeakValueDictionary[str, Call[Any]] = weakref.WeakValueDictionary()
+        self._sending: set[Any] = set()
+        self._exit = contextlib.ExitStack()
+        host, port = place
+        self._way = self._exit.enter_context(job.tunnel(port, on=host))
+        self._loop = Loop(f"session {name}")
+        self._exit.callback(self._loop.close)
+        wire = Wire(
+            lambda: self._way.address,
+            token_of(job).strip(),
+            secrets.token_hex(8),
+            lambda: why_ended(job, name),
+            self._hear,
+        )
+        self.line = Line(self._loop, wire, name)
+        project = job.tags.get(PROJECT_TAG, "default")
+        self.files = Files(self.line, job.service, f"{job.service.places.root}/sessions/{project}/{job.name}")
+        self.pickles = Versions.here().pickles
+        self._there: Versions | None = None
+
+    def begin(self) -> None:
+        """Connect, and compare versions.
+
+        Raises:
+            SessionEnded: It is ending.
+        """
+        self._loop.run(self.line.wire.open())
+        state = self.state()
+        if state.closing:
+            raise SessionEnded(f"the session {self.line.session} is closing: {state.closing}")
+        self._there, here = state.versions, Versions.here()
+        for package in ("cloudpickle", "ray"):
+            there, own = getattr(self._there, package), getattr(here, package)
+            if own and there != own:
+                _log.warning("the session %s has %s %s, and here is %s", self.line.session, package, there, own)
+
+    def close(self) -> None:
+        """Say goodbye; the session goes on."""
+        with contextlib.suppress(Exception):
+            self._loop.run(self.line.wire.close(), GOODBYE_S)
+        self._exit.close()
+
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        if "notice" in message:
+            _log.warning("%s: %s", self.line.session, message["notice"])
+            return
+        call = self._calls.get(message["call"])
+        if call is not None:
+            call.hear(message["start"], message["stream"], message["text"])
+
+    def ask(self, method: str, path: str, **how: Any) -> Any:
+        """Make a request; return the JSON that answers it, and raise what ``Wire.request`` does."""
+        return self._loop.run(self.line.wire.json(method, path, **how))
+
+    def state(self) -> SessionState:
+        """Ask how it is."""
+        return as_state(self.ask("GET", "/session"))
+
+    def statuses(self) -> list[CallStatus]:
+        """Ask for all calls that it knows, in the order in which they came."""
+        return [from_json(CallStatus, row, "call") for row in self.ask("GET", "/calls")]
+
+    def slots(self, options: MapOptions) -> int:
+        """Ask how many processes of a map run at once.
+
+        Raises:
+            InvalidRequest: No instance has room for one.
+        """
+        wanted = {"num_cpus": options.num_cpus, "num_gpus": options.num_gpus}
+        return int(self.ask("GET", "/slots", params=wanted)["slots"])
+
+    def send_function(self, digest: str, pickled: bytes) -> None:
+        """Send a function of which batches will come, under its digest."""
+        self.ask("PUT", f"/functions/{digest}", data=pickled)
+
+    def check_python(self, what: str) -> None:
+        """Refuse to send a pickle to another Python.
+
+        Raises:
+            InvalidRequest: The session's is another one.
+        """
+        assert self._there is not None, "begin() comes first"
+        if self._there.pickles != self.pickles:
+            raise InvalidRequest(
+                f"{what} cannot travel pickled: this is Python {self.pickles}, and the session {self.line.session} "
+                f"runs {self._there.python}, which may read it wrongly; use Python {self._there.pickles}, or send "
+                "source: exec(…)"
+            )
+
+    def call(self, request: CallRequest, body: bytes) -> "Call[Any]":
+        """Have something executed; return the future."""
+        call: Call[Any] = Call(secrets.token_hex(16), request.name, self.line)
+        self._begin(call, call.send(replace(request, client=self.line.wire.client), body))
+        return call
+
+    def follow(self, status: CallStatus) -> "Call[Any]":
+        """Return the future of a call that somebody has sent."""
+        known = self._calls.get(status.id)
+        if known is not None:
+            return known
+        call: Call[Any] = Call(status.id, status.name, self.line)
+        self._begin(call, call.follow())
+        return call
+
+    def _begin(self, call: "Call[Any]", work: Any) -> None:
+        self._calls[call.id] = call
+        future = self._loop.start(work)
+        # Held while it is under way: its user may have let go of it, and wait for its callback alone.
+        self._sending.add(call)
+        future.add_done_callback(lambda _: self._sending.discard(call))
+
+
+def as_state(row: Any) -> SessionState:
+    """Return the state that a server has told."""
+    state: SessionState = from_json(SessionState, row, "session")
+    return state

@@ -1,0 +1,81 @@
+"""What a call's outcome becomes here: a value, or an exception as near to the remote one as can be.
+
+What flows in is an ``Outcome``, what flows out is what the user's code gets.
+"""
+
+import pickle
+from typing import Any
+
+from raysm.contract.session import Outcome, RemoteError
+from raysm.errors import CallCancelled, CallFailed
+
+__all__ = ["Shown", "error_of", "value_of"]
+
+
+class Shown:
+    """What the last line of a cell shows: its text by ``str``, and in a notebook as the value would show itself.
+
+    Attributes:
+        data: By MIME type; ``text/plain`` always, pictures in base64.
+    """
+
+    def __init__(self, data: dict[str, str]) -> None:
+        """Keep it."""
+        self.data = data
+
+    def __repr__(self) -> str:
+        return self.data.get("text/plain", "")
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return self.data
+
+
+def value_of(outcome: Outcome, name: str) -> Any:
+    """Return the value of a call that did not fail.
+
+    Raises:
+        CallFailed: It cannot be read here.
+    """
+    if outcome.shown:
+        return Shown(dict(outcome.shown))
+    if not outcome.pickled:
+        return None
+    try:
+        return pickle.loads(outcome.pickled)
+    except Exception as error:  # unpickling runs the value's own code
+        raise CallFailed(
+            f"the value of {name} cannot be read here: {type(error).__name__}: {error}; return plain data, or install "
+            "here what its class needs",
+            error_type=type(error).__name__,
+        ) from error
+
+
+def error_of(error: RemoteError, pickled: bytes, name: str, session: str) -> BaseException:
+    """Return why a call failed: the exception itself where it can be made anew here, with the remote frames as a note.
+
+    Args:
+        error: What is known of it.
+        pickled: The exception; empty where it did not survive.
+        name: Of the call.
+        session: Its name.
+    """
+    if error.cancelled:
+        return CallCancelled(f"{name} was interrupted")
+    where = f"in the session {session}" + (f" on {error.host}" if error.host else "")
+    told = f"{where}:\n{error.traceback.rstrip()}" if error.traceback else f"raised {where}"
+    made = _made_anew(pickled)
+    if made is None:
+        text = f"{error.headline}\n\n{told}" if error.traceback else error.headline
+        return CallFailed(text, error_type=error.type, remote_traceback=error.traceback)
+    made.add_note(told)
+    return made
+
+
+def _made_anew(pickled: bytes) -> Exception | None:
+    if not pickled:
+        return None
+    try:
+        made = pickle.loads(pickled)
+    except Exception:  # its class may not be here, or want other arguments
+        return None
+    return made if isinstance(made, Exception) else None

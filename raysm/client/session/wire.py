@@ -1,0 +1,223 @@
+"""The connection to a session's server: requests that are repeated until they are answered, and what comes by itself.
+
+Every request may be repeated, since the server knows calls by their ids; so a connection that breaks costs time and
+nothing else. What flows in are requests, what flows out are answers, pieces of output and notices.
+"""
+
+import asyncio
+import contextlib
+import io
+import json
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from raysm.contract.session import HEARTBEAT_S
+from raysm.errors import InvalidRequest, MissingDependency, RaysmError, ServiceError, SessionEnded
+
+if TYPE_CHECKING:
+    import aiohttp
+
+__all__ = ["NoSuchCall", "Wire", "require_aiohttp"]
+
+T = TypeVar("T")
+
+PATIENCE_S = 120.0
+"""For which the head may be away, as long as the service says that the job runs."""
+
+LOOK_S = 2.0
+"""How often the service is asked meanwhile whether it does."""
+
+FIRST_PAUSE_S, MOST_PAUSE_S = 0.05, 2.0
+LARGE_BYTES = 1 << 19
+CONNECT_S, READ_S = 15.0, 60.0
+
+
+class NoSuchCall(Exception):
+    """The session knows no call of that id: the request that was to bring it never arrived."""
+
+
+def require_aiohttp() -> Any:
+    """Return the package.
+
+    Raises:
+        MissingDependency: It is not installed.
+    """
+    try:
+        import aiohttp
+    except ImportError as error:
+        raise MissingDependency("a session needs aiohttp: python3 -m pip install 'raysm[interactive]'") from error
+    return aiohttp
+
+
+class Wire:
+    """Speaks with one server; all of it in one event loop.
+
+    Attributes:
+        client: The name by which the server knows this client again.
+    """
+
+    def __init__(
+        self,
+        address: Callable[[], str],
+        token: str,
+        client: str,
+        why_ended: Callable[[], str | None],
+        hear: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            address: Returns ``127.0.0.1:PORT``, which leads to the server.
+            token: The job's.
+            client: A name of its own.
+            why_ended: Asks the service; returns why the session has ended, None while it runs.
+            hear: Called in the loop with what the server says by itself.
+        """
+        self._aiohttp = require_aiohttp()
+        self.client = client
+        self._address, self._token, self._why_ended, self._hear = address, token, why_ended, hear
+        self._session: aiohttp.ClientSession | None = None
+        self._socket: aiohttp.ClientWebSocketResponse | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._connected = asyncio.Event()
+
+    async def open(self) -> None:
+        """Begin to listen, and to say that this client is there."""
+        timeout = self._aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=READ_S)
+        # The bearer goes to this one address, so no proxy of the environment's is asked.
+        self._session = self._aiohttp.ClientSession(
+            timeout=timeout,
+            headers={"Authorization": f"Bearer {self._token}"},
+            connector=self._aiohttp.TCPConnector(limit=0),
+        )
+        self._listening = asyncio.create_task(self._listen())
+
+    async def close(self) -> None:
+        """Say goodbye."""
+        with contextlib.suppress(Exception):
+            await self.tell({"leaves": True})
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+
+    # Requests
+
+    async def json(self, method: str, path: str, **how: Any) -> Any:
+        """Make a request; return the JSON that answers it."""
+        return json.loads(await self.request(method, path, **how))
+
+    async def request(self, method: str, path: str, **how: Any) -> bytes:
+        """Make a request until it is answered; return the answer's body.
+
+        Args:
+            method: ``GET`` …
+            path: ``/calls``.
+            how: What aiohttp takes beside: ``json``, ``data``, ``params``; or ``body``, which opens what is sent, anew
+                each time: what was sent halfway cannot be sent again.
+
+        Raises:
+            NoSuchCall: It is about a call that the server does not know.
+            InvalidRequest: The server refuses what is asked for.
+            SessionEnded: The session has ended, or is ending.
+            RaysmError: The server failed, or does not answer.
+        """
+        return await self._patiently(lambda: self._read(method, path, how))
+
+    @contextlib.asynccontextmanager
+    async def streamed(self, method: str, path: str, **how: Any) -> AsyncIterator["aiohttp.ClientResponse"]:
+        """Yield the answer to a request that is too large for memory; takes and raises what ``request`` does."""
+        async with await self._patiently(lambda: self._begin(method, path, how)) as answer:
+            await _check(answer)
+            yield answer
+
+    async def _begin(self, method: str, path: str, how: Mapping[str, Any]) -> "aiohttp.ClientResponse":
+        assert self._session is not None, "open() comes first"
+        how = dict(how)
+        body = how.pop("body", None)
+        if body is not None:
+            how["data"] = body()
+        elif len(how.get("data") or b"") > LARGE_BYTES:
+            # Of more than a megabyte in one piece aiohttp warns: it would hold the loop.
+            how["data"] = io.BytesIO(how["data"])
+        return await self._session.request(method, f"http://{self._address()}{path}", **how)
+
+    async def _read(self, method: str, path: str, how: Mapping[str, Any]) -> bytes:
+        async with await self._begin(method, path, how) as answer:
+            await _check(answer)
+            return bytes(await answer.read())
+
+    async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        began_s, looked_s, pause_s = time.monotonic(), -math.inf, FIRST_PAUSE_S
+        while True:
+            try:
+                return await attempt()
+            except (self._aiohttp.ClientConnectionError, self._aiohttp.ClientPayloadError, OSError) as error:
+                now_s = time.monotonic()
+                if now_s - looked_s > LOOK_S:
+                    looked_s = now_s
+                    await self._check_end()
+                if now_s - began_s > PATIENCE_S:
+                    raise ServiceError(
+                        f"the session's head has not answered for {now_s - began_s:.0f} s, and the service says that "
+                        f"its job runs: {error}",
+                        is_transient=True,
+                    ) from error
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, MOST_PAUSE_S)
+
+    async def _check_end(self) -> None:
+        # In a thread: it asks the service, which may take its time.
+        why = await asyncio.get_running_loop().run_in_executor(None, self._why_ended)
+        if why is not None:
+            raise SessionEnded(why)
+
+    # What comes by itself
+
+    async def tell(self, message: Mapping[str, Any]) -> None:
+        """Say something; nothing where there is no connection just now."""
+        socket = self._socket
+        if socket is not None and not socket.closed:
+            with contextlib.suppress(ConnectionError):
+                await socket.send_str(json.dumps(message))
+
+    async def _listen(self) -> None:
+        assert self._session is not None
+        pause_s = FIRST_PAUSE_S
+        while True:
+            with contextlib.suppress(self._aiohttp.ClientError, OSError, TimeoutError):
+                url = f"http://{self._address()}/events"
+                async with self._session.ws_connect(url, params={"client": self.client}, max_msg_size=0) as socket:
+                    self._socket, pause_s = socket, FIRST_PAUSE_S
+                    self._connected.set()
+                    beating = asyncio.create_task(self._beat(socket))
+                    try:
+                        async for message in socket:
+                            if message.type is self._aiohttp.WSMsgType.TEXT:
+                                self._hear(json.loads(message.data))
+                    finally:
+                        beating.cancel()
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, MOST_PAUSE_S)
+
+    async def _beat(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await socket.send_str("{}")
+                await asyncio.sleep(HEARTBEAT_S)
+
+
+async def _check(answer: "aiohttp.ClientResponse") -> None:
+    if answer.status == 200:
+        return
+    if answer.status == 404:
+        raise NoSuchCall
+    try:
+        text = str(json.loads(await answer.read())["error"])
+    except (ValueError, KeyError, TypeError):
+        text = f"the session answers with HTTP {answer.status}"
+    kinds: Mapping[int, type[RaysmError]] = {400: InvalidRequest, 401: ServiceError, 410: SessionEnded}
+    raise kinds.get(answer.status, RaysmError)(text)

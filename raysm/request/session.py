@@ -1,0 +1,56 @@
+"""A cluster that stays: a driver that takes calls until it is closed, idle too long, or out of budget."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from raysm.errors import InvalidRequest
+from raysm.request.options import decides
+from raysm.request.workload import Workload
+
+__all__ = ["SessionWorkload"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionWorkload(Workload):
+    """Takes calls from clients that come and go; ``raysm.Session`` makes it.
+
+    Raises:
+        InvalidRequest: A time is not above 0, or there is a budget without a price.
+    """
+
+    runner: ClassVar[str] = "raysm.workloads.runners.session:SessionRunner"
+    label: ClassVar[str] = "the session"
+    keeps: ClassVar[str] = "what its calls and cells write into the folder $SM_MODEL_DIR"
+    # Its server's aiohttp comes with ray[default], without which there is no dashboard either.
+    packages: ClassVar[tuple[str, ...]] = ("cloudpickle",)
+    # A namespace lives in the memory of the head, and ends with it.
+    keeps_state: ClassVar[bool] = False
+    # The first call finds a process that is there already.
+    ray_variables: ClassVar[Mapping[str, str]] = {"RAY_enable_worker_prestart": "1"}
+
+    idle_timeout_s: float = field(default=1800.0, metadata=decides(result=False))
+    """Seconds without a call after which it ends, while a client is attached."""
+    idle_timeout_detached_s: float = field(default=300.0, metadata=decides(result=False))
+    """Seconds without a call and without a client after which it ends."""
+    budget_usd: float | None = field(default=None, metadata=decides(result=False))
+    """What it may cost; None is no limit. Its instances' time from the start of the head counts."""
+    usd_per_hour: float | None = field(default=None, metadata=decides(result=False))
+    """What all its instances together cost; None is not known."""
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        for name in ("idle_timeout_s", "idle_timeout_detached_s"):
+            value = getattr(self, name)
+            if not (value > 0 and math.isfinite(value)):
+                raise InvalidRequest(f"Session: {name} must be a number of seconds above 0, got {value}")
+        for name in ("budget_usd", "usd_per_hour"):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise InvalidRequest(f"Session: {name} must be above 0, got {value}")
+        if self.budget_usd is not None and self.usd_per_hour is None:
+            raise InvalidRequest(
+                f"Session: budget_usd={self.budget_usd:g} needs a price, and none of these instances is at hand; give "
+                "price_per_hour=…, what one instance costs, or drop the budget"
+            )

@@ -1,0 +1,133 @@
+"""A cluster that stays: the driver joins Ray, serves, and runs cells until the session ends.
+
+What flows in are calls of clients, what flows out is what they left in the model folder, with a manifest. The server
+has a thread of its own; the main one belongs to the cells, since only that one is interrupted by a signal.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import ray
+
+from raysm.bootstrap.log import emit_event
+from raysm.contract.events import State
+from raysm.contract.session import SERVING
+from raysm.request.session import SessionWorkload
+from raysm.workloads.runner import Runner
+from raysm.workloads.session.cells import Cells
+from raysm.workloads.session.host import Description, SessionHost
+from raysm.workloads.session.lifetime import Lifetime, Rules
+from raysm.workloads.session.output import Output
+from raysm.workloads.session.ray_jobs import RayJobs
+from raysm.workloads.session.remote_calls import RemoteCalls
+from raysm.workloads.session.server import SessionServer
+from raysm.workloads.session.streams import routed
+from raysm.workloads.termination import leave, leave_on_sigterm
+
+__all__ = ["SessionRunner"]
+
+SERVER_THREAD = "session-server"
+RAYS_PRINTER = "ray_print_logs"
+"""The thread in which Ray prints what its workers wrote."""
+
+
+class SessionRunner(Runner[SessionWorkload]):
+    """Serves a session."""
+
+    def run(self, address: str) -> None:
+        """Serve until it ends."""
+        began_s = time.monotonic()
+        ray.init(address=address)
+        folder = self.environment.paths.scratch / "session"
+        folder.mkdir(parents=True, exist_ok=True)
+        # Short, for the socket, and closed: outcomes are the user's.
+        private = Path(tempfile.mkdtemp(prefix="rs"))
+        leave_on_sigterm(lambda: shutil.rmtree(private, ignore_errors=True))
+        os.chdir(folder)
+        sys.path.insert(0, str(folder))
+        cells = Cells(self.environment.current_host)
+        serving = _Serving(self, cells, folder, private)
+        try:
+            with routed(lambda: serving.output()):
+                serving.start()
+                cells.live()
+                serving.join()
+        finally:
+            shutil.rmtree(private, ignore_errors=True)
+        if serving.error is not None:
+            raise serving.error
+        self.describe_result({"session": time.monotonic() - began_s})
+        leave()
+
+
+class _Serving:
+    """The thread of the server."""
+
+    def __init__(self, runner: SessionRunner, cells: Cells, folder: Path, private: Path) -> None:
+        self.error: BaseException | None = None
+        self._runner, self._cells, self._folder, self._private = runner, cells, folder, private
+        self._host: SessionHost | None = None
+        self._thread = threading.Thread(target=self._serve, name=SERVER_THREAD, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def output(self) -> Output | None:
+        """Return whose the output of the calling thread is; None is the job's log."""
+        name = threading.current_thread().name
+        if name == SERVER_THREAD:
+            return None
+        if name == RAYS_PRINTER:
+            # What a task wrote is not marked with whose it is; where only one call runs there is no doubt.
+            running = [] if self._host is None else self._host.calls.running()
+            return running[0].output if len(running) == 1 else None
+        return self._cells.output
+
+    def _serve(self) -> None:
+        try:
+            asyncio.run(self._live())
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._cells.end()
+
+    async def _live(self) -> None:
+        environment, payload = self._runner.environment, self._runner.payload
+        head = environment.head(payload.request.cluster).name
+        remote = RemoteCalls(head, self._folder, self._private / "s")
+        await remote.start()
+        hosts = tuple(host.name for host in environment.ranked(payload.request.cluster))
+        description = Description(job=environment.job_name, hosts=hosts, folder=self._folder, private=self._private)
+        jobs = RayJobs(environment.ports(payload.request.ports).dashboard, payload.token())
+        self._host = host = SessionHost(description, self._cells, remote, self._lifetime(), jobs, emit_event)
+        server = SessionServer(host, payload.token())
+        port = await server.start()
+        emit_event(State(name=SERVING, host=head, address=f"http://127.0.0.1:{port}", detail="takes calls"))
+        try:
+            await host.live(server.wake_all)
+        finally:
+            with contextlib.suppress(OSError):
+                await server.close()
+            remote.close()
+
+    def _lifetime(self) -> Lifetime:
+        asked = self._runner.workload
+        rules = Rules(
+            idle_s=asked.idle_timeout_s,
+            idle_detached_s=asked.idle_timeout_detached_s,
+            usd_per_hour=asked.usd_per_hour,
+            budget_usd=asked.budget_usd,
+        )
+        # The service writes this file when it makes the container: from then on the instance is paid for.
+        configured_s = self._runner.environment.paths.resource_config.stat().st_mtime
+        return Lifetime(rules, time.monotonic(), max(0.0, time.time() - configured_s))

@@ -1,0 +1,244 @@
+"""The calls of a session: each is executed once, however often it is asked for, and its outcome is kept.
+
+What flows in are requests under ids that clients have chosen; what flows out are outcomes as bytes, which nobody here
+reads. All of it lives in the server's event loop, but for what a call prints.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from raysm.contract.session import DONE, RUNNING, WAITING, CallRequest, CallStatus, Versions
+from raysm.contract.store import put
+from raysm.errors import InvalidRequest, SessionEnded
+from raysm.workloads.session.outcomes import failed, interrupted
+from raysm.workloads.session.output import Output
+
+__all__ = ["Call", "Calls", "Executor"]
+
+IN_MEMORY_BYTES = 64 << 10
+"""Outcomes up to this size stay in memory; larger ones are files until the session ends."""
+
+KEPT_CALLS = 2000
+"""Calls whose outcome a client has got are forgotten beyond this many, the oldest first: a map has thousands."""
+
+
+class Call:
+    """One call, from when it was asked for.
+
+    Attributes:
+        id: As its client named it.
+        request: What is asked for.
+        body: The pickle or the source; emptied once it is done.
+        output: What it prints.
+        done: Set when it has its outcome.
+        is_cancelled: Whether somebody wants it to end.
+        is_delivered: Whether a client has got its outcome.
+    """
+
+    def __init__(self, id: str, request: CallRequest, body: bytes, wake: Callable[[], None]) -> None:
+        """Wait."""
+        self.id, self.request, self.body = id, request, body
+        self.output = Output(wake)
+        self.done = asyncio.Event()
+        self.is_cancelled = self.is_delivered = False
+        self._failed = False
+        self._began_s: float | None = None
+        self._took_s = 0.0
+        self._outcome: bytes | Path = b""
+        self._bytes = 0
+
+    def begin(self) -> None:
+        """It runs from now on."""
+        if self._began_s is None:
+            self._began_s = time.monotonic()
+
+    def end(self, outcome: bytes, has_failed: bool, spill: Path) -> None:
+        """It is done.
+
+        Args:
+            outcome: Encoded.
+            has_failed: Whether it is a failure.
+            spill: The file for a large one.
+        """
+        self._took_s = self._elapsed_s()
+        self._failed, self._bytes, self.body = has_failed, len(outcome), b""
+        if len(outcome) > IN_MEMORY_BYTES:
+            put(spill, outcome, mode=0o600)
+            self._outcome = spill
+        else:
+            self._outcome = outcome
+        self.done.set()
+
+    @property
+    def outcome(self) -> bytes:
+        """How it ended, encoded; empty until then."""
+        return self._outcome.read_bytes() if isinstance(self._outcome, Path) else self._outcome
+
+    @property
+    def outcome_file(self) -> Path | None:
+        """The file that has the outcome; None where it is small."""
+        return self._outcome if isinstance(self._outcome, Path) else None
+
+    def forget(self) -> None:
+        """Give up its outcome."""
+        if isinstance(self._outcome, Path):
+            self._outcome.unlink(missing_ok=True)
+
+    @property
+    def status(self) -> CallStatus:
+        """How it is."""
+        is_done = self.done.is_set()
+        return CallStatus(
+            id=self.id,
+            kind=self.request.kind,
+            name=self.request.name,
+            state=DONE if is_done else WAITING if self._began_s is None else RUNNING,
+            failed=self._failed,
+            output_end=self.output.end,
+            took_s=self._took_s if is_done else self._elapsed_s(),
+            bytes=self._bytes,
+        )
+
+    def _elapsed_s(self) -> float:
+        return 0.0 if self._began_s is None else time.monotonic() - self._began_s
+
+
+class Executor(Protocol):
+    """Does the calls of some kinds."""
+
+    async def run(self, call: Call) -> "tuple[bytes, bool]":
+        """Do one; return its outcome, encoded, and whether it is a failure."""
+
+    def interrupt(self, call: Call) -> None:
+        """Have one end that runs; it ends by itself later."""
+
+
+class Calls:
+    """All calls of the session."""
+
+    def __init__(self, executors: Mapping[str, Executor], folder: Path, active: Callable[[float], None]) -> None:
+        """Begin with none.
+
+        Args:
+            executors: By kind of call.
+            folder: For large outcomes.
+            active: Called with the time, by the monotonic clock, whenever a call comes or ends.
+        """
+        self._executors, self._folder, self._active = executors, folder, active
+        self._calls: dict[str, Call] = {}
+        self._forgotten: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.closing = ""
+
+    @property
+    def busy(self) -> int:
+        """How many wait or run."""
+        return len(self._tasks)
+
+    def every(self) -> list[Call]:
+        """Return all that are known, in the order in which they came."""
+        return list(self._calls.values())
+
+    def running(self) -> list[Call]:
+        """Return those that are not done."""
+        return [call for call in self._calls.values() if not call.done.is_set()]
+
+    def of(self, client: str) -> list[Call]:
+        """Return the calls of one client."""
+        return [call for call in self._calls.values() if call.request.client == client]
+
+    def get(self, id: str) -> Call | None:
+        """Return the call of that id; None where nobody has asked for it.
+
+        Raises:
+            InvalidRequest: Its outcome was delivered long ago, and is not kept any more.
+        """
+        if id in self._forgotten:
+            raise InvalidRequest(f"the outcome of the call {id} was delivered, and is not kept any more")
+        return self._calls.get(id)
+
+    def ask(self, id: str, request: CallRequest, body: bytes, wake: Callable[[Call], None]) -> Call:
+        """Return the call of that id, which begins unless it is there already.
+
+        Args:
+            id: Chosen by the client.
+            request: What is asked for.
+            body: The pickle or the source.
+            wake: Called in any thread, when it has printed something.
+
+        Raises:
+            InvalidRequest: It cannot be had.
+            SessionEnded: The session is closing.
+        """
+        known = self.get(id)
+        if known is not None:
+            return known
+        if self.closing:
+            raise SessionEnded(f"the session is closing ({self.closing}); start another one")
+        self._check(request)
+        call = Call(id, request, body, lambda: wake(call))
+        self._calls[id] = call
+        self._active(time.monotonic())
+        task = asyncio.create_task(self._carry_out(call))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return call
+
+    def _check(self, request: CallRequest) -> None:
+        if request.kind not in self._executors:
+            raise InvalidRequest(
+                f"there is no call of the kind {request.kind!r}; known are {', '.join(self._executors)}"
+            )
+        here = Versions.here()
+        if request.python and request.python != here.pickles:
+            raise InvalidRequest(
+                f"{request.name} was pickled by Python {request.python}, and the session runs {here.python}: it may "
+                f"read it wrongly; use Python {here.pickles}, or send source: exec(…)"
+            )
+
+    async def _carry_out(self, call: Call) -> None:
+        executor = self._executors[call.request.kind]
+        try:
+            if call.is_cancelled:
+                outcome, has_failed = interrupted().encode(), True
+            else:
+                outcome, has_failed = await executor.run(call)
+        except asyncio.CancelledError:
+            outcome, has_failed = failed("SessionEnded", "the session ended before the call did").encode(), True
+        except Exception as error:  # a call that has no outcome would be waited for for ever
+            outcome, has_failed = failed(type(error).__name__, str(error)).encode(), True
+        call.end(outcome, has_failed, self._folder / f"{call.id}.outcome")
+        self._active(time.monotonic())
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        for call in [call for call in self._calls.values() if call.is_delivered][:-KEPT_CALLS]:
+            call.forget()
+            del self._calls[call.id]
+            self._forgotten.add(call.id)
+
+    def interrupt(self, call: Call) -> None:
+        """Have a call end; one that is done stays as it is."""
+        if call.done.is_set():
+            return
+        call.is_cancelled = True
+        self._executors[call.request.kind].interrupt(call)
+
+    async def close(self, why: str, grace_s: float) -> None:
+        """Take no more calls; those that run are interrupted, and have their outcome.
+
+        Args:
+            why: For people.
+            grace_s: How long calls may take to end before they are given up.
+        """
+        self.closing = self.closing or why
+        for call in self.running():
+            self.interrupt(call)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace_s)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

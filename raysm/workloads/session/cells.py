@@ -1,0 +1,189 @@
+"""Cells of a session: source that is run in one namespace, one at a time, in the main thread of the driver.
+
+In the main thread, because only that one is interrupted by a signal, also within a sleep or a wait for Ray. What flows
+in are calls, from the thread of the server; what flows out are outcomes.
+"""
+
+import ast
+import asyncio
+import base64
+import json
+import linecache
+import pickle
+import queue
+import signal
+import sys
+import threading
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from raysm.contract.session import CELL, PULL, PUSH, Outcome
+from raysm.workloads.pickles import pickled_value
+from raysm.workloads.session.calls import Call
+from raysm.workloads.session.outcomes import interrupted, outcome_of_error
+from raysm.workloads.session.output import Output
+
+__all__ = ["Cells", "shown"]
+
+REPRESENTATIONS = {
+    "text/html": "_repr_html_",
+    "text/markdown": "_repr_markdown_",
+    "image/svg+xml": "_repr_svg_",
+    "image/png": "_repr_png_",
+}
+"""The methods by which IPython shows a value, as https://ipython.readthedocs.io/en/stable/config/integrating.html has
+them."""
+
+
+class Cells:
+    """The namespace, and what is run in it.
+
+    Attributes:
+        namespace: What cells see as their globals.
+    """
+
+    def __init__(self, host: str) -> None:
+        """Begin with an empty namespace.
+
+        Args:
+            host: This instance.
+        """
+        self._host = host
+        self._module = types.ModuleType("__main__")
+        self._module.__dict__["__builtins__"] = __builtins__
+        self.namespace = self._module.__dict__
+        self._queue: queue.SimpleQueue[tuple[Call, Callable[[Outcome], None]] | None] = queue.SimpleQueue()
+        self._main = threading.get_ident()
+        self._current: Call | None = None
+        self._wanted: Call | None = None
+        self._number = 0
+        self._kinds: Mapping[str, Callable[[Call], Outcome]] = {CELL: self._cell, PUSH: self._push, PULL: self._pull}
+
+    # In the server's loop
+
+    async def run(self, call: Call) -> tuple[bytes, bool]:
+        """Have one run in its turn; see ``Executor``."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[Outcome] = loop.create_future()
+
+        def tell(outcome: Outcome) -> None:
+            loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(outcome))
+
+        self._queue.put((call, tell))
+        outcome = await ended
+        return outcome.encode(), outcome.error is not None
+
+    def interrupt(self, call: Call) -> None:
+        """Have the call end, if it is the one that runs: others see for themselves that they are not to begin."""
+        self._wanted = call
+        if self._current is call:
+            # To this thread, not the process: a sleep or a read of the main thread then ends at once.
+            signal.pthread_kill(self._main, signal.SIGINT)
+
+    # In the main thread
+
+    def live(self) -> None:
+        """Run what comes, until ``end``; in the main thread."""
+        before, main, argv = signal.signal(signal.SIGINT, self._interrupted), sys.modules["__main__"], sys.argv[:]
+        # As the module itself: classes that cells define are pickled by value, as those of a notebook are.
+        sys.modules["__main__"] = self._module
+        try:
+            while (entry := self._queue.get()) is not None:
+                call, tell = entry
+                tell(self._execute(call))
+        finally:
+            sys.modules["__main__"], sys.argv[:] = main, argv
+            signal.signal(signal.SIGINT, before)
+
+    def end(self) -> None:
+        """Have ``live`` return."""
+        self._queue.put(None)
+
+    @property
+    def output(self) -> Output | None:
+        """Where a cell prints that runs just now; None where none does."""
+        current = self._current
+        return None if current is None else current.output
+
+    def _interrupted(self, number: int, frame: types.FrameType | None) -> None:
+        # One that was meant for a cell which has just ended must not hit the next one.
+        if self._current is not None and self._wanted is self._current:
+            raise KeyboardInterrupt
+
+    def _execute(self, call: Call) -> Outcome:
+        if call.is_cancelled:
+            return interrupted(self._host)
+        call.begin()
+        try:
+            self._current = call
+            outcome = self._kinds[call.request.kind](call)
+            self._current = None
+        except BaseException as error:
+            self._current = None
+            outcome = outcome_of_error(error, host=self._host)
+        return outcome
+
+    def _cell(self, call: Call) -> Outcome:
+        self._number += 1
+        source = call.body.decode()
+        filename = call.request.filename or f"<cell {self._number}>"
+        # A traceback shows its lines from there.
+        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+        if call.request.filename:
+            sys.argv[:] = [filename, *call.request.args]
+        value = run_source(source, filename, self.namespace)
+        if value is None:
+            return Outcome()
+        self.namespace["_"] = value
+        return Outcome(shown=shown(value))
+
+    def _push(self, call: Call) -> Outcome:
+        _, _, values = pickle.loads(call.body)
+        self.namespace.update(values)
+        return Outcome()
+
+    def _pull(self, call: Call) -> Outcome:
+        names: list[str] = json.loads(call.body)
+        missing = [name for name in names if name not in self.namespace]
+        if missing:
+            raise NameError(f"the session has no {', '.join(map(repr, missing))}")
+        return Outcome(pickled=pickled_value({name: self.namespace[name] for name in names}, ", ".join(names)))
+
+
+def run_source(source: str, filename: str, namespace: dict[str, Any]) -> Any:
+    """Run ``source``; return the value of its last line where that is an expression, else None."""
+    tree = ast.parse(source, filename)
+    last: list[ast.expr] = []
+    match tree.body[-1:]:
+        case [ast.Expr(value=expression)]:
+            tree.body.pop()
+            last.append(expression)
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    _run(compile(tree, filename, "exec", flags, dont_inherit=True), namespace)
+    codes = [compile(ast.Expression(node), filename, "eval", flags, dont_inherit=True) for node in last]
+    return _run(codes[0], namespace) if codes else None
+
+
+def _run(code: types.CodeType, namespace: dict[str, Any]) -> Any:
+    value = eval(code, namespace)
+    # A cell with an await in its outermost lines, as notebooks have them.
+    return asyncio.run(value) if code.co_flags & 0x80 and asyncio.iscoroutine(value) else value
+
+
+def shown(value: object) -> dict[str, str]:
+    """Return a value for people, by MIME type; text always."""
+    texts = {"text/plain": repr(value)}
+    for mime, name in REPRESENTATIONS.items():
+        method = getattr(type(value), name, None)
+        if method is None:
+            continue
+        try:
+            content = method(value)
+        except Exception:  # the value's own code; its text stands already
+            continue
+        if isinstance(content, bytes):
+            texts[mime] = base64.b64encode(content).decode()
+        elif isinstance(content, str):
+            texts[mime] = content
+    return texts

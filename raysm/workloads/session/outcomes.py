@@ -1,0 +1,61 @@
+"""How a piece of work ended, as it travels back: what flows in is the work, what flows out is an ``Outcome``.
+
+In the process that does the work: whoever passes the outcome on never reads what the user's code has pickled.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from raysm.contract.session import Outcome, RemoteError
+from raysm.workloads.failure import failure_of
+from raysm.workloads.pickles import pickled_exception, pickled_value
+
+__all__ = ["failed", "interrupted", "outcome_of", "outcome_of_error"]
+
+INTERRUPTED = "KeyboardInterrupt"
+
+
+def outcome_of(work: Callable[[], Any], *, name: str, host: str = "", item: int | None = None) -> Outcome:
+    """Do the work; return its value, or why it has none.
+
+    Args:
+        work: What is done.
+        name: For people.
+        host: This instance.
+        item: Which item of a batch it is about.
+    """
+    try:
+        return Outcome(pickled=pickled_value(work(), name))
+    except BaseException as error:  # SystemExit too: a function that leaves must not take its process along
+        return outcome_of_error(error, host=host, item=item)
+
+
+def outcome_of_error(error: BaseException, *, host: str = "", item: int | None = None) -> Outcome:
+    """Return how work ended that raised ``error``."""
+    if isinstance(error, KeyboardInterrupt):
+        return interrupted(host)
+    failure = failure_of(error)
+    if failure is None:  # sys.exit(0) is an end like any other
+        return Outcome(pickled=pickled_value(None, ""))
+    # One that is no Exception would end the client's own program.
+    pickled = pickled_exception(error.with_traceback(None)) if isinstance(error, Exception) else None
+    told = RemoteError(
+        type=failure.error_type, message=failure.message, traceback=failure.remote_traceback, host=host, item=item
+    )
+    return Outcome(error=told, pickled=pickled or b"")
+
+
+def interrupted(host: str = "") -> Outcome:
+    """Return how work ends that somebody interrupted."""
+    return Outcome(error=RemoteError(type=INTERRUPTED, message="it was interrupted", host=host, cancelled=True))
+
+
+def failed(kind: str, message: str, host: str = "") -> Outcome:
+    """Return how work ended of which no exception is left.
+
+    Args:
+        kind: What happened: ``WorkerDied``.
+        message: For people.
+        host: Where.
+    """
+    return Outcome(error=RemoteError(type=kind, message=message, host=host))

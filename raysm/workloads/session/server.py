@@ -1,0 +1,280 @@
+"""The server of a session: HTTP for calls, a WebSocket for what they print, on the head's loopback.
+
+What flows in are requests with the job's token, which is asked before any byte of a body is read; what flows out are
+frames and JSON, as ``contract.session`` has them. Nothing that a client sent is unpickled here.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import json
+import rlcompleter
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import WSMsgType, web
+
+from raysm.contract.session import CallRequest, frame, unframe
+from raysm.errors import InvalidConfig, InvalidRequest, RaysmError, SessionEnded
+from raysm.request.codec import from_json, to_json
+from raysm.workloads.session.calls import Call
+from raysm.workloads.session.files import receive, send, size_of
+from raysm.workloads.session.host import SessionHost
+
+__all__ = ["SessionServer"]
+
+MOST_BYTES = 2 << 30
+"""Of one request's body that is held in memory; files have no limit."""
+
+MOST_WAIT_S = 25.0
+"""For which a client may wait for an outcome before it asks again: less than any proxy's patience."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class SessionServer:
+    """Serves one session."""
+
+    def __init__(self, host: SessionHost, token: bytes) -> None:
+        """Prepare.
+
+        Args:
+            host: What is served.
+            token: The job's.
+        """
+        self._host, self._token = host, token.strip()
+        self._listeners: set[_Listener] = set()
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> int:
+        """Listen on the loopback; return the port."""
+        # No log of requests: their paths hold names of files of the user's.
+        self._runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        port: int = self._runner.addresses[0][1]
+        return port
+
+    async def close(self) -> None:
+        """End what clients wait for, and listen no more."""
+        self.wake_all()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def application(self) -> web.Application:
+        """Return the routes."""
+        app = web.Application(middlewares=[self._guard], client_max_size=MOST_BYTES)
+        app.add_routes(
+            [
+                web.get("/session", self._state),
+                web.post("/calls/{id}", self._ask),
+                web.get("/calls/{id}", self._call),
+                web.get("/calls", self._calls),
+                web.get("/calls/{id}/output", self._output),
+                web.post("/calls/{id}/interrupt", self._interrupt),
+                web.put("/functions/{digest}", self._function),
+                web.get("/slots", self._slots),
+                web.post("/complete", self._complete),
+                web.post("/keep", self._keep),
+                web.post("/close", self._close),
+                web.get("/events", self._events),
+                web.put("/files", self._receive),
+                web.get("/files", self._send),
+                web.get("/files/size", self._size),
+            ]
+        )
+        return app
+
+    # Who is let in, and how refusals are told
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        # In constant time, and before the body: whoever has no token has nothing read, least of all unpickled.
+        if scheme != "Bearer" or not hmac.compare_digest(token.strip().encode(), self._token):
+            return web.json_response({"error": "the job's token is missing or wrong"}, status=401)
+        try:
+            return await handler(request)
+        except SessionEnded as error:
+            return _refusal(410, error)
+        except (InvalidRequest, InvalidConfig) as error:
+            return _refusal(400, error)
+        except (RaysmError, OSError) as error:
+            return _refusal(500, error)
+
+    # The session
+
+    async def _state(self, request: web.Request) -> web.Response:
+        return web.json_response(to_json(self._host.state()))
+
+    async def _keep(self, request: web.Request) -> web.Response:
+        seconds = float((await request.json())["seconds"])
+        if not 0 < seconds < float("inf"):
+            raise InvalidRequest(f"keep takes a time above 0, got {seconds:g} s")
+        self._host.keep(seconds)
+        return await self._state(request)
+
+    async def _close(self, request: web.Request) -> web.Response:
+        self._host.close(str((await request.json()).get("why") or "it was closed"))
+        return web.json_response({})
+
+    async def _slots(self, request: web.Request) -> web.Response:
+        num_cpus, num_gpus = (float(request.query.get(name, 0)) for name in ("num_cpus", "num_gpus"))
+        return web.json_response({"slots": self._host.remote.slots(num_cpus, num_gpus)})
+
+    async def _complete(self, request: web.Request) -> web.Response:
+        text = str((await request.json())["text"])
+        return web.json_response({"matches": completions(text, self._host.cells.namespace)})
+
+    # Calls
+
+    async def _ask(self, request: web.Request) -> web.Response:
+        head, body = unframe(await request.read())
+        asked = from_json(CallRequest, head, "call")
+        call = self._host.calls.ask(request.match_info["id"], asked, body, self._wake)
+        return await self._answer(call, request)
+
+    async def _call(self, request: web.Request) -> web.Response:
+        return await self._answer(self._known(request), request)
+
+    async def _answer(self, call: Call, request: web.Request) -> web.Response:
+        wait_s = min(float(request.query.get("wait", 0)), MOST_WAIT_S)
+        with contextlib.suppress(asyncio.TimeoutError):
+            if not call.done.is_set():
+                await asyncio.wait_for(call.done.wait(), wait_s)
+        wanted = request.query.get("outcome", "1") == "1"
+        status = call.status
+        outcome = call.outcome if wanted and call.done.is_set() else b""
+        return web.Response(body=frame(to_json(status), outcome), content_type="application/octet-stream")
+
+    async def _calls(self, request: web.Request) -> web.Response:
+        return web.json_response([to_json(call.status) for call in self._host.calls.every()])
+
+    async def _output(self, request: web.Request) -> web.Response:
+        call = self._known(request)
+        pieces = call.output.since(int(request.query.get("from", 0)))
+        rows = [{"start": piece.start, "stream": piece.stream, "text": piece.text} for piece in pieces]
+        return web.json_response({"pieces": rows, "end": call.output.end})
+
+    async def _interrupt(self, request: web.Request) -> web.Response:
+        call = self._known(request)
+        self._host.calls.interrupt(call)
+        return web.json_response(to_json(call.status))
+
+    async def _function(self, request: web.Request) -> web.Response:
+        self._host.remote.keep_function(request.match_info["digest"], await request.read())
+        return web.json_response({})
+
+    def _known(self, request: web.Request) -> Call:
+        call = self._host.calls.get(request.match_info["id"])
+        if call is None:
+            # Its own status: a client whose request was lost on the way asks once more, with all of it.
+            raise web.HTTPNotFound(text=json.dumps({"error": "there is no such call"}))
+        return call
+
+    # Events
+
+    async def _events(self, request: web.Request) -> web.WebSocketResponse:
+        client = request.query.get("client", "")
+        socket = web.WebSocketResponse(max_msg_size=1 << 20)
+        await socket.prepare(request)
+        # Those of an earlier connection, too: what they print meanwhile it asks for by itself.
+        listener = _Listener(client, {call for call in self._host.calls.running() if call.request.client == client})
+        self._listeners.add(listener)
+        self._host.heard(client)
+        teller = asyncio.create_task(self._tell(socket, listener))
+        try:
+            async for message in socket:
+                if message.type is WSMsgType.TEXT:
+                    self._hear(client, json.loads(message.data))
+        finally:
+            self._listeners.discard(listener)
+            teller.cancel()
+        return socket
+
+    def _hear(self, client: str, message: dict[str, Any]) -> None:
+        if "delivered" in message:
+            call = self._host.calls.get(message["delivered"])
+            if call is not None:
+                call.is_delivered = True
+        if message.get("leaves"):
+            self._host.left(client)
+        else:
+            self._host.heard(client)
+
+    async def _tell(self, socket: web.WebSocketResponse, listener: "_Listener") -> None:
+        """Send what the client's calls print, and what there is to know."""
+        told: dict[str, int] = {}
+        notices = len(self._host.notices)
+        while not socket.closed:
+            await listener.wake.wait()
+            listener.wake.clear()
+            while listener.calls:
+                call = listener.calls.pop()
+                for piece in call.output.since(told.get(call.id, 0)):
+                    told[call.id] = piece.end
+                    row = {"start": piece.start, "stream": piece.stream, "text": piece.text}
+                    await socket.send_json({"call": call.id, **row})
+            for notice in self._host.notices[notices:]:
+                notices += 1
+                await socket.send_json({"notice": notice})
+
+    def _wake(self, call: Call) -> None:
+        """Have the client of a call told; in any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            self._host.loop.call_soon_threadsafe(self._mark, call)
+
+    def _mark(self, call: Call) -> None:
+        for listener in self._listeners:
+            if listener.client == call.request.client:
+                listener.calls.add(call)
+                listener.wake.set()
+
+    def wake_all(self) -> None:
+        """Have every client told what there is to know."""
+        for listener in self._listeners:
+            listener.wake.set()
+
+    # Files
+
+    async def _receive(self, request: web.Request) -> web.Response:
+        path = self._host.path(request.query.get("path", ""))
+        size = await receive(path, request.content, request.query.get("from"))
+        self._host.active()
+        return web.json_response({"path": str(path), "bytes": size})
+
+    async def _send(self, request: web.Request) -> web.StreamResponse:
+        path = self._host.path(request.query.get("path", ""))
+        self._host.active()
+        return await send(path, request)
+
+    async def _size(self, request: web.Request) -> web.Response:
+        return web.json_response({"bytes": size_of(self._host.path(request.query.get("path", "")))})
+
+
+class _Listener:
+    """One WebSocket."""
+
+    def __init__(self, client: str, calls: set[Call]) -> None:
+        self.client, self.calls = client, calls
+        self.wake = asyncio.Event()
+        self.wake.set()
+
+
+def completions(text: str, namespace: dict[str, Any]) -> list[str]:
+    """Return how ``text``, a name or ``name.attribute`` of the namespace, may go on."""
+    completer = rlcompleter.Completer(namespace)
+    matches: list[str] = []
+    deadline_s = time.monotonic() + 1.0
+    while time.monotonic() < deadline_s and len(matches) < 200:
+        match = completer.complete(text, len(matches))
+        if match is None:
+            break
+        matches.append(match)
+    return matches
+
+
+def _refusal(status: int, error: Exception) -> web.Response:
+    return web.json_response({"error": str(error), "type": type(error).__name__}, status=status)

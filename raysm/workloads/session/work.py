@@ -1,0 +1,88 @@
+"""What runs in a process of Ray's for a session: a call, a batch of items, a command.
+
+What flows in are pickles, read here and nowhere else in the session; what flows out are encoded outcomes.
+"""
+
+import contextlib
+import functools
+import pickle
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+from raysm.contract.session import Outcome
+from raysm.workloads.session.outcomes import outcome_of
+from raysm.workloads.session.relay import Place, in_place
+
+__all__ = ["batch", "call", "shell"]
+
+KEPT_OUTPUT = 1 << 20
+"""Bytes of a command's output, the last ones."""
+
+
+def call(pickled: bytes, place: Place, name: str, host: str) -> tuple[bytes, bool]:
+    """Call a pickled function; return its outcome, encoded, and whether it is a failure."""
+
+    def work() -> Any:
+        function, args, kwargs = pickle.loads(pickled)
+        return function(*args, **kwargs)
+
+    with in_place(place):
+        outcome = outcome_of(work, name=name, host=host)
+    return outcome.encode(), outcome.error is not None
+
+
+def batch(function: bytes, items: bytes, first: int, retries: int, return_exceptions: bool) -> tuple[bytes, bool]:
+    """Call a pickled function with each of the items; return the seconds that took, and their outcomes, as one.
+
+    Args:
+        function: The pickled ``(function, args, kwargs)``; an item comes before its arguments.
+        items: A pickled list of pickled items: whoever cuts a batch in two need not be able to read them.
+        first: The number of its first item among all.
+        retries: How often an item is tried again whose function raised.
+        return_exceptions: Whether items behind one that failed are worked on, too.
+    """
+    began_s = time.perf_counter()
+    fn, args, kwargs = pickle.loads(function)
+    outcomes: list[Outcome] = []
+    for number, item in enumerate(pickle.loads(items), start=first):
+        work = functools.partial(_apply, fn, item, args, kwargs)
+        outcomes.append(_item(work, number, retries))
+        if outcomes[-1].error is not None and not return_exceptions:
+            break
+    # Of plain bytes: whoever passes them on need not be able to read the values.
+    encoded = [outcome.encode() for outcome in outcomes]
+    return Outcome(pickled=pickle.dumps((time.perf_counter() - began_s, encoded))).encode(), False
+
+
+def _apply(fn: Callable[..., Any], item: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return fn(pickle.loads(item), *args, **kwargs)
+
+
+def _item(work: Callable[[], Any], number: int, retries: int) -> Outcome:
+    outcome = outcome_of(work, name=f"item {number}", item=number)
+    for _ in range(retries):
+        if outcome.error is None or outcome.error.cancelled:
+            break
+        outcome = outcome_of(work, name=f"item {number}", item=number)
+    return outcome
+
+
+def shell(command: str, folder: str) -> tuple[bytes, bool]:
+    """Run a command by the shell; return its exit code and the end of its output."""
+
+    def work() -> dict[str, Any]:
+        with contextlib.chdir(folder or "."):
+            done = subprocess.run(
+                command,
+                shell=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        return {"exit_code": done.returncode, "output": done.stdout[-KEPT_OUTPUT:].decode(errors="replace")}
+
+    outcome = outcome_of(work, name=command)
+    return outcome.encode(), outcome.error is not None

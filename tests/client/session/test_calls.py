@@ -1,0 +1,149 @@
+"""One call of a session as a future."""
+
+import io
+import threading
+import time
+
+import cloudpickle
+import pytest
+
+from raysm.client.session.calls import Call
+from raysm.contract.session import CALL, CallRequest, Versions
+from raysm.errors import CallCancelled, CallFailed, NotDone
+from tests.support.sessions import served, until, wired
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with served(tmp_path_factory.mktemp("session")) as running:
+        yield running
+
+
+@pytest.fixture
+def line(server):
+    calls = {}
+
+    def hear(message):
+        if message.get("call") in calls:
+            calls[message["call"]].hear(message["start"], message["stream"], message["text"])
+
+    with wired(server.port, hear=hear) as opened:
+        until(lambda: server.host.state().clients)
+        opened.wire.calls = calls
+        yield opened
+
+
+def begun(line, function, *args, id=None, name="f"):
+    id = id or f"call-{time.monotonic_ns()}"
+    call = Call(id, name, line)
+    line.wire.calls[id] = call
+    request = CallRequest(kind=CALL, name=name, client="me", python=Versions.here().pickles)
+    line.loop.start(call.send(request, cloudpickle.dumps((function, args, {}))))
+    return call
+
+
+def test_its_value_is_its_result(line):
+    call = begun(line, abs, -3)
+    assert call.result(timeout=60) == 3
+    assert call.done()
+    assert not call.cancelled()
+    assert call.exception() is None
+    assert call.status.state == "done"
+    assert repr(call) == "<call f of the session digits: done>"
+
+
+def test_what_it_raises_is_raised_or_returned(line):
+    call = begun(line, int, "no number")
+    with pytest.raises(ValueError, match="invalid literal"):
+        call.result(timeout=60)
+    assert isinstance(call.exception(), ValueError)
+
+
+def test_who_does_not_wait_long_enough_is_told_that_it_goes_on(line):
+    call = begun(line, time.sleep, 0.5)
+    with pytest.raises(NotDone, match=r"f has not ended within 0\.01 s; it goes on"):
+        call.result(timeout=0.01)
+    assert not call.done()
+    assert call.result(timeout=60) is None
+
+
+def test_a_function_that_raises_a_timeout_is_not_one_of_the_waiting(line):
+    def fails():
+        raise TimeoutError("its own")
+
+    with pytest.raises(TimeoutError, match="its own"):
+        begun(line, fails).result(timeout=60)
+
+
+def test_what_it_prints_is_shown_before_its_end(line):
+    out = io.StringIO()
+    call = begun(line, print, "hello")
+    call.show(out=out, err=io.StringIO())
+    assert call.done() or call.result(timeout=60) is None
+    assert out.getvalue() == "hello\n"
+    assert call.logs() == "hello\n"
+
+
+def test_output_that_the_other_connection_lost_is_fetched(server):
+    with wired(server.port) as line:
+        line.wire.calls = {}
+        call = begun(line, print, "hello")
+        line.wire.calls.clear()
+        out = io.StringIO()
+        call.show(out=out)
+        assert out.getvalue() == "hello\n"
+
+
+def test_a_piece_that_comes_twice_is_shown_once(line):
+    call = Call("x", "f", line)
+    for start, text in ((0, "abc"), (0, "abc"), (1, "bcde"), (5, "f")):
+        call.hear(start, "stdout", text)
+    call._news.put(None)
+    out = io.StringIO()
+    call.show(out=out)
+    assert out.getvalue() == "abcdef"
+
+
+def test_it_is_cancelled_once(line):
+    call = begun(line, time.sleep, 1)
+    until(lambda: call.status.state == "running")
+    assert call.cancel()
+    with pytest.raises(CallCancelled, match="f was interrupted"):
+        call.result(timeout=60)
+    assert call.cancelled()
+    assert not call.cancel()
+
+
+def test_a_call_that_the_session_does_not_know_cannot_be_cancelled(line):
+    assert not Call("unheard", "f", line).cancel()
+
+
+def test_whoever_follows_gets_what_somebody_else_has_sent(line):
+    begun(line, abs, -4, id="sent").result(timeout=60)
+    call = Call("sent", "f", line)
+    line.loop.start(call.follow())
+    assert call.result(timeout=60) == 4
+
+
+def test_who_wants_to_be_called_is_called_also_when_it_is_over(line):
+    called = threading.Event()
+    call = begun(line, abs, -1)
+    call.result(timeout=60)
+    call.add_done_callback(lambda ended: called.set() if ended is call else None)
+    assert called.wait(60)
+
+
+def test_a_refusal_is_the_calls_own_error(line):
+    call = Call("refused", "f", line)
+    line.loop.start(call.send(CallRequest(kind="dance", name="f"), b""))
+    with pytest.raises(ValueError, match="no call of the kind 'dance'"):
+        call.result(timeout=60)
+    assert not call.cancelled()
+
+
+def test_a_function_that_leaves_is_a_failure_here(line):
+    def leaves():
+        raise SystemExit(3)
+
+    with pytest.raises(CallFailed, match="SystemExit: 3"):
+        begun(line, leaves).result(timeout=60)

@@ -1,0 +1,64 @@
+"""A session for people."""
+
+import pytest
+
+from raysm.client.session.card import html, rows, text
+from raysm.contract.session import SessionState, Versions
+
+
+def state(**fields):
+    plain = {
+        "job": "digits-1",
+        "versions": Versions.here(),
+        "hosts": ("algo-1", "algo-2"),
+        "cpus": 8.0,
+        "gpus": 0.0,
+        "busy": 0,
+        "clients": 1,
+        "uptime_s": 60.0,
+        "ends_in_s": 1700.0,
+        "ends_why": "idle for 30 min with a client attached",
+        "closing": "",
+        "usd": None,
+        "usd_per_hour": None,
+        "budget_usd": None,
+        "folder": "/x",
+    }
+    return SessionState(**(plain | fields))
+
+
+def test_it_says_what_there_is_to_know_and_nothing_of_a_price_that_nobody_knows():
+    told = dict(rows(state()))
+    assert told["instances"] == "2: 8 CPUs"
+    assert told["end"] == "in 28 min: idle for 30 min with a client attached"
+    assert "cost" not in told
+
+
+@pytest.mark.parametrize(
+    ("fields", "label", "value"),
+    [
+        ({"usd": 0.5, "usd_per_hour": 2.0}, "cost", "0.50 USD, 2.00 USD an hour"),
+        ({"usd": 0.5, "usd_per_hour": 2.0, "budget_usd": 20.0}, "cost", "0.50 USD of 20.00 USD, 2.00 USD an hour"),
+        ({"busy": 1, "ends_in_s": None}, "end", "while it works, none"),
+        ({"busy": 1}, "at work", "1 call"),
+        ({"gpus": 4.0}, "instances", "2: 8 CPUs, 4 GPUs"),
+        ({"closing": "it was closed"}, "state", "closing: it was closed"),
+        ({"ends_in_s": 40.0}, "end", "in 40 s: idle for 30 min with a client attached"),
+    ],
+)
+def test_a_fact_is_told_as_people_do(fields, label, value):
+    assert dict(rows(state(**fields)))[label] == value
+
+
+def test_as_text_it_is_one_line_with_its_name():
+    assert text(state(), "digits").startswith("<session digits: state open, instances 2: 8 CPUs,")
+    assert text(None, "digits") == "<session digits: not open>"
+    assert text(None, None) == "<session: not open>"
+
+
+def test_in_a_page_nothing_of_it_is_markup():
+    hostile = html(state(ends_why="<script>"), "<b>")
+    assert "<script>" not in hostile
+    assert "&lt;script&gt;" in hostile
+    assert "<b>" not in hostile
+    assert "not open" in html(None, "digits")

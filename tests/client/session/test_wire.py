@@ -1,0 +1,119 @@
+"""The connection to a session's server."""
+
+import asyncio
+import threading
+
+import pytest
+
+from raysm.client.session.wire import NoSuchCall, require_aiohttp
+from raysm.contract.session import SHELL, CallRequest, frame
+from raysm.errors import InvalidRequest, ServiceError, SessionEnded
+from raysm.request.codec import to_json
+from tests.support.sessions import served, until, wired
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with served(tmp_path_factory.mktemp("session")) as running:
+        yield running
+
+
+def test_an_answer_is_json_or_bytes(server):
+    with wired(server.port) as line:
+        assert line.loop.run(line.wire.json("GET", "/session"))["job"] == "digits-1"
+        assert line.loop.run(line.wire.request("GET", "/calls")).startswith(b"[")
+
+
+def test_a_refusal_is_an_error_of_its_kind_in_the_servers_words(server):
+    with wired(server.port) as line:
+        with pytest.raises(InvalidRequest, match="keep takes a time above 0"):
+            line.loop.run(line.wire.json("POST", "/keep", json={"seconds": -1}))
+        with pytest.raises(NoSuchCall):
+            line.loop.run(line.wire.request("GET", "/calls/unheard"))
+    with wired(server.port, token="wrong") as line, pytest.raises(ServiceError, match="token is missing or wrong"):
+        line.loop.run(line.wire.json("GET", "/session"))
+
+
+def test_who_is_connected_is_attached_until_it_says_goodbye(server):
+    with wired(server.port):
+        until(lambda: server.host.state().clients == 1)
+    until(lambda: server.host.state().clients == 0)
+
+
+def test_what_the_server_says_by_itself_is_heard(server):
+    heard = []
+    with wired(server.port, client="hearing", hear=heard.append) as line:
+        until(lambda: server.host.state().clients == 1)
+        request = CallRequest(kind=SHELL, name="true", client="hearing")
+        line.loop.run(line.wire.request("POST", "/calls/heard", data=frame(to_json(request), b"true")))
+        server.host.calls.get("heard").output.write("stdout", "said")
+        until(lambda: heard)
+    assert heard == [{"call": "heard", "start": 0, "stream": "stdout", "text": "said"}]
+
+
+class Broken:
+    """A server that drops connections until it has dropped enough."""
+
+    def __init__(self, drops):
+        self.left, self.ready, self.port, self.stop = drops, threading.Event(), None, None
+        self.thread = threading.Thread(target=lambda: asyncio.run(self.live()))
+
+    async def live(self):
+        self.stop, self.loop = asyncio.Event(), asyncio.get_running_loop()
+        server = await asyncio.start_server(self.answer, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        self.ready.set()
+        async with server:
+            await self.stop.wait()
+
+    async def answer(self, reader, writer):
+        line = await reader.readline()
+        if b"/events" not in line:
+            self.left -= 1
+            if self.left < 0:
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            elif self.left % 2:
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{")  # cut off in the middle
+        writer.close()
+
+    def __enter__(self):
+        self.thread.start()
+        assert self.ready.wait(60)
+        return self
+
+    def __exit__(self, *_):
+        self.loop.call_soon_threadsafe(self.stop.set)
+        self.thread.join(60)
+
+
+def test_a_connection_that_breaks_costs_a_repetition_and_nothing_else():
+    with Broken(drops=4) as server, wired(server.port) as line:
+        assert line.loop.run(line.wire.json("GET", "/session"), 60) == {}
+
+
+def test_a_session_whose_job_has_ended_is_not_waited_for():
+    asked = []
+
+    def why_ended():
+        asked.append(1)
+        return "the session digits has ended: idle for 5 min with no client attached" if len(asked) > 1 else None
+
+    with Broken(drops=10**6) as server, wired(server.port, why_ended=why_ended) as line:
+        with pytest.raises(SessionEnded, match="has ended: idle for 5 min"):
+            line.loop.run(line.wire.json("GET", "/session"), 60)
+
+
+def test_the_address_is_asked_each_time_so_that_a_way_may_change(server):
+    addresses = iter(["127.0.0.1:1"] * 3)
+    with wired(lambda: next(addresses, f"127.0.0.1:{server.port}")) as line:
+        assert line.loop.run(line.wire.json("GET", "/session"), 60)["job"] == "digits-1"
+
+
+def test_a_large_body_is_sent_whole(server):
+    with wired(server.port) as line:
+        answer = line.loop.run(line.wire.json("PUT", "/files", params={"path": "large"}, data=b"x" * 2_000_000))
+        assert answer["bytes"] == 2_000_000
+
+
+def test_the_package_that_it_needs_is_there():
+    assert require_aiohttp().ClientSession

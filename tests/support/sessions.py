@@ -1,0 +1,235 @@
+"""A session's server in this process, without Ray: calls run in threads, cells in a thread that plays the main one."""
+
+import asyncio
+import contextlib
+import io
+import pickle
+import threading
+import time
+import types
+
+from raysm.client.session.calls import Line
+from raysm.client.session.loop import Loop
+from raysm.client.session.wire import Wire
+from raysm.contract.events import State, line, parse
+from raysm.contract.session import BATCH, CALL, SERVING, SHELL
+from raysm.errors import JobFailed, NotDone
+from raysm.workloads.session import work
+from raysm.workloads.session.host import Description, SessionHost
+from raysm.workloads.session.lifetime import Lifetime, Rules
+from raysm.workloads.session.outcomes import interrupted, outcome_of
+from raysm.workloads.session.ray_jobs import Seen
+from raysm.workloads.session.server import SessionServer
+
+TOKEN = "t" * 64
+WAIT_S = 60.0
+
+
+class ThreadedCalls:
+    """Runs calls in threads of this process; in the place of RemoteCalls."""
+
+    def __init__(self):
+        self.functions, self.executed, self.interrupts = {}, [], {}
+        self.kinds = {CALL: self.call, BATCH: self.batch, SHELL: self.shell}
+
+    def keep_function(self, digest, pickled):
+        self.functions[digest] = pickled
+
+    def slots(self, num_cpus, num_gpus):
+        return 2
+
+    def totals(self):
+        return 4.0, 0.0
+
+    async def run(self, call):
+        self.executed.append(call.id)
+        call.begin()
+        interrupt = self.interrupts[call.id] = asyncio.Event()
+        doing = asyncio.create_task(asyncio.to_thread(self.kinds[call.request.kind], call))
+        wanted = asyncio.create_task(interrupt.wait())
+        await asyncio.wait([doing, wanted], return_when=asyncio.FIRST_COMPLETED)
+        wanted.cancel()
+        return doing.result() if doing.done() else (interrupted().encode(), True)
+
+    def interrupt(self, call):
+        if call.id in self.interrupts:
+            self.interrupts[call.id].set()
+
+    def call(self, call):
+        function, args, kwargs = pickle.loads(call.body)
+        with contextlib.redirect_stdout(Printed(call.output)):
+            outcome = outcome_of(lambda: function(*args, **kwargs), name=call.request.name, host="algo-1")
+        return outcome.encode(), outcome.error is not None
+
+    def batch(self, call):
+        request = call.request
+        function = self.functions[request.function]
+        return work.batch(function, call.body, request.first, request.retries, request.return_exceptions)
+
+    def shell(self, call):
+        return work.shell(call.body.decode(), "")
+
+
+class Printed(io.TextIOBase):
+    """Takes what is printed while one call runs."""
+
+    def __init__(self, output):
+        self.output = output
+
+    def write(self, text):
+        self.output.write("stdout", text)
+        return len(text)
+
+
+class NoCells:
+    """A namespace in which nothing runs."""
+
+    def __init__(self):
+        self.namespace = {"alpha": 1, "alphabet": 2}
+
+    async def run(self, call):
+        await asyncio.sleep(0)
+        return interrupted().encode(), True
+
+    def interrupt(self, call):
+        pass
+
+
+class Jobs:
+    """Ray's jobs, as a test says."""
+
+    def __init__(self):
+        self.seen = Seen(0, None)
+        self.looks = 0
+
+    async def look(self):
+        self.looks += 1
+        return self.seen
+
+
+class Served:
+    """One server.
+
+    Attributes: remote, jobs, events, host, port, why (set at the end).
+    """
+
+    def __init__(self, folder, rules=None, cells=None, uptime_s=0.0):
+        self.folder, self.rules = folder, rules or Rules(idle_s=1800, idle_detached_s=300)
+        self.remote, self.jobs, self.events = ThreadedCalls(), Jobs(), []
+        self.cells, self.uptime_s = cells or NoCells(), uptime_s
+        self.host = self.port = self.why = self.server = None
+        self.is_up, self.is_over = threading.Event(), threading.Event()
+        self.thread = threading.Thread(target=lambda: asyncio.run(self.live()), daemon=True)
+
+    async def live(self):
+        (self.folder / "work").mkdir(parents=True, exist_ok=True)
+        description = Description(
+            job="digits-1", hosts=("algo-1", "algo-2"), folder=self.folder / "work", private=self.folder / "private"
+        )
+        lifetime = Lifetime(self.rules, time.monotonic(), self.uptime_s)
+        self.host = SessionHost(description, self.cells, self.remote, lifetime, self.jobs, self.events.append)
+        self.server = SessionServer(self.host, TOKEN.encode())
+        self.port = await self.server.start()
+        self.is_up.set()
+        try:
+            self.why = await self.host.live(self.server.wake_all)
+        finally:
+            await self.server.close()
+            self.is_over.set()
+
+    def close(self):
+        if not self.is_over.is_set():
+            self.host.loop.call_soon_threadsafe(self.host.close, "the test is over")
+        self.thread.join(WAIT_S)
+        assert not self.thread.is_alive()
+
+
+@contextlib.contextmanager
+def served(folder, **how):
+    """Yield a running server; it is ended afterwards."""
+    server = Served(folder, **how)
+    server.thread.start()
+    assert server.is_up.wait(WAIT_S)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@contextlib.contextmanager
+def wired(port, *, token=TOKEN, client="me", why_ended=lambda: None, hear=lambda message: None):
+    """Yield a Line to the server at ``port``, open; ``port`` may be a function."""
+    address = port if callable(port) else lambda: f"127.0.0.1:{port}"
+    loop = Loop("test")
+    wire = Wire(address, token, client, why_ended, hear)
+    try:
+        loop.run(wire.open(), WAIT_S)
+        yield Line(loop, wire, "digits")
+        loop.run(wire.close(), WAIT_S)
+    finally:
+        loop.close()
+
+
+def until(condition, timeout_s=WAIT_S):
+    """Wait until ``condition()`` is true, and return it."""
+    deadline_s = time.monotonic() + timeout_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline_s, f"not within {timeout_s} s"
+        time.sleep(0.01)
+    return value
+
+
+class StubService:
+    """The service of a StubJob: it takes files of this machine, unless a test says otherwise."""
+
+    def __init__(self, folder, takes_files=True):
+        self.folder = folder
+        self.target = types.SimpleNamespace(
+            takes_files=takes_files, is_billed=False, describe=lambda: "on this machine"
+        )
+        self.places = types.SimpleNamespace(root=f"s3://bucket/{folder.name}")
+
+
+class StubJob:
+    """A session's job, whose server is in this process."""
+
+    def __init__(self, folder, port, *, lines=(), takes_files=True):
+        self.name, self.tags, self.port = "digits-20261122-120000-abcd1234", {}, port
+        self.service = StubService(folder, takes_files)
+        self.said = [line(State(name="formed")), *lines]
+        self.reason, self.tunnels, self.is_cancelled = None, [], False
+        (folder / "token").write_text(f"{TOKEN}\n")
+        self.answer = {
+            "InputDataConfig": [
+                {"ChannelName": "raysm", "DataSource": {"S3DataSource": {"S3Uri": f"{folder.as_uri()}/"}}}
+            ]
+        }
+
+    def lines(self, *, follow=False):
+        serving = line(State(name=SERVING, host="algo-1", address=f"http://127.0.0.1:{self.port}"))
+        for text in [*self.said, *([serving] if self.port else [])]:
+            yield types.SimpleNamespace(host="algo-1", text=text)
+
+    def events(self):
+        return (parse(text) for text in self.said)
+
+    @contextlib.contextmanager
+    def tunnel(self, port, on=None):
+        self.tunnels.append((port, on))
+        yield types.SimpleNamespace(address=f"127.0.0.1:{port}", port=port)
+        self.tunnels.remove((port, on))
+
+    def describe(self):
+        return types.SimpleNamespace(answer=self.answer, status="Failed", reason=self.reason or "")
+
+    def done(self):
+        return self.reason is not None
+
+    def exception(self):
+        return JobFailed(self.reason) if self.reason else None
+
+    def cancel(self):
+        self.is_cancelled = True
+
+    def wait(self, timeout=None):
+        raise NotDone("it goes on")

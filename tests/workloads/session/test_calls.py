@@ -1,0 +1,168 @@
+"""Calls are executed once, and their outcomes kept."""
+
+import asyncio
+
+import pytest
+
+from raysm.contract.session import CALL, DONE, RUNNING, WAITING, CallRequest, Outcome, Versions
+from raysm.errors import InvalidRequest, SessionEnded
+from raysm.workloads.session import calls as module
+from raysm.workloads.session.calls import IN_MEMORY_BYTES, Calls
+
+WAIT_S = 60.0
+
+
+class Scripted:
+    """Ends calls when it is told to."""
+
+    def __init__(self, size=10, error=None):
+        self.begun, self.interrupted, self.go = [], [], asyncio.Event()
+        self.size, self.error = size, error
+
+    async def run(self, call):
+        self.begun.append(call.id)
+        call.begin()
+        await self.go.wait()
+        if self.error:
+            raise self.error
+        return b"x" * self.size, False
+
+    def interrupt(self, call):
+        self.interrupted.append(call.id)
+
+
+def with_calls(folder, script, **how):
+    """Run the coroutine function ``script(calls, executor, active)``."""
+
+    async def go():
+        executor, active = Scripted(**how), []
+        await script(Calls({CALL: executor}, folder, active.append), executor, active)
+
+    asyncio.run(asyncio.wait_for(go(), WAIT_S))
+
+
+def ask(calls, id="1", **fields):
+    return calls.ask(id, CallRequest(kind=fields.pop("kind", CALL), name="f", **fields), b"body", lambda call: None)
+
+
+def test_who_asks_again_gets_the_same_call_and_it_is_executed_once(tmp_path):
+    async def script(calls, executor, active):
+        first = ask(calls)
+        await asyncio.sleep(0)
+        assert ask(calls) is first
+        assert first.status.state == RUNNING
+        executor.go.set()
+        await first.done.wait()
+        assert ask(calls) is first
+        assert executor.begun == ["1"]
+        assert first.outcome == b"x" * 10
+        assert (first.status.state, first.status.bytes, first.body) == (DONE, 10, b"")
+
+    with_calls(tmp_path, script)
+
+
+def test_a_call_that_has_not_begun_waits_and_counts_as_work(tmp_path):
+    async def script(calls, executor, active):
+        call = ask(calls)
+        assert (call.status.state, call.status.took_s, calls.busy) == (WAITING, 0.0, 1)
+        assert calls.running() == calls.every() == [call]
+        executor.go.set()
+        await call.done.wait()
+        await asyncio.sleep(0)
+        assert (calls.busy, calls.running()) == (0, [])
+        assert len(active) == 2
+
+    with_calls(tmp_path, script)
+
+
+def test_a_large_outcome_is_a_file_that_nobody_else_reads(tmp_path):
+    async def script(calls, executor, active):
+        executor.go.set()
+        call = ask(calls)
+        await call.done.wait()
+        assert call.outcome_file.parent == tmp_path
+        assert call.outcome_file.stat().st_mode & 0o077 == 0
+        assert call.outcome == b"x" * (IN_MEMORY_BYTES + 1)
+        call.forget()
+        assert list(tmp_path.iterdir()) == []
+
+    with_calls(tmp_path, script, size=IN_MEMORY_BYTES + 1)
+
+
+def test_what_goes_wrong_around_a_call_is_its_outcome(tmp_path):
+    async def script(calls, executor, active):
+        executor.go.set()
+        call = ask(calls)
+        await call.done.wait()
+        assert call.status.failed
+        assert Outcome.decode(call.outcome).error.headline == "RuntimeError: no room"
+
+    with_calls(tmp_path, script, error=RuntimeError("no room"))
+
+
+def test_what_cannot_be_had_is_refused_before_it_is_a_call(tmp_path):
+    async def script(calls, executor, active):
+        with pytest.raises(InvalidRequest, match="no call of the kind 'dance'; known are call"):
+            ask(calls, kind="dance")
+        with pytest.raises(InvalidRequest, match=r"pickled by Python 2\.7.*exec"):
+            ask(calls, python="2.7")
+        assert calls.every() == []
+        executor.go.set()
+        await ask(calls, python=Versions.here().pickles).done.wait()
+
+    with_calls(tmp_path, script)
+
+
+def test_delivered_outcomes_are_forgotten_the_oldest_first_and_never_executed_again(tmp_path):
+    async def script(calls, executor, active):
+        executor.go.set()
+        for number in range(module.KEPT_CALLS + 3):
+            call = ask(calls, str(number))
+            await call.done.wait()
+            call.is_delivered = number != 1
+        await ask(calls, "last").done.wait()
+        await asyncio.sleep(0)
+        assert calls.get("1") is not None
+        assert calls.get(str(module.KEPT_CALLS)) is not None
+        with pytest.raises(InvalidRequest, match="not kept any more"):
+            ask(calls, "0")
+        assert executor.begun.count("0") == 1
+
+    with_calls(tmp_path, script)
+
+
+def test_a_call_that_is_interrupted_before_it_begins_does_not_begin(tmp_path):
+    async def script(calls, executor, active):
+        call = ask(calls)
+        calls.interrupt(call)
+        await call.done.wait()
+        assert executor.begun == []
+        assert Outcome.decode(call.outcome).error.cancelled
+        calls.interrupt(call)
+        assert executor.interrupted == ["1"]
+
+    with_calls(tmp_path, script)
+
+
+def test_at_the_end_calls_are_interrupted_and_those_that_do_not_end_are_given_up(tmp_path):
+    async def script(calls, executor, active):
+        call = ask(calls)
+        await asyncio.sleep(0)
+        await calls.close("it was closed", 0.01)
+        assert executor.interrupted == ["1"]
+        assert "the session ended before the call did" in Outcome.decode(call.outcome).error.message
+        with pytest.raises(SessionEnded, match="closing \\(it was closed\\)"):
+            ask(calls, "2")
+        assert ask(calls) is call
+
+    with_calls(tmp_path, script)
+
+
+def test_calls_are_told_apart_by_their_clients(tmp_path):
+    async def script(calls, executor, active):
+        executor.go.set()
+        mine, other = ask(calls, "1", client="me"), ask(calls, "2", client="other")
+        assert calls.of("me") == [mine]
+        await other.done.wait()
+
+    with_calls(tmp_path, script)

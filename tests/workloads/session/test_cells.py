@@ -1,0 +1,168 @@
+"""Cells: one namespace, one at a time, in the main thread, interrupted alone."""
+
+import asyncio
+import json
+import pickle
+import threading
+
+import pytest
+
+from raysm.contract.session import CELL, PULL, PUSH, CallRequest, Outcome
+from raysm.workloads.session.calls import Call
+from raysm.workloads.session.cells import Cells, shown
+
+WAIT_S = 60.0
+
+
+def call(body, kind=CELL, **fields):
+    content = body if isinstance(body, bytes) else body.encode()
+    return Call("id", CallRequest(kind=kind, name="a cell", **fields), content, lambda: None)
+
+
+def run(script, cells=None):
+    """Run the coroutine function ``script(cells)`` beside the main thread's cells; return what it returns."""
+    cells = cells or Cells("algo-1")
+    results = []
+
+    def serve():
+        try:
+            results.append(asyncio.run(asyncio.wait_for(script(cells), WAIT_S)))
+        finally:
+            cells.end()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    cells.live()
+    thread.join()
+    return results[0]
+
+
+def outcomes(*bodies):
+    """Return the outcomes of cells that are run one after the other."""
+
+    async def script(cells):
+        return [Outcome.decode((await cells.run(call(body)))[0]) for body in bodies]
+
+    return run(script)
+
+
+def test_cells_share_one_namespace_and_show_the_value_of_their_last_line():
+    first, second = outcomes("x = 20", "y = 1\nx + y")
+    assert (first.error, dict(first.shown)) == (None, {})
+    assert second.shown["text/plain"] == "21"
+
+
+def test_the_last_value_is_the_underscore():
+    assert outcomes("6 * 7", "_ + 1")[1].shown["text/plain"] == "43"
+
+
+def test_a_failure_has_its_own_lines_and_none_of_raysms():
+    (outcome,) = outcomes("def f():\n    return 1 / 0\n\nf()")
+    assert outcome.error.type == "ZeroDivisionError"
+    assert 'File "<cell 1>", line 2, in f\n    return 1 / 0' in outcome.error.traceback
+    assert "raysm/workloads" not in outcome.error.traceback
+    assert isinstance(pickle.loads(outcome.pickled), ZeroDivisionError)
+
+
+def test_what_cannot_be_parsed_is_a_failure_of_that_cell_alone():
+    first, second = outcomes("x = (", "1")
+    assert first.error.type == "SyntaxError"
+    assert second.error is None
+
+
+def test_a_cell_that_leaves_takes_nobody_along():
+    first, second, third = outcomes("raise SystemExit(3)", "raise SystemExit", "'still here'")
+    assert (first.error.type, first.pickled) == ("SystemExit", b"")
+    assert second.error is None
+    assert third.shown["text/plain"] == "'still here'"
+
+
+def test_a_cell_may_await_in_its_outermost_lines():
+    assert outcomes("import asyncio\nawait asyncio.sleep(0, 7)")[0].shown["text/plain"] == "7"
+
+
+def test_a_file_has_its_name_and_its_arguments():
+    async def script(cells):
+        cell = call("import sys\nsys.argv", filename="train.py", args=("--lr", "0.1"))
+        return Outcome.decode((await cells.run(cell))[0])
+
+    assert run(script).shown["text/plain"] == "['train.py', '--lr', '0.1']"
+
+
+def test_values_are_pushed_and_pulled_by_their_names():
+    async def script(cells):
+        await cells.run(call(pickle.dumps((dict, (), {"a": 1, "b": [2]})), PUSH))
+        return Outcome.decode((await cells.run(call(json.dumps(["b", "a"]), PULL)))[0])
+
+    assert pickle.loads(run(script).pickled) == {"b": [2], "a": 1}
+
+
+def test_a_name_that_is_not_there_is_named():
+    async def script(cells):
+        return Outcome.decode((await cells.run(call(json.dumps(["model"]), PULL)))[0])
+
+    assert "the session has no 'model'" in run(script).error.message
+
+
+def test_a_cell_in_a_sleep_is_interrupted_and_the_namespace_stays():
+    async def script(cells):
+        await cells.run(call("x = 5"))
+        sleeping = call("import time\nx = 6\ntime.sleep(600)\nx = 7")
+        running = asyncio.create_task(cells.run(sleeping))
+        while not sleeping.status.state == "running":
+            await asyncio.sleep(0.01)
+        while cells.namespace.get("x") != 6:
+            await asyncio.sleep(0.01)
+        cells.interrupt(sleeping)
+        interrupted = Outcome.decode((await running)[0])
+        return interrupted, Outcome.decode((await cells.run(call("x")))[0])
+
+    interrupted, after = run(script)
+    assert interrupted.error.cancelled
+    assert after.shown["text/plain"] == "6"
+
+
+def test_to_interrupt_a_cell_that_waits_leaves_the_one_that_runs_alone():
+    async def script(cells):
+        first, second = call("import time\ntime.sleep(0.3)\n'done'"), call("'never'")
+        running = [asyncio.create_task(cells.run(each)) for each in (first, second)]
+        await asyncio.sleep(0.05)
+        second.is_cancelled = True
+        cells.interrupt(second)
+        return [Outcome.decode(outcome) for outcome, _ in await asyncio.gather(*running)]
+
+    first, second = run(script)
+    assert first.shown["text/plain"] == "'done'"
+    assert second.error.cancelled
+
+
+def test_what_runs_is_what_prints():
+    async def script(cells):
+        cells.namespace["output"] = lambda: cells.output
+        cell = call("output() is not None")
+        return Outcome.decode((await cells.run(cell))[0]).shown["text/plain"], cells.output
+
+    assert run(script) == ("True", None)
+
+
+class Table:
+    def _repr_html_(self):
+        return "<table></table>"
+
+    def _repr_png_(self):
+        return b"\x89PNG"
+
+    def _repr_markdown_(self):
+        raise ValueError("its own fault")
+
+    def __repr__(self):
+        return "a table"
+
+
+def test_a_value_is_shown_in_every_form_that_it_has():
+    assert shown(Table()) == {"text/plain": "a table", "text/html": "<table></table>", "image/png": "iVBORw=="}
+
+
+@pytest.mark.parametrize("value", [1, "text", Table])
+def test_what_has_no_form_of_its_own_is_text(value):
+    assert shown(value) == {"text/plain": repr(value)}

@@ -1,0 +1,67 @@
+"""How work ended, as it travels."""
+
+import pickle
+import threading
+
+import pytest
+
+from raysm.workloads.session.outcomes import failed, interrupted, outcome_of
+
+
+def raising(error):
+    def work():
+        raise error
+
+    return work
+
+
+class Twofold(Exception):
+    """One that cannot be made anew from what it keeps."""
+
+    def __init__(self, one, two):
+        super().__init__(f"{one} {two}")
+
+
+def test_a_value_travels_pickled():
+    outcome = outcome_of(lambda: [1, 2], name="f")
+    assert (outcome.error, pickle.loads(outcome.pickled)) == (None, [1, 2])
+
+
+def test_an_exception_travels_itself_with_its_place():
+    outcome = outcome_of(raising(KeyError("lr")), name="f", host="algo-1", item=3)
+    error = outcome.error
+    assert (error.type, error.message, error.host, error.item) == ("KeyError", "'lr'", "algo-1", 3)
+    assert "in work\n    raise error" in error.traceback
+    assert isinstance(pickle.loads(outcome.pickled), KeyError)
+
+
+def test_an_exception_that_does_not_survive_travels_as_text():
+    outcome = outcome_of(raising(Twofold(1, 2)), name="f")
+    assert outcome.error.message == "1 2"
+    assert outcome.pickled == b""
+
+
+def test_a_value_that_cannot_be_pickled_is_a_failure_that_says_so():
+    outcome = outcome_of(threading.Lock, name="train")
+    assert outcome.error.type == "InvalidRequest"
+    assert "the value of train, a lock, cannot be pickled" in outcome.error.message
+
+
+@pytest.mark.parametrize("code", [None, 0])
+def test_an_exit_that_says_nothing_is_a_value_of_none(code):
+    outcome = outcome_of(raising(SystemExit(code)), name="f")
+    assert (outcome.error, pickle.loads(outcome.pickled)) == (None, None)
+
+
+def test_another_exit_is_a_failure_that_ends_no_client():
+    outcome = outcome_of(raising(SystemExit(3)), name="f")
+    assert (outcome.error.type, outcome.pickled) == ("SystemExit", b"")
+
+
+def test_who_is_interrupted_is_cancelled():
+    assert outcome_of(raising(KeyboardInterrupt()), name="f").error.cancelled
+    assert interrupted("algo-1").error.host == "algo-1"
+
+
+def test_a_death_has_no_exception_and_no_traceback():
+    assert failed("WorkerDied", "it died").error.headline == "WorkerDied: it died"
