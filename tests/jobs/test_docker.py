@@ -41,6 +41,6 @@ def test_a_script_runs_on_two_containers_of_the_built_image(image, tmp_path):
         result = job.result(timeout=180)
         text = "\n".join(line.text for line in job.lines())
         server = ServerRecord.read(home)
-    assert "FOUND [('algo-1', 'algo-1'), ('algo-2', 'algo-2')] True" in text
+    assert "FOUND [('algo-1', 'aws'), ('algo-2', 'aws')] True" in text
     assert (result / "result.txt").read_text() == "done"
     assert not docker.left_behind(server.pid)

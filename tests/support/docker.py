@@ -1,5 +1,6 @@
 """Docker for tests: whether it is there, and images made without a registry."""
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -95,24 +96,79 @@ def _has(image) -> bool:
 
 def _make_base():
     """Make a Debian with Python, pip and the packages of this Python that raysm requires; takes a minute or two."""
+    with _debian("python3,python3-pip,ca-certificates") as root:
+        _install(_requirements(), root / "usr/local/lib/python3.11/dist-packages")
+        _import(root, _base())
+
+
+@contextlib.contextmanager
+def _debian(packages):
+    """Yield the folder of a Debian with a few packages."""
     with tempfile.TemporaryDirectory(prefix="raysm-base-") as folder:
         root = Path(folder) / "root"
-        include = "--include=python3,python3-pip,ca-certificates"
-        done = subprocess.run(
-            ["debootstrap", "--variant=minbase", include, "bookworm", str(root)], capture_output=True, text=True
-        )
+        command = ["debootstrap", "--variant=minbase", f"--include={packages}", "bookworm", str(root)]
+        done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        site = root / "usr/local/lib/python3.11/dist-packages"
-        for source, name in sorted(set(_package_files(_requirements()))):
-            (site / name).parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(source, site / name)  # a quarter of the time of a copy
-            except OSError:
-                shutil.copy(source, site / name)
-        tar = subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE)
-        subprocess.run(["docker", "import", "-", _base()], stdin=tar.stdout, check=True, capture_output=True)
-        tar.stdout.close()
-        assert tar.wait() == 0
+        yield root
+
+
+def _install(requirements, site):
+    for source, name in sorted(set(_package_files(requirements))):
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(source, site / name)  # a quarter of the time of a copy
+        except OSError:
+            shutil.copy(source, site / name)
+
+
+def _import(root, name, *changes):
+    tar = subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE)
+    command = ["docker", "import", *(f"--change={change}" for change in changes), "-", name]
+    subprocess.run(command, stdin=tar.stdout, check=True, capture_output=True)
+    tar.stdout.close()
+    assert tar.wait() == 0
+
+
+VENV = "opt/venv"
+"""Where AWS's PyTorch containers have their Python."""
+LIKE_AWS = "raysm-test-like-aws"
+OLDER_RAY = "2.56.0"
+
+
+@functools.cache
+def image_like_aws(ray="this") -> str:
+    """Make an image as AWS's PyTorch containers are: Debian, Python and torch in /opt/venv, nothing of raysm.
+
+    Args:
+        ray: ``this`` is the version that is installed here, ``none`` is none, as in AWS's; ``older`` says of itself
+            that it is an older one.
+
+    Returns:
+        Its name. Python is Debian's 3.11, where AWS's have 3.12: Debian 12 has no other.
+    """
+    whole = f"{LIKE_AWS}:this"
+    if not _has(whole):
+        with _debian("python3,ca-certificates") as root:
+            subprocess.run(["chroot", str(root), "python3", "-m", "venv", "--without-pip", f"/{VENV}"], check=True)
+            _install((*_requirements(), "torch", "pip"), root / VENV / "lib/python3.11/site-packages")
+            _import(root, whole, f"ENV PATH=/{VENV}/bin:/usr/bin:/bin", f"ENV VIRTUAL_ENV=/{VENV}")
+    site = f"/{VENV}/lib/python3.11/site-packages"
+    metadata = f"{site}/ray-*.dist-info"
+    steps = {
+        "none": f"rm -rf {site}/ray {metadata}",
+        "older": f"sed -i 's/^Version: .*/Version: {OLDER_RAY}/' {metadata}/METADATA && "
+        f"mv {metadata} {site}/ray-{OLDER_RAY}.dist-info",
+    }
+    return whole if ray == "this" else _changed(whole, f"{LIKE_AWS}:{ray}", steps[ray])
+
+
+def _changed(base, name, command):
+    """Make an image of another one by a command that runs in it."""
+    recipe = f"FROM {base}\nRUN {command}\n"
+    command = ["docker", "build", "--network=none", f"--tag={name}", "-"]
+    done = subprocess.run(command, input=recipe, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return name
 
 
 def _package_files(requirements):

@@ -22,6 +22,7 @@ from raysm.local.instances.docker import (
     sweep,
 )
 from raysm.local.instances.share import Share
+from raysm.local.scenario import Container, Scenario
 from tests.support import docker
 
 SOON_S = 20.0
@@ -211,8 +212,15 @@ def test_a_killed_instance_says_so(job):
 
 @pytest.mark.docker
 def test_a_program_that_the_image_lacks_is_said_by_the_start(job):
+    scenario = Scenario(container=Container(init=False))
     with pytest.raises(RaysmError, match="no-such-program"):
-        job.site.start([make_spec(job.root, command=["no-such-program"])])
+        job.site.start([make_spec(job.root, command=["no-such-program"], scenario=scenario)])
+
+
+@pytest.mark.docker
+def test_behind_an_init_which_itself_can_be_started_a_missing_program_is_an_exit_code(job):
+    (instance,) = job.site.start([make_spec(job.root, command=["no-such-program"])])
+    assert instance.wait(SOON_S) == 127
 
 
 @pytest.mark.docker

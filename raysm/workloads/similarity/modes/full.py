@@ -105,8 +105,8 @@ class Full(Mode):
         return _Tiles(self, run, tiles, record)
 
     def gathering_seconds(self, matrix: Matrix, scratch: Path) -> float:
-        """Return how long the disk takes for the whole file."""
-        return matrix.rows**2 * np.dtype(self.dtype).itemsize / _disk_rate(scratch)
+        """Return how long the disk takes for the whole file, and for the parts that last: a Training job keeps them."""
+        return 2 * matrix.rows**2 * np.dtype(self.dtype).itemsize / _disk_rate(scratch)
 
 
 def full_tile(
