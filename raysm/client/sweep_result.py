@@ -5,6 +5,7 @@ What flows in is the folder of a result, what flows out are rows, a frame of pan
 
 import functools
 import html
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from raysm.client.rendering import metric_value
 from raysm.client.result import Result
+from raysm.client.sweep_text import sparkline, where_good_lies
 from raysm.contract.events import Trial
 from raysm.contract.trials import BEST, Trials
 from raysm.errors import InvalidRequest, MissingDependency
@@ -162,8 +164,23 @@ class SweepResult(Result):
 
     @property
     def view(self) -> str:
-        """The best trials as a table."""
-        return repr(self.trials)
+        """How the best value came about, where the good values lie, and the best trials as a table."""
+        having = [trial for trial in self.trials.by_value() if trial.value is not None and trial.status != "failed"]
+        best = self.trials.best_so_far()
+        parts = [f"best {self.metric} so far  {sparkline(best)}"] if len(best) > 1 else []
+        parts += ["where the best quarter lies", *where_good_lies(having)] if where_good_lies(having) else []
+        return "\n".join([*parts, *([""] if parts else []), repr(self.trials)])
+
+    def plot(self, *, size: tuple[int, int] = (640, 460)) -> Any:
+        """Return a picture of the trials, which a notebook shows: parallel coordinates, and the best value so far.
+
+        ``.svg`` is its text, ``.save("sweep.svg")`` writes it.
+
+        Args:
+            size: Width and height in pixels.
+        """
+        # Views are above the client, which does not import them.
+        return importlib.import_module("raysm.views.sweep_plot").plot_sweep(self, size=size)
 
     def __repr__(self) -> str:
         return f"<raysm sweep {self.manifest.job}: {self.manifest.summary}\n{self.trials!r}>"

@@ -38,10 +38,18 @@ PAGES = {
         "What a job can run: the first argument of `raysm.submit`.",
         ("Script", "Function", "Similarity", "TorchScript", "DataParallel"),
     ),
+    "sweeps": (
+        "Sweeps",
+        "Many trials with other parameters each, on one cluster: what is tried, by which rules, and what was found.",
+        (
+            *("Sweep", "SweepResult", "uniform", "loguniform", "quniform", "qloguniform", "randint", "lograndint"),
+            *("choice", "Asha", "Median", "Pbt"),
+        ),
+    ),
     "inside": (
         "Inside a job",
         "What code that runs in a job may call.",
-        ("report", "map_blocks", "row_blocks", "file_blocks", "RowBlock", "PlacedBlock"),
+        ("report", "restored", "map_blocks", "row_blocks", "file_blocks", "RowBlock", "PlacedBlock"),
     ),
 }
 """Title, first sentence and names of the pages of ``raysm``; a test holds that no public name is missing."""
@@ -49,7 +57,7 @@ PAGES = {
 MODULES = {"training": "raysm.training", "testing": "raysm.testing", "sdk": "raysm.sdk"}
 """Modules with a page of their own: all that is in ``__all__``."""
 
-HANDLES = ("Experiment", "Job", "Jobs", "Result")
+HANDLES = ("Experiment", "Job", "Jobs", "Result", "SweepResult")
 """Classes that a user is given and never makes."""
 
 PARTS = ("JobViews",)

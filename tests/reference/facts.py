@@ -70,7 +70,7 @@ def _events():
         "`raysm` is the format's version, `kind` says which of these it is. A line that is none of them is one of "
         "the user's.",
     ]
-    for event in (events.State, events.Progress, events.Metric):
+    for event in (events.State, events.Progress, events.Metric, events.Trial):
         rows = [[code(item.name), code(item.type), cell(item.meaning)] for item in declared.fields(event)]
         parts += [f"## {event.kind}", read(event).text, table(["key", "type", "meaning"], rows)]
     return _joined(parts)
