@@ -1,4 +1,4 @@
-"""The magics in a real kernel, with a real session of one instance: one talk, of which each test looks at a part."""
+"""The magics in a real kernel, with a session's own server: one talk, of which each test looks at a part."""
 
 import re
 
@@ -6,13 +6,11 @@ import pytest
 
 from raysm.views.magics import extension
 from tests.support.kernel_talk import talk
-
-pytestmark = pytest.mark.long
+from tests.support.session_process import serving
+from tests.support.sessions import TOKEN
 
 for package in ("ipykernel", "jupyter_client"):
     pytest.importorskip(package)
-
-NAME = "notebook-magics"
 
 STREAMED = """%%raysm
 import pathlib, time
@@ -25,19 +23,17 @@ print("to stderr", file=sys.stderr)"""
 
 RAISES = "%%raysm\nx = 1\n\ndef divide(a):\n    return a / 0\n\ndivide(x)"
 SLEEPS = '%%raysm\nkept = 5\nimport time\nprint("sleeping")\ntime.sleep(600)'
-TOKEN = """
-import pathlib, raysm
-from raysm.client.token import token_of
-same = raysm.Session.attach({name!r})
-pathlib.Path("token").write_text(token_of(same.job))
-same.detach()"""
+OPEN = """
+from tests.support.session_process import near
+digits = near({folder!r}, {port})"""
 
 
-def steps(folder):
+def steps(folder, port):
     return {
         "load": "%load_ext raysm",
         "no_session": "%%raysm\n1",
-        "start": f"%raysm start {NAME} --instances 1 --idle 10m",
+        "open": OPEN.format(folder=str(folder), port=port),
+        "connect": "%raysm connect digits",
         "streamed": {"code": STREAMED.format(path=str(folder / "go")), "when": "first", "touch": str(folder / "go")},
         "raises": RAISES,
         "syntax": "%%raysm\nx = (",
@@ -52,7 +48,6 @@ def steps(folder):
         "wrong": "%raysm conect digits",
         "wrong_option": "%%raysm --psh a\n1",
         "wrong_name": "%%raysm --push nothing_of_that_name\n1",
-        "wrong_session": "%raysm connect notebook-majics",
         "in_cell": {"complete": "%%raysm\nprint(kep"},
         "on": "%raysm on",
         "remote": "kept += 1\nmissing_name",
@@ -60,7 +55,6 @@ def steps(folder):
         "attribute": {"complete": "time.slee"},
         "off": "%raysm off",
         "local": "'kept' in globals()",
-        "token": TOKEN.format(name=NAME),
         "status": "%raysm status",
         "close": "%raysm close",
         "closed": "%%raysm\n1",
@@ -70,8 +64,9 @@ def steps(folder):
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory, home):
     folder = tmp_path_factory.mktemp("kernel")
-    asked = steps(folder)
-    return dict(zip(asked, talk(folder, *asked.values()), strict=True)) | {"token": (folder / "token").read_text()}
+    with serving(folder) as port:
+        asked = steps(folder, port)
+        return dict(zip(asked, talk(folder, *asked.values()), strict=True))
 
 
 def plain(lines):
@@ -83,10 +78,10 @@ def test_the_extension_is_loaded_by_its_package(answers):
     assert (answers["load"]["status"], answers["load"]["stderr"]) == ("ok", "")
 
 
-def test_a_session_is_started_and_shown(answers):
-    assert answers["start"]["status"] == "ok", answers["start"]
-    assert "the session takes calls" in answers["start"]["stdout"]
-    assert NAME in answers["start"]["results"][0]["text/html"]
+def test_a_session_is_connected_to_and_shown_as_a_card(answers):
+    assert answers["connect"]["status"] == "ok", answers["connect"]
+    for step in ("connect", "status"):
+        assert "<b>digits</b>" in answers[step]["results"][0]["text/html"]
 
 
 def test_output_is_there_while_the_cell_still_runs(answers):
@@ -138,8 +133,8 @@ def test_a_cell_that_nobody_waits_for_is_a_future(answers):
     ("step", "text"),
     [
         ("no_session", "no session is connected: %raysm start begins one"),
-        ("wrong", "%raysm has no command 'conect'; did you mean connect?"),
-        ("wrong_option", "%%raysm has no option --psh; did you mean --push?"),
+        ("wrong", "%raysm has no command 'conect'; did you mean connect"),
+        ("wrong_option", "%%raysm has no option --psh; did you mean --push"),
         ("wrong_name", "the notebook has no variable 'nothing_of_that_name'"),
         ("closed", "no session is connected"),
     ],
@@ -150,13 +145,6 @@ def test_what_is_wrong_is_one_line(answers, step, text):
     (line,) = answer["stderr"].splitlines()
     assert line.startswith("UsageError: ")
     assert text in line
-
-
-def test_a_session_that_does_not_exist_is_one_line_with_the_nearest_name(answers):
-    text = plain(answers["wrong_session"]["traceback"])
-    assert text.startswith("JobNotFound: there is no session 'notebook-majics'")
-    assert f"did you mean '{NAME}'?" in text
-    assert "\n" not in text
 
 
 def test_every_cell_is_remote_until_off(answers):
@@ -173,10 +161,8 @@ def test_names_of_the_session_are_completed(answers):
 
 
 def test_the_token_is_nowhere_in_what_a_notebook_keeps(answers):
-    token = answers.pop("token")
-    assert len(token.strip()) > 30
-    assert token.strip() not in str(answers)
+    assert TOKEN not in str(answers)
 
 
 def test_it_is_closed(answers):
-    assert answers["close"]["stdout"] == f"the session {NAME} is closed\n"
+    assert answers["close"]["stdout"] == "the session digits is closed\n"
