@@ -84,7 +84,10 @@ def _answer(kernel, client, step):
                 kernel.interrupt_kernel()
     if interrupted_s is not None:
         answer["interrupted_s"] = time.monotonic() - interrupted_s
-    reply = client.get_shell_msg(timeout=TIMEOUT_S)["content"]
+    # Where the kernel was slow to begin, it was asked several times whether it is there, and answers that too.
+    while (message := client.get_shell_msg(timeout=TIMEOUT_S))["parent_header"].get("msg_id") != asked:
+        pass
+    reply = message["content"]
     return answer | {"status": reply["status"], "ename": reply.get("ename"), "traceback": reply.get("traceback")}
 
 
