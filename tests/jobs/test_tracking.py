@@ -1,6 +1,7 @@
-"""Metrics mirrored into a real MLflow server by AWS's own plugin, as the head does it for an ARN."""
+"""A job's metrics mirrored by its head into a real MLflow server, and by AWS's own plugin as for an ARN."""
 
 import contextlib
+import dataclasses
 import os
 import signal
 import socket
@@ -10,6 +11,9 @@ import time
 import urllib.request
 
 import pytest
+
+from raysm.contract.events import Metric, parse
+from tests.support.bootstraps import Cluster, request
 
 mlflow = pytest.importorskip("mlflow")
 pytest.importorskip("sqlalchemy")
@@ -58,6 +62,40 @@ def only_run(url, experiment, job):
     runs = client.search_runs([client.get_experiment_by_name(experiment).experiment_id], f"tags.`raysm.job` = '{job}'")
     (run,) = runs
     return client, run
+
+
+DRIVER = """
+import raysm
+for step in range(20):
+    raysm.report(step=step, loss=0.5 / (step + 1), accuracy=step / 20)
+"""
+
+
+def tracked(tmp_path, tracking):
+    """Run a job of one instance, with stand-ins for Ray, whose metrics the head mirrors; return its log."""
+    job = dataclasses.replace(request(1), hyperparameters={"lr": "0.1"}, project="digits", tracking=tracking)
+    with Cluster(tmp_path, job, driver=DRIVER, runner=True) as cluster:
+        assert cluster.start().wait(WITHIN_S) == {"algo-1": 0}, cluster.log("algo-1")
+        return cluster.lines["algo-1"]
+
+
+def test_the_run_that_the_head_writes_is_what_the_job_has_logged(server, tmp_path):
+    lines = tracked(tmp_path, server)
+    client, run = only_run(server, "digits", "a-job")
+    assert (run.info.run_name, run.info.status, run.data.params) == ("a-job", "FINISHED", {"lr": "0.1"})
+    logged = [event for event in map(parse, lines) if isinstance(event, Metric) and not event.host]
+    assert len(logged) == 40
+    for name in ("loss", "accuracy"):
+        points = client.get_metric_history(run.info.run_id, name)
+        assert sorted((point.step, point.timestamp, point.value) for point in points) == [
+            (one.step, int(one.time_s * 1000), one.value) for one in logged if one.name == name
+        ]
+
+
+def test_a_server_that_is_not_there_fails_no_job_and_is_said_once(tmp_path):
+    lines = tracked(tmp_path, f"http://127.0.0.1:{free_port()}")
+    assert sum("metrics cannot be mirrored to http://127.0.0.1" in line for line in lines) == 1
+    assert sum(isinstance(parse(line), Metric) for line in lines) >= 40
 
 
 MIRRORING = f"""
