@@ -186,4 +186,5 @@ def tell(event: Any) -> None:
 def _usage_error(text: str) -> Exception:
     from IPython.core.error import UsageError
 
-    return UsageError(text)
+    error: Exception = UsageError(text)
+    return error
