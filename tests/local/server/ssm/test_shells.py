@@ -1,17 +1,13 @@
 """``raysm shell`` into jobs of the embedded SageMaker: a terminal, its size, Ctrl-C, the exit code."""
 
 import os
-import pty
-import select
-import signal
 import subprocess
 import sys
-import termios
-import time
 
 import pytest
 
 from tests.support.sagemaker_server import SOON_S
+from tests.support.sitting import Sitting
 
 LET_IN = {"RemoteDebugConfig": {"EnableRemoteDebug": True}}
 
@@ -32,43 +28,6 @@ def command(job, *words, instance="algo-1"):
 
 def environment(server):
     return {**os.environ, "RAYSM_HOME": str(server.home)}
-
-
-class Sitting:
-    """A command of ours with somebody before its terminal."""
-
-    def __init__(self, arguments, variables):
-        self.master, slave = pty.openpty()
-        termios.tcsetwinsize(self.master, (30, 100))
-        self.process = subprocess.Popen(
-            arguments, stdin=slave, stdout=slave, stderr=slave, env=variables, start_new_session=True
-        )
-        os.close(slave)
-        self.seen = b""
-
-    def type(self, keys):
-        os.write(self.master, keys)
-
-    def until(self, text):
-        """Read until ``text`` is on the screen; what stands before it is forgotten."""
-        deadline_s = time.monotonic() + SOON_S
-        while text not in self.seen:
-            assert time.monotonic() < deadline_s, self.seen
-            if select.select([self.master], [], [], 0.1)[0]:
-                try:
-                    self.seen += os.read(self.master, 4096)
-                except OSError:  # it has ended, and its terminal with it
-                    raise AssertionError(self.seen) from None
-        self.seen = self.seen.partition(text)[2]
-
-    def resize(self, rows, columns):
-        termios.tcsetwinsize(self.master, (rows, columns))
-        self.process.send_signal(signal.SIGWINCH)
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
-        os.close(self.master)
 
 
 @pytest.fixture

@@ -1,0 +1,132 @@
+"""Containers as AWS's PyTorch ones, on a daemon: jobs as they are sent to AWS, with nothing of raysm in the image."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import raysm
+from raysm.client.description import Status
+from tests.support import docker, reference
+from tests.support.homes import serving
+
+pytestmark = [pytest.mark.docker, pytest.mark.long, pytest.mark.timeout(900)]
+
+DIGITS = Path(__file__).parents[2] / "examples" / "data" / "digits.csv.gz"
+TWO = raysm.Cluster(count=2)
+ENDED_S = 500.0
+SENTENCE_S = 30.0
+"""From the container's start to the sentence that says what its image lacks."""
+
+SUM = """
+import os, socket
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([dist.get_rank() + 1.0])
+dist.all_reduce(total)
+if dist.get_rank() == 0:
+    with open(os.environ["SM_MODEL_DIR"] + "/sum", "w") as file:
+        file.write(f"{total.item()} of {dist.get_world_size()} on {socket.gethostname()}")
+dist.destroy_process_group()
+"""
+WAITS = """
+import os, signal, sys, time
+def save(number, frame):
+    with open(os.environ["SM_MODEL_DIR"] + "/saved", "w") as file:
+        file.write("before the end")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("waits to be stopped", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    reason = docker.why_no_base()
+    if reason:
+        pytest.skip(reason)
+    with serving(tmp_path_factory.mktemp("like-aws")) as home:
+        yield home
+
+
+@pytest.fixture
+def target(home):
+    """Return where jobs of an image go."""
+
+    def build(ray="this"):
+        return raysm.Local(home=str(home), instance_kind="docker", image=docker.image_like_aws(ray))
+
+    return build
+
+
+def script(folder, code):
+    path = folder / "main.py"
+    path.write_text(code)
+    return str(path)
+
+
+def text_of(job):
+    return "\n".join(line.text for line in job.lines())
+
+
+def ended(job):
+    job.wait(timeout=ENDED_S)
+    assert job.status is Status.COMPLETED, text_of(job)
+    return job.result()
+
+
+def test_a_similarity_on_two_containers_equals_float64_index_for_index(tmp_path, target):
+    rows = np.loadtxt(DIGITS, delimiter=",", skiprows=1)
+    np.save(tmp_path / "matrix.npy", rows)
+    inputs = {"matrix": str(tmp_path / "matrix.npy")}
+    result = ended(raysm.submit(raysm.Similarity(top_k=5), cluster=TWO, inputs=inputs, on=target()))
+    table = pq.read_table(result / "neighbors.parquet")
+    some = list(range(0, 1797, 100))
+    indices, scores = reference.neighbors(rows, 5, some)
+    np.testing.assert_array_equal(np.stack(table["neighbors"].to_numpy())[some], indices)
+    np.testing.assert_array_equal(np.stack(table["similarities"].to_numpy())[some], scores)
+
+
+def test_a_script_for_torchrun_adds_up_over_two_containers(tmp_path, target):
+    workload = raysm.TorchScript(script(tmp_path, SUM), workers_per_instance=1)
+    result = ended(raysm.submit(workload, cluster=TWO, on=target()))
+    assert (result / "sum").read_text() == "3.0 of 2 on aws"
+
+
+def test_a_failure_has_the_exception_as_its_reason(tmp_path, target):
+    job = raysm.submit(raysm.Script(script(tmp_path, "raise ValueError('no such layer')")), cluster=TWO, on=target())
+    with pytest.raises(raysm.JobFailed) as failed:
+        job.result(timeout=ENDED_S)
+    assert failed.value.reason.startswith("ValueError: no such layer")
+
+
+def test_a_stop_reaches_the_script_behind_tini_and_what_it_saves_then_is_there(tmp_path, target):
+    job = raysm.submit(raysm.Script(script(tmp_path, WAITS)), cluster=TWO, on=target())
+    until_s = time.monotonic() + ENDED_S
+    while "waits to be stopped" not in text_of(job):
+        assert time.monotonic() < until_s, text_of(job)
+        assert not job.status.is_terminal, text_of(job)
+        time.sleep(0.5)
+    job.stop()
+    job.wait(timeout=ENDED_S)
+    assert job.status is Status.STOPPED, text_of(job)
+
+
+@pytest.mark.parametrize(
+    ("ray", "words"),
+    [("none", "the requirements ray["), ("older", f"(this image has Ray {docker.OLDER_RAY}) cannot be installed")],
+)
+def test_an_image_without_this_ray_and_a_network_without_an_index_end_in_one_sentence(tmp_path, target, ray, words):
+    workload = raysm.Script(script(tmp_path, "print('user code')"))
+    job = raysm.submit(workload, on=target(ray))
+    with pytest.raises(raysm.JobFailed) as failed:
+        job.result(timeout=ENDED_S)
+    assert words in failed.value.reason
+    assert len(failed.value.reason.splitlines()) == 1
+    assert "user code" not in text_of(job).splitlines()
+    transitions = job.describe().answer["SecondaryStatusTransitions"]
+    (training,) = [one for one in transitions if one["Status"] == "Training"]
+    assert (training["EndTime"] - training["StartTime"]).total_seconds() < SENTENCE_S
