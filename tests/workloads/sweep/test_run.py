@@ -54,19 +54,6 @@ def only_accuracy(x):
     raysm.report(accuracy=x)
 
 
-def learns(lr):
-    """A population of these gets better only by going on from the best one's state."""
-    folder = raysm.restored()
-    done = float((folder / "done").read_text()) if folder else 0.0
-    for step in range(6):
-        done += lr
-        at = os.path.join(os.environ["RAYSM_TRIAL"], "own")
-        os.makedirs(at, exist_ok=True)
-        with open(os.path.join(at, "done"), "w") as file:
-            file.write(str(done))
-        raysm.report(step=step, gain=done, checkpoint=at)
-
-
 def draws(trial):
     kind = trial.suggest_categorical("kind", ["line", "point"])
     return {"kind": kind, "x": trial.suggest_float("x", 0, 1) if kind == "line" else 7}
@@ -162,24 +149,6 @@ def test_a_sweep_that_was_interrupted_goes_on_with_the_trials_that_were_not_done
         (2, "done", 3.0),
     ]
     assert outcome.resumed == 1
-
-
-def test_in_a_population_the_worst_go_on_with_the_state_of_the_best(base, tmp_path):
-    sweep = raysm.Sweep(
-        learns,
-        space={"lr": raysm.uniform(0.1, 1)},
-        metric="gain",
-        mode="max",
-        trials=4,
-        stop=raysm.Pbt(every=2, share=0.5),
-        seed=1,
-    )
-    outcome, _, told = run(sweep, base, tmp_path)
-    begun = {event.number: event.params for event in told if isinstance(event, Trial) and event.status == "running"}
-    trials = trials_of(outcome)
-    assert len(trials) == 4
-    assert all(0.1 <= trial.params["lr"] <= 1 for trial in trials)
-    assert any(trial.params != begun[trial.number] for trial in trials)
 
 
 def test_a_function_of_a_trial_may_draw_the_space(base, tmp_path):
