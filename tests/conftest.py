@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from raysm.contract.home import VARIABLE
-from tests.support import docker, namespaces
+from tests.support import browsers, docker, namespaces
 from tests.support.homes import serving
 from tests.support.order import longest_first
 
@@ -17,7 +17,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
-REASONS = {"namespace": namespaces.why_not, "docker": docker.why_not}
+REASONS = {"browser": browsers.why_not, "namespace": namespaces.why_not, "docker": docker.why_not}
 
 
 def pytest_collection_modifyitems(config, items):

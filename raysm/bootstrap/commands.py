@@ -23,3 +23,5 @@ class Commands:
     """Says which nodes are registered; gets the GCS's ``IP:port``."""
     driver: tuple[str, ...] = (*MODULE, "raysm.workloads.driver")
     """Runs the workload on the formed cluster; gets nothing, or WAIT if it is started before that."""
+    tracked_driver: tuple[str, ...] = (sys.executable, "-m", "raysm.workloads.tracked")
+    """Does the same, and mirrors its metrics, where the head is asked to."""

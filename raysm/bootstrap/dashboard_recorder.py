@@ -14,7 +14,7 @@ from raysm.contract.dashboard_record import SNAPSHOT, DashboardRecord, task_summ
 from raysm.contract.events import Metric
 from raysm.contract.node_usage import NODES, samples_of
 
-__all__ = ["DashboardRecorder", "Read"]
+__all__ = ["DashboardRecorder", "Read", "is_whole"]
 
 SAMPLE_S = 15.0
 """A look takes the dashboard about 10 ms: less than a thousandth of one core."""
@@ -22,8 +22,8 @@ SAMPLE_S = 15.0
 FIRST_S = 5.0
 """After the dashboard came up, which took a core just now: a short job is not to wait for it."""
 
-SNAPSHOT_EVERY = 8
-"""Looks; a head that is killed leaves what was seen two minutes before."""
+SNAPSHOT_EVERY = 4
+"""Looks at everything are so many looks apart; a head that is killed leaves what was seen a minute before."""
 
 MOST_SAMPLES = 20_000
 """Of all instances together, about 100 kB when they are written."""
@@ -32,11 +32,16 @@ MOST_JOBS = 20
 """Of so many of Ray's jobs the progress is kept: most clusters have one."""
 
 END_SHARE = 0.02
-END_MOST_S = 1.0
+END_MOST_S = 2.0
 """The last look takes at most such a share of the time that the dashboard was there: nobody waits for it noticeably."""
 
 Read: TypeAlias = Callable[[str], Awaitable[Any]]
 """Returns the dashboard's answer to a path with its query; raises OSError or ValueError where there is none."""
+
+
+def is_whole(count: int) -> bool:
+    """Return whether the look of this number is one at everything, as the first ones are: many jobs are short."""
+    return count < SNAPSHOT_EVERY or count % SNAPSHOT_EVERY == 0
 
 
 class DashboardRecorder:
@@ -61,7 +66,7 @@ class DashboardRecorder:
         await asyncio.sleep(FIRST_S)
         count = 0
         while True:
-            if count % SNAPSHOT_EVERY == 0:
+            if is_whole(count):
                 await self._snapshot()
             else:
                 await self._keep(NODES)

@@ -40,7 +40,9 @@ class DriverRun:
         # In the instance's own folder: a head that is killed leaves nothing in a /tmp that it may share with others.
         folder = self._exit.enter_context(private_tempdir(instance.environment.paths))
         self._record = folder / "failure.json"
-        command = (*instance.commands.driver, *([WAIT] if address is None else []))
+        is_tracked = instance.payload.request.is_tracked_by_head
+        driver = instance.commands.tracked_driver if is_tracked else instance.commands.driver
+        command = (*driver, *([WAIT] if address is None else []))
         environment = instance.driver_environment(address, str(self._record))
         # Before the driver: a kernel that kills it at once would be missing from the difference.
         self._oom_kills = resources.oom_kills()

@@ -61,7 +61,7 @@ class Wanted:
 
 def lacking(payload: Payload) -> Wanted:
     """Return what this image lacks for the payload's request."""
-    modules = ("ray", *payload.request.workload.packages)
+    modules = ("ray", *payload.request.packages)
     # A kind of the user's may need what raysm has no version for: by the module's name, as most packages are called.
     # Looked for, not imported: torch alone takes seconds.
     needs = [NEEDS.get(module, module) for module in modules if importlib.util.find_spec(module) is None]

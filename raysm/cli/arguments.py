@@ -277,7 +277,7 @@ def _add_about_jobs(commands: Any) -> None:
         ("metrics", "its metrics"),
         ("dashboard", "Ray's dashboard of it, in the browser; of one that has ended, what it last showed"),
         ("stop", "stop it: user code has its grace to save its work"),
-        ("token", "its token, which the Ray dashboard asks for"),
+        ("token", "its token, which Ray asks for"),
         ("debug", "let those who may start SSM sessions into its instances, while it runs on AWS"),
     ):
         command = add_command(commands, name, text)

@@ -23,7 +23,7 @@ class Display:
     """Shows the log lines of a job's instances; use as a context manager.
 
     Attributes:
-        way_in: How the dashboard is reached and what it asks for; None where nobody is to be told.
+        way_in: How the dashboard is looked at; None where nobody is to be told.
         forming_s: Seconds from the beginning until the cluster was formed; None until then.
     """
 

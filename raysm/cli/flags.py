@@ -97,6 +97,7 @@ COMMON = (
     ),
     Flag("--hyperparameter", "hyperparameters", "told to the job, and shown with it; repeatable", metavar="NAME=VALUE"),
     Flag("--tag", "tags", "a tag of the job, by which costs are told apart; repeatable", metavar="NAME=VALUE"),
+    Flag("--tracking", "tracking", "mirror metrics to MLflow: sqlite:///mlflow.db, http://…, an ARN", metavar="URI"),
     Flag("--max-runtime", "limits.max_runtime_s", "seconds (default: one day)", metavar="S"),
     Flag("--max-restarts", "limits.max_restarts", "follow-up jobs after --max-runtime", metavar="N"),
     Flag("--spot", "limits.spot", "spot capacity, which can be interrupted"),

@@ -29,6 +29,7 @@ from raysm.client.result import fetch, raised, read_as, value
 from raysm.client.result_folder import manifest_of
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
+from raysm.client.tracking import complete
 from raysm.client.tunnel.opening import open_tunnel
 from raysm.client.tunnel.tunnel import Tunnel
 from raysm.contract.events import Event, Progress, parse
@@ -145,6 +146,7 @@ class Job(JobViews):
         for pause_s in self.service.polling.pauses():
             try:
                 if self.chain.ended(send=True):
+                    complete(self.chain)
                     return self.chain.known().status
                 patience.heard()
             except ServiceError as error:

@@ -46,6 +46,7 @@ class SubmitOptions(TypedDict, total=False):
         requirements: Packages that every instance installs with pip before it joins.
         pip_index: Where pip gets them from: an address without a password, or the ARN of a CodeArtifact repository.
         wheels: Packages (files) that travel along, in which pip looks first.
+        tracking: Where metrics are mirrored to: ``sqlite:///mlflow.db``, an MLflow server's address, or an ARN.
         checkpoint_uri: Prefix of the state that survives runs; None is one of the task.
         output_uri: Prefix of results; None is one of the project.
         grace_s: Seconds that user code has after SIGTERM; None is 100, and 60 on spot capacity.
@@ -66,6 +67,7 @@ class SubmitOptions(TypedDict, total=False):
     requirements: Sequence[str]
     pip_index: str | None
     wheels: Sequence[str | Path]
+    tracking: str | None
     checkpoint_uri: str | None
     output_uri: str | None
     grace_s: float | None

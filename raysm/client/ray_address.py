@@ -8,7 +8,7 @@ gets back are a URL and headers. The token travels in a header, and so stands in
 import atexit
 import contextlib
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -17,6 +17,7 @@ from raysm.client.dashboard_place import Place, last_place
 from raysm.client.job import Job, attach
 from raysm.client.listing import jobs
 from raysm.client.project import Project, find_project_file
+from raysm.client.records import task_of
 from raysm.client.service import Service, connect
 from raysm.client.settings import Settings
 from raysm.client.token import token_of
@@ -91,10 +92,10 @@ class ClientBuilder:
 
 
 def find_job(name: str, on: "Target | Service | None" = None) -> Job:
-    """Return the job of this name.
+    """Return the job of this name, or the latest one that runs of those that their user named so.
 
     Args:
-        name: The job's.
+        name: The job's, ``digits-20260101-120000-0a1b2c3d``, or ``digits``: so a session is named, too.
         on: Where it is; None is where the project's raysm.toml says, else this machine.
 
     Raises:
@@ -104,9 +105,18 @@ def find_job(name: str, on: "Target | Service | None" = None) -> Job:
     try:
         return attach(name, service)
     except JobNotFound as error:
-        names = [job.name for job in jobs(service, limit=LISTED)]
-        near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or [one for one in names if name in one][:3]
-        raise JobNotFound(f"{error}" + (f"; did you mean {' or '.join(near)}?" if near else "")) from None
+        listed = jobs(service, limit=LISTED)
+        running = [job.name for job in listed if not job.status.is_terminal]
+        of_name = [job for job in running if task_of(job) == name]
+        if of_name:
+            return attach(of_name[0], service)
+        raise JobNotFound(f"{error}{_hint(name, [*map(task_of, running), *(job.name for job in listed)])}") from None
+
+
+def _hint(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, dict.fromkeys(names), n=3, cutoff=0.6)
+    near = near or [one for one in dict.fromkeys(names) if name in one][:3]
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def _target() -> Target:

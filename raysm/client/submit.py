@@ -31,6 +31,7 @@ from raysm.client.service import Service, connect
 from raysm.client.service_model_check import check as check_plan
 from raysm.client.storage import Storage
 from raysm.client.tags import tags_of
+from raysm.client.tracking import absolute_place, tracker_of
 from raysm.client.volume_check import check_volume
 from raysm.contract import payload
 from raysm.contract.keywords import documents_options
@@ -179,6 +180,7 @@ class Prepared:
         # Told, since ListTags would be a call, and a permission, of its own.
         sent_tags = {tag["Key"]: tag["Value"] for tag in self.plan.request["Tags"]}
         chain = Chain(request.name, service=self.service, api=self.plan.api, tags=sent_tags)
+        tracker_of(chain, request.workload.parameters)
         return Job(chain, source=self.source)
 
     def _create(self) -> None:
@@ -287,6 +289,8 @@ def prepare(
     check_inputs(package.workload, channels)
     located, needed = uploads.locate(channels, service.target, service.places)
     fields = {"cluster": chosen.get("cluster") or service.target.default_cluster(), **request_fields(chosen)}
+    if "tracking" in fields:
+        fields["tracking"] = absolute_place(fields["tracking"])
     request = JobRequest(**fields | {"name": task, "workload": package.workload, "inputs": located})
     # A value of another type than its field's would be refused in the instance: after the start of a cluster.
     from_json(JobRequest, to_json(request))

@@ -16,7 +16,7 @@ from raysm.errors import InvalidConfig
 
 __all__ = ["DASHBOARD_RECORD", "DashboardRecord", "SNAPSHOT", "TASKS", "pack", "task_summaries", "unpack"]
 
-DASHBOARD_RECORD = "raysm-dashboard.json.gz"
+DASHBOARD_RECORD = "raysm/dashboard.json.gz"
 """Its name among the job's other outputs."""
 
 VERSION = 1

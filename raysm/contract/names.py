@@ -29,6 +29,7 @@ __all__ = [
     "SCRATCH",
     "STATE",
     "TASK_TAG",
+    "TRACKING_TAG",
     "TRIAL",
     "WORKLOAD_TAG",
 ]
@@ -86,6 +87,9 @@ TASK_TAG = "raysm:task"
 
 WORKLOAD_TAG = "raysm:workload"
 """Tag: the kind of the workload, which says what the result is."""
+
+TRACKING_TAG = "raysm:tracking"
+"""Tag: MLflow's file on the machine that the job was sent from, in which its metrics are copied."""
 
 PYTHON_TAG = "raysm:python"
 """Tag: the version of the Python whose pickles come back, a value or an exception; where the result is a value."""

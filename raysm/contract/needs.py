@@ -21,6 +21,9 @@ NEEDS = {
     "pyarrow": "pyarrow>=17",
     "safetensors": "safetensors>=0.5",
     "torch": "torch>=2.9,<2.14",
+    # The whole of it is for its server, which no instance is.
+    "mlflow": "mlflow-skinny>=3.17",
+    "sagemaker_mlflow": "sagemaker-mlflow>=0.5",
 }
 """What instances import, and the pyproject's requirement of each."""
 

@@ -12,6 +12,7 @@ from raysm.request.limits import Limits, MetricDefinition, Security
 from raysm.request.options import decides
 from raysm.request.package_index import check_index
 from raysm.request.ports import Ports
+from raysm.request.tracking import check_tracking, place_of
 from raysm.request.workload import Workload
 
 __all__ = ["JobRequest", "NAME_PATTERN", "OWN_PREFIX", "PAYLOAD_CHANNEL"]
@@ -109,6 +110,10 @@ class JobRequest:
     )
     """``s3://…`` prefix of the state that survives runs, on this machine ``file:///…`` too; None is one of the project
     and name."""
+    # A copy of what the job says of itself: nothing of the result depends on it.
+    tracking: str | None = field(default=None, metadata=decides(result=False, create="MlflowConfig"))
+    """Where metrics are mirrored to, beside raysm's own record: ``sqlite:///mlflow.db`` of this machine, the address of
+    an MLflow server that the instances reach, or the ARN of SageMaker's own MLflow; None is nowhere."""
     output_uri: str | None = field(default=None, metadata=decides(result=True, create="OutputDataConfig.S3OutputPath"))
     """``s3://…`` prefix of results, on this machine ``file:///…`` too; None is one of the project and name."""
 
@@ -147,6 +152,12 @@ class JobRequest:
             # Whether file:/// will do depends on the target, which a request does not know; the plan asks it.
             if uri is not None and not uri.startswith(("s3://", "file:///")):
                 raise InvalidRequest(f"{name}={uri!r} is not s3://bucket/prefix (here on this machine: file:///path)")
+        if self.tracking is not None:
+            check_tracking(self.tracking)
+            if self.is_tracked_by_head and self.security.isolation:
+                raise InvalidRequest(
+                    "tracking by the head cannot be reached with security.isolation; drop one of the two"
+                )
         if self.pip_index is not None:
             check_index(self.pip_index)
             if self.security.isolation:
@@ -155,6 +166,17 @@ class JobRequest:
         # Written so that NaN, of which every comparison is false, is refused too.
         if self.grace_s is not None and not 0 < self.grace_s <= 120:
             raise InvalidRequest(f"grace_s must be above 0 and at most 120, which SageMaker gives, got {self.grace_s}")
+
+    @property
+    def is_tracked_by_head(self) -> bool:
+        """Whether the head mirrors the metrics; else nobody does, or whoever follows the job."""
+        return self.tracking is not None and not place_of(self.tracking).is_here
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Modules that an instance imports beside Ray; pip installs those that an image lacks."""
+        tracking = place_of(self.tracking).packages if self.tracking is not None else ()
+        return (*self.workload.packages, *tracking)
 
     @property
     def chosen_grace_s(self) -> float:

@@ -128,10 +128,7 @@ class AWS:
 
     def way_to_dashboard(self, job: str) -> str:
         """Return how Ray's dashboard is reached, for people: its address is one of the job's own network."""
-        return (
-            f"the dashboard is reached through SSM, where the job lets you in: raysm debug {job}; it asks for the "
-            f"job's token: raysm token {job}"
-        )
+        return f"raysm dashboard {job} shows it, through SSM, where the account lets you into a job"
 
     def console_link(self, arn: str, page: str, job: str) -> str:
         """Return the address of a job in the console; empty where its ARN tells no region."""
@@ -215,8 +212,8 @@ class Local:
         return f"on this machine (home {self.home})" if self.home else "on this machine"
 
     def way_to_dashboard(self, job: str) -> str:
-        """Return what Ray's dashboard asks for, for people: its address is one of this machine."""
-        return f"the dashboard asks for the job's token: raysm token {job}"
+        """Return how Ray's dashboard is looked at, for people."""
+        return f"raysm dashboard {job} shows it"
 
     def console_link(self, arn: str, page: str, job: str) -> str:
         """Return nothing: it has no console."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from raysm.errors import NoRoom
 
-__all__ = ["full_disk_is_no_room", "write_at"]
+__all__ = ["full_disk_is_no_room", "settle", "write_at"]
 
 
 @contextlib.contextmanager
@@ -36,3 +36,12 @@ def write_at(descriptor: int, position: int, data: memoryview) -> None:
         # A signal, or a disk that is nearly full, may end a write early.
         count = os.pwrite(descriptor, data, position)
         data, position = data[count:], position + count
+
+
+def settle(descriptor: int, start: int, stop: int) -> None:
+    """Bring these bytes of an open file to the disk, and let them leave the page cache: nobody reads them soon."""
+    # macOS has neither.
+    if hasattr(os, "posix_fadvise"):
+        # First: pages that are not on the disk yet stay in the cache, whatever is advised.
+        os.fdatasync(descriptor)
+        os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_DONTNEED)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from raysm.contract.store import removed_if_torn
-from raysm.workloads.disk import full_disk_is_no_room
+from raysm.workloads.disk import full_disk_is_no_room, settle
 from raysm.workloads.mapping import map_file
 
 __all__ = ["BlockRecord", "Buffers", "occupied_bytes"]
@@ -53,6 +53,7 @@ class BlockRecord(Generic[V]):
         *,
         encode: Callable[[V], Buffers] = _pickled,
         decode: Callable[[memoryview], V] = pickle.loads,
+        for_later: bool = False,
     ) -> None:
         """Open the record in ``folder``, or begin it; what other requests recorded there is removed.
 
@@ -62,12 +63,14 @@ class BlockRecord(Generic[V]):
                 block size. Another request never reuses them.
             encode: Turns a value into bytes; the default pickles it, so the folder must be as trusted as the code.
             decode: The reverse. It is given a file's content, mapped if it is large, and may return views of it.
+            for_later: Whether another run alone reads what this one saves: then it takes no memory meanwhile.
         """
         text = json.dumps(depends_on, sort_keys=True, separators=(",", ":"))
         self.key = hashlib.sha256(text.encode()).hexdigest()
         self.folder = folder / self.key[:32]
         self._encode = encode
         self._decode = decode
+        self._for_later = for_later
         self._believed: set[str] = set()
         if folder.exists():
             for other in folder.iterdir():
@@ -114,6 +117,9 @@ class BlockRecord(Generic[V]):
             file.write(self._line(block, digest.hexdigest()))
             for buffer in buffers:
                 file.write(buffer)
+            if self._for_later:
+                file.flush()
+                settle(file.fileno(), 0, file.tell())
         self._believed.add(path.name)
 
     def load(self, block: object, mapped_bytes: int = MAPPED_BYTES) -> V:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raysm.contract.store import OPEN
-from raysm.workloads.disk import full_disk_is_no_room, write_at
+from raysm.workloads.disk import full_disk_is_no_room, settle, write_at
 
 __all__ = ["Stream"]
 
@@ -127,7 +127,7 @@ class Stream:
                     for buffer in piece.data:
                         self._write_at(self._file.fileno(), position, memoryview(buffer))
                         position += len(buffer)
-                    self._settle(piece.start, piece.stop)
+                    settle(self._file.fileno(), piece.start, piece.stop)
         except BaseException as error:
             self._error = self._error or error
         self._digester.submit(self._take, piece)
@@ -166,10 +166,3 @@ class Stream:
             digest.update(data)
             start += len(data)
         return True
-
-    def _settle(self, start: int, stop: int) -> None:
-        # macOS has neither.
-        if hasattr(os, "posix_fadvise"):
-            # First: pages that are not on the disk yet stay in the cache, whatever is advised.
-            os.fdatasync(self._file.fileno())
-            os.posix_fadvise(self._file.fileno(), start, stop - start, os.POSIX_FADV_DONTNEED)

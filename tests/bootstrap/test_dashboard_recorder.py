@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from raysm.bootstrap import dashboard_recorder
-from raysm.bootstrap.dashboard_recorder import MOST_SAMPLES, DashboardRecorder
+from raysm.bootstrap.dashboard_recorder import MOST_SAMPLES, DashboardRecorder, is_whole
 from raysm.contract.dashboard_record import SNAPSHOT, pack, task_summaries, unpack
 from tests.support.dashboard_head import NODE, NODES
 
@@ -94,3 +94,7 @@ def test_it_looks_again_and_again_until_it_is_told_to_end():
 
     asyncio.run(live())
     assert dashboard_recorder.FIRST_S > 0
+
+
+def test_everything_is_looked_at_often_at_first_and_once_a_minute_later():
+    assert [count for count in range(14) if is_whole(count)] == [0, 1, 2, 3, 4, 8, 12]

@@ -1,6 +1,5 @@
-"""An instance's life in this very process: one exit code, one reason, and its events; whatever goes wrong."""
+"""An instance's life in a process apart: one exit code, one reason, and its events; whatever goes wrong."""
 
-import asyncio
 import json
 
 import pytest
@@ -12,6 +11,7 @@ from raysm.contract import events
 from raysm.contract.names import BASE_DIR
 from raysm.contract.paths import Paths
 from tests.support.bootstraps import Cluster, request, write_training
+from tests.support.own_process import run_apart
 
 
 def test_a_verified_beginning_is_an_instance(tmp_path):
@@ -46,7 +46,7 @@ def test_what_cannot_begin_has_one_line_in_the_failure_file(tmp_path, spoil, wor
 @pytest.mark.parametrize(("code", "state"), [(0, "done"), (3, "failed")])
 def test_the_end_of_the_driver_is_the_exit_code_the_reason_and_the_last_event(tmp_path, capfd, code, state):
     cluster = Cluster(tmp_path, request(1), driver=f"raise SystemExit({code})")
-    status = asyncio.run(supervise(cluster.prepare("algo-1")))
+    status = run_apart(lambda: supervise(cluster.prepare("algo-1")))
     assert status.exit_code == code
     assert (cluster.failure("algo-1") is None) == (code == 0)
     out, err = capfd.readouterr()
@@ -58,6 +58,6 @@ def test_the_end_of_the_driver_is_the_exit_code_the_reason_and_the_last_event(tm
 
 def test_a_failure_that_nobody_expected_is_a_reason_too(tmp_path, capfd):
     cluster = Cluster(tmp_path, request(2, join_timeout_s=0.5))
-    status = asyncio.run(supervise(cluster.prepare("algo-2")))
+    status = run_apart(lambda: supervise(cluster.prepare("algo-2")))
     assert status.exit_code == 1
     assert "algo-1 refuses connections" in cluster.failure("algo-2")

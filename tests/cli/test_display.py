@@ -41,9 +41,12 @@ def test_the_forming_of_the_cluster_is_told_as_a_person_would():
 
 @pytest.mark.parametrize(
     ("target", "words"),
-    [(Local(), "token: raysm token a-job"), (AWS(role="arn:aws:iam::1:role/r"), "through SSM, .* raysm debug a-job")],
+    [
+        (Local(), "raysm dashboard a-job shows it"),
+        (AWS(role="arn:aws:iam::1:role/r"), "raysm dashboard a-job .* through SSM"),
+    ],
 )
-def test_behind_its_address_stands_how_the_dashboard_is_reached_and_what_it_asks_for(target, words):
+def test_behind_its_address_stands_how_the_dashboard_is_looked_at(target, words):
     out = io.StringIO()
     with Display(Console(file=out, width=100)) as display:
         display.way_in = target.way_to_dashboard("a-job")

@@ -4,7 +4,10 @@ import pytest
 
 import raysm
 from raysm.client.ray_address import ClientBuilder, find_job, get_job_submission_client_cluster_info
+from raysm.client.submit import submit
 from raysm.errors import InvalidRequest, JobNotFound
+from raysm.request import Script
+from tests.support.client_jobs import M5
 
 
 def test_ray_finds_by_dir_what_it_asks_for():
@@ -15,6 +18,15 @@ def test_ray_finds_by_dir_what_it_asks_for():
 
 def test_a_job_is_found_by_its_name(remote, job):
     assert find_job(job.name, remote.service) == job
+
+
+def test_the_latest_job_that_runs_is_found_by_the_name_that_its_user_gave_it(remote, script):
+    first, second = (submit(Script(str(script)), name="digits", cluster=M5, on=remote.service) for _ in range(2))
+    assert first.name != second.name
+    found = find_job("digits", remote.service)
+    assert found in (first, second)
+    remote.sagemaker.end(found.name, "Completed")
+    assert find_job("digits", remote.service) in {first, second} - {found}
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_ones(remote, job):

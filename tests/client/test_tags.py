@@ -1,5 +1,7 @@
 """The tags by which a job is known again."""
 
+from dataclasses import replace
+
 from raysm.client.tags import tags_of
 from raysm.request import JobRequest, Limits, PickledFunction, Script
 
@@ -19,3 +21,12 @@ def test_how_often_a_job_may_go_on_is_told_where_it_may():
     request = JobRequest(name="job", workload=Script("x.py"), limits=Limits(max_restarts=3))
     assert tags_of(request, "t")["raysm:max-restarts"] == "3"
     assert "raysm:max-restarts" not in tags_of(SCRIPT, "t")
+
+
+def test_a_file_of_this_machine_in_which_metrics_are_copied_is_named_and_a_server_is_not():
+    def tag(tracking):
+        return tags_of(replace(SCRIPT, tracking=tracking), "t").get("raysm:tracking")
+
+    assert tag("sqlite:////home/me/mlflow.db") == "sqlite:////home/me/mlflow.db"
+    assert tag("http://mlflow.example:5000") is None
+    assert tag(None) is None

@@ -42,7 +42,7 @@ def test_a_day_of_a_hundred_instances_is_small():
     ],
 )
 def test_what_is_no_record_is_refused(content):
-    with pytest.raises(InvalidConfig, match=r"raysm-dashboard.json.gz is not what raysm left"):
+    with pytest.raises(InvalidConfig, match=r"raysm/dashboard.json.gz is not what raysm left"):
         unpack(content)
 
 

@@ -10,7 +10,8 @@ from raysm.contract.needs import NEEDS, name_of, ray_will_do, release_of
 
 def test_what_an_image_may_lack_is_required_as_the_project_requires_it():
     text = (Path(raysm.__file__).parents[1] / "pyproject.toml").read_text()
-    assert NEEDS.keys() == {"ray", "cloudpickle", "numpy", "optuna", "pyarrow", "safetensors", "torch"}
+    known = {"ray", "cloudpickle", "mlflow", "numpy", "optuna", "pyarrow", "safetensors", "sagemaker_mlflow", "torch"}
+    assert NEEDS.keys() == known
     assert all(f'"{requirement}"' in text for requirement in NEEDS.values())
 
 

@@ -52,6 +52,7 @@ def with_input(base=BASE, **fields):
     return dataclasses.replace(base, inputs={"train": dataclasses.replace(base.inputs["train"], **fields)})
 
 
+MLFLOW = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/team"
 SPOT = with_("limits", spot=True)
 NETWORKED = dataclasses.replace(BASE, security=NETWORK)
 
@@ -97,10 +98,14 @@ CHOICES = {
     "requirements": (BASE, dataclasses.replace(BASE, requirements=("tqdm",))),
     "pip_index": (BASE, dataclasses.replace(BASE, pip_index="https://host/simple")),
     "checkpoint_uri": (BASE, dataclasses.replace(BASE, checkpoint_uri="s3://b/ck")),
+    "tracking": (BASE, dataclasses.replace(BASE, tracking=MLFLOW)),
     "output_uri": (BASE, dataclasses.replace(BASE, output_uri="s3://b/out")),
     "kind": (BASE, dataclasses.replace(BASE, kind="processing")),
 }
 """Each option: a request, and one that differs in it alone."""
+
+IN_PAYLOAD = "tracking"
+"""The option that a Processing job's head reads in its payload, and whose call has no key for it."""
 
 OTHER_CALL = "kind"
 """The option that makes it the call of the other API, and none of the keys of this one."""
@@ -173,7 +178,9 @@ def test_what_processing_has_is_accepted_and_changes_its_call():
     taken = [
         path
         for path, (before, after) in CHOICES.items()
-        if path != OTHER_CALL and facts(after)[path].create and facts(after)[path].processing_lacks is None
+        if path not in (OTHER_CALL, IN_PAYLOAD)
+        and facts(after)[path].create
+        and facts(after)[path].processing_lacks is None
     ]
     for path in taken:
         pair = [dataclasses.replace(request, kind="processing") for request in CHOICES[path]]

@@ -6,6 +6,7 @@ Here that would end the server, the cluster and the workers that other tests of 
 import asyncio
 import os
 import pickle
+import sys
 import traceback
 import warnings
 
@@ -39,6 +40,8 @@ def _answer(scenario, writer):
         except BaseException as error:
             error.add_note(traceback.format_exc())
             answer = pickle.dumps((None, error))
+        sys.stdout.flush()
+        sys.stderr.flush()
         with open(writer, "wb") as pipe:
             pipe.write(answer)
         os._exit(0)

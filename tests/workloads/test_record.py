@@ -35,6 +35,11 @@ def test_a_value_is_there_once_it_is_saved(tmp_path):
     assert RowBlock(0, 11) not in record
 
 
+def test_what_is_saved_for_another_run_is_found_by_it(tmp_path):
+    BlockRecord(tmp_path / "r", {"a": 1}, for_later=True).save(BLOCK, {"x": bytes(2 << 20)})
+    assert BlockRecord(tmp_path / "r", {"a": 1}).load(BLOCK) == {"x": bytes(2 << 20)}
+
+
 def test_a_changed_request_reuses_nothing_and_leaves_nothing(tmp_path):
     BlockRecord(tmp_path / "r", {"k": 1}).save(BLOCK, 1)
     assert BLOCK not in BlockRecord(tmp_path / "r", {"k": 2})

@@ -7,6 +7,7 @@ from raysm.client.calls.parts import Call, Parts, join_path, present
 from raysm.contract.paths import Paths
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, JobRequest
+from raysm.request.tracking import place_of
 
 __all__ = ["CALL"]
 
@@ -32,6 +33,7 @@ def _parameters(parts: Parts) -> dict[str, Any]:
         RemoteDebugConfig={"EnableRemoteDebug": security.remote_debug},
         Tags=parts.tag_list(),
         RetryStrategy=_retries(request),
+        MlflowConfig=_mlflow(request),
         HyperParameters=dict(request.hyperparameters) or None,
         VpcConfig=parts.network(),
         Environment=dict(request.environment) or None,
@@ -67,6 +69,17 @@ def _checkpoints(parts: Parts) -> dict[str, Any] | None:
     # Also of a job that nobody wants to resume: without it, no follow-up goes on with it.
     own = parts.state or parts.places.state(request.project, request.name, request.name)
     return {"S3Uri": request.checkpoint_uri or own}
+
+
+def _mlflow(request: JobRequest) -> dict[str, Any] | None:
+    if request.tracking is None or not place_of(request.tracking).is_of_service:
+        return None
+    return {
+        "MlflowResourceArn": request.tracking,
+        "MlflowExperimentName": request.project,
+        # By it the head finds the run that the service has made.
+        "MlflowRunName": request.name,
+    }
 
 
 def _retries(request: JobRequest) -> dict[str, Any] | None:

@@ -61,6 +61,8 @@ class Axes:
     """Whether x is in seconds, marked in minutes, hours or days where there are many."""
     is_log: bool = False
     """Whether powers of ten lie side by side on the y axis; values of 0 and below are gaps."""
+    from_zero: bool = False
+    """Whether the y axis begins at 0, for counts and rates; not with ``is_log``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,6 +154,9 @@ def _frame(points: list[Point], axes: Axes, top: float) -> _Frame:
     bottom = axes.height - MARGIN - LINE - (LINE if axes.x else 0)
     most_y = max(2, int((bottom - top) / (2 * LINE)))
     ys = [min(max(y, -LARGEST), LARGEST) for _, y in points]
+    if axes.from_zero:
+        # Nothing but zeros lies at the foot, not in the middle.
+        ys = [0.0, *ys] if any(ys) else [0.0, 1.0]
     y = (scale.logarithmic if axes.is_log else scale.linear)(ys, most_y)
     left = MARGIN + max((text_width(label, FONT) for _, label in y.ticks), default=0) + 6
     right = axes.width - MARGIN - FONT

@@ -89,7 +89,7 @@ def _figure(chart: Chart, is_solo: bool) -> str:
     ]
     # A card of Ray's Overview is nearly as high as it is wide.
     width, height = (420, 330) if is_solo else (560, 230)
-    axes = Axes(y=chart.unit, width=width, height=height, is_time=True)
+    axes = Axes(y=chart.unit, width=width, height=height, is_time=True, from_zero=chart.from_zero)
     return f"<figure><figcaption>{html.escape(chart.title)}</figcaption>{line_chart(series, axes)}</figure>"
 
 

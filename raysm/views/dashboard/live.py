@@ -6,6 +6,7 @@ What flows in are the requests that were let in, the job's log and Ray's list of
 import asyncio
 import contextlib
 import json
+import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 __all__ = ["LiveSite"]
+
+_log = logging.getLogger("raysm")
 
 SAMPLE_S = 5.0
 """As often as Ray's nodes tell how they are."""
@@ -46,7 +49,8 @@ class LiveSite:
             cache: Where files of the page are kept.
             ended: Returns what is shown once the job has ended; may block.
         """
-        self._watch, self._ended = watch, ended
+        self._name, self._watch, self._ended = name, watch, ended
+        self._is_ended = False
         self._upstream = Upstream(way, token)
         charts = ChartsPart(name, watch.timeline)
         self._parts: Sequence[Part] = (charts, Assets(self._upstream, cache), self._upstream)
@@ -68,14 +72,25 @@ class LiveSite:
         await self._upstream.close()
 
     async def _follow(self) -> None:
-        while not self._watch.is_over:
+        while not self._is_ended:
             await asyncio.sleep(LOOK_S)
-            # A service that is away for a while says later what it would have said now.
-            with contextlib.suppress(RaysmError):
-                self._watch.take(await asyncio.to_thread(self._watch.read))
-        # A job that left nothing keeps the page that it has: that one says that the head cannot be reached.
-        with contextlib.suppress(RaysmError):
+            try:
+                await self._look()
+            except RaysmError:
+                # A service that is away says later what it would have said now; what a job leaves may come late.
+                continue
+            except Exception:
+                # Whoever looks at the page must not lose it by that; and who mends it must hear of it.
+                _log.warning("the dashboard of %s cannot follow its job just now", self._name, exc_info=True)
+
+    async def _look(self) -> None:
+        """Look once at the job; once it has ended, show what it left."""
+        if not self._watch.is_over:
+            self._watch.take(await asyncio.to_thread(self._watch.read))
+        if self._watch.is_over:
+            # A job that left nothing keeps the page that it has: that one says that the head cannot be reached.
             self._parts = await asyncio.to_thread(self._ended)
+            self._is_ended = True
 
     async def _sample(self) -> None:
         while not self._watch.is_over:

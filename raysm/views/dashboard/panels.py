@@ -32,6 +32,8 @@ class Chart:
     """Of its values: ``%``, ``B``, ``B/s``; empty for a number."""
     curves: Mapping[str, Points]
     """By name; each point a time in seconds since the epoch and a value."""
+    from_zero: bool = False
+    """Whether 0 is always shown: of a share, a rate, a count."""
 
 
 TITLES: Mapping[str, tuple[str, str]] = {
@@ -73,7 +75,7 @@ def utilization(timeline: Timeline, since_s: float) -> Chart:
         by_host = timeline.series(name, since_s)
         if by_host:
             curves[shown] = _gathered(by_host, _mean)
-    return Chart(title="Cluster utilization", unit="%", curves=curves)
+    return Chart(title="Cluster utilization", unit="%", curves=curves, from_zero=True)
 
 
 def node_count(timeline: Timeline, since_s: float) -> Chart:
@@ -94,7 +96,7 @@ def _chart(timeline: Timeline, name: str, title: str, unit: str, since_s: float)
             "mean": _gathered(by_host, _mean),
             "lowest": _gathered(by_host, min),
         }
-    return Chart(title=title, unit=unit, curves=curves)
+    return Chart(title=title, unit=unit, curves=curves, from_zero=name in TITLES)
 
 
 def _natural(host: str) -> tuple[str, int]:

@@ -4,6 +4,7 @@ What flows in are requests of a browser; what flows out are the answers of the p
 """
 
 import asyncio
+import atexit
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -82,6 +83,8 @@ class DashboardServer:
         self._thread.start()
         if not self._is_up.wait(START_S) or self._error is not None:
             raise self._error or TimeoutError(f"the proxy of the dashboard did not start within {START_S:g} s")
+        # A way into a job that nobody closes stays open at the service's end until that finds it idle.
+        atexit.register(self.close)
 
     @property
     def url(self) -> str:
@@ -90,6 +93,7 @@ class DashboardServer:
 
     def close(self) -> None:
         """End it; harmless when repeated."""
+        atexit.unregister(self.close)
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join(END_S)

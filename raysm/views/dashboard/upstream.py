@@ -110,7 +110,9 @@ class Upstream:
         """Close what is open; harmless when repeated."""
         if self._session is not None:
             await self._session.close()
-        await self._close_way(self._route)
+        # Not in a thread: at the end of the process there are no further ones.
+        self._route = None
+        self._open.close()
 
     @contextlib.asynccontextmanager
     async def _sent(self, message: _Message) -> "AsyncIterator[aiohttp.ClientResponse]":

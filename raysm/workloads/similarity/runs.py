@@ -100,9 +100,15 @@ class Run:
     context: Context
     """What tasks are told."""
 
-    def record(self, kind: str) -> BlockRecord[Part]:
-        """Return the record of parts of that kind."""
-        return BlockRecord(self.folders.records, self._depends_on(kind), encode=encode_part, decode=decode_part)
+    def record(self, kind: str, *, for_later: bool = False) -> BlockRecord[Part]:
+        """Return the record of parts of that kind; ``for_later``, of which this run itself reads none that it saves."""
+        return BlockRecord(
+            self.folders.records,
+            self._depends_on(kind),
+            encode=encode_part,
+            decode=decode_part,
+            for_later=for_later,
+        )
 
     def _depends_on(self, kind: str) -> dict[str, Any]:
         # Of the block size, what was asked for: where nothing was, the record itself keeps the size that was chosen.

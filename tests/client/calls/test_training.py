@@ -66,3 +66,14 @@ def test_a_channel_says_what_the_user_said_of_it_and_nothing_else():
 def test_a_job_whose_artifacts_are_an_archive_has_its_outputs_beside_it():
     answer = {"ModelArtifacts": {"S3ModelArtifacts": "s3://b/out/job/output/model.tar.gz"}}
     assert CALL.outputs("job", answer) == "s3://b/out/job/output"
+
+
+def test_the_arn_of_an_mlflow_is_told_to_the_service_and_other_places_are_not():
+    arn = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/team"
+    assert parameters(tracking=arn, project="digits")["MlflowConfig"] == {
+        "MlflowResourceArn": arn,
+        "MlflowExperimentName": "digits",
+        "MlflowRunName": "job",
+    }
+    for tracking in (None, "sqlite:///mlflow.db", "http://mlflow.example:5000"):
+        assert "MlflowConfig" not in parameters(tracking=tracking)

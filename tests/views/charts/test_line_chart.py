@@ -132,3 +132,13 @@ def test_whatever_it_is_given_it_is_one_whole_element(points, name, is_time, is_
     svg = drawn(Series(name=name, points=points), title=name, is_time=is_time, is_log=is_log)
     for path in svg.iter(f"{SVG}path"):
         assert not re.search("nan|inf", path.get("d"))
+
+
+def test_an_axis_from_zero_shows_zero_and_nothing_below():
+    two = [Series(name="nodes", points=[(0.0, 2.0), (1.0, 2.0)])]
+    assert "0.0" not in texts(drawn(*two))
+    shown = [text for text in texts(drawn(*two, from_zero=True)) if re.fullmatch(r"-?[\d.]+", text)]
+    assert "2.0" in shown
+    assert min(map(float, shown)) == 0
+    nothing = [Series(name="bytes", points=[(0.0, 0.0), (1.0, 0.0)])]
+    assert not any(text.startswith("-") for text in texts(drawn(*nothing, from_zero=True)))

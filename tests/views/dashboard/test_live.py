@@ -177,6 +177,25 @@ def test_once_the_job_has_ended_the_page_is_what_it_left(head, tmp_path, ask):
         until(lambda: ask(server.port, f"/{server.prefix}/")[2] == b"as it was")
 
 
+def test_what_a_job_left_may_come_late(head, tmp_path, ask):
+    tries = []
+
+    def ended():
+        tries.append(1)
+        return left_nothing() if len(tries) == 1 else [Page("as it was")]
+
+    with showing(partial(way_to, head), tmp_path, Watched([], over=True), ended=ended) as server:
+        until(lambda: ask(server.port, f"/{server.prefix}/")[2] == b"as it was")
+
+
+def test_a_look_that_fails_for_no_known_reason_is_told_and_the_next_one_comes(head, tmp_path, ask, caplog):
+    looks = (ZeroDivisionError("no known reason"), [Metric(name="loss", value=1.0)])
+    with showing(partial(way_to, head), tmp_path, Watched(*looks)) as server:
+        path = f"/{server.prefix}/raysm/charts/d/rayDefaultDashboard/"
+        until(lambda: b"loss" in ask(server.port, path)[2])
+    assert "the dashboard of digits-1 cannot follow its job just now" in caplog.text
+
+
 def test_two_clusters_at_once_do_not_meet(tmp_path, ask):
     with contextlib.ExitStack() as stack:
         heads = [stack.enter_context(serving_head()) for _ in range(2)]

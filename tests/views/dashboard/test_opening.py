@@ -1,6 +1,7 @@
 """From a job to its dashboard."""
 
 import threading
+import time
 
 import pytest
 
@@ -69,6 +70,20 @@ def test_a_job_that_ends_while_it_is_waited_for_shows_what_it_left(remote, job, 
         assert b"has ended (Completed)" in ask(dashboard.port, dashboard.url.partition(str(dashboard.port))[2])[2]
 
 
+def test_a_page_that_is_open_when_the_job_ends_shows_what_it_left(remote, job, head, ask):
+    announce(remote, job)
+    with open_dashboard(job, tunnel=lambda *_: way_to(head)) as dashboard:
+        path = dashboard.url.partition(str(dashboard.port))[2]
+        assert b"has ended" not in ask(dashboard.port, path)[2]
+        remote.sagemaker.end(job.name, "Stopped")
+        # Later than the status: whoever looks at once finds nothing yet.
+        leave(remote, job, pack(RECORD))
+        deadline_s = time.monotonic() + 60
+        while b"has ended (Stopped)" not in ask(dashboard.port, path)[2]:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.1)
+
+
 def test_of_a_job_that_has_ended_everything_comes_from_what_it_left(remote, job, ask):
     remote.write_log(job.name, "algo-1", [(NOW_MS, line(Metric(name="loss", value=1.0))), (NOW_MS + 1, "epoch 1")])
     leave(remote, job, pack(RECORD))
@@ -91,7 +106,7 @@ def test_a_job_that_left_none_is_refused_with_what_to_do(remote, job):
 def test_a_record_that_is_none_is_refused(remote, job):
     leave(remote, job, b"nonsense")
     remote.sagemaker.end(job.name, "Completed")
-    with pytest.raises(InvalidConfig, match=r"raysm-dashboard.json.gz is not what raysm left"):
+    with pytest.raises(InvalidConfig, match=r"raysm/dashboard.json.gz is not what raysm left"):
         open_dashboard(job)
 
 

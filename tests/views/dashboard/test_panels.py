@@ -56,3 +56,9 @@ def test_the_overview_shows_the_mean_of_all_instances():
 
 def test_the_overview_shows_how_many_nodes_there_were():
     assert PANELS["24"](timeline(("nodes", "", 0, 2.0)), 0.0).curves == {"Node count": [(0, 2.0)]}
+
+
+def test_shares_rates_and_counts_begin_at_zero_and_a_loss_where_it_is():
+    loss, cpu = board(timeline(("cpu_percent", "algo-1", 1, 50.0), ("loss", "", 1, 3.0)), 0.0)
+    assert (loss.from_zero, cpu.from_zero) == (False, True)
+    assert PANELS["24"](timeline(("nodes", "", 0, 2.0)), 0.0).from_zero

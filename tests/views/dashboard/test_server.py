@@ -1,6 +1,8 @@
 """The proxy's own server: what is let in, and what every answer has."""
 
 import socket
+import subprocess
+import sys
 
 import pytest
 from aiohttp import web
@@ -96,6 +98,20 @@ def test_closing_ends_what_it_shows_and_is_harmless_when_repeated(server, site):
     assert site.happened == ["begin", "end"]
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", server.port), timeout=5)
+
+
+def test_a_process_that_ends_closes_what_it_left_open():
+    code = """
+from raysm.views.dashboard.server import DashboardServer
+
+class Site:
+    async def begin(self): pass
+    async def end(self): print("closed")
+
+server = DashboardServer(Site)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("closed\n", "")
 
 
 def test_a_site_that_cannot_begin_is_told_to_whoever_wanted_it():

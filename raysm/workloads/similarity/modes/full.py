@@ -87,6 +87,10 @@ class Full(Mode):
         recorded = size - occupied_bytes(folders.records) if folders.lasting else 0
         check_room([(folders.result, size), (folders.records, recorded)], free)
 
+    def record(self, run: Run, kind: str) -> BlockRecord[Any]:
+        """Return where finished tasks are kept, which are in the file already."""
+        return run.record(kind, for_later=True)
+
     def tiles(self, sizing: Sizing, record: BlockRecord[Any], *, self_join: bool) -> list[FreeTile]:
         """Return strips of whole rows, top down; each pair is computed in both of its rows' strips."""
         rows = sizing.strip_rows(record, sizing.matrix.rows * np.dtype(self.dtype).itemsize)

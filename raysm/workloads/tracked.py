@@ -1,0 +1,135 @@
+"""``python -m raysm.workloads.tracked``: the driver, with a copy of its metrics in MLflow.
+
+The bootstrap starts it in the driver's place where metrics are copied by the head. It runs the driver as its child,
+hands its output on byte by byte and its signals to it, and ends as it does. What flows in are the lines of the driver's
+output, what flows out are the values in them, in the job's MLflow run. Whatever becomes of MLflow, the job goes on.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+from raysm.bootstrap import die_with_parent
+from raysm.bootstrap import environment as environments
+from raysm.bootstrap.log import remark
+from raysm.contract import payload as payloads
+from raysm.contract.events import Metric, parse
+from raysm.contract.mirror import End, Mirror, MlflowRun
+from raysm.contract.payload import Payload
+
+__all__ = ["Lines", "main", "run_of"]
+
+DRIVER = (sys.executable, "-m", "raysm.workloads.driver")
+
+CHUNK = 65536
+STDOUT = 1
+
+MOST_LINE = 1 << 16
+"""Bytes of a line that may be an event: of a longer one only its end is looked at."""
+
+DRAIN_S = 2.0
+"""Seconds for what is still in the pipe once the driver has ended: what it left behind may hold it open for ever."""
+
+LAST_S = 20.0
+STOPPED_LAST_S = 5.0
+"""Seconds for which the last values are tried to be written; of a job that is stopped, whose time is short, fewer."""
+
+
+class Lines:
+    """Cuts what flows by into lines, and gives the metrics in them on."""
+
+    def __init__(self, take: Callable[[Metric], None]) -> None:
+        """Give metrics to ``take``."""
+        self._take = take
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes of the output."""
+        *lines, rest = (self._rest + chunk).split(b"\n")
+        self._rest = rest[-MOST_LINE:]
+        for line in lines:
+            match parse(line.decode(errors="replace")):
+                case Metric() as metric:
+                    self._take(metric)
+
+
+def run_of(payload: Payload) -> MlflowRun:
+    """Return the MLflow run of the payload's job: of a follow-up, which travels with the same, the first job's."""
+    request = payload.request
+    assert request.tracking is not None, "the bootstrap has asked"
+    hyperparameters = dict(request.hyperparameters)
+    return MlflowRun(
+        uri=request.tracking,
+        experiment=request.project,
+        job=request.name,
+        parameters={**hyperparameters, **request.workload.parameters},
+    )
+
+
+def main(arguments: Sequence[str] = (), driver: Sequence[str] = DRIVER, mirror: Mirror | None = None) -> int:
+    """Run the driver; return its exit code, or end by the signal that ended it.
+
+    Args:
+        arguments: Of the driver.
+        driver: Its command.
+        mirror: Where the metrics go; None is what the payload's request says.
+    """
+    mirror = mirror or _mirror()
+    child = subprocess.Popen(die_with_parent.wrap([*driver, *arguments]), stdout=subprocess.PIPE)
+    stopped = threading.Event()
+
+    def hand_on(number: int, frame: FrameType | None) -> None:
+        stopped.set()
+        with contextlib.suppress(ProcessLookupError):
+            child.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, hand_on)
+    copying = threading.Thread(target=_copy, args=(child, Lines(mirror.add)), daemon=True)
+    copying.start()
+    status = child.wait()
+    copying.join(DRAIN_S)
+    mirror.close(_end(status, is_stopped=stopped.is_set()), STOPPED_LAST_S if stopped.is_set() else LAST_S)
+    if status < 0:
+        _die(-status)
+    return status
+
+
+def _mirror() -> Mirror:
+    return Mirror(run_of(payloads.load(environments.read().payload)), say=remark)
+
+
+def _copy(child: "subprocess.Popen[bytes]", lines: Lines) -> None:
+    assert child.stdout is not None
+    source = child.stdout.fileno()
+    while chunk := os.read(source, CHUNK):
+        # The log first: it is the record, and the copy is made of it.
+        _write(chunk)
+        lines.feed(chunk)
+
+
+def _write(chunk: bytes) -> None:
+    with contextlib.suppress(OSError):  # nobody reads our log any more: the driver must not be held up by it
+        while chunk:
+            chunk = chunk[os.write(STDOUT, chunk) :]
+
+
+def _end(status: int, *, is_stopped: bool) -> End:
+    if is_stopped:
+        return "KILLED"
+    return "FINISHED" if status == 0 else "FAILED"
+
+
+def _die(number: int) -> None:
+    """End by a signal, as the driver did: the bootstrap tells by it what happened."""
+    signal.signal(number, signal.SIG_DFL) if number not in (signal.SIGKILL, signal.SIGSTOP) else None
+    os.kill(os.getpid(), number)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,209 @@
+"""Ray's dashboard of one job in a real browser: alive, in JupyterLab, and once the job has ended."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from raysm.client.token import token_of
+from tests.support.browsers import WAIT_MS, looking
+from tests.support.dashboard_head import Answer, serving_head
+from tests.support.jupyter import serving_lab
+
+nbformat = pytest.importorskip("nbformat")
+expect = pytest.importorskip("playwright.sync_api").expect
+
+pytestmark = pytest.mark.browser
+
+CHARTS = "iframe[title='Core Dashboard']"
+
+
+@pytest.fixture(autouse=True)
+def patient():
+    expect.set_options(timeout=WAIT_MS)
+
+
+def go(page, dashboard, tab, query=""):
+    # Another query is another page; without one the browser would only change the part behind the #.
+    page.goto(f"{dashboard.url}?{query or tab}#/{tab}")
+
+
+def test_the_overview_has_content_and_asks_for_no_token(page, dashboard, picture):
+    go(page, dashboard, "overview")
+    expect(page.get_by_text("Recent jobs")).to_be_visible()
+    expect(page.get_by_text("raysm.workloads.driver").first).to_be_visible()
+    for title in ("Cluster Utilization", "Node Count"):
+        expect(page.frame_locator(f"iframe[title='{title}']").locator("svg")).to_be_visible()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_text("Set up Prometheus and Grafana")).to_have_count(0)
+    picture(page, "dashboard-overview")
+
+
+@pytest.mark.parametrize(
+    ("tab", "text"),
+    [("jobs", "raysm.workloads.driver"), ("cluster", "ALIVE x 2"), ("actors", "Counter"), ("logs", "Node ID")],
+)
+def test_every_tab_has_content(page, dashboard, tab, text):
+    go(page, dashboard, tab)
+    expect(page.get_by_text(text).first).to_be_visible()
+
+
+def test_the_metrics_tab_has_charts_of_the_instances_and_of_the_workload(page, dashboard, picture):
+    go(page, dashboard, "metrics")
+    charts = page.frame_locator(CHARTS)
+    for title in ("loss", "CPU", "Memory", "Network, received", "Disk, written", "Nodes"):
+        expect(charts.get_by_text(title, exact=True).first).to_be_visible()
+    expect(charts.locator("figure", has_text="CPU").get_by_text("algo-2").first).to_be_visible()
+    picture(page, "dashboard-metrics")
+
+
+def test_the_charts_go_on_by_themselves(page, dashboard):
+    go(page, dashboard, "metrics")
+    loss = page.frame_locator(CHARTS).locator("figure", has_text="loss").locator("svg")
+    before = loss.inner_html()
+    expect(loss).not_to_have_js_property("innerHTML", before)
+
+
+def test_a_range_is_chosen_in_the_charts_own_frame(page, dashboard):
+    go(page, dashboard, "metrics")
+    charts = page.frame_locator(CHARTS)
+    charts.get_by_text("all", exact=True).click()
+    expect(charts.locator("nav a.now")).to_have_text("all")
+    expect(charts.get_by_text("CPU", exact=True)).to_be_visible()
+
+
+@pytest.mark.parametrize(("theme", "color"), [("light", "rgb(255, 255, 255)"), ("dark", "rgb(28, 32, 37)")])
+def test_the_charts_have_the_pages_theme(page, dashboard, theme, color):
+    go(page, dashboard, "metrics", f"theme={theme}")
+    expect(page.frame_locator(CHARTS).locator("body")).to_have_css("background-color", color)
+
+
+def test_every_request_stays_below_the_secret_path_and_none_leaves_the_machine(looked, dashboard):
+    context, seen = looked
+    page = context.new_page()
+    for tab in ("overview", "jobs", "cluster", "actors", "metrics", "logs"):
+        go(page, dashboard, tab)
+        page.wait_for_load_state("networkidle")
+    assert len(seen.urls) > 20
+    assert [url for url in seen.urls if not url.startswith((dashboard.url, "data:"))] == []
+
+
+def test_the_token_is_in_no_page_cookie_url_storage_or_process(looked, dashboard, job):
+    context, seen = looked
+    token, prefix = token_of(job), dashboard.url.rstrip("/").rpartition("/")[2]
+    page = context.new_page()
+    for tab in ("overview", "jobs", "metrics"):
+        go(page, dashboard, tab)
+        page.wait_for_load_state("networkidle")
+        assert token not in page.content()
+        assert all(token not in frame.content() for frame in page.frames)
+    assert token not in "".join(seen.urls)
+    assert context.cookies() == []
+    assert token not in str(context.storage_state())
+    arguments = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not any(token.encode() in line or prefix.encode() in line for line in arguments)
+
+
+def test_another_page_gets_nothing_even_where_it_knows_the_address(browser, dashboard):
+    with serving_head() as other, looking(browser) as (context, _):
+        other.answer_to = lambda asked: Answer(b"<title>another page</title>", 200, (("Content-Type", "text/html"),))
+        page = context.new_page()
+        page.goto(f"http://{other.address}/")
+        read = page.evaluate(
+            "url => fetch(url).then(answer => answer.text(), () => 'nothing')", f"{dashboard.url}api/jobs/"
+        )
+        # What is sent without being read: Ray would take it, if the proxy passed it on as a program's.
+        sent = """url => fetch(url, {method: "POST", mode: "no-cors", body: '{"entrypoint": "touch /tmp/x"}'})
+                         .then(answer => answer.type, () => "nothing")"""
+        page.evaluate(sent, f"{dashboard.url}api/jobs/")
+        own = context.new_page()
+        own.goto(f"{dashboard.url}api/jobs/")
+        assert "touch /tmp/x" not in own.content()
+    assert read == "nothing"
+
+
+def test_rays_own_protection_holds_in_the_dashboards_own_page(page, dashboard):
+    go(page, dashboard, "overview")
+    status = page.evaluate("() => fetch('api/jobs/', {method: 'POST', body: '{}'}).then(answer => answer.status)")
+    assert status == 405
+
+
+def test_a_notebook_in_jupyterlab_shows_it_in_a_frame(browser, job, home, tmp_path):
+    cell = f"import raysm\nshown = raysm.attach({job.name!r}).dashboard()\nshown"
+    # Without it JupyterLab asks which kernel is meant.
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}}
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)], metadata=kernel)
+    nbformat.write(notebook, tmp_path / "look.ipynb")
+    with serving_lab(tmp_path) as lab, looking(browser) as (context, seen):
+        page = context.new_page()
+        page.goto(lab.url("lab/tree/look.ipynb"))
+        # A kernel that still starts forgets what it is asked to run.
+        expect(page.get_by_text("| Idle")).to_be_visible()
+        page.locator(".jp-Notebook .cm-content").first.click()
+        page.get_by_role("button", name="Run this cell and advance").click()
+        frame = page.frame_locator(".jp-OutputArea iframe")
+        expect(frame.get_by_text("Recent jobs")).to_be_visible()
+        source = page.locator(".jp-OutputArea iframe").get_attribute("src")
+        assert re.fullmatch(r"/proxy/\d+/[\w-]{32}/", source)
+        # JupyterLab's own page may report what it lacks; what counts is that nothing was asked of anybody else.
+        seen.errors.clear()
+        page.keyboard.press("Control+s")
+        expect(page.locator(".jp-Notebook")).to_be_visible()
+    assert token_of(job) not in (tmp_path / "look.ipynb").read_text()
+
+
+def test_once_the_job_has_ended_the_same_page_shows_what_it_left(looked, dashboard, job):
+    job.stop()
+    context, _ = looked
+    page = context.new_page()
+    banner = page.get_by_role("status").filter(has_text="has ended (Stopped)")
+    go(page, dashboard, "overview")
+    for _ in range(60):
+        # Not by its address: where that is the same, a browser stays where it is.
+        page.reload()
+        if banner.count():
+            break
+        page.wait_for_timeout(1000)
+    expect(banner).to_be_visible()
+    expect(page.get_by_text("raysm.workloads.driver").first).to_be_visible()
+
+
+@pytest.fixture(scope="module")
+def frozen(job):
+    with job.dashboard() as dashboard:
+        yield dashboard
+
+
+@pytest.mark.parametrize(
+    ("tab", "text"), [("jobs", "raysm.workloads.driver"), ("cluster", "TOTAL x 2"), ("actors", "Counter")]
+)
+def test_the_frozen_dashboard_has_jobs_nodes_and_actors(page, frozen, tab, text):
+    go(page, frozen, tab)
+    expect(page.get_by_text("has ended (Stopped)")).to_be_visible()
+    expect(page.get_by_text(text).first).to_be_visible()
+
+
+def test_the_frozen_dashboard_has_charts(page, frozen):
+    go(page, frozen, "metrics")
+    charts = page.frame_locator(CHARTS)
+    for title in ("loss", "CPU", "Memory"):
+        expect(charts.get_by_text(title, exact=True).first).to_be_visible()
+
+
+def test_the_frozen_dashboard_has_the_instances_logs(page, frozen):
+    go(page, frozen, "logs")
+    page.get_by_text("Node ID").first.click()
+    page.get_by_text("algo-", exact=False).first.click()
+    expect(page.get_by_text("user code runs").or_(page.get_by_text("No log")).first).to_be_visible()
+
+
+def test_two_dashboards_at_once_stay_apart_and_set_no_cookie(looked, dashboard, frozen):
+    context, _ = looked
+    pages = [context.new_page() for _ in range(2)]
+    for page, shown in zip(pages, (dashboard, frozen), strict=True):
+        go(page, shown, "jobs")
+    for page, shown in zip(pages, (dashboard, frozen), strict=True):
+        page.reload()
+        expect(page.get_by_text("raysm.workloads.driver").first).to_be_visible()
+        assert page.url.startswith(shown.url)
+    assert context.cookies() == []

@@ -1,0 +1,97 @@
+"""The copy of a job's metrics in an MLflow file of this machine."""
+
+import pytest
+
+from raysm.client.job import attach
+from raysm.client.submit import prepare, submit
+from raysm.client.tracking import absolute_place, complete, tracker_of
+from raysm.contract.events import Metric, line
+from raysm.errors import InvalidRequest
+from raysm.request import Script
+from raysm.testing import Answer, FakeSageMaker
+
+mlflow = pytest.importorskip("mlflow")
+pytest.importorskip("sqlalchemy")
+
+pytestmark = pytest.mark.filterwarnings("default")  # MLflow's own, of its dependencies
+
+WITHIN_S = 240
+
+METRICS = [
+    *(Metric(name="loss", value=1 / (step + 1), step=step, time_s=1_800_000_000.0 + step) for step in range(10)),
+    *(Metric(name="rate", value=100.0 + at, time_s=1_800_000_000.0 + at) for at in range(3)),
+]
+
+
+@pytest.fixture
+def fake(tmp_path):
+    return FakeSageMaker(tmp_path / "home")
+
+
+@pytest.fixture
+def train(fake, tmp_path):
+    """Return a function that runs a job whose metrics are copied to a file."""
+    (tmp_path / "train.py").touch()
+
+    def train(tracking, **answer):
+        fake.answer("script", Answer(lines=[line(metric) for metric in METRICS], **answer))
+        script = Script(str(tmp_path / "train.py"), args=["--lr", "0.1"])
+        return submit(script, on=fake, project="digits", tracking=tracking)
+
+    return train
+
+
+def runs(place):
+    client = mlflow.MlflowClient(place)
+    return client.search_runs([client.get_experiment_by_name("digits").experiment_id])
+
+
+def test_runs_parameters_and_metrics_are_those_of_raysms_own_record(train, tmp_path):
+    place = f"sqlite:///{tmp_path}/mlflow.db"
+    job = train(place)
+    job.wait(WITHIN_S)
+    (run,) = runs(place)
+    assert (run.info.run_name, run.info.status, run.data.params) == (job.name, "FINISHED", {"lr": "0.1"})
+    client = mlflow.MlflowClient(place)
+    for name in job.metrics().of_job().names:
+        copied = [(point.timestamp, point.value) for point in client.get_metric_history(run.info.run_id, name)]
+        assert sorted(copied) == sorted((int(one.time_s * 1000), one.value) for one in job.metrics(name))
+    # Who attaches and waits on another day writes nothing twice.
+    attach(job.name, job.service).wait(WITHIN_S)
+    complete(job.chain)
+    assert [each.data.metrics for each in runs(place)] == [run.data.metrics]
+
+
+def test_a_job_that_failed_is_a_run_that_failed(train, tmp_path):
+    place = f"sqlite:///{tmp_path}/mlflow.db"
+    train(place, status="Failed", reason="ValueError").wait(WITHIN_S)
+    assert [run.info.status for run in runs(place)] == ["FAILED"]
+
+
+def test_a_folder_that_is_not_there_is_refused_before_anything_is_sent(fake, tmp_path):
+    (tmp_path / "train.py").touch()
+    with pytest.raises(InvalidRequest, match=r"tracking: there is no folder .*/nowhere"):
+        prepare(Script(str(tmp_path / "train.py")), on=fake, tracking=f"sqlite:///{tmp_path}/nowhere/mlflow.db")
+    assert fake.submitted == []
+
+
+def test_a_job_without_tracking_is_not_copied(fake, tmp_path):
+    (tmp_path / "train.py").touch()
+    job = submit(Script(str(tmp_path / "train.py")), on=fake)
+    assert tracker_of(job.chain) is None
+    assert not (fake.home / "tracking").exists()
+
+
+def test_a_relative_path_is_that_of_the_program_that_sent_the_job(fake, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert absolute_place("sqlite:///mlflow.db") == f"sqlite:///{tmp_path}/mlflow.db"
+    assert absolute_place("http://127.0.0.1:5000") == "http://127.0.0.1:5000"
+    (tmp_path / "train.py").touch()
+    prepared = prepare(Script("train.py"), on=fake, tracking="sqlite:///mlflow.db")
+    assert prepared.request.tracking == f"sqlite:///{tmp_path}/mlflow.db"
+
+
+def test_what_is_no_place_is_refused_before_anything_is_sent(fake, tmp_path):
+    (tmp_path / "train.py").touch()
+    with pytest.raises(InvalidRequest, match="is no place that metrics can be mirrored to"):
+        prepare(Script(str(tmp_path / "train.py")), on=fake, tracking="mlruns")

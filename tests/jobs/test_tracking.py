@@ -1,0 +1,125 @@
+"""A job's metrics mirrored by its head into a real MLflow server, and by AWS's own plugin as for an ARN."""
+
+import contextlib
+import dataclasses
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+from raysm.contract.events import Metric, parse
+from tests.support.bootstraps import Cluster, request
+
+mlflow = pytest.importorskip("mlflow")
+pytest.importorskip("sqlalchemy")
+
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("default")]
+
+WITHIN_S = 240
+ARN = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/team"
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def answers(url):
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+        return answer.status == 200
+    return False
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """The address of an MLflow server on loopback."""
+    folder, port = tmp_path_factory.mktemp("server"), free_port()
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", str(folder)]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+        try:
+            url, deadline_s = f"http://127.0.0.1:{port}", time.monotonic() + WITHIN_S
+            while not answers(url):
+                assert process.poll() is None, (folder / "log").read_text()[-3000:]
+                assert time.monotonic() < deadline_s, (folder / "log").read_text()[-3000:]
+                time.sleep(0.2)
+            yield url
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def only_run(url, experiment, job):
+    client = mlflow.MlflowClient(url)
+    runs = client.search_runs([client.get_experiment_by_name(experiment).experiment_id], f"tags.`raysm.job` = '{job}'")
+    (run,) = runs
+    return client, run
+
+
+DRIVER = """
+import raysm
+for step in range(20):
+    raysm.report(step=step, loss=0.5 / (step + 1), accuracy=step / 20)
+"""
+
+
+def tracked(tmp_path, tracking):
+    """Run a job of one instance, with stand-ins for Ray, whose metrics the head mirrors; return its log."""
+    job = dataclasses.replace(request(1), hyperparameters={"lr": "0.1"}, project="digits", tracking=tracking)
+    with Cluster(tmp_path, job, driver=DRIVER, runner=True) as cluster:
+        assert cluster.start().wait(WITHIN_S) == {"algo-1": 0}, cluster.log("algo-1")
+        return cluster.lines["algo-1"]
+
+
+def test_the_run_that_the_head_writes_is_what_the_job_has_logged(server, tmp_path):
+    lines = tracked(tmp_path, server)
+    client, run = only_run(server, "digits", "a-job")
+    assert (run.info.run_name, run.info.status, run.data.params) == ("a-job", "FINISHED", {"lr": "0.1"})
+    logged = [event for event in map(parse, lines) if isinstance(event, Metric) and not event.host]
+    assert len(logged) == 40
+    for name in ("loss", "accuracy"):
+        points = client.get_metric_history(run.info.run_id, name)
+        assert sorted((point.step, point.timestamp, point.value) for point in points) == [
+            (one.step, int(one.time_s * 1000), one.value) for one in logged if one.name == name
+        ]
+
+
+def test_a_server_that_is_not_there_fails_no_job_and_is_said_once(tmp_path):
+    lines = tracked(tmp_path, f"http://127.0.0.1:{free_port()}")
+    assert sum("metrics cannot be mirrored to http://127.0.0.1" in line for line in lines) == 1
+    assert sum(isinstance(parse(line), Metric) for line in lines) >= 40
+
+
+MIRRORING = f"""
+from raysm.contract.events import Metric
+from raysm.contract.mirror import MlflowRun, Mirror
+mirror = Mirror(MlflowRun(uri={ARN!r}, experiment="managed", job="digits-1", parameters={{"lr": 0.1}}), say=print)
+for step in range(5):
+    mirror.add(Metric(name="loss", value=1 / (step + 1), step=step))
+assert mirror.close("FINISHED", {WITHIN_S})
+"""
+
+
+def test_awss_own_plugin_writes_to_an_arn(server):
+    # The plugin's own variable: it signs its calls, and this server takes them without looking.
+    environment = os.environ | {
+        "SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT": server,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "eu-west-1",
+    }
+    ended = subprocess.run(
+        [sys.executable, "-c", MIRRORING], env=environment, capture_output=True, text=True, timeout=WITHIN_S
+    )
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-3000:]
+    client, run = only_run(server, "managed", "digits-1")
+    assert (run.info.status, run.data.params) == ("FINISHED", {"lr": "0.1"})
+    assert len(client.get_metric_history(run.info.run_id, "loss")) == 5
