@@ -52,14 +52,16 @@ class Listener:
             task.cancel()
         await asyncio.gather(*self._carrying, return_exceptions=True)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task of its own: of one that asyncio made for a connection, its end by ``close`` would be said on stderr.
+        task = asyncio.ensure_future(self._serve(reader, writer))
         self._carrying.add(task)
+        task.add_done_callback(self._carrying.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             # Whoever connected sees a connection that ends at once, as where nobody listens behind a proxy.
             with contextlib.suppress(OSError, RaysmError):
                 await carry(await self._connect(), reader, writer)
         finally:
-            self._carrying.discard(task)
             writer.close()

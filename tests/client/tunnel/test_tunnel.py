@@ -41,6 +41,15 @@ def test_a_tunnel_says_its_address_and_leads_there():
     assert way.calls == ["open", "connect", "close"]
 
 
+def test_closing_a_tunnel_with_open_connections_says_nothing(capfd):
+    with Tunnel(Way) as tunnel, socket.create_connection(("127.0.0.1", tunnel.port)) as connection:
+        connection.sendall(b"abc")
+        assert connection.recv(3) == b"abc"
+        tunnel.close()
+        assert connection.recv(1) == b""
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_tunnel_can_be_closed_twice_and_frees_its_port():
     tunnel = Tunnel(Way)
     tunnel.close()
