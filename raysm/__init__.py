@@ -104,6 +104,9 @@ _MODULES = ("client", "sdk", "testing", "training")
 # Not in __all__ either: they are for Ray, which looks for them by ``dir`` where an address begins with raysm://.
 _RAY_ADDRESS = ("ClientBuilder", "get_job_submission_client_cluster_info")
 
+# Nor these: IPython asks for them by name, ``%load_ext raysm``.
+_IPYTHON = ("load_ipython_extension", "unload_ipython_extension")
+
 _HOMES = {
     "raysm.client.data_parallel": ("DataParallel",),
     "raysm.client.experiments.experiment": ("Experiment",),
@@ -119,6 +122,7 @@ _HOMES = {
     "raysm.client.sweep_result": ("SweepResult",),
     "raysm.errors": ("JobFailed", "JobStopped", "RaysmError"),
     "raysm.views.experiments.table": ("Jobs", "jobs"),
+    "raysm.views.magics.extension": _IPYTHON,
     "raysm.workloads.blocks": ("PlacedBlock", "RowBlock", "file_blocks", "map_blocks", "row_blocks"),
     "raysm.request.early_stopping": ("Asha", "Median", "Pbt"),
     "raysm.request.space": ("choice", "lograndint", "loguniform", "qloguniform", "quniform", "randint", "uniform"),
@@ -130,7 +134,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"raysm.{name}")
-    if name not in __all__ and name not in _RAY_ADDRESS:
+    if name not in __all__ and name not in (*_RAY_ADDRESS, *_IPYTHON):
         raise AttributeError(f"module 'raysm' has no attribute {name!r}")
     home = next((module for module, names in _HOMES.items() if name in names), "raysm.request")
     return getattr(importlib.import_module(home), name)

@@ -6,10 +6,11 @@ Views are above the client, which does not import them: each is named here, and 
 import importlib
 from typing import Any
 
-__all__ = ["JobViews"]
+__all__ = ["JobViews", "view"]
 
 
-def _view(path: str) -> Any:
+def view(path: str) -> Any:
+    """Return a view by its ``module:name``, imported now."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 
@@ -31,7 +32,7 @@ class JobViews:
             NotDone: A TimeoutError: there is none within ``timeout``.
             MissingDependency: aiohttp is not installed: the extra ``interactive``.
         """
-        return _view("raysm.views.dashboard.opening:open_dashboard")(self, timeout=timeout)
+        return view("raysm.views.dashboard.opening:open_dashboard")(self, timeout=timeout)
 
     def plot(self, *names: str, log: bool = False, size: tuple[int, int] = (640, 260)) -> Any:
         """Return a chart of metrics, which a notebook shows; ``.svg`` is its text, ``.save("loss.svg")`` writes it.
@@ -44,7 +45,7 @@ class JobViews:
         Raises:
             InvalidRequest: There are metrics, but none of such a name.
         """
-        return _view("raysm.views.plot:plot_jobs")([self], *names, log=log, size=size)
+        return view("raysm.views.plot:plot_jobs")([self], *names, log=log, size=size)
 
     def watch(self) -> Any:
         """Show a live card of the job below the cell of a notebook, until it has ended; later cells run meanwhile.
@@ -55,4 +56,4 @@ class JobViews:
         Raises:
             InvalidRequest: This is no notebook.
         """
-        return _view("raysm.views.card.watching:watch")(self)
+        return view("raysm.views.card.watching:watch")(self)

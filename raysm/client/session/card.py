@@ -1,11 +1,9 @@
-"""A session for people: what flows in is its state, what flows out is a line of text, or a small table of HTML."""
-
-import html as markup
+"""A session for people: what flows in is its state, what flows out is facts by their labels, or a line of text."""
 
 from raysm.client.costs.bill import dollars
 from raysm.contract.session import SessionState
 
-__all__ = ["html", "rows", "text"]
+__all__ = ["rows", "text"]
 
 
 def rows(state: SessionState) -> list[tuple[str, str]]:
@@ -33,18 +31,6 @@ def text(state: SessionState | None, name: str | None) -> str:
         return f"<session {name or ''}: not open>".replace(" :", ":")
     told = ", ".join(f"{label} {value}" for label, value in rows(state))
     return f"<session {name or state.job}: {told}>"
-
-
-def html(state: SessionState | None, name: str | None) -> str:
-    """Return it as a table."""
-    if state is None:
-        return f"<p>{markup.escape(text(None, name))}</p>"
-    cells = "".join(
-        f"<tr><th style='text-align:left'>{markup.escape(label)}</th>"
-        f"<td style='text-align:left'>{markup.escape(value)}</td></tr>"
-        for label, value in rows(state)
-    )
-    return f"<table><caption>session {markup.escape(name or state.job)}</caption>{cells}</table>"
 
 
 def _minutes(seconds: float) -> str:

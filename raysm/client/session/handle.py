@@ -5,6 +5,7 @@ Nothing of a session lives in the handle: another process has all of it by ``ray
 
 import contextlib
 import hashlib
+import html
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,10 +14,11 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from raysm.client.function import Function, pickled_call, pickled_value
 from raysm.client.job import Job
+from raysm.client.job_views import view
 from raysm.client.options import SubmitOptions, check_names, default_of
 from raysm.client.service import Service, connect
 from raysm.client.session.calls import Call
-from raysm.client.session.card import html, text
+from raysm.client.session.card import text
 from raysm.client.session.current import inside
 from raysm.client.session.finding import check_free, find
 from raysm.client.session.mapping import MapOptions, Mapped
@@ -97,6 +99,7 @@ class Session:
         self._name: str | None = self._options.pop("name", None)
         self._service = connect(on)
         self._open: Opened | None = None
+        self._dashboard: Any = None
         self._exit = contextlib.ExitStack()
 
     @classmethod
@@ -370,7 +373,8 @@ class Session:
 
     def dashboard(self) -> Any:
         """Return Ray's dashboard at an address of this machine; see ``Job.dashboard``."""
-        return self.job.dashboard()
+        self._dashboard = self.job.dashboard()
+        return self._dashboard
 
     def tunnel(self, port: int, on: str | None = None, local_port: int = 0) -> Tunnel:
         """Open a way to a port of one of its instances; see ``Job.tunnel``."""
@@ -405,7 +409,12 @@ class Session:
         return text(self._glance(), self._name)
 
     def _repr_html_(self) -> str:
-        return html(self._glance(), self._name)
+        state = self._glance()
+        if state is None:
+            return f"<p>{html.escape(repr(self))}</p>"
+        link = "" if self._dashboard is None else self._dashboard.link
+        card: str = view("raysm.views.card.session_card:session_card")(self._name or state.job, state, link)
+        return card
 
     def _glance(self) -> SessionState | None:
         with contextlib.suppress(RaysmError):

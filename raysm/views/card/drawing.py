@@ -20,7 +20,7 @@ from raysm.views.card.watched import CONTROL, Seen
 from raysm.views.charts.line_chart import Axes, line_chart
 from raysm.views.charts.series import Series
 
-__all__ = ["MOST_BYTES", "Moment", "card", "words"]
+__all__ = ["FRAME", "MOST_BYTES", "SMALL", "TEXT", "Moment", "card", "facts_html", "words"]
 
 MOST_BYTES = 30_000
 """Of one card, UTF-8: twice a second, it has to fit through a slow line."""
@@ -78,7 +78,7 @@ def words(moment: Moment) -> str:
 def _card(moment: Moment, charts: int) -> str:
     parts = [
         job_repr.html(moment.job, moment.target),
-        _table(_facts(moment)),
+        facts_html(_facts(moment)),
         *(_bar(*phase) for phase in moment.seen.phases[-MOST_PHASES:]),
         _charts(moment.seen, charts),
         _usage(moment.seen),
@@ -107,7 +107,8 @@ def _cost(moment: Moment) -> str:
     return dollars(moment.usd) if moment.job.status.is_terminal else f"about {dollars(moment.usd)} so far"
 
 
-def _table(rows: Sequence[tuple[str, str]]) -> str:
+def facts_html(rows: Sequence[tuple[str, str]]) -> str:
+    """Return labels with their texts, side by side."""
     cells = "".join(
         f'<div><span style="{SMALL}">{_text(label)}</span><br>{html.escape(text[:200])}</div>' for label, text in rows
     )

@@ -34,6 +34,11 @@ class Dashboard:
         return self._server.url
 
     @property
+    def link(self) -> str:
+        """Its address for a page of this kernel's notebook."""
+        return seen_from_notebook(self._server.port, self._server.prefix).url
+
+    @property
     def port(self) -> int:
         """Where it listens."""
         return self._server.port

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.session.card import html, rows, text
+from raysm.client.session.card import rows, text
 from raysm.contract.session import SessionState, Versions
 
 
@@ -54,11 +54,3 @@ def test_as_text_it_is_one_line_with_its_name():
     assert text(state(), "digits").startswith("<session digits: state open, instances 2: 8 CPUs,")
     assert text(None, "digits") == "<session digits: not open>"
     assert text(None, None) == "<session: not open>"
-
-
-def test_in_a_page_nothing_of_it_is_markup():
-    hostile = html(state(ends_why="<script>"), "<b>")
-    assert "<script>" not in hostile
-    assert "&lt;script&gt;" in hostile
-    assert "<b>" not in hostile
-    assert "not open" in html(None, "digits")

@@ -1,0 +1,1 @@
+"""``%raysm`` and ``%%raysm``: a session of a cluster from the cells of a notebook."""

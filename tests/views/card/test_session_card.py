@@ -1,0 +1,72 @@
+"""A session's card."""
+
+import re
+
+import pytest
+
+from raysm.contract.session import SessionState, Versions
+from raysm.views.card.session_card import session_card
+
+HOSTILE = "</div><script>alert(1)</script>"
+
+
+def state(**fields):
+    plain = {
+        "job": "digits-1",
+        "versions": Versions.here(),
+        "hosts": ("algo-1", "algo-2"),
+        "cpus": 8.0,
+        "gpus": 0.0,
+        "busy": 0,
+        "clients": 1,
+        "uptime_s": 60.0,
+        "ends_in_s": 1700.0,
+        "ends_why": "idle for 30 min with a client attached",
+        "closing": "",
+        "usd": 0.5,
+        "usd_per_hour": 2.0,
+        "budget_usd": 20.0,
+        "folder": "/x",
+    }
+    return SessionState(**(plain | fields))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<b>digits</b>",
+        ">open<",
+        "the job digits-1",
+        "2: 8 CPUs",
+        "0.50 USD of 20.00 USD, 2.00 USD an hour",
+        "in 28 min: idle for 30 min with a client attached",
+    ],
+)
+def test_it_has_state_instances_cost_and_when_it_ends(text):
+    assert text in session_card("digits", state())
+
+
+def test_it_says_how_to_do_the_same_in_code():
+    card = session_card("digits", state())
+    assert "raysm.Session.attach(&#x27;digits&#x27;)" in card
+    assert "%raysm connect digits" in card
+
+
+def test_a_session_that_ends_says_why():
+    assert "closing: its budget is spent" in session_card("digits", state(closing="its budget is spent"))
+
+
+def test_the_dashboard_is_linked_where_it_is_shown():
+    assert "<a " not in session_card("digits", state())
+    assert 'href="/proxy/1/x/"' in session_card("digits", state(), "/proxy/1/x/")
+
+
+def test_whatever_it_says_is_text():
+    card = session_card(HOSTILE, state(job=HOSTILE, ends_why=HOSTILE, closing=HOSTILE), f'"{HOSTILE}')
+    assert "<script" not in card
+    assert "&lt;script&gt;" in card
+    assert set(re.findall(r"</?([a-z]+)", card)) <= {"div", "span", "b", "br", "a", "details", "summary", "pre"}
+
+
+def test_it_is_the_same_bytes_in_every_notebook():
+    assert not re.search(r"<style|<script|<link|<img|url\(|class=|id=", session_card("digits", state()))

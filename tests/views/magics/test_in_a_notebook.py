@@ -1,0 +1,168 @@
+"""The magics in a real kernel, with a session's own server: one talk, of which each test looks at a part."""
+
+import re
+
+import pytest
+
+from raysm.views.magics import extension
+from tests.support.kernel_talk import talk
+from tests.support.session_process import serving
+from tests.support.sessions import TOKEN
+
+for package in ("ipykernel", "jupyter_client"):
+    pytest.importorskip(package)
+
+STREAMED = """%%raysm
+import pathlib, time
+print("first", flush=True)
+while not pathlib.Path({path!r}).exists():
+    time.sleep(0.05)
+print("second")
+import sys
+print("to stderr", file=sys.stderr)"""
+
+RAISES = "%%raysm\nx = 1\n\ndef divide(a):\n    return a / 0\n\ndivide(x)"
+SLEEPS = '%%raysm\nkept = 5\nimport time\nprint("sleeping")\ntime.sleep(600)'
+OPEN = """
+from tests.support.session_process import near
+digits = near({folder!r}, {port})"""
+
+
+def steps(folder, port):
+    return {
+        "load": "%load_ext raysm",
+        "no_session": "%%raysm\n1",
+        "open": OPEN.format(folder=str(folder), port=port),
+        "connect": "%raysm connect digits",
+        "streamed": {"code": STREAMED.format(path=str(folder / "go")), "when": "first", "touch": str(folder / "go")},
+        "raises": RAISES,
+        "syntax": "%%raysm\nx = (",
+        "interrupt": {"code": SLEEPS, "when": "sleeping", "interrupt": True},
+        "kept": "%%raysm\nkept * 2",
+        "shown": "%%raysm\nclass Page:\n    def _repr_html_(self):\n        return '<b>page</b>'\nPage()",
+        "push": "a, b = 3, [4]\nboth = 0",
+        "pushed": "%%raysm --push a,b --pull both\nboth = [a, *b]",
+        "pulled": "both",
+        "future": "%%raysm --async -o later\nprint('late'); 6 * 7",
+        "result": "print(later.result(), later.logs())",
+        "wrong": "%raysm conect digits",
+        "wrong_option": "%%raysm --psh a\n1",
+        "wrong_name": "%%raysm --push nothing_of_that_name\n1",
+        "in_cell": {"complete": "%%raysm\nprint(kep"},
+        "on": "%raysm on",
+        "remote": "kept += 1\nmissing_name",
+        "complete": {"complete": "kep"},
+        "attribute": {"complete": "time.slee"},
+        "off": "%raysm off",
+        "local": "'kept' in globals()",
+        "status": "%raysm status",
+        "close": "%raysm close",
+        "closed": "%%raysm\n1",
+    }
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory, home):
+    folder = tmp_path_factory.mktemp("kernel")
+    with serving(folder) as port:
+        asked = steps(folder, port)
+        return dict(zip(asked, talk(folder, *asked.values()), strict=True))
+
+
+def plain(lines):
+    return re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(lines))
+
+
+def test_the_extension_is_loaded_by_its_package(answers):
+    assert callable(extension.load_ipython_extension)
+    assert (answers["load"]["status"], answers["load"]["stderr"]) == ("ok", "")
+
+
+def test_a_session_is_connected_to_and_shown_as_a_card(answers):
+    assert answers["connect"]["status"] == "ok", answers["connect"]
+    for step in ("connect", "status"):
+        assert "<b>digits</b>" in answers[step]["results"][0]["text/html"]
+
+
+def test_output_is_there_while_the_cell_still_runs(answers):
+    # It goes on only once the first line was seen here.
+    assert answers["streamed"]["stdout"] == "first\nsecond\n"
+    assert answers["streamed"]["stderr"] == "to stderr\n"
+
+
+def test_a_traceback_is_native_with_the_cells_own_line(answers):
+    failed = answers["raises"]
+    text = plain(failed["traceback"])
+    assert failed["ename"] == "ZeroDivisionError"
+    assert re.search(r'File "Cell In\[\d+\]", line 7, in <module>\n    divide\(x\)', text)
+    assert re.search(r"line 5, in divide\n    return a / 0", text)
+    assert text.endswith("ZeroDivisionError: division by zero")
+    assert "raysm" not in text
+
+
+def test_a_syntax_error_has_its_line(answers):
+    text = plain(answers["syntax"]["traceback"])
+    assert re.search(r'File "Cell In\[\d+\]", line 2\n    x = \(', text)
+    assert "raysm" not in text
+
+
+def test_an_interrupt_ends_the_cell_alone_and_leaves_the_namespace(answers):
+    stopped = answers["interrupt"]
+    assert stopped["ename"] == "KeyboardInterrupt"
+    assert plain(stopped["traceback"]).count("\n") == 0
+    # A second on a machine of its own; here others work on it.
+    assert stopped["interrupted_s"] < 60
+    assert answers["kept"]["results"][0]["text/plain"] == "10"
+
+
+def test_the_last_value_is_shown_as_it_would_show_itself(answers):
+    assert answers["shown"]["results"][0]["text/html"] == "<b>page</b>"
+
+
+def test_variables_travel_both_ways(answers):
+    assert answers["pushed"]["status"] == "ok", answers["pushed"]
+    assert answers["pulled"]["results"][0]["text/plain"] == "[3, 4]"
+
+
+def test_a_cell_that_nobody_waits_for_is_a_future(answers):
+    assert answers["future"]["stdout"] == ""
+    assert answers["result"]["stdout"] == "42 late\n\n"
+
+
+@pytest.mark.parametrize(
+    ("step", "text"),
+    [
+        ("no_session", "no session is connected: %raysm start begins one"),
+        ("wrong", "%raysm has no command 'conect'; did you mean connect"),
+        ("wrong_option", "%%raysm has no option --psh; did you mean --push"),
+        ("wrong_name", "the notebook has no variable 'nothing_of_that_name'"),
+        ("closed", "no session is connected"),
+    ],
+)
+def test_what_is_wrong_is_one_line(answers, step, text):
+    answer = answers[step]
+    assert answer["status"] == "error"
+    (line,) = answer["stderr"].splitlines()
+    assert line.startswith("UsageError: ")
+    assert text in line
+
+
+def test_every_cell_is_remote_until_off(answers):
+    failed = answers["remote"]
+    assert failed["ename"] == "NameError"
+    assert re.search(r'File "Cell In\[\d+\]", line 2, in <module>\n    missing_name', plain(failed["traceback"]))
+    assert answers["local"]["results"][0]["text/plain"] == "False"
+
+
+def test_names_of_the_session_are_completed(answers):
+    assert answers["in_cell"]["matches"] == ["kept"]
+    assert answers["complete"]["matches"] == ["kept"]
+    assert answers["attribute"]["matches"] == ["time.sleep"]
+
+
+def test_the_token_is_nowhere_in_what_a_notebook_keeps(answers):
+    assert TOKEN not in str(answers)
+
+
+def test_it_is_closed(answers):
+    assert answers["close"]["stdout"] == "the session digits is closed\n"

@@ -1,0 +1,177 @@
+"""The magics of one shell, with sessions that a test made."""
+
+import contextlib
+import types
+
+import pytest
+
+from raysm.client.session.current import inside
+from raysm.contract.events import State
+from raysm.contract.session import SERVING
+from raysm.errors import JobNotFound
+from raysm.request import Cluster
+from raysm.views.magics.magics import Magics, tell
+from raysm.views.magics.words import COMMANDS
+from tests.support.fake_sessions import FakeCall, FakeSession
+
+UsageError = pytest.importorskip("IPython.core.error").UsageError
+
+
+class FakeOpens:
+    """Sessions by name; what was started, with which options."""
+
+    def __init__(self, *sessions):
+        self.sessions = {session.name: session for session in sessions}
+        self.started, self.attached = [], []
+
+    def start(self, **options):
+        self.started.append(options)
+        return FakeSession(options.get("name", "unnamed"))
+
+    def attach(self, name, on):
+        self.attached.append((name, on))
+        if name not in self.sessions:
+            raise JobNotFound(f"there is no session {name!r}")
+        return self.sessions[name]
+
+
+@pytest.fixture
+def digits():
+    return FakeSession("digits")
+
+
+@pytest.fixture
+def shell():
+    return types.SimpleNamespace(user_ns={}, execution_count=7)
+
+
+@pytest.fixture
+def magics(shell, digits):
+    return Magics(shell, FakeOpens(digits))
+
+
+def test_a_cell_runs_in_the_session_that_is_connected(magics, digits):
+    digits.call = FakeCall(42)
+    assert magics.raysm("connect digits") is digits
+    assert magics.raysm("", "x = 1\n") == 42
+    assert digits.cells == [("\nx = 1\n", "Cell In[7]")]
+
+
+def test_a_session_is_started_as_the_line_says(shell):
+    opens = FakeOpens()
+    magics = Magics(shell, opens)
+    assert magics.raysm("start digits --instances 2 --idle 10").name == "digits"
+    magics.raysm("start --type ml.m5.large --instances 3")
+    assert opens.started == [
+        {"name": "digits", "cluster": Cluster(count=2), "idle_timeout_s": 600.0},
+        {"cluster": Cluster("ml.m5.large", count=3)},
+    ]
+
+
+def test_a_project_file_says_where(shell, tmp_path):
+    (tmp_path / "raysm.toml").write_text('[profile.small]\nproject = "digits"\n')
+    opens = FakeOpens()
+    with contextlib.chdir(tmp_path):
+        Magics(shell, opens).raysm("start --profile small")
+    assert opens.started[0]["project"] == "digits"
+
+
+def test_a_variable_is_a_session_too(magics, shell):
+    shell.user_ns["mine"] = other = FakeSession("other")
+    magics.raysm("-s mine", "1\n")
+    assert len(other.cells) == 1
+    assert magics.raysm("connect mine") is other
+    assert magics.raysm("status") is other
+
+
+def test_inside_of_a_block_its_session_is_meant(magics):
+    entered = FakeSession("entered")
+    with inside(entered):
+        magics.raysm("", "1\n")
+    assert len(entered.cells) == 1
+
+
+def test_a_name_is_attached_to_once(shell, digits):
+    opens = FakeOpens(digits)
+    magics = Magics(shell, opens)
+    magics.raysm("-s digits", "1\n")
+    magics.raysm("-s digits", "2\n")
+    assert opens.attached == [("digits", None)]
+
+
+def test_its_end_is_put_off(magics, digits):
+    magics.raysm("connect digits")
+    assert magics.raysm("keep 60") is digits
+    assert digits.kept_minutes == 60
+    magics.raysm("keep 2h")
+    assert digits.kept_minutes == 120
+
+
+def test_its_dashboard_is_shown(magics):
+    magics.raysm("connect digits")
+    assert magics.raysm("dashboard").url.startswith("http://127.0.0.1")
+
+
+def test_closing_it_switches_off_and_disconnects(magics, digits, capsys):
+    magics.raysm("connect digits")
+    magics.raysm("on")
+    magics.raysm("close")
+    assert digits.is_closed
+    assert not magics.mode.is_on
+    assert "the session digits is closed" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="no session is connected"):
+        magics.raysm("status")
+
+
+def test_cells_are_remote_until_off(magics):
+    magics.raysm("connect digits")
+    magics.raysm("on")
+    assert magics.mode(["x\n"])[0] == "%%raysm --whole\n"
+    magics.raysm("off")
+    assert magics.mode(["x\n"]) == ["x\n"]
+
+
+def test_nothing_is_switched_on_without_a_session(magics):
+    with pytest.raises(UsageError, match=r"%raysm start begins one, %raysm connect NAME finds one"):
+        magics.raysm("on")
+    assert not magics.mode.is_on
+
+
+@pytest.mark.parametrize(("line", "cell"), [("conect digits", None), ("--psuh a", "1\n"), ("", "1\n")])
+def test_what_is_wrong_is_ipythons_own_kind_of_error(magics, line, cell):
+    with pytest.raises(UsageError) as raised:
+        magics.raysm(line, cell)
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
+
+
+def test_a_session_that_is_not_there_is_one_line(magics):
+    with pytest.raises(JobNotFound) as raised:
+        magics.raysm("connect digist")
+    assert raised.value._render_traceback_() == ["JobNotFound: there is no session 'digist'"]
+
+
+def test_which_session_a_cell_is_of_is_known_without_asking(magics, digits, shell):
+    assert magics.session_of("%%raysm\nx") is None
+    magics.raysm("connect digits")
+    assert magics.session_of("%%raysm\nx") is digits
+    assert magics.session_of("x") is digits
+    assert magics.session_of("%%raysm -s unknown\nx") is None
+    assert magics.session_of("%%raysm --wrong\nx") is None
+
+
+def test_every_command_is_carried_out_by_a_method_of_its_name(magics):
+    assert set(magics._commands) == set(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (State(name=SERVING, host="algo-1", address="http://127.0.0.1:1"), "the session takes calls\n"),
+        (State(name="joined", host="algo-2", count=1, total=2), "algo-2 joined: 1 of 2 instances\n"),
+        (State(name="dashboard", address="http://127.0.0.1:2"), ""),
+    ],
+)
+def test_what_a_session_says_while_it_begins_is_printed_and_no_address(event, text, capsys):
+    tell(event)
+    assert capsys.readouterr().out == text
