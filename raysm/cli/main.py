@@ -86,6 +86,10 @@ def _run(arguments: Arguments, console: Console) -> int:
         from raysm.cli import entering
 
         return entering.run(arguments, console)
+    elif arguments.command in ("session", "exec"):
+        from raysm.cli import sessions
+
+        return sessions.run(arguments, console)
     elif arguments.command == "dashboard":
         from raysm.cli import dashboard
 

@@ -190,6 +190,8 @@ def sentence(event: events.State) -> str:
             text = f"{event.host} rejoined"
         case "running":
             text = "running the workload"
+        case "session":
+            text = "the session"
         case "gathering":
             text = "gathering the result on the head"
         case "done":

@@ -19,6 +19,11 @@ PAGES = {
         "Sending a job, and the handle on it.",
         ("submit", "load_options", "attach", "remote", "Job", "Result"),
     ),
+    "sessions": (
+        "Sessions",
+        "A cluster that stays, called in milliseconds.",
+        ("Session",),
+    ),
     "experiments": (
         "Experiments",
         "What ran, how well, and for how much money.",

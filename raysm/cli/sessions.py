@@ -1,0 +1,200 @@
+"""The commands of sessions: raysm session start, list, attach, keep, close; and raysm exec."""
+
+import code
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from raysm.cli.arguments import Arguments
+from raysm.cli.choosing import read_settings
+from raysm.cli.submitting import cluster
+from raysm.client.rendering import sentence
+from raysm.client.service import Service, connect
+from raysm.client.session.card import rows
+from raysm.client.session.finding import sessions
+from raysm.client.session.handle import Session
+from raysm.contract.events import Event, State
+from raysm.errors import InvalidRequest
+from raysm.request.codec import to_json
+
+__all__ = ["Prompt", "run"]
+
+Read = Callable[[str], str]
+
+NOT_OF_A_SESSION = ("if_done", "resume")
+"""Options of a job that has a result, and a state that survives it."""
+
+
+def run(arguments: Arguments, console: Console, service: Service | None = None) -> int:
+    """Do what the command says; return its exit code.
+
+    Args:
+        arguments: The parsed command line.
+        console: Where to print.
+        service: Where sessions are; None is what the arguments name.
+    """
+    if arguments.command == "exec":
+        return _exec(arguments, service or _service(arguments))
+    verbs: dict[str, Callable[[Arguments, Console, Service | None], None]] = {
+        "start": _start,
+        "list": _list,
+        "attach": _attach,
+        "keep": _keep,
+        "close": _close,
+    }
+    verbs[arguments.verb](arguments, console, service)
+    return 0
+
+
+def _service(arguments: Arguments) -> Service:
+    # To look at sessions needs no role of its own: the caller's credentials do it.
+    return connect(read_settings(arguments).target(role="arn:aws:iam::000000000000:role/unused"))
+
+
+def _start(arguments: Arguments, console: Console, service: Service | None) -> None:
+    settings = read_settings(arguments)
+    # For what it refuses alone: that AWS needs a type is said by the name of the flag.
+    cluster(settings)
+    options = {name: value for name, value in settings.options().items() if name not in NOT_OF_A_SESSION}
+    limits = {
+        "idle_timeout_s": arguments.idle,
+        "idle_timeout_detached_s": arguments.idle_detached,
+        "budget_usd": arguments.budget,
+        "price_per_hour": arguments.price_per_hour,
+    }
+    chosen: dict[str, Any] = options | {name: value for name, value in limits.items() if value is not None}
+    session = Session(on=service or settings.target(), **chosen)
+    told = Console(stderr=True) if arguments.json else console
+
+    def show(event: Event) -> None:
+        match event:
+            case State():
+                told.print(Text(sentence(event)), soft_wrap=True)
+
+    session.start(show)
+    _tell(session, arguments, console)
+    # It ends by itself when nobody calls it; the command that ends here is no client of it.
+    session.detach()
+
+
+def _tell(session: Session, arguments: Arguments, console: Console) -> None:
+    state = session.state
+    if arguments.json:
+        print(json.dumps({"name": session.name} | to_json(state), indent=1))
+        return
+    console.print(Text(f"session {session.name}"), soft_wrap=True)
+    for label, text in rows(state):
+        console.print(Text(f"  {label:<10}{text}"), soft_wrap=True)
+
+
+def _list(arguments: Arguments, console: Console, service: Service | None) -> None:
+    every = list(sessions(service or _service(arguments)))
+    if arguments.json:
+        print(json.dumps([asdict(found) | {"created": found.created.isoformat()} for found in every], indent=1))
+        return
+    if not every:
+        console.print("no sessions", highlight=False)
+        return
+    table = Table("name", "job", "started", box=None, pad_edge=False)
+    for found in every:
+        table.add_row(Text(found.name), Text(found.job), f"{found.created:%Y-%m-%d %H:%M:%S}")
+    console.print(table)
+
+
+def _opened(arguments: Arguments, service: Service | None) -> Session:
+    return Session.attach(arguments.name, service or _service(arguments))
+
+
+def _keep(arguments: Arguments, console: Console, service: Service | None) -> None:
+    session = _opened(arguments, service)
+    try:
+        session.keep(arguments.time / 60)
+        _tell(session, arguments, console)
+    finally:
+        session.detach()
+
+
+def _close(arguments: Arguments, console: Console, service: Service | None) -> None:
+    session = _opened(arguments, service)
+    name, job = session.name, session.job.name
+    session.close()
+    if arguments.json:
+        print(json.dumps({"name": name, "job": job}))
+    else:
+        console.print(Text(f"{name}: closed"))
+
+
+def _attach(arguments: Arguments, console: Console, service: Service | None) -> None:
+    session = _opened(arguments, service)
+    try:
+        _tell(session, arguments, console)
+        if not arguments.json:
+            console.print("Python of the session; Ctrl-D leaves it, and the session goes on", style="dim")
+            Prompt(session).live()
+    finally:
+        session.detach()
+
+
+class Prompt:
+    """Reads lines of Python here, and runs them there."""
+
+    def __init__(self, session: Session, read: Read = input) -> None:
+        """Read by ``read``, which raises EOFError at the end."""
+        self._session, self._read = session, read
+
+    def live(self) -> None:
+        """Run what is read, until its end; Ctrl-C interrupts what runs, or drops what was typed."""
+        held: list[str] = []
+        while True:
+            try:
+                held.append(self._read("... " if held else ">>> "))
+                source = "\n".join(held)
+                if self._is_whole(source):
+                    held = []
+                    _told(self._session, source, "", ())
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                held = []
+                print(file=sys.stderr)
+
+    @staticmethod
+    def _is_whole(source: str) -> bool:
+        try:
+            # As a terminal's Python has it: a block ends with an empty line.
+            return code.compile_command(source, symbol="single") is not None
+        except (SyntaxError, ValueError, OverflowError):
+            return True  # the session says what is wrong with it
+
+
+def _exec(arguments: Arguments, service: Service) -> int:
+    path = Path(arguments.file)
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"the file {arguments.file!r} cannot be read: {error}") from error
+    session = Session.attach(arguments.name, service)
+    try:
+        return _told(session, source, path.name, arguments.script_args)
+    finally:
+        session.detach()
+
+
+def _told(session: Session, source: str, filename: str, args: tuple[str, ...]) -> int:
+    """Run source; show its value or, as Python would, its traceback; return the exit code."""
+    try:
+        shown = session.exec(source, args=args, filename=filename)
+    except Exception as error:  # whatever the user's code raises
+        notes = getattr(error, "__notes__", None) or [f"{type(error).__name__}: {error}"]
+        print(*notes, sep="\n", file=sys.stderr)
+        return 1
+    if shown is not None and not filename:
+        print(repr(shown))
+    return 0

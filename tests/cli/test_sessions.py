@@ -1,0 +1,134 @@
+"""The commands of sessions, as far as they need no cluster."""
+
+import io
+import json
+from datetime import UTC, datetime
+
+import pytest
+from rich.console import Console
+
+from raysm.cli.arguments import parse
+from raysm.cli.sessions import Prompt, run
+from raysm.client.service import Service
+from raysm.contract.names import TASK_TAG, WORKLOAD_TAG
+from raysm.errors import InvalidRequest, JobNotFound
+from raysm.request import Local
+
+
+class Listing(Service):
+    """A service as far as it tells which sessions there are."""
+
+    def __init__(self, *names):
+        super().__init__(Local())
+        self.names = names
+
+    def summaries(self, api, *, contains=None, limit):
+        for name in self.names:
+            if contains is None or contains in name:
+                yield {
+                    "TrainingJobName": name,
+                    "TrainingJobArn": name,
+                    "TrainingJobStatus": "InProgress",
+                    "CreationTime": datetime(2026, 11, 1, tzinfo=UTC),
+                }
+
+    def tags(self, arn):
+        return {WORKLOAD_TAG: "session", TASK_TAG: arn.partition("-")[0]}
+
+
+class Remote:
+    """A session, as far as a prompt has to know it."""
+
+    def __init__(self):
+        self.sources = []
+
+    def exec(self, source, *, args=(), filename=""):
+        self.sources.append(source)
+        if "boom" in source:
+            error = KeyError("lr")
+            error.add_note("in the session digits on algo-1:\nTraceback …")
+            raise error
+        if "slow" in source:
+            raise KeyboardInterrupt
+        return "shown" if source == "x" else None
+
+
+def typed(*lines):
+    """Return the sources that a session gets of these lines."""
+    pending, remote = list(lines), Remote()
+
+    def read(prompt):
+        if not pending:
+            raise EOFError
+        line = pending.pop(0)
+        if isinstance(line, BaseException):
+            raise line
+        return line
+
+    Prompt(remote, read).live()
+    return remote.sources
+
+
+def printed(*argv, service):
+    out = io.StringIO()
+    assert run(parse(["session", *argv]), Console(file=out, width=200), service) == 0
+    return out.getvalue()
+
+
+def test_sessions_are_listed_by_their_names(capsys):
+    service = Listing("digits-20261101-120000-abcd1234")
+    assert printed("list", service=service).split()[3:5] == ["digits", "digits-20261101-120000-abcd1234"]
+    printed("list", "--json", service=service)
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["name"], row["created"]) == ("digits", "2026-11-01T00:00:00+00:00")
+    assert printed("list", service=Listing()) == "no sessions\n"
+
+
+def test_one_that_is_not_there_is_said_with_the_nearest_name():
+    service = Listing("digits-20261101-120000-abcd1234")
+    for argv in (["close", "digit"], ["keep", "digit", "60m"], ["attach", "digit"]):
+        with pytest.raises(JobNotFound, match="did you mean 'digits'"):
+            printed(*argv, service=service)
+
+
+def test_a_file_that_is_not_there_is_said_before_any_session_is_looked_for(tmp_path):
+    with pytest.raises(InvalidRequest, match="cannot be read"):
+        run(parse(["exec", "digits", str(tmp_path / "none.py")]), Console(), Listing())
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("2h", 7200), ("1d", 86400)])
+def test_a_time_is_a_number_with_its_unit(text, seconds):
+    assert parse(["session", "start", "--idle", text]).idle == seconds
+    assert parse(["session", "keep", "digits", text]).time == seconds
+
+
+@pytest.mark.parametrize("text", ["30", "m", "-1m", "1.5h", "30 minutes"])
+def test_what_is_no_time_is_refused_with_what_to_write(text, capsys):
+    with pytest.raises(SystemExit):
+        parse(["session", "keep", "digits", text])
+    assert "30m" in capsys.readouterr().err or text.startswith("-")
+
+
+def test_what_stands_behind_the_dashes_is_the_files():
+    arguments = parse(["exec", "digits", "train.py", "--", "--lr", "0.1"])
+    assert (arguments.name, arguments.file, arguments.script_args) == ("digits", "train.py", ("--lr", "0.1"))
+
+
+def test_a_prompt_sends_each_statement_once_it_is_whole():
+    lines = ("x = 1", "for i in range(2):", "    x += i", "", "x")
+    assert typed(*lines) == ["x = 1", "for i in range(2):\n    x += i\n", "x"]
+
+
+def test_a_prompt_shows_values_and_remote_tracebacks(capsys):
+    typed("x", "boom", "x")
+    out, err = capsys.readouterr()
+    assert out == "'shown'\n" * 2
+    assert err == "in the session digits on algo-1:\nTraceback …\n"
+
+
+def test_ctrl_c_drops_what_was_typed_and_what_runs_and_the_prompt_goes_on():
+    assert typed("def f(", KeyboardInterrupt(), "slow", "x") == ["slow", "x"]
+
+
+def test_what_can_never_be_parsed_is_the_sessions_to_refuse():
+    assert typed("x = )") == ["x = )"]

@@ -1,0 +1,108 @@
+"""``raysm.Session`` on a server of this process."""
+
+import pytest
+
+import raysm
+from raysm.client.session.current import inside
+from raysm.errors import CallCancelled, InvalidRequest, SessionEnded
+from tests.support.sessions import StubJob, served
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with served(tmp_path_factory.mktemp("session")) as running:
+        yield running
+
+
+@pytest.fixture
+def session(server, tmp_path):
+    handle = raysm.Session(name="digits")
+    handle._connect(StubJob(tmp_path, server.port), lambda event: None)
+    yield handle
+    handle.detach()
+
+
+def shouted(text):
+    print(text.upper())
+    return len(text)
+
+
+def test_run_prints_and_returns_and_submit_is_a_future(session, capsys):
+    assert session.run(shouted, "abc") == 3
+    assert capsys.readouterr().out == "ABC\n"
+    call = session.submit(shouted, text="abcd")
+    assert (call.result(timeout=60), call.name) == (4, "shouted")
+    assert capsys.readouterr().out == ""
+
+
+def test_arguments_that_do_not_fit_are_refused_before_anything_is_sent(session, server):
+    before = len(server.remote.executed)
+    with pytest.raises(InvalidRequest, match="does not take these arguments"):
+        session.run(shouted, 1, 2, 3)
+    assert len(server.remote.executed) == before
+
+
+def test_a_map_is_an_iterator_over_any_number_of_items(session):
+    assert list(session.map(abs, range(-300, 0))) == list(range(300, 0, -1))
+    assert sorted(session.map(abs, [-3, -1, -2], ordered=False)) == [1, 2, 3]
+
+
+def test_calls_of_the_session_are_found_the_latest_first_without_the_batches_of_a_map(session):
+    last = session.submit(shouted, "last")
+    last.result(timeout=60)
+    found = session.calls(limit=5)
+    assert found[0] is last
+    assert len({call.id for call in found}) == len(found) <= 5
+
+
+def test_a_cell_is_interrupted_where_it_is_not_run(session):
+    with pytest.raises(CallCancelled, match="a cell was interrupted"):
+        session.exec("x = 1")
+    assert session.interrupt() == 0
+
+
+def test_names_are_completed_and_the_end_is_put_off(session):
+    assert session.complete("alph") == ["alpha", "alphabet"]
+    assert session.keep(minutes=120).ends_in_s > 7000
+
+
+def test_a_command_prints_and_tells_its_exit_code(session, capsys):
+    assert session.shell("echo hi; exit 4") == 4
+    assert capsys.readouterr().out == "hi\n"
+
+
+def test_it_is_shown_with_its_name_and_how_it_is(session):
+    assert repr(session).startswith("<session digits: state open")
+    assert "<caption>session digits</caption>" in session._repr_html_()
+    assert session.state.hosts == ("algo-1", "algo-2")
+    assert session.name == "digits"
+
+
+def test_what_is_decorated_is_called_in_the_session_inside_of_its_block(session):
+    remote = raysm.remote(shouted)
+    with inside(session):
+        assert remote.submit("abc").result(timeout=60) == 3
+
+
+def test_one_that_is_not_open_says_what_to_do():
+    session = raysm.Session(name="digits")
+    with pytest.raises(SessionEnded, match=r"the session digits is not open: start\(\).*attach"):
+        session.run(shouted, "x")
+    assert repr(session) == "<session digits: not open>"
+    session.close()
+    session.detach()
+
+
+def test_an_option_with_a_typo_is_refused_as_it_is_described():
+    with pytest.raises(InvalidRequest, match="clutser"):
+        raysm.Session(clutser=raysm.Cluster())
+
+
+def test_the_end_of_its_block_closes_it(tmp_path):
+    with served(tmp_path) as server:
+        session = raysm.Session(name="digits")
+        session._connect(StubJob(tmp_path, server.port), lambda event: None)
+        with session:
+            assert session.run(shouted, "a") == 1
+        server.thread.join(60)
+        assert server.why == "it was closed"

@@ -1,0 +1,84 @@
+"""A session as one handle has it open."""
+
+import io
+import time
+
+import cloudpickle
+import pytest
+
+from raysm.client.session.opened import Opened
+from raysm.contract.session import CALL, CallRequest, Versions
+from raysm.errors import InvalidRequest, SessionEnded
+from tests.support.sessions import StubJob, served, until
+
+
+@pytest.fixture
+def server(tmp_path):
+    with served(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def opened(server, tmp_path):
+    here = Opened(StubJob(tmp_path, server.port), "digits", ("algo-1", server.port))
+    here.begin()
+    yield here
+    here.close()
+
+
+def asked(opened, function, *args):
+    request = CallRequest(kind=CALL, name="f", python=Versions.here().pickles)
+    return opened.call(request, cloudpickle.dumps((function, args, {})))
+
+
+def test_the_way_is_a_tunnel_to_the_head_and_closed_with_it(server, tmp_path):
+    job = StubJob(tmp_path, server.port)
+    here = Opened(job, "digits", ("algo-3", server.port))
+    assert job.tunnels == [(server.port, "algo-3")]
+    here.begin()
+    here.close()
+    assert job.tunnels == []
+
+
+def test_a_call_is_executed_and_its_output_comes_to_it(opened):
+    call = asked(opened, print, "hello")
+    out = io.StringIO()
+    call.show(out=out)
+    assert (call.result(timeout=60), out.getvalue()) == (None, "hello\n")
+
+
+def test_a_call_of_which_nobody_holds_the_future_is_still_waited_for(opened):
+    ended = []
+    asked(opened, time.sleep, 0.2).add_done_callback(ended.append)
+    until(lambda: ended)
+
+
+def test_a_call_is_followed_by_its_id_and_known_ones_are_the_same(opened):
+    call = asked(opened, abs, -2)
+    assert call.result(timeout=60) == 2
+    (status,) = opened.statuses()
+    assert opened.follow(status) is call
+    del call
+
+
+def test_another_python_is_refused_with_what_still_works(opened):
+    opened.pickles = "2.7"
+    with pytest.raises(InvalidRequest, match=r"train cannot travel pickled: this is Python 2\.7.*exec"):
+        opened.check_python("train")
+
+
+def test_a_session_that_is_ending_is_not_entered(server, tmp_path):
+    server.host.calls.closing = "it was closed"
+    here = Opened(StubJob(tmp_path, server.port), "digits", ("algo-1", server.port))
+    with pytest.raises(SessionEnded, match="the session digits is closing: it was closed"):
+        here.begin()
+    here.close()
+
+
+def test_a_session_that_ends_in_a_call_is_named_with_its_reason(server, opened):
+    call = asked(opened, time.sleep, 0.5)
+    until(lambda: call.status.state == "running")
+    opened.job.reason = "SIGKILL"
+    opened.ask("POST", "/close", json={"why": "all done"})
+    with pytest.raises(Exception, match=r"interrupted|the session digits has ended|ended before"):
+        call.result(timeout=60)
