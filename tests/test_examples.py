@@ -73,6 +73,13 @@ def test_digits_are_learned_data_parallel_and_the_model_comes_back(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.usefixtures("home")
+def test_a_sweep_over_digits_finds_a_good_classifier_and_brings_it_back():
+    said = run(sys.executable, "examples/sweep.py", "--instances", "2", "--trials", "6")
+    assert float(re.search(r"digits never seen: ([0-9.]+)% right", said)[1]) > 70
+    assert len(re.findall(r"^\d+ +(?:done|stopped) ", said, re.MULTILINE)) == 6
+
+
+@pytest.mark.usefixtures("home")
 def test_a_vision_transformer_trains_as_a_hybrid_of_pipelines_and_replicas_as_it_does_alone(tmp_path):
     asked = "examples/train_vit.py --parallel hybrid --epochs 1 --batch-size 600 --output".split()
     hybrid = run(sys.executable, *asked, str(tmp_path / "out"))

@@ -16,7 +16,7 @@ from raysm.client.settings import TARGETS, Key, Layer, check_values, hint_of, ne
 from raysm.errors import InvalidRequest
 from raysm.request import Local, Script, Similarity, TorchScript
 from raysm.request.instance_kinds import INSTANCE_KINDS
-from raysm.request.sweep import ScriptSweep
+from raysm.request.sweep import ScriptSweep, Search
 
 __all__ = [
     "CHANGE",
@@ -201,7 +201,7 @@ SWEEP = (
     Flag("--metric", "workload.metric", "what counts, as the script reports it (raysm.report)", metavar="NAME"),
     Flag("--mode", "workload.mode", "whether less of it is better, or more (default: min)"),
     Flag("--trials", "workload.trials", "how many are tried (default 20)", metavar="N"),
-    Flag("--search", "workload.search", "what chooses the parameters (default: optuna)"),
+    Flag("--search", "workload.search", "what chooses the parameters (default: optuna)", takes=Search),
     Flag(
         "--stop",
         "workload.stop",

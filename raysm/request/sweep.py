@@ -133,6 +133,11 @@ class SweepWorkload(Workload):
         """How many will be tried: of a grid no more than it has."""
         return min(self.trials, self.combinations) if self.chosen_search == "grid" else self.trials
 
+    @property
+    def checkpoints_kept(self) -> int:
+        """How many of a running trial's: the latest one, and those that somebody may be reading."""
+        return 2 if self.stop is None else self.stop.checkpoints_kept
+
     def is_better(self, value: float, other: float) -> bool:
         """Whether ``value`` of the metric is better than ``other``."""
         return value < other if self.mode == "min" else value > other

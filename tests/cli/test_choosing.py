@@ -2,10 +2,12 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import raysm
 from raysm.cli.arguments import parse
 from raysm.cli.choosing import project_file, read_settings
 from raysm.cli.submitting import as_request, prepared
@@ -189,3 +191,43 @@ def test_the_count_of_a_project_is_taken_where_no_flag_says_another(folder):
     project(folder, "[local]\ninstances = 2\n")
     assert prepared(settings("run", "a.py")).request.cluster.count == 2
     assert prepared(settings("run", "a.py", "--instances", "1")).request.cluster.count == 1
+
+
+SWEEP = ["sweep", "a.py", "--space", "lr=loguniform:1e-4:1e-1", "--space", "batch=choice:32,64", "--metric", "loss"]
+
+
+def test_a_sweep_of_a_script_is_asked_for_by_flags(folder):
+    argv = [*SWEEP, "--trials", "50", "--stop", "asha", "--search", "random", "--gpus", "0.5", "--", "--epochs", "3"]
+    workload = read_settings(parse(argv)).workload()
+    assert workload.space == {"lr": raysm.loguniform(1e-4, 1e-1), "batch": raysm.choice([32, 64])}
+    assert (workload.metric, workload.trials, workload.stop) == ("loss", 50, raysm.Asha())
+    assert (workload.search, workload.gpus, workload.args) == ("random", 0.5, ("--epochs", "3"))
+
+
+def test_a_printed_sweep_given_back_is_the_same_workload(folder):
+    settings = read_settings(parse([*SWEEP, "--stop", "median"]))
+    ready = prepared(settings)
+    (folder / "job.json").write_text(json.dumps(as_request(ready, settings)))
+    again = prepared(read_settings(parse(["submit", "--request", "job.json"])))
+    # As of every script, its path is absolute in what is printed.
+    assert replace(again.request.workload, script="a.py") == ready.request.workload
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--space", "lr=lguniform:1:2"], "space: lr: there is no range 'lguniform'; did you mean 'loguniform'"),
+        (["--space", "lr=loguniform:0:2"], "a logarithm needs a lower bound above 0"),
+        (["--space", "lr"], "--space takes NAME=RANGE, got 'lr'"),
+        (["--space", "lr=uniform:0:1", "--space", "lr=uniform:0:2"], "the parameter 'lr' is given twice"),
+    ],
+)
+def test_a_space_with_a_slip_is_refused(folder, argv, said):
+    with pytest.raises(InvalidRequest, match=said):
+        read_settings(parse(["sweep", "a.py", *argv, "--metric", "loss"])).workload()
+
+
+def test_a_sweep_without_space_or_metric_says_what_it_needs(folder, capsys):
+    with pytest.raises(SystemExit):
+        parse(["sweep", "a.py", "--metric", "loss"])
+    assert "a sweep needs --space NAME=RANGE and --metric NAME" in capsys.readouterr().err

@@ -6,7 +6,7 @@ more, the reason to end the sweep.
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,13 @@ class _Going:
 
     trial: Trial
     began_s: float
-    checkpoint: str | None = None
+    checkpoints: list[str] = field(default_factory=list)
     ended: Mapping[str, Any] | None = None
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The latest one."""
+        return self.checkpoints[-1] if self.checkpoints else None
 
 
 class Chronicle(Callback):  # type: ignore[misc]
@@ -69,7 +74,9 @@ class Chronicle(Callback):  # type: ignore[misc]
             return
         begun = Trial(number=number, status="running", params=self._params(trial))
         restored = trial.config.get("restored")
-        self._going[number] = _Going(trial=begun, began_s=time.monotonic(), checkpoint=restored)
+        self._going[number] = _Going(
+            trial=begun, began_s=time.monotonic(), checkpoints=[] if restored is None else [restored]
+        )
         self._journal.write(begun, restored)
         self._emit(begun)
 
@@ -93,8 +100,12 @@ class Chronicle(Callback):  # type: ignore[misc]
         """A checkpoint of a trial is on the head."""
         going = self._going.get(self._searching.numbers[trial.trial_id])
         if going is not None:
-            going.checkpoint = checkpoint.path
+            going.checkpoints.append(checkpoint.path)
             self._journal.write(going.trial, going.checkpoint)
+            # Not by Tune, which would write its whole state down each time that it removes one.
+            for old in going.checkpoints[: -self._workload.checkpoints_kept]:
+                self._journal.remove_checkpoint(old)
+                going.checkpoints.remove(old)
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
         """A trial is over: it told its end, or was ended early."""
@@ -172,7 +183,7 @@ class Chronicle(Callback):  # type: ignore[misc]
         best = best_of(self.ended_trials, self._workload.mode)
         for number, entry in self.entries.items():
             if entry.checkpoint is not None and (best is None or number != best.number):
-                self._journal.remove_checkpoint(entry.checkpoint)
+                self._journal.remove_checkpoints(entry.checkpoint)
                 self.entries[number] = self._journal.write(entry.trial, traceback=entry.traceback)
 
     def _tell_progress(self) -> None:

@@ -72,7 +72,11 @@ class Journal:
         return self.files / checkpoint.lstrip("/")
 
     def remove_checkpoint(self, checkpoint: str) -> None:
-        """Remove a checkpoint that nobody needs any more, with the older ones of its trial."""
+        """Remove a checkpoint that nobody needs any more."""
+        shutil.rmtree(self.folder_of(checkpoint), ignore_errors=True)
+
+    def remove_checkpoints(self, checkpoint: str) -> None:
+        """Remove a checkpoint, with the older ones of its trial."""
         shutil.rmtree(self.folder_of(checkpoint).parent, ignore_errors=True)
 
     def remove(self) -> None:

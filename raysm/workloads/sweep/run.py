@@ -4,6 +4,7 @@ What flows in are the workload, what its trials were before an interruption, and
 table of all trials and what the best one left, in the folder of the result.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -49,6 +50,9 @@ TUNE = {
     "TUNE_FUNCTION_THREAD_TIMEOUT_S": "10",
 }
 """Settings of Ray Tune, which it takes from nowhere else."""
+
+LOGGERS = ("ray.tune", "ray.train")
+"""Of what Tune says by itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,6 +102,9 @@ class Sweep:
             TrialFailed: All of them failed.
         """
         tell(TUNE)
+        # That it made a checkpoint, or found no files of its own beside it, is of no use to anybody.
+        for name in LOGGERS:
+            logging.getLogger(name).setLevel(logging.ERROR)
         size = size_of(self.workload, nodes)
         offers = [{"CPU": float(node.cpus), "GPU": float(node.gpus)} for node in nodes]
         at_once, note = trials_at_once(offers, size, wanted=self.workload.concurrency)
@@ -153,7 +160,6 @@ class Sweep:
         def name(trial: Any) -> str:
             return f"trial-{searching.numbers[trial.trial_id]}-{trial.trial_id}"
 
-        stop = self.workload.stop
         return tune.Tuner(
             tune.with_resources(run_trial, Reservation.of(plan.size)),
             param_space={"files": FILES},
@@ -175,7 +181,6 @@ class Sweep:
                 callbacks=[chronicle],
                 stop=Gate(chronicle),
                 failure_config=tune.FailureConfig(max_failures=self.workload.retries),
-                checkpoint_config=tune.CheckpointConfig(num_to_keep=2 if stop is None else stop.checkpoints_kept),
                 verbose=0,
             ),
         )

@@ -6,6 +6,7 @@ again, and Tune's retries are for processes and instances that die.
 """
 
 import importlib
+import logging
 import math
 import random
 import shutil
@@ -170,6 +171,8 @@ def _checkpoint(config: Mapping[str, Any]) -> "tune.Checkpoint | None":
 
 
 def _prepare(run: TrialRun) -> None:
+    # It says of each checkpoint that it made it.
+    logging.getLogger("ray.train").setLevel(logging.WARNING)
     # A trial is begun again where it stopped: its code finds the folder by raysm.restored().
     if run.checkpoint is not None:
         run.checkpoint.to_directory(run.folder / RESTORED)

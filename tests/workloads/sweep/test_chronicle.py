@@ -119,6 +119,17 @@ def test_of_checkpoints_only_the_best_trials_stays(tmp_path):
     assert [entry.checkpoint for entry in Journal(tmp_path, "key").entries()] == [None, "/run/b/checkpoint_0", None]
 
 
+def test_of_a_running_trial_the_latest_checkpoints_stay(tmp_path):
+    stage = Stage(tmp_path)
+    trial = stage.start("a")
+    for number in range(4):
+        stage.report(trial, 1.0)
+        stage.save(trial, f"/run/a/checkpoint_{number}")
+    assert sorted(path.parent.name for path in tmp_path.rglob("model")) == ["checkpoint_2", "checkpoint_3"]
+    (entry,) = Journal(tmp_path, "key").entries()
+    assert entry.checkpoint == "/run/a/checkpoint_3"
+
+
 def test_in_a_population_every_checkpoint_stays(tmp_path):
     stage = Stage(tmp_path, stop="pbt")
     for name in ("a", "b"):

@@ -59,8 +59,11 @@ def test_what_another_sweep_has_left_is_removed(tmp_path):
 def test_nothing_is_left_once_it_is_removed(tmp_path):
     journal = Journal(tmp_path / "sweep", "key")
     name = checkpoint(journal)
+    other = checkpoint(journal, "/run/trial-1/checkpoint_000002")
     journal.remove_checkpoint(name)
-    assert not journal.folder_of(name).exists()
+    assert [journal.folder_of(path).exists() for path in (name, other)] == [False, True]
+    journal.remove_checkpoints(other)
+    assert not journal.folder_of(other).exists()
     journal.remove()
     assert list(tmp_path.iterdir()) == []
 
