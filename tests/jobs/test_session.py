@@ -1,0 +1,273 @@
+"""A session as a user has it, on one embedded cluster of two instances that all tests share."""
+
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import textwrap
+import time
+
+import cloudpickle
+import pytest
+
+import raysm
+from raysm.client.session.finding import sessions
+from raysm.errors import CallCancelled, CallFailed, InvalidRequest, JobNotFound
+from tests.support.sessions import until
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture(scope="module")
+def digits(home):
+    """A session of two instances."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    with raysm.Session(cluster=raysm.Cluster(count=2), name="digits") as session:
+        yield session
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def nothing():
+    pass
+
+
+def doubled(x):
+    print("doubling", x)
+    return 2 * x
+
+
+class Worn(Exception):
+    """An exception of the user's own."""
+
+
+def wear(x):
+    raise Worn(f"no good: {x}")
+
+
+def pid_of(_):
+    return os.getpid()
+
+
+def test_a_function_runs_there_and_what_it_prints_is_printed_here(digits, capsys):
+    assert digits.run(doubled, 21) == 42
+    assert capsys.readouterr().out == "doubling 21\n"
+
+
+def test_what_it_raises_is_raised_here_with_the_remote_frames(digits):
+    with pytest.raises(Worn, match="no good: 3") as raised:
+        digits.run(wear, 3)
+    (note,) = raised.value.__notes__
+    assert note.startswith("in the session digits on algo-1:")
+    assert "in wear\n" in note
+    assert "raysm/workloads" not in note
+
+
+def test_a_no_op_takes_milliseconds(digits):
+    times = []
+    for _ in range(20):
+        began_s = time.perf_counter()
+        digits.run(nothing)
+        times.append(time.perf_counter() - began_s)
+    # The goal is 50 ms on a machine of its own, which the benchmark shows; here others work on it.
+    assert statistics.median(times) < 2.0
+
+
+def test_a_function_has_joined_ray_and_sees_all_instances(digits):
+    def hosts():
+        import ray
+
+        return sorted(node["Labels"]["raysm.io/host"] for node in ray.nodes() if node["Alive"])
+
+    assert digits.run(hosts) == ["algo-1", "algo-2"]
+
+
+def test_several_calls_run_at_once_each_in_a_process_of_its_own(digits):
+    def meet(other):
+        import pathlib
+        import time
+
+        pathlib.Path(f"met-{other}").touch()
+        until_s = time.monotonic() + 120
+        while not pathlib.Path(f"met-{1 - other}").exists():
+            assert time.monotonic() < until_s
+            time.sleep(0.01)
+        return pid_of(None)
+
+    calls = [digits.submit(meet, number) for number in (0, 1)]
+    assert len({call.result(timeout=180) for call in calls}) == 2
+    assert all(call.done() for call in calls)
+
+
+def test_a_call_that_kills_its_process_is_named_and_takes_nobody_along(digits):
+    with pytest.raises(CallFailed, match="the process of _exit died"):
+        digits.run(os._exit, 3)
+    assert digits.run(doubled, 1) == 2
+
+
+def test_a_call_in_a_sleep_is_cancelled(digits):
+    call = digits.submit(time.sleep, 600)
+    until(lambda: call.status.state == "running")
+    began_s = time.monotonic()
+    assert call.cancel()
+    with pytest.raises(CallCancelled, match="sleep was interrupted"):
+        call.result(timeout=60)
+    assert time.monotonic() - began_s < 30
+    assert call.cancelled()
+    assert not call.cancel()
+
+
+def test_cells_share_a_namespace_print_here_and_show_their_last_value(digits, capsys):
+    assert digits.exec("x = 20\nprint('in the cell')") is None
+    assert repr(digits.exec("x + 1")) == "21"
+    assert capsys.readouterr().out == "in the cell\n"
+
+
+def test_a_task_of_a_cell_prints_into_that_cell(digits, capsys):
+    digits.exec("import ray\n@ray.remote(num_cpus=0)\ndef say():\n    print('from a task')\nray.get(say.remote())")
+    digits.exec("import time\ntime.sleep(3)")  # Ray looks at its logs a few times a second
+    assert "from a task" in capsys.readouterr().out
+
+
+def test_values_are_pushed_and_pulled(digits):
+    digits.push(model={"w": 1}, name="a")
+    assert digits.pull("model") == {"w": 1}
+    assert digits.pull("name", "model") == ("a", {"w": 1})
+    assert "model" in digits.complete("mod")
+
+
+def test_a_cell_is_interrupted_alone_and_the_namespace_stays(digits):
+    digits.exec("kept = 1")
+    cell = digits.cell("import time\nkept = 2\ntime.sleep(600)")
+    until(lambda: cell.status.state == "running")
+    until(lambda: digits.interrupt() or cell.done())
+    with pytest.raises(CallCancelled):
+        cell.result(timeout=60)
+    assert digits.pull("kept") in (1, 2)
+
+
+def test_ctrl_c_interrupts_the_cell_that_is_waited_for(digits):
+    import threading
+
+    main = threading.get_ident()
+    timer = threading.Timer(2.0, lambda: signal.pthread_kill(main, signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        digits.exec("import time\ntime.sleep(600)")
+    timer.join()
+    assert repr(digits.exec("'still here'")) == "'still here'"
+
+
+def test_a_map_yields_in_order_from_all_instances(digits):
+    assert list(digits.map(abs, range(-500, 0))) == list(range(500, 0, -1))
+
+
+def test_a_map_of_any_length_takes_items_while_there_is_room(digits):
+    taken = 0
+
+    def endless():
+        nonlocal taken
+        while True:
+            taken += 1
+            yield taken
+
+    results = digits.map(doubled, endless())
+    assert [next(results) for _ in range(3)] == [2, 4, 6]
+    results.close()
+    assert taken < 5000
+
+
+def test_a_map_names_the_item_that_failed(digits):
+    with pytest.raises(Worn) as raised:
+        list(digits.map(wear, ["a", "b"]))
+    assert "item 0: 'a'" in raised.value.__notes__
+
+
+def test_a_map_survives_the_death_of_its_workers(digits, tmp_path):
+    marks = str(tmp_path)
+
+    def dies_once(x):
+        mark = os.path.join(marks, str(x))
+        if x in (3, 20) and not os.path.exists(mark):
+            open(mark, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return x
+
+    assert sorted(digits.map(dies_once, range(30), ordered=False)) == list(range(30))
+
+
+def test_an_item_that_kills_every_process_fails_alone(digits):
+    def dies(x):
+        if x == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return x
+
+    results = list(digits.map(dies, range(3), return_exceptions=True))
+    assert (results[0], results[2]) == (0, 2)
+    assert "3 processes died of it" in str(results[1])
+
+
+def test_files_travel_in_and_out(digits, tmp_path):
+    (tmp_path / "data.csv").write_text("1,2\n")
+    digits.put(tmp_path / "data.csv")
+    digits.exec("open('out.csv', 'w').write(open('data.csv').read() * 2)")
+    assert digits.get("out.csv", tmp_path).read_text() == "1,2\n" * 2
+
+
+def test_another_client_finds_it_by_its_name_and_what_it_knows(digits):
+    call = digits.submit(doubled, 4)
+    assert call.result() == 8
+    other = raysm.Session.attach("digits")
+    found = next(each for each in other.calls() if each.id == call.id)
+    assert (found.result(timeout=60), found.logs()) == (8, "doubling 4\n")
+    other.detach()
+    assert digits.run(doubled, 1) == 2
+
+
+def test_a_client_that_is_killed_in_a_call_finds_its_result_and_nothing_ran_twice(digits, tmp_path):
+    mark = tmp_path / "ran"
+    code = f"""
+        import raysm
+        def work():
+            import time
+            open({str(mark)!r}, "a").write("x")
+            time.sleep(3)
+            return "the result"
+        call = raysm.Session.attach("digits").submit(work)
+        print(call.id, flush=True)
+        call.result()
+    """
+    client = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
+    id = client.stdout.readline().strip()
+    until(mark.exists)
+    client.kill()
+    client.communicate()
+    call = next(each for each in digits.calls() if each.id == id)
+    assert call.result(timeout=120) == "the result"
+    assert mark.read_text() == "x"
+
+
+def test_a_session_that_is_not_there_and_a_name_that_is_taken_are_said(digits):
+    with pytest.raises(JobNotFound, match="no session 'digit'.*did you mean 'digits'"):
+        raysm.Session.attach("digit")
+    with pytest.raises(InvalidRequest, match="a session 'digits' already.*attach"):
+        raysm.Session(name="digits").start()
+    assert [found.name for found in sessions(digits.job.service)] == ["digits"]
+
+
+def test_what_cannot_be_pickled_is_named_by_its_path(digits):
+    import threading
+
+    with pytest.raises(InvalidRequest, match=r"args\[0\]\['lock'\] is a lock"):
+        digits.submit(doubled, {"fine": 1, "lock": threading.Lock()})
+
+
+@raysm.remote
+def tripled(x):
+    return 3 * x
+
+
+def test_a_decorated_function_runs_here_in_the_session_and_as_a_job(digits):
+    assert tripled(2) == 6
+    call = tripled.submit(2)
+    assert (call.result(), call.name) == (6, "tripled")
