@@ -7,7 +7,10 @@ from raysm.contract.job_api import api_of
 from raysm.contract.payload import Seal
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, MetricDefinition, Script, Security
 from raysm.request.function import PickledFunction
+from raysm.request.session import SessionWorkload
 from raysm.request.similarity import Similarity
+from raysm.request.space import loguniform
+from raysm.request.sweep import FunctionSweep, ScriptSweep
 from raysm.request.training import TorchScript, TrainLoop
 from tests.support.sagemaker import aws, places_of
 
@@ -15,12 +18,17 @@ KEY = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890
 
 RESERVED = "arn:aws:sagemaker:eu-west-1:123456789012:training-plan/p"
 
+SPACE = {"lr": loguniform(1e-4, 1e-1)}
+
 WORKLOADS = {
     "script": Script("train.py", args=("--lr", "0.1")),
     "function": PickledFunction(name="module.function", python="3.11"),
     "similarity": Similarity(top_k=10),
     "torch_script": TorchScript("train.py", workers_per_instance=2),
     "data_parallel": TrainLoop(name="module.loop", python="3.11"),
+    "session": SessionWorkload(),
+    "function_sweep": FunctionSweep(name="module.train", python="3.11", space=SPACE, metric="loss"),
+    "script_sweep": ScriptSweep(script="train.py", space=SPACE, metric="loss"),
 }
 
 INPUTS = {"matrix": Input("s3://b/matrix/", distribution="ShardedByS3Key", mode="FastFile", content_type="text/csv")}

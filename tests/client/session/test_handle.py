@@ -73,7 +73,7 @@ def test_a_command_prints_and_tells_its_exit_code(session, capsys):
 
 def test_it_is_shown_with_its_name_and_how_it_is(session):
     assert repr(session).startswith("<session digits: state open")
-    assert "<caption>session digits</caption>" in session._repr_html_()
+    assert "<b>digits</b>" in session._repr_html_()
     assert session.state.hosts == ("algo-1", "algo-2")
     assert session.name == "digits"
 
