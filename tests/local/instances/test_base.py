@@ -16,6 +16,9 @@ class Plain(Instance):
     def signal(self, number):
         self.signals.append(number)
 
+    def enter(self, command, *, stdin, stdout):
+        raise NotImplementedError
+
     def end(self):
         self.exited.set_result(137)
 

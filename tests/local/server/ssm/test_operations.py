@@ -15,14 +15,23 @@ def ssm(server):
 
 
 @pytest.fixture(scope="module")
-def target(server):
+def target(server, ssm):
     """An instance into which everybody is let."""
     server.train("open", "while :; do sleep 0.1; done", **LET_IN)
     server.reached("open", "Training")
-    wait_until(lambda: server.describe("open").get("TrainingStartTime"), SOON_S)
+    # A job trains from when its instances are started; each is connected as soon as its own process is there.
+    wait_until(lambda: connected(ssm, "sagemaker-training-job:open_algo-1"), SOON_S)
     yield "sagemaker-training-job:open_algo-1"
     server.sm.stop_training_job(TrainingJobName="open")
     server.ended("open")
+
+
+def connected(ssm, target):
+    try:
+        ssm.terminate_session(SessionId=begun(ssm, target, portNumber="1")["SessionId"])
+    except ssm.exceptions.TargetNotConnected:
+        return False
+    return True
 
 
 def begun(ssm, target, document=PORT, **parameters):
