@@ -74,14 +74,6 @@ def test_a_job_that_lets_nobody_in_or_does_not_train_is_not_connected(server, ss
     assert not connected(ssm, "sagemaker-training-job:shut-off_algo-1")
 
 
-def connected(ssm, target):
-    try:
-        begun(ssm, target)
-    except ssm.exceptions.TargetNotConnected:
-        return False
-    return True
-
-
 def test_documents_are_those_of_aws(ssm, target):
     for document, parameters in [
         (PORT, {"portNumber": "1"}),
