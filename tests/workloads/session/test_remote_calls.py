@@ -89,7 +89,7 @@ def test_what_cannot_be_unpickled_there_is_a_failure(tmp_path):
         call.body = b"nonsense"
         return Outcome.decode((await calls.run(call))[0])
 
-    assert with_calls(tmp_path, script).error.type == "UnpicklingError"
+    assert with_calls(tmp_path, script).error.type == "_pickle.UnpicklingError"
 
 
 def test_a_sleep_is_interrupted(tmp_path):
