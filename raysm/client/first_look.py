@@ -4,7 +4,7 @@ The check needs the packages that read the data, and lies in the half that compu
 imported where those packages are here. Elsewhere the job says what is wrong.
 """
 
-import importlib
+import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,9 +22,8 @@ def check_inputs(workload: Workload, inputs: Mapping[str, Input]) -> None:
     """
     if workload.input_check is None:
         return
-    module, _, function = workload.input_check.partition(":")
     try:
-        check = getattr(importlib.import_module(module), function)
+        check = pkgutil.resolve_name(workload.input_check)
     except ImportError:  # the light half, without NumPy
         return
     check(workload, {channel: _path(given.uri) for channel, given in inputs.items()})

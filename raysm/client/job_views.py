@@ -3,16 +3,10 @@
 Views are above the client, which does not import them: each is named here, and imported when it is called.
 """
 
-import importlib
+import pkgutil
 from typing import Any
 
-__all__ = ["JobViews", "view"]
-
-
-def view(path: str) -> Any:
-    """Return a view by its ``module:name``, imported now."""
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
+__all__ = ["JobViews"]
 
 
 class JobViews:
@@ -32,7 +26,7 @@ class JobViews:
             NotDone: A TimeoutError: there is none within ``timeout``.
             MissingDependency: aiohttp is not installed: the extra ``interactive``.
         """
-        return view("raysm.views.dashboard.opening:open_dashboard")(self, timeout=timeout)
+        return pkgutil.resolve_name("raysm.views.dashboard.opening:open_dashboard")(self, timeout=timeout)
 
     def plot(self, *names: str, log: bool = False, size: tuple[int, int] = (640, 260)) -> Any:
         """Return a chart of metrics, which a notebook shows; ``.svg`` is its text, ``.save("loss.svg")`` writes it.
@@ -45,7 +39,7 @@ class JobViews:
         Raises:
             InvalidRequest: There are metrics, but none of such a name.
         """
-        return view("raysm.views.plot:plot_jobs")([self], *names, log=log, size=size)
+        return pkgutil.resolve_name("raysm.views.plot:plot_jobs")([self], *names, log=log, size=size)
 
     def watch(self) -> Any:
         """Show a live card of the job below the cell of a notebook, until it has ended; later cells run meanwhile.
@@ -56,4 +50,4 @@ class JobViews:
         Raises:
             InvalidRequest: This is no notebook.
         """
-        return view("raysm.views.card.watching:watch")(self)
+        return pkgutil.resolve_name("raysm.views.card.watching:watch")(self)

@@ -5,9 +5,9 @@ of a job of one's own account only: whoever may write there may run code here.
 """
 
 import html
-import importlib
 import json
 import pickle
+import pkgutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,8 +105,7 @@ def read_as(folder: Path, manifest: Manifest) -> Result:
     kind = built_in_kind(str(manifest.workload.get("kind")))
     if kind is None or not kind.reader:
         return Result(folder, manifest)
-    module, _, name = kind.reader.partition(":")
-    made: Result = getattr(importlib.import_module(module), name)(folder, manifest)
+    made: Result = pkgutil.resolve_name(kind.reader)(folder, manifest)
     return made
 
 

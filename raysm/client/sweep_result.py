@@ -5,7 +5,7 @@ What flows in is the folder of a result, what flows out are rows, a frame of pan
 
 import functools
 import html
-import importlib
+import pkgutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,7 +180,7 @@ class SweepResult(Result):
             size: Width and height in pixels.
         """
         # Views are above the client, which does not import them.
-        return importlib.import_module("raysm.views.sweep_plot").plot_sweep(self, size=size)
+        return pkgutil.resolve_name("raysm.views.sweep_plot:plot_sweep")(self, size=size)
 
     def __repr__(self) -> str:
         return f"<raysm sweep {self.manifest.job}: {self.manifest.summary}\n{self.trials!r}>"

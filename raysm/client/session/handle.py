@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import html
 import json
+import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +15,6 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from raysm.client.function import Function, pickled_call, pickled_value
 from raysm.client.job import Job
-from raysm.client.job_views import view
 from raysm.client.options import SubmitOptions, check_names, default_of
 from raysm.client.service import Service, connect
 from raysm.client.session.calls import Call
@@ -413,7 +413,9 @@ class Session:
         if state is None:
             return f"<p>{html.escape(repr(self))}</p>"
         link = "" if self._dashboard is None else self._dashboard.link
-        card: str = view("raysm.views.card.session_card:session_card")(self._name or state.job, state, link)
+        card: str = pkgutil.resolve_name("raysm.views.card.session_card:session_card")(
+            self._name or state.job, state, link
+        )
         return card
 
     def _glance(self) -> SessionState | None:

@@ -4,7 +4,7 @@ A further target is its class in ``raysm.request.targets``, its module here, and
 when its target is used.
 """
 
-import importlib
+import pkgutil
 from typing import Any
 
 from raysm.client.targets.connection import Bucket, Clients, Connection, Resolved
@@ -29,6 +29,5 @@ def connection_to(target: Any) -> Connection:
     path = None if isinstance(target, type) else CONNECTIONS.get(str(getattr(target, "kind", "")))
     if path is None:
         raise InvalidRequest(f"on must be raysm.AWS(role=…) or raysm.Local(), got {target!r}")
-    module, _, name = path.partition(":")
-    connection: Connection = getattr(importlib.import_module(module), name)(target)
+    connection: Connection = pkgutil.resolve_name(path)(target)
     return connection

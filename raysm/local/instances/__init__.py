@@ -4,7 +4,7 @@ Which kinds there are stands in ``raysm.request.instance_kinds``, once for the c
 imported when it is asked for.
 """
 
-import importlib
+import pkgutil
 
 from raysm.local.instances.base import Instance, InstanceSpec, Link, Site, Visit
 from raysm.local.instances.share import Share
@@ -20,8 +20,7 @@ def site_class(kind: str) -> type[Site]:
         InvalidRequest: There is no such kind.
     """
     # By its name: kinds are known to the request's side too, which imports nothing of this one.
-    module, _, name = instance_kind(kind).site.partition(":")
-    site: type[Site] = getattr(importlib.import_module(module), name)
+    site: type[Site] = pkgutil.resolve_name(instance_kind(kind).site)
     return site
 
 

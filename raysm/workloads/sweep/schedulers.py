@@ -3,7 +3,7 @@
 What flows in is the workload whose ``stop`` names one of these functions, what flows out is the scheduler.
 """
 
-import importlib
+import pkgutil
 import random
 from typing import Any
 
@@ -31,8 +31,7 @@ def scheduler_of(workload: SweepWorkload) -> TrialScheduler:
     """Return what decides who goes on; without a rule everybody does."""
     if workload.stop is None:
         return FIFOScheduler()
-    module, _, name = workload.stop.scheduler.partition(":")
-    made: TrialScheduler = getattr(importlib.import_module(module), name)(workload.stop, workload)
+    made: TrialScheduler = pkgutil.resolve_name(workload.stop.scheduler)(workload.stop, workload)
     return made
 
 

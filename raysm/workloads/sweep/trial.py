@@ -5,9 +5,9 @@ last one that says how the trial ended. What user code raises is a result too: i
 again, and Tune's retries are for processes and instances that die.
 """
 
-import importlib
 import logging
 import math
+import pkgutil
 import random
 import shutil
 import sys
@@ -124,7 +124,6 @@ def run_trial(config: dict[str, Any]) -> None:
     """Do one trial; Tune calls it, in a thread of the trial's process."""
     here = environment.read()
     workload: Any = read_request(here.payload).workload
-    module, _, name = workload.trial.partition(":")
     with _folder(here) as folder:
         run = TrialRun(
             workload=workload,
@@ -136,7 +135,7 @@ def run_trial(config: dict[str, Any]) -> None:
         )
         _prepare(run)
         try:
-            value = getattr(importlib.import_module(module), name)(run)
+            value = pkgutil.resolve_name(workload.trial)(run)
         except SystemExit as error:
             # Tune's way to end a trial early, and a script's good end.
             if error.code in (None, 0):
