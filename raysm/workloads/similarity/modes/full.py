@@ -64,10 +64,10 @@ SCORE_S = 8e-11
 """What one element of a pair costs a slot, about: measured on two cores with AVX-512, of 128 to 512 columns."""
 
 KEPT_BYTE_S = 8e-9
-"""What a byte of a part that is kept costs until it is back: it is written once more now, and once more when the service
-brings it. A general-purpose volume (gp2), all that SageMaker has beside instances' own disks, takes 250 MB/s at most:
-https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html. The way to S3 and back, which was not seen on AWS,
-is not counted."""
+"""What a byte of a part that is kept costs until it is back: it is written once more now, and once more when the
+service brings it. A general-purpose volume (gp2), all that SageMaker has beside instances' own disks, takes 250 MB/s at
+most: https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html. The way to S3 and back, which was not seen
+on AWS, is not counted."""
 
 DISK_BYTES = 256 << 20
 """Written to learn the disk's rate."""
