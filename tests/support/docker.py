@@ -129,6 +129,25 @@ def load(root, name, *changes):
     assert tar.wait() == 0
 
 
+def changed(base, name, steps, packages=None):
+    """Make an image of another one by steps of a Dockerfile; ``packages`` fills the folder of that name beside it."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "Dockerfile").write_text(f"FROM {base}\n{steps}\n")
+        if packages is not None:
+            (Path(folder) / "packages").mkdir()
+            packages(Path(folder) / "packages")
+        command = ["docker", "build", "--network=none", f"--tag={name}", folder]
+        done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return name
+
+
+@functools.cache
+def image_run_as(base, user):
+    """Make an image of another one whose instances run as ``user``; return its name."""
+    return changed(base, f"{base}-{user}", f"USER {user}")
+
+
 def _package_files(requirements):
     """Yield the files of installed packages and of all that they require, each with its name in site-packages."""
     seen = set()

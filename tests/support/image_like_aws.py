@@ -61,11 +61,11 @@ def image_like_aws(ray="this") -> str:
     site = f"/{VENV}/lib/python3.11/site-packages"
     without = f"RUN rm -rf {site}/ray {site}/ray-*.dist-info"
     if ray == "none":
-        return _changed(whole, f"{NAME}:none", without)
+        return docker.changed(whole, f"{NAME}:none", without)
     if ray == "older":
-        return _changed(whole, f"{NAME}:older", f"{without}\nCOPY packages {site}/", packages=install_older_ray)
+        return docker.changed(whole, f"{NAME}:older", f"{without}\nCOPY packages {site}/", packages=install_older_ray)
     if ray == "user":
-        return _changed(whole, f"{NAME}:user", f"USER {USER}")
+        return docker.image_run_as(whole, USER)
     return whole
 
 
@@ -84,7 +84,7 @@ def image_of_python_312(ray="this") -> str:
     site = f"/{VENV}/lib/{PYTHON}/site-packages"
     if ray == "none":
         return bare
-    return _changed(bare, f"{NAME}:{PYTHON}-this", f"COPY packages {site}/", packages=_packages_312)
+    return docker.changed(bare, f"{NAME}:{PYTHON}-this", f"COPY packages {site}/", packages=_packages_312)
 
 
 def why_no_python_312() -> str | None:
@@ -134,16 +134,3 @@ def _bring(python: list[str], folder: Path, *requirements: str) -> None:
 
 def _variables() -> list[str]:
     return [f"ENV PATH=/{VENV}/bin:/usr/bin:/bin", f"ENV VIRTUAL_ENV=/{VENV}"]
-
-
-def _changed(base, name, steps, packages=None):
-    """Make an image of another one by steps of a Dockerfile; ``packages`` fills the folder of that name beside it."""
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "Dockerfile").write_text(f"FROM {base}\n{steps}\n")
-        if packages is not None:
-            (Path(folder) / "packages").mkdir()
-            packages(Path(folder) / "packages")
-        command = ["docker", "build", "--network=none", f"--tag={name}", folder]
-        done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return name
