@@ -14,8 +14,9 @@ from raysm.request import Similarity
 from raysm.workloads.similarity.reading.digests import digest_of
 from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.run import Folders, run
+from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import neighbors, pairs, score_rows, scores_between
-from tests.support.similarity import kinds_of_rows, queries_of, saved
+from tests.support.similarity import queries_of, saved
 
 ROWS = kinds_of_rows(rows=600)["duplicates"]
 

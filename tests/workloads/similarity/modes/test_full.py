@@ -16,8 +16,9 @@ from raysm.workloads.similarity.modes.full import Full, full_tile
 from raysm.workloads.similarity.runs import Folders
 from raysm.workloads.similarity.tasks.parts import Part
 from raysm.workloads.similarity.tasks.tile_task import FreeTile
+from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import score_rows
-from tests.support.similarity import context_of, kinds_of_rows, run_of, saved
+from tests.support.similarity import context_of, run_of, saved
 
 KINDS = kinds_of_rows(rows=90)
 MODE = Full("float32")

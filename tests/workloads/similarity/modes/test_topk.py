@@ -14,8 +14,9 @@ from raysm.workloads.similarity.arithmetic.tiling import triangle
 from raysm.workloads.similarity.modes.topk import TopK
 from raysm.workloads.similarity.tasks.parts import Part
 from raysm.workloads.similarity.tasks.tile_task import FreeTile
+from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import neighbors
-from tests.support.similarity import kinds_of_rows, run_of, saved
+from tests.support.similarity import run_of, saved
 
 KINDS = kinds_of_rows(rows=90)
 SIZING = SimpleNamespace(max_tile_rows=lambda: 90)
