@@ -76,7 +76,7 @@ def test_without_a_terminal_it_reads_nothing():
 
 def test_keys_reach_it_and_its_terminal_answers():
     async def scenario():
-        sitting = Sitting("stty -echo; echo ready; read line; echo \"got $line\"")
+        sitting = Sitting('stty -echo; echo ready; read line; echo "got $line"')
         running = asyncio.ensure_future(sitting.command.run())
         await sitting.until(b"ready")
         await sitting.give(b"abc\r")

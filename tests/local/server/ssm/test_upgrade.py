@@ -74,9 +74,7 @@ def test_the_request_is_told_anew_and_the_other_end_hears_the_end_at_once(ends):
 def test_a_gateway_that_fails_closes_the_connection_too(ends):
     ours, theirs = ends
     with pytest.raises(RuntimeError, match="broken"):
-        serve_channel(
-            request(**{"werkzeug.socket": ours, "RAW_URI": f"{PATH}s-1"}), Adopting(RuntimeError("broken"))
-        )
+        serve_channel(request(**{"werkzeug.socket": ours, "RAW_URI": f"{PATH}s-1"}), Adopting(RuntimeError("broken")))
     assert received(theirs) == b""
 
 
