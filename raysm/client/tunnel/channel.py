@@ -37,6 +37,7 @@ CONNECT_S = 30.0
 """For a WebSocket to open: a network that swallows what it gets says nothing, and aiohttp alone waits 5 minutes."""
 FRUITFUL_S = 5.0
 """A WebSocket that brought nothing and did not last so long is a try that failed."""
+# Each step of a goodbye: a laptop without a network is not to wait for minutes to close a tunnel.
 END_S = 5.0
 
 _log = logging.getLogger("raysm")
@@ -95,6 +96,7 @@ class Channel:
             MissingDependency: aiohttp is not installed.
         """
         _import_aiohttp()
+        # Whatever fails from here on, a session has begun: close() ends it at the service too.
         self._pass = await self._sessions.start(target, document)
         self._task = asyncio.ensure_future(self._run(self._pass))
         try:
@@ -102,6 +104,7 @@ class Channel:
                 self.agreement = await self._agreed
         except BaseException as error:
             await self.close()
+            # Every other error has its own words already.
             if isinstance(error, TimeoutError):
                 raise ServiceError(f"the agent of {target} did not begin the session within {AGREE_S:.0f} s") from error
             raise
@@ -120,12 +123,14 @@ class Channel:
         if self._task is None:
             return
         task, self._task = self._task, None
+        # As the official client ends: by the flag to the agent, and behind it TerminateSession to the service.
         if not self.is_over and self._agreed.done():
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(END_S):
                     await self.send(PayloadType.FLAG, flag(Flag.TERMINATE_SESSION))
                     await self._conversation.drain(END_S)
         self._end(ConnectionResetError("the session was closed"))
+        # Only after the flag was sent: this is the task that carries it.
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         # It may have ended already, and whoever closes it cannot do more than ask.
@@ -147,6 +152,7 @@ class Channel:
     async def _run(self, first: Pass) -> None:
         """Carry the session by one WebSocket after the other."""
         try:
+            # One after the other, each by a token of its own: one lets a single WebSocket in.
             following: Pass | None = first
             while following is not None and not self.is_over:
                 # What the network does to it, whether it opens or not: another one is tried.
@@ -159,6 +165,7 @@ class Channel:
             self._end(self._farewell or ConnectionResetError("the service has ended the session"))
         except ServiceError as error:
             self._end(ConnectionAbortedError(str(error)))
+        # A defect of ours: whoever waits for the session must still hear that it is over.
         except Exception as error:
             self._end(ConnectionAbortedError(f"{type(error).__name__}: {error}"))
             raise
@@ -213,6 +220,7 @@ class Channel:
     async def _take(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
         aiohttp = _import_aiohttp()
         async for message in socket:
+            # The service writes text only about itself: what counts comes as frames.
             if message.type != aiohttp.WSMsgType.BINARY:
                 continue
             self._patience.succeeded()
@@ -232,6 +240,7 @@ class Channel:
             await self._deliver(frame)
 
     async def _agree(self, frame: Frame) -> None:
+        # Answered also where it cannot be had: so the agent ends its side, and logs why.
         self.agreement, response = handshake.answer(frame.document())
         await self.send(PayloadType.HANDSHAKE_RESPONSE, response)
         if self.agreement.refused:
@@ -252,6 +261,7 @@ def _web_session(url: str) -> "aiohttp.ClientSession":
 async def _opened(client: "aiohttp.ClientSession", entry: Pass) -> "AsyncIterator[aiohttp.ClientWebSocketResponse]":
     """A WebSocket that has said who it is."""
     async with asyncio.timeout(CONNECT_S):
+        # No limit of size: SSM's messages are small, and its own limits are its business.
         socket = await client.ws_connect(entry.url, heartbeat=HEARTBEAT_S, max_msg_size=0)
     try:
         await socket.send_str(_opening(entry))
@@ -263,6 +273,7 @@ async def _opened(client: "aiohttp.ClientSession", entry: Pass) -> "AsyncIterato
 def _opening(entry: Pass) -> str:
     return json.dumps(
         {
+            # As the official client sends it (github.com/aws/session-manager-plugin, OpenDataChannelInput).
             "MessageSchemaVersion": "1.0",
             "RequestId": str(uuid.uuid4()),
             "TokenValue": entry.token,

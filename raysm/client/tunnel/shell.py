@@ -46,6 +46,7 @@ class Terminal:
         """
         while data:
             try:
+                # A terminal or a pipe may take a part of it.
                 data = data[os.write(self.stdout, data) :]
             except BlockingIOError:
                 # A pipe is shared with whoever made it, and programs that wait for many things set it so.
@@ -106,6 +107,7 @@ class Shell:
         self._sessions = sessions
         self._terminal = terminal
         self._marked = Marked(command, has_terminal=terminal.is_one)
+        # A queue: keys are read in a callback of the loop, which must not wait for the network.
         self._typed: asyncio.Queue[tuple[PayloadType, bytes]] = asyncio.Queue()
         self._told = asyncio.Event()
         self._code: int | None = None
@@ -121,6 +123,7 @@ class Shell:
         typing = asyncio.ensure_future(self._send_typed(channel))
         try:
             with self._terminal.raw(), self._heard(asyncio.get_running_loop()):
+                # The mark tells the end of the command, and the agent that of the session: whichever comes first.
                 ends = [asyncio.ensure_future(event.wait()) for event in (self._told, channel.ended)]
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 for waiting in ends:
@@ -129,6 +132,7 @@ class Shell:
             typing.cancel()
             await channel.close()
         if self._code is None:
+            # What looked like the beginning of a mark was output after all.
             self._terminal.write(self._marked.rest())
             raise ServiceError(f"the session ended before the command did: {channel.error}")
         return self._code
@@ -156,6 +160,7 @@ class Shell:
         if self._terminal.is_one:
             self._tell_size()
             loop.add_reader(self._terminal.stdin, self._read_keys, loop)
+            # The terminal of the instance does not hear when the user's window changes: its agent is told.
             loop.add_signal_handler(signal.SIGWINCH, self._tell_size)
         with self._interrupted(loop):
             try:
@@ -186,6 +191,7 @@ class Shell:
         self._type(PayloadType.SIZE, json.dumps({"cols": columns, "rows": rows}).encode())
 
     def _read_keys(self, loop: asyncio.AbstractEventLoop) -> None:
+        # At most what one message carries.
         keys = os.read(self._terminal.stdin, PAYLOAD_BYTES)
         if keys:
             self._type(PayloadType.OUTPUT, keys)

@@ -49,6 +49,7 @@ class Conversation:
             most_held: Messages that wait to be delivered, above which the connection is not read.
         """
         self._deliver = deliver
+        # An end passes over what it sends itself: a proxy that echoed it would otherwise be answered for ever.
         self._receives = INPUT if sends == OUTPUT else OUTPUT
         self._sequence = Sequence(sends=sends, window=window)
         self._most_held = most_held
@@ -70,6 +71,7 @@ class Conversation:
         self._transmit = transmit
         self._again = self._sequence.resume(_now_s())
         self._has_work.set()
+        # Once, however many connections follow: the tasks belong to the conversation.
         if not self._tasks and self.error is None:
             self._tasks = [asyncio.ensure_future(self._work_off()), asyncio.ensure_future(self._deliver_all())]
 
@@ -83,6 +85,7 @@ class Conversation:
         Raises:
             OSError: The conversation has ended.
         """
+        # Without a connection, too: what is sent while there is none waits in the window, and then here.
         while not self._sequence.has_room and self.error is None:
             await self._change()
         if self.error is not None:
@@ -128,6 +131,7 @@ class Conversation:
                     continue
                 await self._deliver(frame)
                 await self._pass_on(self._sequence.delivered(frame))
+        # Whoever it was for cannot take it: nothing behind it would make sense.
         except (OSError, ValueError) as error:
             self.end(ConnectionAbortedError(str(error)))
 
@@ -174,6 +178,7 @@ class Conversation:
             answers, self._answers = self._answers, {}
             for data in (*answers.values(), *again, *self._late(), self._sequence.still_here(_now_s())):
                 await self._pass_on(data)
+            # A tick, and no timer for each message: there may be hundreds under way, most of them never due.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
                     await self._has_work.wait()

@@ -1,98 +1,176 @@
-"""A command before the user's terminal, with a scripted agent at the other end."""
+"""A command before the user's terminal: what it shows, what reaches it, how it ends; without a job."""
 
-import asyncio
 import contextlib
 import os
-import re
-import signal
+import termios
 import threading
+from types import SimpleNamespace
 
 import pytest
 
-from raysm.client.tunnel.session import COMMAND
-from raysm.client.tunnel.shell import Shell, Terminal
-from raysm.contract.ssm.frames import CHANNEL_CLOSED, notice
-from raysm.errors import ServiceError
-from tests.support.scripted_agent import ScriptedAgent
+from raysm.client.description import SecondaryStatus
+from raysm.client.tunnel.shell import Terminal, enter
+from raysm.contract.job_api import TRAINING
+from raysm.errors import InvalidRequest, ServiceError
+from tests.support.ssm import Entered, Served
 
 WAIT_S = 60
 
 
-class Saying(ScriptedAgent):
-    """An agent that says what a test says, and then the mark of the command's end."""
+class Systems:
+    """A service whose instance is this machine, and which notes whom it let in."""
 
-    def __init__(self, said, *, code=0, marked=True):
-        super().__init__(outputs=[said], last=notice(CHANNEL_CLOSED, Output="bye"))
-        self.said, self.code, self.marked = said, code, marked
+    def __init__(self, served):
+        self.served, self.targets, self.session = served, [], None
 
-    async def start(self, target, document):
-        entry = await super().start(target, document)
-        nonce = re.search(r"([0-9a-f]{16}) ", document.parameters["command"][0])[1]
-        mark = f"\x1e{nonce}:{self.code}\x1e".encode() if self.marked else b""
-        whole = self.said + mark
-        self.outputs = [whole[start : start + 1000] for start in range(0, len(whole), 1000)]
-        return entry
+    def call(self, service, operation, **request):
+        return {"start_session": self.start, "terminate_session": self.terminate}[operation](request)
+
+    def start(self, request):
+        self.targets.append(request["Target"])
+        parameters = {name: values[0] for name, values in request["Parameters"].items()}
+        way = self.served.begin(request["DocumentName"], **parameters)
+        self.session = way.session
+        return {"SessionId": way.session, "StreamUrl": way.url, "TokenValue": way.token}
+
+    def terminate(self, request):
+        self.served.gateway.terminate(request["SessionId"])
+        return request
 
 
-def ran(agent, terminal):
-    async def run():
-        async with asyncio.timeout(WAIT_S), agent.served():
-            return await Shell(agent, terminal, ["x"]).run("target")
+class Training:
+    """A job of two instances that trains, and lets in."""
 
-    return asyncio.run(run())
+    name, api = "job-1", TRAINING
+
+    def __init__(self, served):
+        self.service = Systems(served)
+
+    def describe(self):
+        return SimpleNamespace(
+            name=self.name,
+            status="InProgress",
+            secondary=SecondaryStatus.TRAINING,
+            instances=(("ml.m5.large", 2),),
+            answer={"RemoteDebugConfig": {"EnableRemoteDebug": True}},
+        )
 
 
 @pytest.fixture
-def pipe():
-    """A pipe in place of stdout: what reads it, and what writes to it."""
-    reader, writer = os.pipe()
-    yield reader, writer
-    for descriptor in (reader, writer):
-        with contextlib.suppress(OSError):  # a test may have closed it
+def job():
+    with Served(Entered()) as served:
+        yield Training(served)
+
+
+@contextlib.contextmanager
+def piped():
+    """A user without a terminal; yields it, and what reads all that it was shown."""
+    stdin, typing = os.pipe()
+    showing, stdout = os.pipe()
+    try:
+        yield Terminal(stdin, stdout), lambda: os.read(showing, 1 << 16)
+    finally:
+        for descriptor in (stdin, typing, showing, stdout):
             os.close(descriptor)
 
 
-def read_slowly(reader):
-    parts = []
+class Desk:
+    """A user before a terminal, who types what ``answers`` says when a text is on the screen; a context manager."""
 
-    def read():
-        while part := os.read(reader, 500):
-            parts.append(part)
+    def __init__(self, **answers):
+        self.master, self.slave = os.openpty()
+        termios.tcsetwinsize(self.slave, (30, 100))
+        self.answers, self.screen = answers, b""
+        self.terminal = Terminal(self.slave, self.slave)
+        self._thread = threading.Thread(target=self._sit, daemon=True)
 
-    thread = threading.Thread(target=read)
-    thread.start()
-    return thread, parts
+    def _sit(self):
+        with contextlib.suppress(OSError):
+            while part := os.read(self.master, 4096):
+                self.screen += part
+                for text in [text for text in self.answers if text.encode() in self.screen]:
+                    self.answers.pop(text)(self)
 
+    def type(self, keys):
+        os.write(self.master, keys)
 
-@pytest.mark.parametrize("blocking", [True, False])
-def test_all_of_a_large_output_is_shown_though_the_agent_ends_at_once(pipe, blocking):
-    reader, writer = pipe
-    os.set_blocking(writer, blocking)
-    said = os.urandom(300_000).replace(b"\x1e", b" ")
-    thread, parts = read_slowly(reader)
-    assert ran(Saying(said, code=7), Terminal(stdin=reader, stdout=writer)) == 7
-    os.close(writer)
-    thread.join(WAIT_S)
-    assert b"".join(parts) == said
+    def __enter__(self):
+        self._thread.start()
+        return self
 
-
-def test_where_nobody_reads_any_more_it_ends_as_a_command_does(pipe):
-    reader, writer = pipe
-    os.close(reader)
-    with open(os.devnull) as nothing:
-        terminal = Terminal(stdin=nothing.fileno(), stdout=writer)
-        assert ran(Saying(b"x" * 100_000), terminal) == 128 + signal.SIGPIPE
+    def __exit__(self, *exc):
+        os.close(self.slave)
+        self._thread.join(WAIT_S)
+        os.close(self.master)
 
 
-def test_a_session_that_ends_before_the_command_does_says_so_and_shows_what_came(pipe):
-    reader, writer = pipe
-    with pytest.raises(ServiceError, match="the session ended before the command did: bye"):
-        ran(Saying(b"half a lin", marked=False), Terminal(stdin=reader, stdout=writer))
-    os.close(writer)
-    assert os.read(reader, 100) == b"half a lin"
+def test_its_output_is_shown_and_its_exit_code_returned(job):
+    with piped() as (terminal, shown):
+        assert enter(job, ["sh", "-c", "echo out; echo err >&2; exit 7"], terminal=terminal) == 7
+        assert shown() == b"out\nerr\n"
+    assert job.service.targets == ["sagemaker-training-job:job-1_algo-1"]
 
 
-def test_the_command_is_run_by_the_document_for_it(pipe):
-    agent = Saying(b"")
-    ran(agent, Terminal(stdin=pipe[0], stdout=pipe[1]))
-    assert [document.name for document in agent.documents] == [COMMAND]
+def test_the_instance_is_the_one_that_is_named(job):
+    with piped() as (terminal, _):
+        assert enter(job, ["true"], on="algo-2", terminal=terminal) == 0
+        with pytest.raises(InvalidRequest, match="there is no instance 'algo-3'"):
+            enter(job, ["true"], on="algo-3", terminal=terminal)
+    assert job.service.targets == ["sagemaker-training-job:job-1_algo-2"]
+
+
+def test_without_a_terminal_it_reads_nothing(job):
+    with piped() as (terminal, _):
+        assert enter(job, ["cat"], terminal=terminal) == 0
+
+
+def test_keys_and_the_size_of_the_terminal_reach_it(job):
+    command = "until stty size | grep -x '30 100'; do sleep 0.01; done; echo ready; read line; test $line = abc"
+    with Desk(ready=lambda desk: desk.type(b"abc\r")) as desk:
+        assert enter(job, ["sh", "-c", command], terminal=desk.terminal) == 0
+
+
+def test_ctrl_c_is_typed_and_not_heard_here(job):
+    with Desk(ready=lambda desk: desk.type(b"\x03")) as desk:
+        # Nothing controls this terminal, so that the byte itself arrives.
+        command = 'stty -isig -icanon; echo ready; test "$(head -c 1 | od -An -tx1)" = " 03"'
+        assert enter(job, ["sh", "-c", command], terminal=desk.terminal) == 0
+
+
+def test_the_terminal_is_afterwards_as_it_was(job):
+    with Desk() as desk:
+        before = termios.tcgetattr(desk.slave)
+        with desk.terminal.raw():
+            assert termios.tcgetattr(desk.slave) != before
+        assert termios.tcgetattr(desk.slave) == before
+        enter(job, ["true"], terminal=desk.terminal)
+        assert termios.tcgetattr(desk.slave) == before
+
+
+def test_a_session_that_ends_before_its_command_is_an_error(job):
+    def end(desk):
+        job.service.terminate({"SessionId": job.service.session})
+
+    with Desk(ready=end) as desk, pytest.raises(ServiceError, match="the session ended before the command did"):
+        enter(job, ["sh", "-c", "echo ready; sleep 600"], terminal=desk.terminal)
+
+
+def test_it_is_entered_from_a_thread_that_hears_no_signals(job):
+    codes = []
+    with piped() as (terminal, _):
+        thread = threading.Thread(target=lambda: codes.append(enter(job, ["true"], terminal=terminal)))
+        thread.start()
+        thread.join(WAIT_S)
+    assert codes == [0]
+
+
+def test_a_terminal_writes_all_and_knows_what_it_is():
+    with piped() as (terminal, shown):
+        assert not terminal.is_one
+        terminal.write(b"x" * 5000)
+        assert len(shown()) == 5000
+        with terminal.raw():
+            pass
+    with Desk() as desk:
+        assert desk.terminal.is_one
+        assert desk.terminal.size() == (100, 30)

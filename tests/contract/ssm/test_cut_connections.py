@@ -117,7 +117,7 @@ class Channel(RuleBasedStateMachine):
         self.all_that_came_was_sent_once_and_in_order()
 
 
-Channel.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+Channel.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 test_whatever_happens_everything_arrives_once = Channel.TestCase
 
 

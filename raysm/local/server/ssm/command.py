@@ -68,6 +68,7 @@ class Command:
     async def _run_between(self, stdin: int | None, stdout: int) -> None:
         """Run the command with what it reads and where it writes to; the latter is closed then."""
         try:
+            # By a name, since a keeper opens it: a descriptor of this process is none of its own.
             name = f"/proc/{os.getpid()}/fd/{stdout}" if not os.isatty(stdout) else os.ttyname(stdout)
             source = name if stdin is not None else os.devnull
             self._visit = await asyncio.to_thread(self._ends.instance.enter, self._command, stdin=source, stdout=name)
@@ -115,6 +116,7 @@ class Command:
         if self._master < 0:
             return
         with contextlib.suppress(OSError):
+            # A duplicate: the transport that reads closes its own when the command ends.
             if self._keys is None:
                 self._keys = await _writer(os.dup(self._master))
             self._keys.write(keys)
@@ -123,6 +125,7 @@ class Command:
     def _resize(self, frame: Frame) -> None:
         import termios
 
+        # A size that is none is passed over: a terminal of the wrong width is better than none.
         with contextlib.suppress(ValueError, KeyError, TypeError, OSError):
             size = frame.document()
             if self._master >= 0:

@@ -1,127 +1,208 @@
-"""The agent of one session, with a client that is slow, away, or gone; hours of it take no time."""
+"""An agent with one client before it and a plugin of the test's behind it."""
 
 import asyncio
+import json
 
 import pytest
 
 from raysm.contract.ssm import handshake
 from raysm.contract.ssm.conversation import Conversation
-from raysm.contract.ssm.frames import CHANNEL_CLOSED, INPUT, PayloadType
+from raysm.contract.ssm.frames import CHANNEL_CLOSED, INPUT, OUTPUT, Frame, PayloadType, decode
 from raysm.local.server.ssm.agent import Agent
 from raysm.local.server.ssm.documents import Work
 from tests.support.ssm import Here
-from tests.support.virtual_time import VirtualTimeLoop
 
-COUNT = 700
-"""Messages: more than a window."""
+WAIT_S = 60
 
 
-class Talker:
-    """Work that says something, and is done."""
+def run(scenario):
+    async def within():
+        async with asyncio.timeout(WAIT_S):
+            return await scenario()
 
-    def __init__(self, ends, count):
-        self.ends, self.count = ends, count
+    return asyncio.run(within())
+
+
+class Repeating:
+    """A plugin that sends back what it takes, until somebody says the end."""
+
+    def __init__(self, ends, error=None):
+        self.ends, self.error, self.closed = ends, error, 0
+        self.is_over = asyncio.Event()
 
     async def run(self):
-        for number in range(self.count):
-            await self.ends.send(PayloadType.OUTPUT, str(number).encode())
+        if self.error is not None:
+            raise self.error
+        await self.is_over.wait()
 
     async def take(self, frame):
-        pass
+        if frame.payload == b"end":
+            self.is_over.set()
+        else:
+            await self.ends.send(PayloadType.OUTPUT, frame.payload)
 
     async def close(self):
-        pass
+        self.closed += 1
+        self.is_over.set()
 
 
-class Listener:
-    """A client that reads when it may, and the connection that joins it with an agent."""
+class Client:
+    """The client's end of a data channel, and the agent at its other end."""
 
-    def __init__(self, count=COUNT, idle_s=1200.0):
-        self.got, self.may_read = [], asyncio.Event()
-        self.conversation = Conversation(self._take, sends=INPUT)
-        self.agent = Agent(
-            "s-1",
-            Here(),
-            Work(session_type="Standard_Stream", properties={}, begin=lambda ends: Talker(ends, count)),
-            multiplexing=True,
-            idle_s=idle_s,
-        )
+    def __init__(self, *, error=None, multiplexing=True, version=handshake.CLIENT_VERSION, **more):
+        self.error, self.version = error, version
+        self.instance, self.plugin, self.types = Here(), None, []
+        self.output, self.closed = asyncio.Queue(), asyncio.get_running_loop().create_future()
+        work = Work(session_type="Port", properties={"portNumber": "1"}, begin=self.begin)
+        self.agent = Agent("s-1", self.instance, work, multiplexing=multiplexing, **{"idle_s": 600, **more})
+        self.conversation = Conversation(self.take, sends=INPUT)
         self.agent.start()
 
-    async def _take(self, frame):
-        if frame.type == CHANNEL_CLOSED:
-            # As a client that has heard it: what came before is still to be read.
-            assert not self.agent.ended.is_set()
-            self.got.append("closed")
-        elif frame.payload_type == PayloadType.HANDSHAKE_REQUEST:
-            await self.conversation.send(PayloadType.HANDSHAKE_RESPONSE, handshake.answer(frame.document())[1])
-        elif frame.payload_type == PayloadType.OUTPUT:
-            await self.may_read.wait()
-            self.got.append(int(frame.payload))
+    def begin(self, ends):
+        self.plugin = Repeating(ends, self.error)
+        return self.plugin
 
-    def connect(self):
-        self.line = self.conversation.receive
+    async def attach(self):
         self.conversation.attach(self.agent.receive)
-        self.agent.attach(self.line)
+        self.agent.attach(self.hear)
 
-    def disconnect(self):
-        self.agent.detach(self.line)
-        self.conversation.detach()
+    async def hear(self, data):
+        await self.conversation.receive(data)
+
+    async def take(self, frame):
+        if frame.type == CHANNEL_CLOSED:
+            self.closed.set_result(frame.document())
+            return
+        self.types.append(frame.payload_type)
+        if frame.payload_type == PayloadType.HANDSHAKE_REQUEST:
+            self.agreement, answer = handshake.answer(frame.document())
+            answer = json.dumps({**json.loads(answer), "ClientVersion": self.version}).encode()
+            await self.conversation.send(PayloadType.HANDSHAKE_RESPONSE, answer)
+        elif frame.payload_type == PayloadType.OUTPUT:
+            await self.output.put(frame.payload)
+
+    async def close(self):
+        await self.agent.end("")
+        self.conversation.end(ConnectionResetError("over"))
 
 
-@pytest.fixture
-def loop():
-    loop = VirtualTimeLoop()
-    yield loop
-    loop.close()
-
-
-def test_whoever_reads_late_gets_everything_before_the_end_is_said(loop):
+def test_it_shakes_hands_before_anything_else_and_then_its_plugin_works():
     async def scenario():
-        listener = Listener()
-        listener.connect()
-        await asyncio.sleep(400)  # a pager: it has taken a screen, and somebody reads it
-        assert not listener.agent.ended.is_set()
-        listener.may_read.set()
-        await asyncio.wait_for(listener.agent.ended.wait(), 60)
-        return listener.got
+        client = Client()
+        await client.attach()
+        await client.conversation.send(PayloadType.OUTPUT, b"early")
+        while client.plugin is None or PayloadType.HANDSHAKE_COMPLETE not in client.types:
+            await asyncio.sleep(0)
+        await client.conversation.send(PayloadType.OUTPUT, b"abc")
+        answer = await client.output.get()
+        await client.close()
+        return client.types[:3], client.agreement, answer
 
-    assert loop.run_until_complete(scenario()) == [*range(COUNT), "closed"]
+    types, agreement, answer = run(scenario)
+    # What came before the end of the handshake is passed over, as AWS's agent does it.
+    assert answer == b"abc"
+    assert types == [PayloadType.HANDSHAKE_REQUEST, PayloadType.HANDSHAKE_COMPLETE, PayloadType.OUTPUT]
+    assert (agreement.session_type, agreement.properties) == ("Port", {"portNumber": "1"})
 
 
-def test_a_client_that_is_away_when_the_work_is_done_comes_back_for_the_rest(loop):
+@pytest.mark.parametrize(
+    ("multiplexing", "version", "expected"),
+    [(True, "1.2.650.0", True), (True, "1.1.70.0", True), (True, "1.1.69.0", False), (False, "1.2.650.0", False)],
+)
+def test_it_multiplexes_only_where_both_can(multiplexing, version, expected):
     async def scenario():
-        listener = Listener()
-        listener.may_read.set()
-        listener.connect()
-        await asyncio.sleep(0.001)
-        listener.disconnect()
-        await asyncio.sleep(30)
-        listener.connect()
-        await asyncio.wait_for(listener.agent.ended.wait(), 60)
-        return listener.got
+        client = Client(multiplexing=multiplexing, version=version)
+        await client.attach()
+        while client.plugin is None:
+            await asyncio.sleep(0)
+        await client.close()
+        return client.plugin.ends.multiplexes
 
-    assert loop.run_until_complete(scenario()) == [*range(COUNT), "closed"]
+    assert run(scenario) is expected
 
 
-def test_one_that_does_not_come_back_is_not_waited_for(loop):
+def test_the_end_of_its_plugin_is_the_sessions_end_and_is_told():
     async def scenario():
-        listener = Listener(100)
-        listener.connect()
-        await asyncio.sleep(1)
-        listener.disconnect()
-        await asyncio.wait_for(listener.agent.ended.wait(), 70)
+        client = Client()
+        await client.attach()
+        while PayloadType.HANDSHAKE_COMPLETE not in client.types:
+            await asyncio.sleep(0)
+        await client.conversation.send(PayloadType.OUTPUT, b"end")
+        closed = await client.closed
+        await client.agent.ended.wait()
+        client.conversation.end(ConnectionResetError("over"))
+        return closed, client.plugin.closed
 
-    loop.run_until_complete(scenario())
+    closed, times = run(scenario)
+    assert (closed["SessionId"], closed["Output"], times) == ("s-1", "", 1)
 
 
-def test_one_that_does_nothing_is_idle_in_the_end(loop):
+def test_what_its_plugin_cannot_do_is_told_with_the_end():
     async def scenario():
-        listener = Listener(idle_s=90.0)
-        listener.connect()
-        await asyncio.sleep(80)
-        assert not listener.agent.ended.is_set()
-        await asyncio.wait_for(listener.agent.ended.wait(), 30)
-        return listener.got
+        client = Client(error=ConnectionRefusedError("nobody listens"))
+        await client.attach()
+        return await client.closed
 
-    assert loop.run_until_complete(scenario()) == ["closed"]
+    assert run(scenario)["Output"] == "nobody listens"
+
+
+def test_a_silent_client_is_told_that_its_time_is_over():
+    async def scenario():
+        client = Client(idle_s=0.2)
+        await client.attach()
+        return await client.closed
+
+    assert run(scenario)["Output"] == "Session: s-1 timed out."
+
+
+def test_the_end_of_its_instance_ends_it():
+    async def scenario():
+        client = Client()
+        await client.attach()
+        client.instance.exited.set_result(0)
+        return await client.closed
+
+    assert run(scenario)["Output"] == "the instance has ended"
+
+
+def test_an_instance_that_ends_after_the_loop_harms_nobody():
+    async def scenario():
+        client = Client()
+        await client.close()
+        return client.instance
+
+    run(scenario).exited.set_result(0)
+
+
+def test_it_ends_once():
+    async def scenario():
+        client = Client()
+        await client.attach()
+        await client.agent.end("first")
+        await client.agent.end("second")
+        return await client.closed
+
+    assert run(scenario)["Output"] == "first"
+
+
+def test_a_websocket_that_is_replaced_does_not_take_the_new_one_along():
+    async def scenario():
+        client, old = Client(), []
+
+        async def before(data):
+            old.append(data)
+
+        client.agent.attach(before)
+        await client.attach()
+        # The end of the old one is heard after the new one has come.
+        client.agent.detach(before)
+        while PayloadType.HANDSHAKE_COMPLETE not in client.types:
+            await asyncio.sleep(0)
+        await client.conversation.send(PayloadType.OUTPUT, b"abc")
+        answer = await client.output.get()
+        await client.close()
+        return answer, old
+
+    answer, old = run(scenario)
+    assert answer == b"abc"
+    assert all(isinstance(decode(data), Frame) and decode(data).type == OUTPUT for data in old)

@@ -1,97 +1,133 @@
-"""A command at the agent's end, with a client that takes its time."""
+"""A command at the agent's end: its output, its terminal, its end, with this machine in the instance's place."""
 
 import asyncio
+import json
 import os
-from concurrent.futures import Future
 
 import pytest
 
-from raysm.contract.ssm.frames import Flag, Frame, PayloadType, flag
-from raysm.local.instances.base import Visit
+from raysm.contract.ssm.frames import OUTPUT, Flag, Frame, PayloadType, flag
 from raysm.local.server.ssm.command import Command
 from raysm.local.server.ssm.plugin import Ends
-from tests.support.ssm import Here
+from tests.support.ssm import Entered
 
 WAIT_S = 60
-OUTPUT = os.urandom(40_000).replace(b"\n", b" ")
-"""Less than a pipe holds: the command can end before anything of it was read."""
 
 
-class Entered(Here):
-    """An instance in which a command writes, and has ended by then; ``lingering`` keeps what it wrote to open."""
-
-    def __init__(self, written=OUTPUT, *, lingering=False, code=0):
-        super().__init__()
-        self.written, self.lingering, self.code = written, lingering, code
-        self.left, self.open = 0, []
+class Noting(Entered):
+    """Keeps what commands were to read."""
 
     def enter(self, command, *, stdin, stdout):
-        writer = os.open(stdout, os.O_WRONLY | os.O_NOCTTY)
-        os.write(writer, self.written)
-        exited = Future()
-        if self.code is not None:
-            exited.set_result(self.code)
-        if self.lingering:
-            self.open.append(writer)
-        else:
-            os.close(writer)
-        return Visit(exited=exited, leave=self.leave)
-
-    def leave(self):
-        self.left += 1
+        self.stdin = stdin
+        return super().enter(command, stdin=stdin, stdout=stdout)
 
 
-def ran(instance, send, then=None):
-    async def run():
-        command = Command(Ends(instance=instance, send=send), ["x"], has_terminal=False, silence_s=0.01)
-        running = asyncio.ensure_future(command.run())
-        async with asyncio.timeout(WAIT_S):
-            if then is not None:
-                await then(command)
-            await running
-        await command.close()
+class Sitting:
+    """Somebody before a command: what it has written, and his frames to it."""
 
-    asyncio.run(run())
-    for descriptor in instance.open:
-        os.close(descriptor)
-
-
-@pytest.mark.parametrize("lingering", [False, True])
-def test_a_client_that_takes_longer_than_the_command_gets_all_of_it(lingering):
-    got = []
-
-    async def slowly(kind, data):
-        await asyncio.sleep(0.02)  # for each message more than the silence that is the end
-        got.append(data)
-
-    ran(Entered(lingering=lingering), slowly)
-    assert b"".join(got) == OUTPUT
-
-
-def test_the_end_of_the_session_ends_a_command_that_goes_on():
-    instance = Entered(code=None, lingering=True)
-
-    async def take(kind, data):
-        pass
-
-    async def hang_up(command):
-        await command.take(
-            Frame(type="input_stream_data", payload_type=PayloadType.FLAG, payload=flag(Flag.TERMINATE_SESSION))
+    def __init__(self, *command, has_terminal=True):
+        self.written, self.changed = b"", asyncio.Event()
+        self.instance = Noting()
+        self.command = Command(
+            Ends(instance=self.instance, send=self.send), ["sh", "-c", *command], has_terminal=has_terminal
         )
 
-    ran(instance, take, hang_up)
-    assert instance.left == 1
+    async def send(self, payload_type, payload):
+        assert payload_type == PayloadType.OUTPUT
+        self.written += payload
+        self.changed.set()
+
+    async def until(self, text):
+        while text not in self.written:
+            self.changed.clear()
+            await self.changed.wait()
+
+    async def give(self, payload, payload_type=PayloadType.OUTPUT):
+        await self.command.take(Frame(type=OUTPUT, payload_type=payload_type, payload=payload))
 
 
-def test_the_end_of_the_session_ends_what_nobody_takes():
-    stuck = asyncio.Event()
+def run(scenario):
+    async def within():
+        async with asyncio.timeout(WAIT_S):
+            return await scenario()
 
-    async def never(kind, data):
-        stuck.set()
-        await asyncio.Event().wait()
+    return asyncio.run(within())
 
-    async def hang_up(command):
-        await stuck.wait()
-        await command.close()
 
-    ran(Entered(), never, hang_up)
+@pytest.mark.parametrize("has_terminal", [True, False])
+def test_all_that_it_writes_is_sent_before_its_end(has_terminal):
+    async def scenario():
+        sitting = Sitting("echo out; echo err >&2", has_terminal=has_terminal)
+        await sitting.command.run()
+        await sitting.command.close()
+        return sitting.written.split()
+
+    assert run(scenario) == [b"out", b"err"]
+
+
+def test_without_a_terminal_it_reads_nothing():
+    async def scenario():
+        sitting = Sitting("cat; echo end", has_terminal=False)
+        await sitting.command.run()
+        return sitting.written, sitting.instance.stdin
+
+    assert run(scenario) == (b"end\n", os.devnull)
+
+
+def test_keys_reach_it_and_its_terminal_answers():
+    async def scenario():
+        sitting = Sitting('stty -echo; echo ready; read line; echo "got $line"')
+        running = asyncio.ensure_future(sitting.command.run())
+        await sitting.until(b"ready")
+        await sitting.give(b"abc\r")
+        await running
+        await sitting.command.close()
+        return sitting.written
+
+    assert run(scenario).endswith(b"got abc\r\n")
+
+
+def test_it_sees_the_size_of_the_users_terminal():
+    async def scenario():
+        sitting = Sitting("echo ready; until stty size | grep -qx '40 120'; do sleep 0.01; done; echo seen")
+        running = asyncio.ensure_future(sitting.command.run())
+        await sitting.until(b"ready")
+        for wrong in (b"no json", b"[]", b'{"rows": "many", "cols": 1}', b"{}"):
+            await sitting.give(wrong, PayloadType.SIZE)
+        await sitting.give(json.dumps({"rows": 40, "cols": 120}).encode(), PayloadType.SIZE)
+        await sitting.until(b"seen")
+        await running
+
+    run(scenario)
+
+
+def test_who_terminates_the_session_does_not_wait_for_its_end():
+    async def scenario():
+        sitting = Sitting("echo ready; sleep 600")
+        running = asyncio.ensure_future(sitting.command.run())
+        await sitting.until(b"ready")
+        await sitting.give(flag(Flag.TERMINATE_SESSION), PayloadType.FLAG)
+        await running
+        await sitting.command.close()
+        await sitting.command.close()
+
+    run(scenario)
+
+
+def test_what_it_left_in_the_background_does_not_hold_its_session():
+    async def scenario():
+        sitting = Sitting("sleep 600 & echo $!", has_terminal=False)
+        await sitting.command.run()
+        os.kill(int(sitting.written), 9)
+
+    run(scenario)
+
+
+def test_keys_after_its_end_are_passed_over():
+    async def scenario():
+        sitting = Sitting("true")
+        await sitting.command.run()
+        await sitting.give(b"late")
+        await sitting.give(json.dumps({"rows": 1, "cols": 1}).encode(), PayloadType.SIZE)
+
+    run(scenario)
