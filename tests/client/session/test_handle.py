@@ -1,11 +1,13 @@
 """``raysm.Session`` on a server of this process."""
 
+import time
+
 import pytest
 
 import raysm
 from raysm.client.session.current import inside
 from raysm.errors import CallCancelled, InvalidRequest, SessionEnded
-from tests.support.sessions import StubJob, served
+from tests.support.sessions import StubJob, served, until
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +108,15 @@ def test_the_end_of_its_block_closes_it(tmp_path):
             assert session.run(shouted, "a") == 1
         server.thread.join(60)
         assert server.why == "it was closed"
+
+
+def test_a_call_that_runs_when_it_is_closed_ends_and_says_so(tmp_path):
+    with served(tmp_path) as server:
+        session = raysm.Session(name="digits")
+        session._connect(StubJob(tmp_path, server.port), lambda event: None)
+        running = session.submit(time.sleep, 2)
+        until(lambda: running.status.state == "running")
+        session.close()
+        with pytest.raises(SessionEnded, match="the session ended before sleep did: it was closed"):
+            running.result(timeout=60)
+        assert not running.cancelled()
