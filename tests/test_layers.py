@@ -20,14 +20,15 @@ ALLOWED = {
     "request": {"errors"},
     "contract": {"errors", "request"},
     "client": {"errors", "request", "contract"},
+    "grid": {"errors", "request", "contract", "client"},
     "sdk": {"errors", "request", "contract"},
     "testing": {"errors", "request", "contract", "client"},
     "bootstrap": {"errors", "request", "contract"},
     "workloads": {"errors", "request", "contract", "bootstrap"},
     "training": {"errors", "request", "contract", "bootstrap", "workloads"},
     "local": {"errors", "request", "contract"},
-    "views": {"errors", "request", "contract", "client", "bootstrap", "workloads", "local"},
-    "cli": {"errors", "request", "contract", "client", "bootstrap", "workloads", "local", "views"},
+    "views": {"errors", "request", "contract", "client", "grid", "bootstrap", "workloads", "local"},
+    "cli": {"errors", "request", "contract", "client", "grid", "bootstrap", "workloads", "local", "views"},
     "__main__": {"cli"},
 }
 

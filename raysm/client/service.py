@@ -64,7 +64,6 @@ class Service:
 
     Attributes:
         target: AWS or Local.
-        polling: How often jobs are polled.
     """
 
     def __init__(
@@ -88,13 +87,19 @@ class Service:
         """
         self.target = target
         self._connection = connection_to(target)
-        self.polling = polling or self._connection.polling
+        self._polling = polling
         self._injected = clients
         self._observer = observer
         self._made: dict[str, Any] = {}
         self._lock = threading.RLock()
         # A number, not a flag: several may follow at once, each in a thread of its own.
         self._followers = 0
+
+    @property
+    def polling(self) -> Polling:
+        """How often jobs are polled."""
+        # Asked anew: the embedded SageMaker says how late its lines may be once it is there.
+        return self._polling or self._connection.polling
 
     @property
     def home(self) -> Path:

@@ -6,6 +6,7 @@ import pytest
 
 import raysm
 from raysm.client.session.current import inside
+from raysm.client.session.handle import Session
 from raysm.errors import CallCancelled, InvalidRequest, SessionEnded
 from tests.support.sessions import StubJob, served, until
 
@@ -120,3 +121,10 @@ def test_a_call_that_runs_when_it_is_closed_ends_and_says_so(tmp_path):
         with pytest.raises(SessionEnded, match="the session ended before sleep did: it was closed"):
             running.result(timeout=60)
         assert not running.cancelled()
+
+
+def test_the_public_name_is_this_class_and_its_limits_are_those_that_it_was_told():
+    assert raysm.Session is Session
+    session = Session(idle_timeout_s=60, budget_usd=2.5)
+    limits = session.limits
+    assert (limits.idle_timeout_s, limits.idle_timeout_detached_s, limits.budget_usd) == (60, 300.0, 2.5)

@@ -18,8 +18,9 @@ from raysm.workloads.similarity.modes.topk_tile import TileBounds, topk_tile
 from raysm.workloads.similarity.runs import Report
 from raysm.workloads.similarity.tasks.engine_cache import engine_cache_of
 from raysm.workloads.similarity.tasks.tile_task import FreeTile
+from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import neighbors, pairs
-from tests.support.similarity import context_of, kinds_of_rows, saved
+from tests.support.similarity import context_of, saved
 
 
 def node(host, gpus=0):

@@ -9,7 +9,8 @@ from raysm.contract.events import Progress, State
 from raysm.request import Similarity
 from raysm.workloads.similarity.runs import Report
 from raysm.workloads.similarity.tasks.parts import Part
-from tests.support.similarity import kinds_of_rows, run_of
+from tests.support.dense_rows import kinds_of_rows
+from tests.support.similarity import run_of
 
 
 @pytest.fixture

@@ -7,8 +7,10 @@ import pytest
 import raysm
 from raysm.contract.events import Metric, Progress, Trial
 from raysm.errors import InvalidRequest, TrialFailed
+from raysm.workloads.nodes import Node
 from raysm.workloads.sweep.journal import Journal, key_of
 from raysm.workloads.sweep.placement import alive_groups
+from raysm.workloads.sweep.run import size_of
 from tests.support.sweeps import run
 
 
@@ -155,3 +157,15 @@ def test_a_function_of_a_trial_may_draw_the_space(base, tmp_path):
     sweep = raysm.Sweep(value_of, space=draws, metric="loss", trials=4, seed=2)
     outcome, _, _ = run(sweep, base, tmp_path)
     assert all((trial.params["x"] == 7) == (trial.params["kind"] == "point") for trial in trials_of(outcome))
+
+
+def node(gpus):
+    return Node(host="algo-1", node_id="n", address="10.0.0.1", rank=0, instance_type="", cpus=4, gpus=gpus)
+
+
+def test_a_trial_takes_a_gpu_a_worker_where_any_instance_has_one_and_nobody_says():
+    space = {"x": raysm.uniform(0, 1)}
+    silent = raysm.Sweep(value_of, space=space, metric="loss").workload()
+    assert [size_of(silent, nodes).gpus for nodes in ([node(0)], [node(0), node(8)])] == [0.0, 1.0]
+    chosen = raysm.Sweep(value_of, space=space, metric="loss", gpus=0.5, cpus=2).workload()
+    assert (size_of(chosen, [node(0)]).gpus, size_of(chosen, [node(8)]).cpus) == (0.5, 2)

@@ -6,6 +6,7 @@ do what AWS's agent does, its oddities too: a plain session does not tell the cl
 
 import asyncio
 import contextlib
+import socket
 
 from raysm.contract.ssm.frames import PAYLOAD_BYTES, Flag, Frame, PayloadType, flag
 from raysm.contract.ssm.streams import ByteStream, Streams, carry
@@ -21,13 +22,24 @@ async def connect(instance: Instance, port: int) -> tuple[asyncio.StreamReader, 
     Raises:
         OSError: Nobody listens there.
     """
-    socket = await asyncio.to_thread(instance.connect, port)
+    connecting = asyncio.get_running_loop().run_in_executor(None, instance.connect, port)
     try:
-        socket.setblocking(False)
-        return await asyncio.open_connection(sock=socket)
-    except BaseException:
-        socket.close()
+        connection = await asyncio.shield(connecting)
+    except asyncio.CancelledError:
+        # A thread cannot be cancelled: the connection that it still makes would stay open until it is collected.
+        connecting.add_done_callback(_close_connected)
         raise
+    try:
+        connection.setblocking(False)
+        return await asyncio.open_connection(sock=connection)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _close_connected(connecting: "asyncio.Future[socket.socket]") -> None:
+    if connecting.exception() is None:
+        connecting.result().close()
 
 
 class MuxPort:

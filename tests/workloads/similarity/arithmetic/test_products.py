@@ -13,8 +13,8 @@ from raysm.workloads.similarity.arithmetic.products import (
     normalised,
 )
 from raysm.workloads.similarity.arithmetic.score import prepare, scaled
+from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import score_rows
-from tests.support.similarity import kinds_of_rows
 
 KINDS = kinds_of_rows(rows=60)
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from raysm.workloads.similarity.arithmetic.score import least_score, pair_scores, prepare, scaled
 from tests.support.adversarial import TYPES
+from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import score_rows
-from tests.support.similarity import kinds_of_rows
 
 KINDS = kinds_of_rows(rows=60)
 

@@ -10,7 +10,7 @@ from raysm.workloads.similarity.engines.compiled import CompiledEngine
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.kernels.build import Unavailable
 from raysm.workloads.similarity.kernels.instructions import AMX, VNNI
-from tests.support.similarity import centred, tiles
+from tests.support.dense_rows import centred, tiles
 
 
 def engine(instructions, columns):

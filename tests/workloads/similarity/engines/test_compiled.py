@@ -7,8 +7,8 @@ from raysm.workloads.similarity.engines import Frame
 from raysm.workloads.similarity.engines.compiled import CompiledEngine, kind_name
 from raysm.workloads.similarity.kernels.build import Unavailable
 from raysm.workloads.similarity.kernels.instructions import AVX2, AVX512, InstructionSet
+from tests.support.dense_rows import centred, kinds_of_rows, tiles
 from tests.support.reference import scores_between
-from tests.support.similarity import centred, kinds_of_rows, tiles
 
 KINDS = kinds_of_rows(rows=170, columns=25)
 

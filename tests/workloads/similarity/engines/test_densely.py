@@ -12,8 +12,8 @@ from raysm.workloads.similarity.engines.densely import (
     scores_densely,
     topk_densely,
 )
+from tests.support.dense_rows import expected_keys
 from tests.support.reference import pairs, score_rows
-from tests.support.similarity import expected_keys
 
 
 def sparse_tile(rows, start=0):

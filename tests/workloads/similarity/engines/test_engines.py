@@ -11,17 +11,9 @@ from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.kernels.build import Unavailable
 from raysm.workloads.similarity.kernels.instructions import this_machine
 from raysm.workloads.similarity.kernels.recipes import FLOATS, INTEGERS
+from tests.support.dense_rows import assert_pairs, assert_scores, best_of, centred, expected_keys, kinds_of_rows, tiles
 from tests.support.reference import score_rows, scores_between
-from tests.support.similarity import (
-    adversarial,
-    assert_pairs,
-    assert_scores,
-    best_of,
-    centred,
-    expected_keys,
-    kinds_of_rows,
-    tiles,
-)
+from tests.support.similarity import adversarial
 
 KINDS = kinds_of_rows(rows=170, columns=25)
 

@@ -8,9 +8,10 @@ import pytest
 from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.engines import choice, choose
 from raysm.workloads.similarity.engines.plain import PlainEngine
+from tests.support.dense_rows import kinds_of_rows
 from tests.support.problems import Part, Problem
 from tests.support.reference import scores_between
-from tests.support.similarity import context_of, kinds_of_rows, saved
+from tests.support.similarity import context_of, saved
 from tests.support.solving import Replicated
 
 ROWS = kinds_of_rows()["int8"]

@@ -6,8 +6,8 @@ import pytest
 from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode
 from raysm.workloads.similarity.engines import Best, Frame
 from raysm.workloads.similarity.engines.plain import PRODUCT_ENTRIES, PlainEngine
+from tests.support.dense_rows import best_of, expected_keys, kinds_of_rows, tiles
 from tests.support.reference import score_rows, scores_between
-from tests.support.similarity import best_of, expected_keys, kinds_of_rows, tiles
 
 KINDS = kinds_of_rows(rows=170, columns=25)
 

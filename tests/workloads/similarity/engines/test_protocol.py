@@ -5,7 +5,7 @@ import pytest
 
 from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, encode
 from raysm.workloads.similarity.engines.protocol import Best, Frame, PreparedTile, unit_sum
-from tests.support.similarity import tiles
+from tests.support.dense_rows import tiles
 
 ROWS = np.array([[3.0, 4.0], [0.0, 0.0], [0.0, -2.0]], dtype=np.float32)
 

@@ -11,8 +11,8 @@ from raysm.workloads.similarity.arithmetic.score import prepare
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows, sparse_pays
 from raysm.workloads.similarity.engines import Best, Frame
 from raysm.workloads.similarity.engines.sparse import SparseEngine, sparse_engine, sparse_norms
+from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import neighbors, pairs, score_rows
-from tests.support.similarity import kinds_of_rows
 
 KINDS = {
     f"{name}, {kept:.0%}": np.where(np.random.default_rng(2).random(rows.shape) < kept, rows, 0).astype(rows.dtype)

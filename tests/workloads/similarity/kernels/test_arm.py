@@ -9,7 +9,7 @@ from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Frame
 from raysm.workloads.similarity.kernels.instructions import DOT, NEON
 from tests.support import emulated
-from tests.support.similarity import centred
+from tests.support.dense_rows import centred
 
 pytestmark = [
     pytest.mark.long,

@@ -15,8 +15,9 @@ from raysm.workloads.similarity.modes.threshold import Threshold
 from raysm.workloads.similarity.modes.topk import TopK
 from raysm.workloads.similarity.run import Folders, run
 from raysm.workloads.similarity.sizing.sizing import PartLimits
+from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import score_rows
-from tests.support.similarity import kinds_of_rows, saved
+from tests.support.similarity import saved
 
 pytestmark = pytest.mark.smoke
 
@@ -48,7 +49,7 @@ class Degrees(Mode):
     def collect(self, run, tiles, record, sizing):
         return Counting(run, record)
 
-    def gathering_seconds(self, matrix, scratch):
+    def gathering_seconds(self, matrix, scratch, slots):
         return 0.0
 
 

@@ -23,8 +23,9 @@ from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.run import Choices, Folders, run
 from raysm.workloads.similarity.tasks.parts import Part
 from raysm.workloads.similarity.tasks.tile_task import FreeTile
+from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import neighbors
-from tests.support.similarity import context_of, kinds_of_rows, saved
+from tests.support.similarity import context_of, saved
 
 KINDS = kinds_of_rows()
 ROWS = kinds_of_rows(rows=600)["near ties"]

@@ -9,8 +9,9 @@ from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.arithmetic.tiling import triangle
 from raysm.workloads.similarity.modes.full import full_tile
 from raysm.workloads.similarity.modes.threshold_tile import MOST_PAIRS, pieces, threshold_tile
+from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import pairs, score_rows, scores_between
-from tests.support.similarity import context_of, kinds_of_rows, saved, two_matrices
+from tests.support.similarity import context_of, saved, two_matrices
 
 KINDS = kinds_of_rows(rows=90)
 

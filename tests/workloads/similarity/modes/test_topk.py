@@ -14,8 +14,9 @@ from raysm.workloads.similarity.arithmetic.tiling import triangle
 from raysm.workloads.similarity.modes.topk import TopK
 from raysm.workloads.similarity.tasks.parts import Part
 from raysm.workloads.similarity.tasks.tile_task import FreeTile
+from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import neighbors
-from tests.support.similarity import kinds_of_rows, run_of, saved
+from tests.support.similarity import run_of, saved
 
 KINDS = kinds_of_rows(rows=90)
 SIZING = SimpleNamespace(max_tile_rows=lambda: 90)
@@ -84,7 +85,7 @@ def test_a_part_has_at_most_its_bytes():
 def test_the_last_phase_is_measured_by_writing_some_of_it(tmp_path):
     matrix = saved(KINDS["float32"], tmp_path).open()
     (tmp_path / "scratch").mkdir(exist_ok=True)
-    assert TopK(5).gathering_seconds(matrix, tmp_path / "scratch") > 0
+    assert TopK(5).gathering_seconds(matrix, tmp_path / "scratch", slots=2) > 0
     assert pq.read_metadata(tmp_path / "scratch" / "neighbors.parquet").num_rows == 90
 
 

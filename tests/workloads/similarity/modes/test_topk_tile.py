@@ -9,8 +9,9 @@ from raysm.workloads.similarity.arithmetic.tiling import rectangle, triangle
 from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator, zero_row_keys
 from raysm.workloads.similarity.modes.topk_tile import TileBounds, topk_tile
 from raysm.workloads.similarity.tasks.tile_task import FreeTile
+from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import neighbors, score_rows
-from tests.support.similarity import context_of, kinds_of_rows, saved, two_matrices
+from tests.support.similarity import context_of, saved, two_matrices
 
 KINDS = kinds_of_rows()
 NOTHING = np.full(1 << 16, -np.inf, dtype=np.float32)

@@ -18,7 +18,8 @@ from raysm.workloads.similarity.tasks.parts import (
 )
 from raysm.workloads.similarity.tasks.preparing import prepare_block
 from raysm.workloads.similarity.tasks.tile_task import FreeTile
-from tests.support.similarity import context_of, kinds_of_rows, saved, shape_of
+from tests.support.dense_rows import kinds_of_rows
+from tests.support.similarity import context_of, saved, shape_of
 
 ROWS = kinds_of_rows(rows=20)["float32"]
 ANY_ARRAY = arrays.arrays(

@@ -111,8 +111,8 @@ class CudaEngine:
                 # What torch keeps of freed memory counts as taken: the driver does not know better.
                 torch.cuda.empty_cache()
                 free_bytes = torch.cuda.mem_get_info()[0]
-            if free_bytes < LEAST_FREE:
-                raise Unavailable(f"only {free_bytes >> 20} MiB of the GPU's memory are free")
+                if free_bytes < LEAST_FREE:
+                    raise Unavailable(f"only {free_bytes >> 20} MiB of the GPU's memory are free")
         self.name = f"float16 CUDA ({device_name(self._device)})"
         self.scored = 0
         """Pairs that were scored so far."""

@@ -4,7 +4,6 @@ Three streams: what is queued in one runs in order; one waits for another by eve
 while another still reads it is kept by the allocator, which ``shared`` tells of the readers.
 """
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["CudaStreams", "InTurn", "Streams", "streams_of"]
+__all__ = ["Cuda", "CudaStreams", "InTurn", "Runtime", "Streams", "streams_of"]
 
 STAGE_BYTES = 32 << 20
 """Size of each of the two pinned buffers through which rows travel."""
@@ -75,75 +74,128 @@ class InTurn:
         to.copy_(torch.from_numpy(np.array(rows)))
 
 
+class Runtime(Protocol):
+    """What ``CudaStreams`` asks of CUDA; a test has one of its own, for machines without a GPU."""
+
+    def stream(self) -> Any:
+        """Return a new queue."""
+        ...
+
+    def event(self) -> Any:
+        """Return an event, recorded where work is queued now."""
+        ...
+
+    def queued(self, stream: Any) -> AbstractContextManager[Any]:
+        """Queue what follows there."""
+        ...
+
+    def wait(self, event: Any) -> None:
+        """Let what is queued next wait for an event."""
+        ...
+
+    def keep(self, tensor: torch.Tensor, stream: Any) -> None:
+        """Say that a stream reads a tensor."""
+        ...
+
+    def pinned(self, size: int) -> torch.Tensor:
+        """Return so many bytes that the device can read by itself."""
+        ...
+
+
+class Cuda:
+    """The runtime of one GPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Take the device."""
+        self._device = device
+
+    def stream(self) -> Any:
+        """See ``Runtime``."""
+        return torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+
+    def event(self) -> Any:
+        """See ``Runtime``."""
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def queued(self, stream: Any) -> AbstractContextManager[Any]:
+        """See ``Runtime``."""
+        context: AbstractContextManager[Any] = torch.cuda.stream(stream)
+        return context
+
+    def wait(self, event: Any) -> None:
+        """See ``Runtime``."""
+        torch.cuda.current_stream().wait_event(event)
+
+    def keep(self, tensor: torch.Tensor, stream: Any) -> None:
+        """See ``Runtime``."""
+        tensor.record_stream(stream)
+
+    def pinned(self, size: int) -> torch.Tensor:
+        """See ``Runtime``."""
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+
+
 class CudaStreams:
     """One GPU."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, runtime: Runtime, stage_bytes: int = STAGE_BYTES) -> None:
         """Make three streams, and two pinned buffers."""
-        self._copy, self._product, self._filter = (torch.cuda.Stream(device) for _ in range(3))  # type: ignore[no-untyped-call]
+        self._runtime, self._stage_bytes = runtime, stage_bytes
+        self._copy, self._product, self._filter = (runtime.stream() for _ in range(3))
         # Only from pinned memory does a copy run beside the host, and mapped rows are not.
-        self._stages = [torch.empty(STAGE_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
+        self._stages = [runtime.pinned(stage_bytes) for _ in range(2)]
         self._busy: list[Any] = [None, None]
         self._next = 0
 
     def copying(self) -> AbstractContextManager[Any]:
         """See ``Streams``."""
-        return _queued(self._copy)
+        return self._runtime.queued(self._copy)
 
     def multiplying(self) -> AbstractContextManager[Any]:
         """See ``Streams``."""
-        return _queued(self._product)
+        return self._runtime.queued(self._product)
 
     def filtering(self) -> AbstractContextManager[Any]:
         """See ``Streams``."""
-        return _queued(self._filter)
+        return self._runtime.queued(self._filter)
 
     def mark(self) -> Any:
         """See ``Streams``."""
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record()
-        return event
+        return self._runtime.event()
 
     def after(self, event: Any) -> None:
         """See ``Streams``."""
         if event is not None:
-            torch.cuda.current_stream().wait_event(event)
+            self._runtime.wait(event)
 
     def shared(self, tensor: torch.Tensor) -> None:
         """See ``Streams``."""
         for stream in (self._copy, self._product, self._filter):
-            tensor.record_stream(stream)
+            self._runtime.keep(tensor, stream)
 
     def upload(self, rows: NDArray[Any], to: torch.Tensor) -> None:
         """See ``Streams``."""
-        for start, stop in _steps(len(rows), rows.shape[1] * rows.itemsize):
+        row_bytes = rows.shape[1] * rows.itemsize
+        step = max(1, self._stage_bytes // row_bytes)
+        for start in range(0, len(rows), step):
             at, self._next = self._next, 1 - self._next
             # The buffer is free when its last copy has ended; the other one's may go on meanwhile.
             if self._busy[at] is not None:
                 self._busy[at].synchronize()
-            some = rows[start:stop]
+            some, target = rows[start : start + step], to[start : start + step]
             size = some.size * some.itemsize
-            if size > STAGE_BYTES:
+            if size > self._stage_bytes:
                 # One row alone is larger than the buffer.
-                to[start:stop].copy_(torch.from_numpy(np.array(some)))
+                target.copy_(torch.from_numpy(np.array(some)))
                 continue
             stage = self._stages[at][:size].view(to.dtype).view(some.shape)
             np.copyto(stage.numpy(), some)
-            to[start:stop].copy_(stage, non_blocking=True)
+            target.copy_(stage, non_blocking=True)
             self._busy[at] = self.mark()
-
-
-def _queued(stream: Any) -> AbstractContextManager[Any]:
-    context: AbstractContextManager[Any] = torch.cuda.stream(stream)
-    return context
-
-
-def _steps(rows: int, row_bytes: int) -> Iterator[tuple[int, int]]:
-    step = max(1, STAGE_BYTES // row_bytes)
-    for start in range(0, rows, step):
-        yield start, min(start + step, rows)
 
 
 def streams_of(device: torch.device) -> Streams:
     """Return the queues of a device."""
-    return CudaStreams(device) if device.type == "cuda" else InTurn()
+    return CudaStreams(Cuda(device)) if device.type == "cuda" else InTurn()

@@ -12,20 +12,13 @@ from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
 from raysm.workloads.similarity.arithmetic.score import prepare
 from raysm.workloads.similarity.engines import Best, Frame
 from raysm.workloads.similarity.engines.cuda.engine import CudaEngine, cuda_engine
-from raysm.workloads.similarity.engines.cuda.streams import InTurn
+from raysm.workloads.similarity.engines.cuda.streams import CudaStreams, InTurn
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.kernels.build import Unavailable
+from tests.support.dense_rows import assert_pairs, assert_scores, best_of, centred, expected_keys, kinds_of_rows, tiles
+from tests.support.emulated_cuda import Emulated
 from tests.support.reference import score_rows
-from tests.support.similarity import (
-    adversarial,
-    assert_pairs,
-    assert_scores,
-    best_of,
-    centred,
-    expected_keys,
-    kinds_of_rows,
-    tiles,
-)
+from tests.support.similarity import adversarial
 
 KINDS = kinds_of_rows(rows=170, columns=25)
 
@@ -191,6 +184,12 @@ def test_the_next_product_is_queued_before_one_is_filtered_and_waits_for_its_buf
     # Both panels of a product are waited for.
     copied = [event for lane, event in streams.waits if lane == "product" and event[0] == "copy"]
     assert len(copied) == 2 * count
+
+
+def test_the_queues_of_a_gpu_give_the_same_neighbors():
+    rows = KINDS["float32"]
+    engine = CudaEngine("cpu", rows.shape[1], free_bytes=SMALL, streams=CudaStreams(Emulated(), stage_bytes=512))
+    assert np.array_equal(best_of(engine, centred(rows), rows, 5, [0, 50, 170]), expected_keys(rows, 5))
 
 
 def test_rows_that_are_too_long_for_the_bound_are_refused():

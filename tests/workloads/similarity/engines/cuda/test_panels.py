@@ -9,7 +9,7 @@ import torch
 from raysm.workloads.similarity.engines import Frame
 from raysm.workloads.similarity.engines.cuda.panels import Cut, Panels, panel_bytes, rounded_down, rounded_up
 from raysm.workloads.similarity.engines.cuda.streams import InTurn
-from tests.support.similarity import centred, kinds_of_rows, tiles
+from tests.support.dense_rows import centred, kinds_of_rows, tiles
 
 ROWS = kinds_of_rows(rows=170, columns=25)["float32"]
 

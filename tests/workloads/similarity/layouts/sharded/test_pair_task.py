@@ -9,8 +9,9 @@ from raysm.errors import InvalidInput
 from raysm.workloads.similarity.arithmetic.keys import decode
 from raysm.workloads.similarity.layouts.sharded.pair_task import portion
 from tests.support import reference
+from tests.support.dense_rows import kinds_of_rows
 from tests.support.problems import Part, Problem
-from tests.support.similarity import kinds_of_rows, saved
+from tests.support.similarity import saved
 from tests.support.solving import Sharded
 
 KINDS = kinds_of_rows(rows=90)

@@ -1,0 +1,105 @@
+"""One try of a task: one job of the service, from the intent to send it to its end. The store keeps them."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["Attempt", "AttemptState", "TaskState"]
+
+
+class TaskState(StrEnum):
+    """Where a task stands."""
+
+    WAITING = "waiting"
+    """It has no open attempt, and is to get one."""
+    PLACED = "placed"
+    """It has an open attempt."""
+    DONE = "done"
+    """Its result is there."""
+    FAILED = "failed"
+    """It is not tried again: its own fault, or its retries are used up."""
+    STOPPED = "stopped"
+    """Somebody stopped it."""
+    IMPOSSIBLE = "impossible"
+    """No place can ever take it."""
+    SKIPPED = "skipped"
+    """The very same was done before."""
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing more happens to it by itself."""
+        return self not in (TaskState.WAITING, TaskState.PLACED)
+
+
+class AttemptState(StrEnum):
+    """Where an attempt stands. There is no "failed controller": only the service's word ends one."""
+
+    INTENDED = "intended"
+    """It is decided on and paid for in the budget; whether the service knows it is not known."""
+    MAYBE = "maybe"
+    """It was sent, and the answer was lost."""
+    SENT = "sent"
+    """The service took it."""
+    PENDING = "pending"
+    """It waits for its instances."""
+    RUNNING = "running"
+    """It has them."""
+    SILENT = "silent"
+    """The service has not been heard of it for long; it keeps its slot and its budget."""
+    ENDED = "ended"
+    """The service says that it has ended, or refused it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """One try of a task. Moments are seconds since the epoch on the controller's clock; None is not yet."""
+
+    task: str
+    """Key of its task."""
+    number: int
+    """From 1; with each new try one more."""
+    name: str
+    """Of its job: a function of grid, key and number alone, so that sending it twice makes one job."""
+    region: str
+    """Where it was sent."""
+    instance_type: str
+    """What its instances are."""
+    count: int
+    """How many."""
+    spot: bool = False
+    """Whether they are spare capacity."""
+    state: AttemptState = AttemptState.INTENDED
+    """Where it stands."""
+    ending: str = ""
+    """Class of its end (``raysm.grid.classify``); empty while it is open."""
+    reason: str = ""
+    """The service's words about its end."""
+    intended_s: float = 0.0
+    """When it was decided on."""
+    sent_s: float | None = None
+    """When the service took it."""
+    started_s: float | None = None
+    """When its instances began to work."""
+    ended_s: float | None = None
+    """When it ended."""
+    training_s: float | None = None
+    """Seconds that it ran, as the service says."""
+    billable_s: float | None = None
+    """Seconds that one instance of it is billed for, as the service says: fewer with spot."""
+    max_runtime_s: int = 86_400
+    """Seconds after which the service stops it: what the budget counts with until it has ended."""
+    usd_per_hour: float | None = None
+    """On-demand price of one instance when it was decided on; None is unknown."""
+    price_version: str = ""
+    """Which table of prices said so."""
+
+    @property
+    def usd(self) -> float | None:
+        """What it has cost; None where the price or the billed time is not known."""
+        if self.usd_per_hour is None or self.billable_s is None:
+            return None
+        return self.usd_per_hour * self.count * self.billable_s / 3600
+
+    @property
+    def worst_usd(self) -> float | None:
+        """What it can cost at most; None where its price is unknown."""
+        return None if self.usd_per_hour is None else self.usd_per_hour * self.count * self.max_runtime_s / 3600

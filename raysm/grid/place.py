@@ -1,0 +1,152 @@
+"""Where a task may run, and who says where it does: the seam between the controller and the placement.
+
+The controller asks ``Placement.choose`` for each task that it could send now, with what it knows of the market; it
+tells ``learn`` each attempt that has ended. Both are pure arithmetic: nothing here calls anybody.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from raysm.grid.attempt import Attempt
+from raysm.grid.task import Task
+
+__all__ = ["Choice", "FirstAdmitted", "Market", "Offer", "Place", "Placement", "Quota"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class Place:
+    """What prices, quotas and blocks are of; how many instances a job takes there is its own affair."""
+
+    region: str
+    """``us-east-1``."""
+    instance_type: str
+    """``ml.g5.xlarge``."""
+    spot: bool = False
+    """Whether it is spare capacity, which has a quota of its own."""
+
+    def __str__(self) -> str:
+        """Return it for people: ``ml.g5.xlarge in us-east-1 (spot)``."""
+        return f"{self.instance_type} in {self.region}{' (spot)' if self.spot else ''}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """A place for a task, and what it costs there."""
+
+    place: Place
+    """Where."""
+    count: int = 1
+    """Instances of the job."""
+    usd_per_hour: float | None = None
+    """On-demand price of one instance: what spot is billed by, too, for fewer seconds. None is unknown, never 0."""
+    price_version: str = ""
+    """Which table of prices says so; empty where none does."""
+    expected_s: float | None = None
+    """Seconds that the task will take there; None is unknown."""
+    preferences: tuple[str, ...] = ()
+    """Instance types of which the service itself takes the first that it has; empty is the place's alone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """Where a task goes now, or why nowhere."""
+
+    offer: Offer | None = None
+    """None is nowhere now."""
+    again_s: float | None = None
+    """Without an offer: when to ask again, on the clock that was given; None is never: the task is impossible."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why not, by the places that were passed over."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quota:
+    """How many instances the account may have in a place."""
+
+    limit: int
+    """Of all its jobs together."""
+    used_by_others: int = 0
+    """By jobs that are not this grid's, when it was last heard of."""
+    source: str = "given"
+    """``api``, ``error`` (learned from a refusal's words) or ``given``."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Market:
+    """What the controller knows of all places, at one moment."""
+
+    in_use: Mapping[Place, int] = field(default_factory=dict)
+    """Instances of this grid's open attempts."""
+    blocked: Mapping[Place, float] = field(default_factory=dict)
+    """Until when a place is left alone, on the clock that was given."""
+    quotas: Mapping[Place, Quota] = field(default_factory=dict)
+    """Where one is known."""
+    closed: Mapping[str, float] = field(default_factory=dict)
+    """Regions that take no job now, and until when: refused credentials, or no Create left in the bucket."""
+
+    def bars(self, place: Place, count: int, now: float) -> tuple[float | None, str] | None:
+        """Return until when, and why, a place takes no job of ``count`` instances; None where it takes one.
+
+        The moment is None where no waiting helps: the quota is smaller than the job.
+        """
+        quota = self.quotas.get(place)
+        if quota is not None and quota.limit < count:
+            return None, f"the quota is {quota.limit} of {place.instance_type}, and the job takes {count}"
+        for until, why in (
+            (self.closed.get(place.region), "the region takes no job"),
+            (self.blocked.get(place), "it refused"),
+        ):
+            if until is not None and until > now:
+                return until, f"{why} for another {until - now:.0f} s"
+        if quota is not None and self.in_use.get(place, 0) + quota.used_by_others + count > quota.limit:
+            # Nobody tells when a job of another ends: a minute is what its own sweep needs to see one of ours do so.
+            return now + 60, f"all of the quota of {quota.limit} is in use"
+        return None
+
+
+class Placement(Protocol):
+    """Says where tasks go."""
+
+    def choose(self, task: Task, tried: Sequence[Attempt], market: Market, now: float) -> Choice:
+        """Return where ``task`` goes now.
+
+        Args:
+            task: The row.
+            tried: Its attempts that have ended, the earliest first.
+            market: What is known of all places.
+            now: Seconds since the epoch, on the clock that the controller is given.
+        """
+
+    def learn(self, task: Task, attempt: Attempt) -> None:
+        """Take note of an attempt that has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstAdmitted:
+    """Takes the first offer whose place takes the job: what a grid without prices has."""
+
+    offers: Sequence[Offer]
+    """In the order of preference."""
+
+    def choose(self, task: Task, tried: Sequence[Attempt], market: Market, now: float) -> Choice:
+        """Return the first offer that is open, and that the row's own columns admit."""
+        reasons: dict[str, str] = {}
+        waits: list[float] = []
+        for offer in self.offers:
+            place = offer.place
+            if task.region not in (None, place.region):
+                reasons[str(place)] = f"its data lie in {task.region}"
+            elif task.instance_types and place.instance_type not in task.instance_types:
+                reasons[str(place)] = f"the row asks for {', '.join(task.instance_types)}"
+            elif task.spot not in (None, place.spot):
+                reasons[str(place)] = f"the row says spot={task.spot}"
+            elif barred := market.bars(place, task.count or offer.count, now):
+                until, reasons[str(place)] = barred
+                waits += [] if until is None else [until]
+            else:
+                return Choice(offer=offer, reasons=reasons)
+        return Choice(again_s=min(waits, default=None), reasons=reasons)
+
+    def learn(self, task: Task, attempt: Attempt) -> None:
+        """Learn nothing: the order was given."""

@@ -1,0 +1,41 @@
+"""What holds for a whole grid, beside what each of its tasks asks for."""
+
+from dataclasses import dataclass
+
+from raysm.errors import InvalidRequest
+
+__all__ = ["Rules"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    """How a grid goes about its tasks.
+
+    Raises:
+        InvalidRequest: A value cannot be.
+    """
+
+    parallel: int = 200
+    """Jobs at a time, over all regions."""
+    retries: int = 2
+    """Tries that a task has beyond its first where its own program failed; others count no try."""
+    budget_usd: float | None = None
+    """Dollars that the grid never exceeds, open jobs counted as if they ran to their limit; None is no limit."""
+    move_data: bool = False
+    """Whether a task may run away from its data, which are then read over regions, and paid for."""
+    write_back: bool = False
+    """Whether what becomes of the tasks is written to the database that the rows come from."""
+    brake: int = 3
+    """The first so many ends of a grid pause it where all are failures with one and the same reason; 0 is never."""
+    give_up_s: float = 86_400.0
+    """Seconds for which a task is tried anew, for reasons not its own, without ever having run."""
+    patience_s: float = 3_600.0
+    """Seconds that a job waits for its instances before it is taken elsewhere."""
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        for name, least in (("parallel", 1), ("retries", 0), ("brake", 0), ("give_up_s", 0), ("patience_s", 1)):
+            if getattr(self, name) < least:
+                raise InvalidRequest(f"Rules({name}=…) is {least} or more, got {getattr(self, name)}")
+        if self.budget_usd is not None and self.budget_usd <= 0:
+            raise InvalidRequest(f"Rules(budget_usd=…) is more than 0, or None, got {self.budget_usd}")

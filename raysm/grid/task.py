@@ -1,0 +1,91 @@
+"""One row of a grid: what the user wants done once. Sources of rows make them, the store keeps them."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from raysm.errors import InvalidRequest
+
+__all__ = ["KEY_CHARACTERS", "Task", "Value"]
+
+Value: TypeAlias = str | int | float | bool | None
+"""What a column may hold: what JSON has, and SQL, and a template can write."""
+
+KEY_CHARACTERS = 8
+"""Of the hash of a key in a job's name: 40 bits, so that of 100,000 rows two share one in 1 grid of 200."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """One row. What it leaves open, the grid's own request decides.
+
+    Raises:
+        InvalidRequest: A field cannot be.
+    """
+
+    key: str
+    """The user's name of the row: of one grid no two are alike."""
+    position: int = 0
+    """Number of the row in its source, from 0."""
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+    """The columns that raysm does not know, by name: what templates take, and the hyperparameters."""
+    region: str | None = None
+    """Where its data lie; None is anywhere."""
+    instance_types: tuple[str, ...] = ()
+    """Any of these, the best first; empty is the grid's."""
+    count: int | None = None
+    """Instances of its cluster."""
+    spot: bool | None = None
+    """Whether it takes spare capacity."""
+    image: str | None = None
+    """URI of its image."""
+    priority: int = 0
+    """The higher, the earlier."""
+    max_runtime_s: int | None = None
+    """Seconds after which the service stops its job."""
+    expected_s: float | None = None
+    """Seconds that it will take, as the user believes."""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """URIs by the channel's name."""
+    input_bytes: int | None = None
+    """Bytes that would travel where it runs away from its region; None is unknown."""
+    checkpoint: str | None = None
+    """URI of its checkpoints."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of its job."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Of its job, beside the grid's."""
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        if not self.key:
+            raise InvalidRequest(f"row {self.position}: its key is empty; name a column with one value a row")
+        if self.count is not None and self.count < 1:
+            raise InvalidRequest(f"row {self.position} ({self.key}): count is 1 or more, got {self.count}")
+        if self.max_runtime_s is not None and self.max_runtime_s < 1:
+            raise InvalidRequest(
+                f"row {self.position} ({self.key}): max_runtime_s is 1 or more, got {self.max_runtime_s}"
+            )
+
+    @property
+    def key_hash(self) -> str:
+        """What stands for the key in the names of its jobs: lower-case base 32, as names may not hold every text."""
+        number = int.from_bytes(hashlib.sha256(self.key.encode()).digest()[:5], "big")
+        # Our own digits: base64.b32encode's are upper case, and its 1 and l are told apart by nobody who reads a log.
+        return "".join("abcdefghijkmnpqrstuvwxyz23456789"[number >> 5 * place & 31] for place in range(KEY_CHARACTERS))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all of the row that its result depends on; where it stands in its source changes nothing."""
+        decisive = {
+            "parameters": dict(self.parameters),
+            "instance_types": self.instance_types,
+            "count": self.count,
+            "image": self.image,
+            "inputs": dict(self.inputs),
+            "checkpoint": self.checkpoint,
+            "environment": dict(self.environment),
+        }
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()

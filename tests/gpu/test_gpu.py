@@ -1,0 +1,143 @@
+"""What a GPU is checked with, on the CPU: the same code, in small."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.gpu.__main__ import main
+from tests.gpu.exactness import candidates, compare_many
+from tests.gpu.figures import Figure, Findings
+from tests.gpu.overlap import covered, spans_of
+from tests.gpu.speed import torch_topk
+from tests.gpu.training import in_turn
+from tests.support.dense_rows import tiles
+from tests.support.reference import neighbors
+
+ROOT = Path(__file__).parents[2]
+
+BARE = """
+import sys
+
+from importlib.machinery import ModuleSpec
+
+class Missing:
+    # Found and not to be had: torch asks for specs of packages that it does not import.
+    def find_spec(self, name, path=None, target=None):
+        return ModuleSpec(name, self) if name.partition(".")[0] in {missing} else None
+
+    def create_module(self, spec):
+        raise ModuleNotFoundError(spec.name, name=spec.name)
+
+sys.meta_path.insert(0, Missing())
+from tests.gpu.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+"""The command on a machine that has Python, NumPy and torch, and nothing else of what the tests have."""
+
+MISSING = (
+    "ray",
+    "pyarrow",
+    "pandas",
+    "boto3",
+    "botocore",
+    "pytest",
+    "hypothesis",
+    "psutil",
+    "sagemaker",
+    "cloudpickle",
+)
+
+
+def findings():
+    return Findings(device="a GPU", torch="2.13")
+
+
+@pytest.mark.long
+def test_the_whole_of_it_runs_where_there_is_nothing_but_torch(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", BARE.format(missing=MISSING), "--device", "cpu", "--out", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    written = json.loads((tmp_path / "gpu.json").read_text())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (written["wrong"], written["compared"] > 300) == ([], True)
+    names = " ".join(figure["name"] for figure in written["figures"])
+    for word in ("float16 product", "times as fast as torch", "share of the bfloat16", "training.step"):
+        assert word in names
+    assert "0 wrong" in done.stdout
+    # What a machine without Ray cannot show is said.
+    assert "need Ray" in done.stdout
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_machine_without_a_gpu_is_told_so(tmp_path, capsys):
+    assert main(["--out", str(tmp_path)]) == 2
+    assert "finds no GPU" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_figure_below_its_goal_and_a_wrong_answer_fail_the_run():
+    missed = Figure(name="speed", value=2.9, least=3.0)
+    assert (missed.is_missed, Figure(name="speed", value=3.0, least=3.0).is_missed) == (True, False)
+    assert Figure(name="speed", value=float("nan"), least=3.0).is_missed
+    assert "MISSED" in missed.line()
+    every = findings()
+    every.figures.append(Figure(name="seconds", value=1.0))
+    every.compare("rows", "")
+    assert every.exit_code == 0
+    every.compare("rows", "3 differ")
+    assert (every.exit_code, every.compared, every.table()[-1]) == (1, 2, "rows: 3 differ")
+
+
+def test_a_large_matrix_is_compared_with_its_definition():
+    every = findings()
+    compare_many(torch.device("cpu"), (700, 24), every)
+    assert (every.compared, every.wrong) == (1, [])
+
+
+def test_the_candidates_of_a_row_hold_its_neighbors():
+    rows = np.random.default_rng(0).standard_normal((90, 7)).astype(np.float32)
+    near = candidates(torch.device("cpu"), tiles(rows)[0], np.arange(90), 6, at_once=25)
+    expected = neighbors(rows, 4)[0]
+    assert all(set(some) <= set(whole) for some, whole in zip(expected.tolist(), near.tolist(), strict=True))
+
+
+def test_the_peer_finds_the_same_neighbors():
+    rows = np.random.default_rng(0).standard_normal((90, 16)).astype(np.float32)
+    found = torch.cat([best.indices for best in torch_topk(torch.from_numpy(rows), torch.float32, 40)])
+    assert np.array_equal(found.numpy(), neighbors(rows, 10)[0])
+
+
+def test_the_time_of_copies_during_kernels_is_counted_once():
+    assert covered([(0, 10), (20, 30)], [(5, 8), (7, 9), (25, 40)]) == 4 + 5
+    assert covered([(0, 10)], []) == 0
+
+
+def test_copies_to_the_device_and_kernels_are_read_from_a_trace():
+    events = [
+        {"cat": "gpu_memcpy", "name": "Memcpy HtoD (Pinned -> Device)", "ts": 1.0, "dur": 2.0},
+        {"cat": "gpu_memcpy", "name": "Memcpy DtoH (Device -> Pageable)", "ts": 1.0, "dur": 2.0},
+        {"cat": "kernel", "name": "sm90_gemm", "ts": 4.0, "dur": 1.0},
+        {"cat": "cpu_op", "name": "aten::mm", "ts": 4.0, "dur": 1.0},
+        {"name": "process_name"},
+    ]
+    assert spans_of(events) == ([(1.0, 3.0)], [(4.0, 5.0)])
+
+
+def test_two_loops_take_turns_over_the_same_batches():
+    seen = {"a": [], "b": []}
+    loops = {name: (lambda batch, some=some: some.append(batch) or float(batch)) for name, some in seen.items()}
+    took, losses = in_turn(loops, iter(range(100)), torch.device("cpu"), 25)
+    assert seen["a"] == seen["b"] == list(range(25))
+    assert losses["a"] == losses["b"]
+    # Without the first turn, in which algorithms are chosen.
+    assert len(took["a"]) == 15
