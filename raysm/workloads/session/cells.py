@@ -36,6 +36,10 @@ REPRESENTATIONS = {
 them."""
 
 
+SIGNAL_S = 0.1
+"""How often the main thread is signalled until it has seen that its cell is to end."""
+
+
 class Cells:
     """The namespace, and what is run in it.
 
@@ -79,8 +83,15 @@ class Cells:
         # Only then: of several that are interrupted together, one that waits is not to stand before the one that runs.
         if self._current is call:
             self._wanted = call
+            self._signal(call)
+
+    def _signal(self, call: Call) -> None:
+        if self._wanted is call and self._current is call:
             # To this thread, not the process: a sleep or a read of the main thread then ends at once.
             signal.pthread_kill(self._main, signal.SIGINT)
+            # Until it is seen: one that comes between the thread's last look and its system call wakes nobody, and
+            # this thread often runs just then, because a sleep gives up the interpreter's lock before it begins.
+            asyncio.get_running_loop().call_later(SIGNAL_S, self._signal, call)
 
     # In the main thread
 
