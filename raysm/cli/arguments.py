@@ -8,6 +8,7 @@ from typing import Any
 
 from raysm import __version__
 from raysm.cli.flags import CHANGE, COMMON, SCRIPT, SIMILARITY, SWEEP, TARGET, TRAIN, WORKLOADS, add_flags
+from raysm.cli.market_arguments import add_prices
 from raysm.cli.parser import BEHIND, SCRIPTED, Parser, add_command
 
 __all__ = ["Arguments", "build_parser", "parse"]
@@ -98,6 +99,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_local(commands)
     _add_image(commands)
     _add_doctor(commands)
+    add_prices(commands)
     return parser
 
 

@@ -67,6 +67,7 @@ class Choice:
 
     def may_take(self, name: str, created: datetime, status: Status) -> bool:
         """Whether a job may be one of them, by what the list tells: the others are not read."""
+        # Jobs of others have neither project nor task: their tags need not be asked for.
         is_run = RUN.search(name) is not None or (self.project is None and self.task is None)
         return is_run and (not self.status or status in self.status) and (self.since is None or created >= self.since)
 
@@ -113,6 +114,7 @@ def experiments(service: Service, choice: Choice) -> list[Experiment]:
         raise InvalidRequest(f"limit must be at least 1, got {choice.limit}")
     cache = cache_of(service)
     kept = cache.rows()
+    # Each in full, then merged: how many of the latest are of which API is not known before.
     by_api = in_parallel(lambda api: list(_of_api(service, api, choice, kept, cache)), APIS)
     rows = sorted(itertools.chain(*by_api), key=lambda row: row.created_s, reverse=True)
     return rows[: choice.limit]
@@ -133,6 +135,7 @@ def _listed(service: Service, api: JobApi, choice: Choice) -> Iterator[_Named]:
     # How many have to be looked at nobody knows before: their projects are not in the list.
     for item in service.summaries(api, contains=choice.contains, limit=EVERY):
         created: datetime = item["CreationTime"]
+        # The list comes the latest first: all that follow are older still.
         if choice.since is not None and created < choice.since:
             return
         if choice.may_take(item[api.name_key], created, Status(item[api.status_key])):
@@ -143,6 +146,7 @@ def _read(
     service: Service, api: JobApi, page: list[_Named], kept: dict[str, Experiment], cache: Cache
 ) -> list[Experiment]:
     """Return the rows of a page's jobs in their order; read, and keep, those that are not kept yet."""
+    # The time too: on this machine a name may be used again after `raysm rm`, and so may its ARN.
     rows = {job.arn: kept[job.arn] for job in page if job.arn in kept and kept[job.arn].created_s == job.created_s}
     read = in_parallel(lambda job: read_job(service, api, job.name), [job for job in page if job.arn not in rows])
     readings = [reading for reading in read if reading is not None]

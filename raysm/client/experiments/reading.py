@@ -75,6 +75,7 @@ class _Asked:
     def attempt(self, ask: Callable[[], T]) -> T | None:
         try:
             return ask()
+        # Of tags, record and log each has a permission of its own: a row without one of them is better than none.
         except (ServiceError, OSError):
             self.is_whole = False
             return None
@@ -125,6 +126,7 @@ def _record(service: Service, tags: Mapping[str, str], name: str) -> records.Rec
 
 
 def _hyperparameters(description: Description) -> dict[str, Any]:
+    # Processing has none.
     told = description.answer.get("HyperParameters", {})
     return {name: typed(text) for name, text in told.items() if not name.startswith(OF_OTHERS)}
 

@@ -58,6 +58,7 @@ class Cells:
         self._module.__dict__["__builtins__"] = __builtins__
         self.namespace = self._module.__dict__
         self._queue: queue.SimpleQueue[tuple[Call, Callable[[Outcome], None]] | None] = queue.SimpleQueue()
+        # Made in the main thread, in which ``live`` runs.
         self._main = threading.get_ident()
         self._current: Call | None = None
         self._wanted: Call | None = None
@@ -72,6 +73,7 @@ class Cells:
         ended: asyncio.Future[Outcome] = loop.create_future()
 
         def tell(outcome: Outcome) -> None:
+            # The future may have been cancelled meanwhile: its call was given up at the session's end.
             loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(outcome))
 
         self._queue.put((call, tell))
@@ -82,6 +84,7 @@ class Cells:
         """Have the call end, if it is the one that runs: others see for themselves that they are not to begin."""
         # Only then: of several that are interrupted together, one that waits is not to stand before the one that runs.
         if self._current is call:
+            # Before the signal, whose handler asks for it.
             self._wanted = call
             self._signal(call)
 
@@ -140,6 +143,7 @@ class Cells:
             call.begin()
             outcome = self._kinds[call.request.kind](call)
             self._current = None
+        # SystemExit too: a cell that says exit() ends itself, and not the session of everybody.
         except BaseException as error:
             self._current = None
             outcome = outcome_of_error(error, host=self._host)

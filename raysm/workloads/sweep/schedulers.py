@@ -43,6 +43,7 @@ def asha(rule: Asha, workload: SweepWorkload) -> TrialScheduler:
         mode=workload.mode,
         grace_period=rule.grace,
         reduction_factor=rule.factor,
+        # Beyond, a trial is done in Tune's eyes: without it the default of 100 would end all of them there.
         max_t=rule.most_reports,
     )
 
@@ -60,6 +61,7 @@ def median(rule: Median, workload: SweepWorkload) -> TrialScheduler:
 
 def pbt(rule: Pbt, workload: SweepWorkload) -> TrialScheduler:
     """Return population based training; parameters are varied within their ranges, which Tune's own would leave."""
+    # Its own: Tune's draws from the global generator, which the user's code seeds.
     rng = random.Random(workload.seed)
 
     def vary(config: dict[str, Any]) -> dict[str, Any]:
@@ -73,5 +75,6 @@ def pbt(rule: Pbt, workload: SweepWorkload) -> TrialScheduler:
         perturbation_interval=rule.every,
         quantile_fraction=rule.share,
         custom_explore_fn=vary,
+        # It would write a file of each perturbation into the folder of results, which is on another host here.
         log_config=False,
     )
