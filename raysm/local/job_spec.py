@@ -133,7 +133,7 @@ class JobSpec:
     def __post_init__(self) -> None:
         """Check what the kind of job admits."""
         title = self.api.title
-        # As the service refuses it: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ProcessingResources.html
+        # API_ProcessingResources has one ClusterConfig, of one type, and no groups.
         if len(self.groups) > 1 and not self.api.has_groups:
             raise InvalidRequest(f"a {title} job has instances of one type: give count, not groups, or use training")
         if self.checkpoints and not self.api.has_checkpoints:
