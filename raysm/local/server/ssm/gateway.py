@@ -165,7 +165,7 @@ class Gateway:
         ended = asyncio.ensure_future(_close_at_end(agent, channel))
         transmit = self._lossy(channel.send_bytes)
         try:
-            await agent.attach(transmit)
+            agent.attach(transmit)
             receive = self._lossy(agent.receive)
             async for message in channel:
                 if isinstance(message.data, bytes):
@@ -210,5 +210,4 @@ class Gateway:
 
 async def _close_at_end(agent: Agent, channel: "web.WebSocketResponse") -> None:
     await agent.ended.wait()
-    await asyncio.sleep(0)  # its last words first
     await channel.close()
