@@ -176,6 +176,10 @@ class Call(Generic[T]):
                 raise
             raise NotDone(f"{self.name} has not ended within {timeout:g} s; it goes on") from error
 
+    def wait(self, timeout: float | None) -> bool:
+        """Wait for its end, in whatever way; return whether it has ended within so many seconds."""
+        return bool(concurrent.futures.wait([self._ended], timeout).done)
+
     def outcome(self) -> tuple[CallStatus, Outcome]:
         """Wait for how it ended, as it came."""
         return self._await(None)
@@ -250,7 +254,7 @@ class Call(Generic[T]):
             with contextlib.suppress(RaysmError):
                 self.cancel()
             # So that what it prints as it ends is not shown among what the user does next.
-            concurrent.futures.wait([self._ended], INTERRUPTED_S)
+            self.wait(INTERRUPTED_S)
             raise
 
     def __repr__(self) -> str:

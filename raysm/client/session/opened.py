@@ -6,6 +6,7 @@ What flows in are requests of the handle, in any thread; what flows out are answ
 import contextlib
 import logging
 import secrets
+import time
 import weakref
 from collections.abc import Mapping
 from dataclasses import replace
@@ -76,6 +77,13 @@ class Opened:
             there, own = getattr(self._there, package), getattr(here, package)
             if own and there != own:
                 _log.warning("the session %s has %s %s, and here is %s", self.line.session, package, there, own)
+
+    def await_calls(self, timeout_s: float) -> None:
+        """Wait until each call that is under way from here has ended, for so many seconds all in all."""
+        until_s = time.monotonic() + timeout_s
+        # A copy, made at once: those that end leave the set, in the connection's thread.
+        for call in list(self._sending):
+            call.wait(max(0.0, until_s - time.monotonic()))
 
     def close(self) -> None:
         """Say goodbye; the session goes on."""
