@@ -88,7 +88,8 @@ class Sweep:
             space: A range for each parameter, by its name; or a function of an Optuna trial that draws them
                 (``trial.suggest_float("lr", 1e-4, 1e-1, log=True)``), and returns them or nothing.
             metric: The name of what counts.
-            warm_start: A sweep of the same space, or its result: its trials are where the search begins.
+            warm_start: A sweep of the same parameters, or its result: its trials are where the search begins; of a
+                range that is narrower now, those that lie in it.
             options: As ``SweepOptions`` says.
 
         Raises:
@@ -96,11 +97,12 @@ class Sweep:
         """
         check_names("Sweep", dict.fromkeys(SweepOptions.__annotations__), options)
         self.train, self.space = train, space
+        ranges = {} if callable(space) else space_of(space)
         fields: dict[str, Any] = {
             "metric": metric,
-            "warm_start": _earlier(warm_start, metric),
+            "warm_start": _earlier(warm_start, metric, ranges),
             **options,
-            **({} if callable(space) else {"space": space_of(space)}),
+            **({"space": ranges} if ranges else {}),
         }
         # At once: what is wrong is said in the line that describes the sweep, not when it is sent.
         self._workload = _workload(train, space, fields)
@@ -196,11 +198,11 @@ def _mismatch(error: TypeError, taken: Sequence[inspect.Parameter], names: Seque
     return f"{error}; it takes {', '.join(known) or 'nothing'}"
 
 
-def _earlier(sweep: "Job | SweepResult | None", metric: str) -> tuple[Earlier, ...]:
-    """Return the trials of an earlier sweep that have a value.
+def _earlier(sweep: "Job | SweepResult | None", metric: str, ranges: Mapping[str, Parameter]) -> tuple[Earlier, ...]:
+    """Return the trials of an earlier sweep that have a value, and lie within the ranges of this one.
 
     Raises:
-        InvalidRequest: It is no sweep, or one by another metric.
+        InvalidRequest: It is no sweep, or one by another metric, or none of its trials is of any use.
     """
     result: object = sweep.result() if isinstance(sweep, Job) else sweep
     if result is None:
@@ -213,4 +215,15 @@ def _earlier(sweep: "Job | SweepResult | None", metric: str) -> tuple[Earlier, .
         )
     # Those that were ended early are taken: what they came to is worse than it could be, but not unknown.
     having = [trial for trial in result.trials if trial.value is not None and trial.status != "failed"]
-    return tuple(Earlier(params=trial.params, value=trial.value or 0.0) for trial in having)
+    # A range is often made narrower around what was best; a parameter that one of the two lacks is refused later.
+    within = [
+        trial
+        for trial in having
+        if all(item.contains(trial.params[name]) for name, item in ranges.items() if name in trial.params)
+    ]
+    if not within:
+        raise InvalidRequest(
+            f"Sweep: none of the {len(having)} trials of warm_start that have a value lies within the space; widen it, "
+            "or begin without warm_start"
+        )
+    return tuple(Earlier(params=trial.params, value=trial.value or 0.0) for trial in within)

@@ -183,6 +183,15 @@ class SweepWorkload(Workload):
             raise InvalidRequest(
                 f"Sweep: stop={self.stop.kind!r} varies parameters within their ranges: give the space as ranges"
             )
+        if self.stop is not None and self.stop.takes_turns and self.trials < 2:
+            raise InvalidRequest(
+                f"Sweep: stop={self.stop.kind!r} compares the trials of a population: take at least 2, got trials=1"
+            )
+        if self.stop is not None and self.stop.takes_turns and self.concurrency is not None:
+            raise InvalidRequest(
+                f"Sweep: stop={self.stop.kind!r} goes without concurrency: all {self.trials} trials are one "
+                f"population, which takes turns where there is no room for all; got concurrency={self.concurrency}"
+            )
         if self.chosen_search == "grid":
             if not self.space:
                 raise InvalidRequest("Sweep: search='grid' needs a space of values, not a function that draws them")
@@ -195,6 +204,13 @@ class SweepWorkload(Workload):
                 raise InvalidRequest(
                     f"Sweep: warm_start has trials of another space: {unknown[0]!r} is in one of the two alone; "
                     "begin without warm_start, or with the same parameters"
+                )
+            # Optuna would refuse a choice that there is not in the job, after the cluster has formed.
+            outside = [name for name, item in self.space.items() if not item.contains(earlier.params[name])]
+            if outside:
+                raise InvalidRequest(
+                    f"Sweep: warm_start has a trial with {outside[0]}={earlier.params[outside[0]]!r}, which lies "
+                    f"outside of {self.space[outside[0]]}; leave such trials away, or widen the range"
                 )
 
 

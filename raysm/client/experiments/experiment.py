@@ -17,7 +17,7 @@ Value = str | int | float | bool | None
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Experiment:
-    """One job, as it was when it was read; one that has ended is read once."""
+    """One job, or one trial of a sweep, as it was when it was read; one that has ended is read once."""
 
     name: str
     """The job's name, for ``raysm.attach``."""
@@ -39,6 +39,8 @@ class Experiment:
     """The kind of its workload; None of a job that raysm did not send."""
     first: str | None = None
     """The first job's name, where it is a follow-up of one."""
+    trial: int | None = None
+    """The trial's number, where it is one of a sweep; its name is then the job's with the number, ``digits-1/3``."""
     parameters: Mapping[str, Value] = field(default_factory=dict)
     """What the workload was called with, and the hyperparameters."""
     metrics: Mapping[str, Summary] = field(default_factory=dict)
@@ -141,6 +143,7 @@ FACTS = (
     "project",
     "task",
     "workload",
+    "trial",
     "created_s",
     "started_s",
     "ended_s",

@@ -5,6 +5,7 @@ What flows in is the workload whose ``stop`` names one of these functions, what 
 
 import pkgutil
 import random
+from types import SimpleNamespace
 from typing import Any
 
 from ray.tune.schedulers import (
@@ -68,7 +69,7 @@ def pbt(rule: Pbt, workload: SweepWorkload) -> TrialScheduler:
         params = {name: workload.space[name].varied(value, rng) for name, value in config["params"].items()}
         return config | {"params": params}
 
-    return PopulationBasedTraining(
+    return _Population(
         time_attr=REPORTS,
         metric=VALUE,
         mode=workload.mode,
@@ -77,4 +78,16 @@ def pbt(rule: Pbt, workload: SweepWorkload) -> TrialScheduler:
         custom_explore_fn=vary,
         # It would write a file of each perturbation into the folder of results, which is on another host here.
         log_config=False,
+        # A trial's last result says how it ended, and has no value.
+        require_attrs=False,
     )
+
+
+class _Population(PopulationBasedTraining):  # type: ignore[misc]
+    """Tune's own, for trials that a searcher numbers."""
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        """Take a trial into the population."""
+        # Tune refuses every searcher here: one that learns would learn from parameters that change on the way. Ours
+        # draws at random then (``Pbt.searches``), and is needed for the trials' numbers.
+        super().on_trial_add(SimpleNamespace(search_alg=None), trial)

@@ -30,7 +30,7 @@ from raysm.workloads.sweep.head_files import HeadFileSystem
 from raysm.workloads.sweep.reports import RESTORED, Report
 from raysm.workloads.sweep.schedulers import VALUE
 
-__all__ = ["ENDED", "METRICS", "TrialRun", "run_trial", "seed_all", "trial_reason"]
+__all__ = ["ENDED", "METRICS", "TrialRun", "name_of", "number_of", "run_trial", "seed_all", "trial_reason"]
 
 ENDED = "raysm_ended"
 """The key of the last result: how the trial ended, ``done`` or ``failed``."""
@@ -123,6 +123,17 @@ class TrialRun:
             )
 
 
+def name_of(number: int, trial_id: str) -> str:
+    """Return what Tune calls a trial."""
+    return f"trial-{number}-{trial_id}"
+
+
+def number_of(name: str) -> int:
+    """Return a trial's number from its name."""
+    # Not from its config: in a population that is another trial's, once it goes on from the other's weights.
+    return int(name.split("-")[1])
+
+
 def run_trial(config: dict[str, Any]) -> None:
     """Do one trial; Tune calls it, in a thread of the trial's process."""
     here = environment.read()
@@ -132,7 +143,7 @@ def run_trial(config: dict[str, Any]) -> None:
         run = TrialRun(
             workload=workload,
             here=here,
-            number=config["number"],
+            number=number_of(tune.get_context().get_trial_name()),
             params=config["params"],
             folder=folder,
             checkpoint=_checkpoint(config),
