@@ -1,4 +1,4 @@
-"""A line of a policy, and what becomes of it with the names of an account's things: lines flow in, policies flow out."""
+"""A line of a policy, and what becomes of it with the names of an account's things: lines flow in, policies out."""
 
 import itertools
 import string
