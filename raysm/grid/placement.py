@@ -16,18 +16,15 @@ from raysm.grid.place import Choice, Market, Offer
 from raysm.grid.task import Task
 from raysm.grid.transfer import transfer_usd
 
-__all__ = ["PROBES", "WAITING_USD_PER_HOUR", "Cheapest", "Worth", "refusal"]
+__all__ = ["UNKNOWN_S", "WAITING_USD_PER_HOUR", "Cheapest", "Rate", "Worth", "refusal"]
 
 WAITING_USD_PER_HOUR = 1.0
 """What an hour of waiting is worth to a row: so much that a dollar less is no reason to wait until tomorrow."""
 
-PROBES = 3
-"""Done rows after which a type is known; until then it is believed to be worth trying."""
-
 OPTIMISM = 0.9
 """Of the best type's cost, what one that is not known is believed to cost: enough to be tried, and soon found out."""
 
-UNKNOWN_HOURS = 1.0
+UNKNOWN_S = 3600.0
 """Of a row whose time nobody knows: then types are compared by their price alone."""
 
 
@@ -49,6 +46,28 @@ class Worth:
         parts = (self.usd, self.transfer_usd)
         known = sum(part for part in parts if part is not None)
         return sum(part is None for part in parts), known + self.wait_s * waiting_usd_per_hour / 3600
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rate:
+    """What a place costs a row but for the time that it runs: the same for all rows of its shape."""
+
+    usd_per_s: float | None
+    """Of its instances, as they will be billed; None is unknown."""
+    transfer_usd: float | None
+    """Of its data on their way; None is unknown."""
+    wait_s: float
+    """Seconds until its instances start."""
+
+    def worth(self, seconds: float | None, delay_s: float = 0.0) -> Worth:
+        """Return what the place costs a row that runs for ``seconds``, and is sent after ``delay_s``."""
+        assumed_s = UNKNOWN_S if seconds is None else seconds
+        return Worth(
+            usd=None if self.usd_per_s is None else self.usd_per_s * assumed_s,
+            transfer_usd=self.transfer_usd,
+            wait_s=self.wait_s + delay_s,
+            seconds=seconds,
+        )
 
 
 @dataclass(kw_only=True)
@@ -101,19 +120,19 @@ class Cheapest:
             offer: The place.
             delay_s: Seconds before it can even be sent there.
         """
+        return self.rate(task, offer).worth(self.seconds(task, offer), delay_s)
+
+    def rate(self, task: Task, offer: Offer) -> Rate:
+        """Return what a place costs a row but for its time."""
         place, count = offer.place, task.count or offer.count
-        seconds = self._seconds(task, offer)
         factor = self.experience.billed_factor(place)
-        hours = UNKNOWN_HOURS if seconds is None else seconds / 3600
-        usd = None if offer.usd_per_hour is None else offer.usd_per_hour * count * hours * factor
-        return Worth(
-            usd=usd,
+        return Rate(
+            usd_per_s=None if offer.usd_per_hour is None else offer.usd_per_hour * count * factor / 3600,
             transfer_usd=transfer_usd(task.region, place.region, task.input_bytes),
-            wait_s=self.experience.wait_s(place) + delay_s,
-            seconds=seconds,
+            wait_s=self.experience.wait_s(place),
         )
 
-    def _seconds(self, task: Task, offer: Offer) -> float | None:
+    def seconds(self, task: Task, offer: Offer) -> float | None:
         """Return how long the row will take; of a type that nobody knows yet, long enough to be worth a try."""
         name = offer.place.instance_type
         if self.experience.samples(name):
@@ -132,7 +151,7 @@ class Cheapest:
     def _turnover(self, task: Task, offer: Offer, market: Market, count: int) -> float:
         """Return about how long it takes until one of the jobs in a place has ended."""
         quota = market.quotas.get(offer.place)
-        seconds = self._seconds(task, offer)
+        seconds = self.seconds(task, offer)
         if quota is None or seconds is None:
             return 0.0
         return seconds / max(1, quota.limit // count)
@@ -145,7 +164,7 @@ class Cheapest:
     ) -> Choice:
         _, _, until, offer = min(ways, key=lambda way: way[:2])
         if until is None:
-            return Choice(offer=replace(offer, expected_s=self._seconds(task, offer)), reasons=reasons)
+            return Choice(offer=replace(offer, expected_s=self.seconds(task, offer)), reasons=reasons)
         # The best one takes nobody now, and what would take the row at once costs more than to wait for it.
         again_s = min(way[2] for way in ways if way[2] is not None)
         return Choice(again_s=again_s, reasons=reasons)

@@ -6,7 +6,7 @@ import pytest
 
 from raysm.grid.experience import Experience
 from raysm.grid.place import Market, Offer, Place, Quota
-from raysm.grid.placement import OPTIMISM, Cheapest, Worth, refusal
+from raysm.grid.placement import OPTIMISM, UNKNOWN_S, WAITING_USD_PER_HOUR, Cheapest, Rate, Worth, refusal
 from raysm.grid.task import Task
 from tests.grid.test_experience import ended
 
@@ -148,6 +148,14 @@ def test_worth_is_dollars_of_instances_data_and_waiting():
     assert worth.transfer_usd == pytest.approx(0.02)
     assert worth.score(0.0) == (0, pytest.approx(3.02))
     assert Worth(usd=None, transfer_usd=None, wait_s=0, seconds=None).score(1.0) == (2, 0.0)
+
+
+def test_a_rate_is_a_worth_once_the_time_is_known_and_an_hour_where_it_is_not():
+    rate = Rate(usd_per_s=0.001, transfer_usd=0.5, wait_s=60)
+    assert rate.worth(100, delay_s=40) == Worth(usd=0.1, transfer_usd=0.5, wait_s=100, seconds=100)
+    assert rate.worth(None).usd == pytest.approx(0.001 * UNKNOWN_S)
+    assert Rate(usd_per_s=None, transfer_usd=0.0, wait_s=0).worth(9).usd is None
+    assert WAITING_USD_PER_HOUR > 0
 
 
 def test_whatever_happens_a_choice_is_a_place_that_takes_the_row_or_a_moment_or_reasons():
