@@ -8,6 +8,7 @@ from typing import Any
 
 from raysm import __version__
 from raysm.cli.flags import CHANGE, COMMON, SCRIPT, SIMILARITY, SWEEP, TARGET, TRAIN, WORKLOADS, add_flags
+from raysm.cli.grid_arguments import add_grid
 from raysm.cli.market_arguments import add_prices
 from raysm.cli.parser import BEHIND, SCRIPTED, Parser, add_command
 
@@ -99,6 +100,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_local(commands)
     _add_image(commands)
     _add_doctor(commands)
+    add_grid(commands)
     add_prices(commands)
     return parser
 

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 __all__ = ["BEHIND", "SCRIPTED", "Parser", "add_command"]
 
-SCRIPTED = ("run", "train", "sweep", "shell", "exec")
+SCRIPTED = ("run", "train", "sweep", "shell", "exec", "grid")
 """The commands whose script has arguments of its own."""
 
 BEHIND = "the arguments of a script go behind --, as in: raysm train main.py -- --epochs 10"
