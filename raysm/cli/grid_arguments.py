@@ -19,7 +19,13 @@ OWN = ("cluster.count", "cluster.instance_type", "limits.spot", "name")
 
 def add_grid(commands: Any) -> None:
     """Add ``raysm grid``."""
-    grid = add_command(commands, "grid", "an array of jobs over regions, a job for each row of a file or of a query")
+    grid = add_command(
+        commands,
+        "grid",
+        "an array of jobs over regions, a job for each row of a file or of a query",
+        run="raysm.cli.grid:run",
+        is_scripted=True,
+    )
     verbs = grid.add_subparsers(dest="verb", required=True, metavar="|".join(VERBS))
     for name, text in VERBS.items():
         verb = verbs.add_parser(
@@ -29,6 +35,7 @@ def add_grid(commands: Any) -> None:
             usage=f"raysm grid {name} FILE.toml|SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT, as in --lr {{lr}}]",
             allow_abbrev=False,
         )
+        verb.set_defaults(is_scripted=True)
         _add_request(verb)
 
 
