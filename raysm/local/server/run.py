@@ -47,17 +47,13 @@ from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.served_apis import served
+from raysm.local.server.ssm.agent_log import agent_lines
 from raysm.local.server.warm_pools import WarmPools, keep_alive_s
 
 __all__ = ["JobRun", "Services"]
 
 TICK_S = 0.1
 """How often a job that waits for its turn looks at the limits of time."""
-AGENT_COMPLAINS = (
-    "amazon-ssm-agent: AccessDeniedException: the role is not authorized to perform ssmmessages:OpenControlChannel"
-)
-"""What the agent of remote debugging writes where a role lacks its four permissions, as most do."""
-
 METRICS_S = 2.0
 """How often metrics are passed on."""
 
@@ -321,8 +317,8 @@ class JobRun:
         ):
             for host in job.hosts:
                 writer.open(host)
-                if self._definition.remote_debug or self._services.scenario.logs.ssm_streams:
-                    writer.agent_line(host, AGENT_COMPLAINS)
+                for line in agent_lines(self._services.scenario, remote_debug=self._definition.remote_debug):
+                    writer.agent_line(host, line)
             job.start(self._status.enter_training)
             self._job = job
             try:
