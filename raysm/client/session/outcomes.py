@@ -69,7 +69,9 @@ def error_of(error: RemoteError, pickled: bytes, name: str, session: str) -> Bas
     if made is None:
         text = f"{error.headline}\n\n{told}" if error.traceback else error.headline
         return CallFailed(text, error_type=error.type, remote_traceback=error.traceback)
-    made.add_note(told)
+    # What raysm itself refused has no frames of anybody's.
+    if error.traceback:
+        made.add_note(told)
     return made
 
 
