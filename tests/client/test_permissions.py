@@ -1,12 +1,11 @@
 """The policies, as narrow as they can be said, and a line for every call of the client."""
 
-import inspect
 import json
-import re
 
 from raysm.client.doctor.names import placeholders
-from raysm.client.permissions import ROLE, USER, Grant, policy, resources_of, trust
-from raysm.contract import mirror
+from raysm.client.grants import policy
+from raysm.client.permissions import USER
+from raysm.client.role_permissions import ROLE
 
 NAMES = placeholders()
 
@@ -38,41 +37,8 @@ def test_nothing_but_what_takes_no_narrower_resource_is_allowed_on_all():
     assert {action for action in everywhere if action.startswith("ecr:")} == {"ecr:GetAuthorizationToken"}
 
 
-def test_a_statement_falls_away_with_what_it_is_about():
-    bare = {
-        name: () if name in ("output_key", "volume_key", "subnet", "remote_debug") else NAMES[name] for name in NAMES
-    }
-    sids = {item["Sid"] for item in policy(ROLE, bare)["Statement"]}
-    assert {"OutputKey", "VolumeKey", "Network", "Session"}.isdisjoint(sids)
-    assert {"Objects", "Image", "Logs"} <= sids
-
-
-def test_a_resource_stands_once_for_each_name():
-    grant = Grant(
-        purpose="A", meaning="", actions=("s3:GetObject",), resources=("arn:{partition}:s3:::{input_prefix}*",)
-    )
-    names = {"partition": ("aws",), "input_prefix": ("a/", "b/", "a/")}
-    assert resources_of(grant, names) == ["arn:aws:s3:::a/*", "arn:aws:s3:::b/*"]
-
-
 def test_sids_are_letters_and_digits_and_policies_are_json_within_iams_limit():
     for grants in (USER, ROLE):
         assert all(grant.purpose.isalnum() for grant in grants)
         # A managed policy has at most 6,144 characters without blanks.
         assert len(json.dumps(policy(grants, NAMES), separators=(",", ":"))) <= 6144
-
-
-def test_the_trust_policy_lets_sagemaker_take_the_role_on():
-    assert trust()["Statement"][0]["Action"] == "sts:AssumeRole"
-
-
-def test_the_role_may_do_in_mlflow_what_the_copy_of_the_metrics_calls_and_nothing_else():
-    """By the calls of MLflow's client that stand in the mirror."""
-    calls = set(re.findall(r"self\._client\.(\w+)\(", inspect.getsource(mirror)))
-    # Its client has a method of its own for the end of a run, which is an update.
-    actions = {
-        "".join(word.title() for word in call.replace("set_terminated", "update_run").split("_")) for call in calls
-    }
-    (grant,) = (grant for grant in ROLE if grant.purpose == "Tracking")
-    assert {action.partition(":")[2] for action in grant.actions} == actions
-    assert len(actions) > 5
