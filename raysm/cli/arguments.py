@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from raysm import __version__
+from raysm.cli.grid_arguments import add_grid
 from raysm.cli.job_arguments import add_about_jobs, add_entering
 from raysm.cli.machine_arguments import add_demo, add_doctor, add_image, add_local
 from raysm.cli.market_arguments import add_prices
@@ -48,6 +49,7 @@ COMMANDS: tuple[Callable[[Any], None], ...] = (
     add_local,
     add_image,
     add_doctor,
+    add_grid,
     add_prices,
 )
 """Each adds one command, or a family of them, and says what carries it out; in the order in which --help shows them."""

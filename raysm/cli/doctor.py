@@ -16,10 +16,8 @@ from raysm.cli.choosing import read_settings
 from raysm.cli.this_machine import local_checks
 from raysm.client.doctor import Case, Finding, State, examine, intent_of
 from raysm.client.doctor.names import names_of
-from raysm.client.grants import policy
-from raysm.client.permissions import USER
+from raysm.client.permissions import ROLE, USER, policy
 from raysm.client.plan import Plan
-from raysm.client.role_permissions import ROLE
 from raysm.client.service import Service
 from raysm.client.settings import Settings
 from raysm.request import AWS, Local

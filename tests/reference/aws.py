@@ -4,9 +4,7 @@ import json
 
 from raysm.client.doctor import CHECKS
 from raysm.client.doctor.names import placeholders
-from raysm.client.grants import policy, trust
-from raysm.client.permissions import USER
-from raysm.client.role_permissions import ROLE
+from raysm.client.permissions import ROLE, USER, policy, trust
 from tests.reference.docstrings import cell, code, read, table
 
 AUTHORIZATION = "https://docs.aws.amazon.com/service-authorization/latest/reference/reference_policies_actions-resources-contextkeys.html"

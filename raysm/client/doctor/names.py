@@ -7,8 +7,8 @@ said them yet.
 from collections.abc import Callable
 
 from raysm.client.doctor.case import Case
-from raysm.client.grants import Names
 from raysm.client.images.ecr import registry_in
+from raysm.client.permissions import Names
 from raysm.client.storage import split
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.request.package_index import CodeArtifact

@@ -10,9 +10,7 @@ from raysm.client.doctor.case import Case
 from raysm.client.doctor.finding import Finding, bad, good, unknown
 from raysm.client.doctor.names import names_of
 from raysm.client.doctor.simulation import Denial, denials
-from raysm.client.grants import ROLE_ARN, SERVICE, Grant, Names, policy, trust
-from raysm.client.permissions import USER
-from raysm.client.role_permissions import ROLE
+from raysm.client.permissions import ROLE, ROLE_ARN, SERVICE, USER, Grant, Names, policy, trust
 from raysm.errors import ServiceError
 
 __all__ = ["look_at_caller", "look_at_role", "look_at_role_policy"]

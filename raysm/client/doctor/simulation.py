@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from raysm.client.doctor.case import Case
-from raysm.client.grants import Grant, Names, resources_of
+from raysm.client.permissions import Grant, Names, resources_of
 
 __all__ = ["Denial", "denials"]
 

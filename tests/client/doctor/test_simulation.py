@@ -1,7 +1,7 @@
 """IAM is asked about single resources, and answers what is denied."""
 
 from raysm.client.doctor.simulation import denials
-from raysm.client.grants import Grant
+from raysm.client.permissions import Grant
 from tests.support.aws_account import ROLE
 
 

@@ -1,12 +1,10 @@
-"""What the user may have to be allowed on AWS: the calls of the client.
+"""What the client calls on AWS, in the name of the user who sends and follows jobs.
 
 The tests record every call of the client, and compare them with ``calls`` below: a call without a line fails them, and
-so does a line without a call. Which action an operation needs, and on which kind of resource, is from the Service
-Authorization Reference, https://docs.aws.amazon.com/service-authorization/latest/reference/. Nothing of it was seen on
-AWS.
+so does a line without a call.
 """
 
-from raysm.client.grants import JOBS, LOGS, OBJECTS, ROLE_ARN, SERVICE, Grant
+from raysm.client.permissions.grant import JOBS, LOGS, OBJECTS, ROLE_ARN, SERVICE, Grant
 
 __all__ = ["UNGUARDED", "USER", "covered"]
 

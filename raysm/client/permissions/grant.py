@@ -1,4 +1,4 @@
-"""A policy of IAM, as narrow as it can be said: grants with placeholders flow in, its statements flow out."""
+"""A line of a policy, and what becomes of it with the names of an account's things: lines flow in, policies out."""
 
 import itertools
 import string
@@ -6,13 +6,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-__all__ = ["JOBS", "LOGS", "OBJECTS", "ROLE_ARN", "SERVICE", "Grant", "Names", "policy", "resources_of", "trust"]
+__all__ = ["JOBS", "LOGS", "OBJECTS", "ROLE_ARN", "SERVICE", "Grant", "Names", "policy", "resources_of"]
 
 SERVICE = "sagemaker.amazonaws.com"
 """Who takes on the job's role; the same in all partitions."""
 
 Names: TypeAlias = Mapping[str, tuple[str, ...]]
 """What stands for each placeholder of a resource; where nothing does, the resource falls away."""
+
+JOBS = (
+    "arn:{partition}:sagemaker:{region}:{account}:training-job/*",
+    "arn:{partition}:sagemaker:{region}:{account}:processing-job/*",
+)
+LOGS = (
+    "arn:{partition}:logs:{region}:{account}:log-group:/aws/sagemaker/TrainingJobs:*",
+    "arn:{partition}:logs:{region}:{account}:log-group:/aws/sagemaker/ProcessingJobs:*",
+)
+OBJECTS = "arn:{partition}:s3:::{bucket}/raysm/*"
+ROLE_ARN = "{role}"
+"""The resource of what is about the job's role."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,29 +49,10 @@ class Grant:
     """What has to hold beside, as IAM says it."""
 
 
-JOBS = (
-    "arn:{partition}:sagemaker:{region}:{account}:training-job/*",
-    "arn:{partition}:sagemaker:{region}:{account}:processing-job/*",
-)
-LOGS = (
-    "arn:{partition}:logs:{region}:{account}:log-group:/aws/sagemaker/TrainingJobs:*",
-    "arn:{partition}:logs:{region}:{account}:log-group:/aws/sagemaker/ProcessingJobs:*",
-)
-OBJECTS = "arn:{partition}:s3:::{bucket}/raysm/*"
-ROLE_ARN = "{role}"
-"""The resource of what is about the job's role."""
-
-
 def policy(grants: Iterable[Grant], names: Names) -> dict[str, Any]:
     """Return the policy that makes these grants, of what a job with these names needs."""
     # The version of IAM's language, of which this is the latest: without it, IAM reads the one of 2008.
     return {"Version": "2012-10-17", "Statement": list(_statements(grants, names))}
-
-
-def trust() -> dict[str, Any]:
-    """Return the trust policy of the role."""
-    statement = {"Effect": "Allow", "Principal": {"Service": SERVICE}, "Action": "sts:AssumeRole"}
-    return {"Version": "2012-10-17", "Statement": [statement]}
 
 
 def resources_of(grant: Grant, names: Names) -> list[str]:

@@ -1,12 +1,13 @@
-"""What the job's role has to be allowed on AWS: the calls of the service in its name, and of raysm in the containers.
+"""What the role of a job has to be allowed, and who may take it on.
 
-Which they are is from https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-roles.html; nothing of it was seen on
-AWS.
+From https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-roles.html: no test can record what the service does.
 """
 
-from raysm.client.grants import LOGS, OBJECTS, Grant
+from typing import Any
 
-__all__ = ["ROLE"]
+from raysm.client.permissions.grant import LOGS, OBJECTS, SERVICE, Grant
+
+__all__ = ["ROLE", "SERVICE", "trust"]
 
 ROLE: tuple[Grant, ...] = (
     Grant(
@@ -135,3 +136,9 @@ ROLE: tuple[Grant, ...] = (
     ),
 )
 """What SageMaker does in the role's name, before, in and after the containers, and what raysm in them asks."""
+
+
+def trust() -> dict[str, Any]:
+    """Return the trust policy of the role."""
+    statement = {"Effect": "Allow", "Principal": {"Service": SERVICE}, "Action": "sts:AssumeRole"}
+    return {"Version": "2012-10-17", "Statement": [statement]}

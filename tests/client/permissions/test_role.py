@@ -1,23 +1,14 @@
-"""What the job's role has to be allowed."""
+"""What the role may do, and who takes it on."""
 
 import inspect
 import re
 
-from raysm.client.doctor.names import placeholders
-from raysm.client.grants import policy
-from raysm.client.role_permissions import ROLE
+from raysm.client.permissions.role import ROLE, trust
 from raysm.contract import mirror
 
-NAMES = placeholders()
 
-
-def test_a_statement_falls_away_with_what_it_is_about():
-    bare = {
-        name: () if name in ("output_key", "volume_key", "subnet", "remote_debug") else NAMES[name] for name in NAMES
-    }
-    sids = {item["Sid"] for item in policy(ROLE, bare)["Statement"]}
-    assert {"OutputKey", "VolumeKey", "Network", "Session"}.isdisjoint(sids)
-    assert {"Objects", "Image", "Logs"} <= sids
+def test_the_trust_policy_lets_sagemaker_take_the_role_on():
+    assert trust()["Statement"][0]["Action"] == "sts:AssumeRole"
 
 
 def test_the_role_may_do_in_mlflow_what_the_copy_of_the_metrics_calls_and_nothing_else():
