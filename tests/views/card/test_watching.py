@@ -10,6 +10,7 @@ from raysm.contract.events import Metric, line
 from raysm.errors import InvalidRequest
 from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
+from raysm.views.card.outputs import Output
 from raysm.views.card.watching import LEAST_S, Watch, watch
 from tests.support.client_jobs import NOW_MS
 from tests.support.running_job import job, remote
@@ -20,7 +21,7 @@ __all__ = ["job", "remote"]
 WITHIN_S = 60
 
 
-class Screen:
+class Screen(Output):
     """An output that keeps its cards, with when they came."""
 
     def __init__(self):
