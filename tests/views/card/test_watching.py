@@ -10,6 +10,7 @@ from raysm.contract.events import Metric, line
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Script
 from raysm.testing import Answer, FakeSageMaker
+from raysm.views.card.outputs import Output
 from raysm.views.card.watching import LEAST_S, Watch, watch
 from tests.support.client_jobs import NOW_MS
 from tests.support.sagemaker import fake_aws, refusal
@@ -17,7 +18,7 @@ from tests.support.sagemaker import fake_aws, refusal
 WITHIN_S = 60
 
 
-class Screen:
+class Screen(Output):
     """An output that keeps its cards, with when they came."""
 
     def __init__(self):
