@@ -1,37 +1,61 @@
-"""The dashboard, which comes up beside the workload: told to users once it answers, and not before."""
+"""The dashboard, which is started when somebody asks at its port: where it is, and when it is there."""
 
 import asyncio
+import contextlib
 import time
 
-from raysm.bootstrap.address import port_answers
 from raysm.bootstrap.log import emit_event, remark
-from raysm.contract.events import State
+from raysm.contract.events import DASHBOARD_NOT_YET, State
 
-__all__ = ["announce_dashboard"]
+__all__ = ["announce_dashboard", "await_dashboard"]
 
 PROBE_S = 0.2
+ANSWER_S = 5.0
+"""Seconds for one answer."""
 LIMIT_S = 60.0
 """Ray's own: it does not wait for its dashboard any longer."""
 
 
-async def announce_dashboard(host: str, address: str, port: int, limit_s: float = LIMIT_S) -> bool:
-    """Say where the dashboard is as soon as it answers, or that it does not.
+def announce_dashboard(host: str, address: str, port: int) -> None:
+    """Say where the dashboard is, or will be a few seconds after it is first asked.
 
     Args:
         host: The head.
         address: Where users find it.
         port: Where it listens.
+    """
+    emit_event(State(name="dashboard", host=host, address=f"http://{address}:{port}"))
+
+
+async def await_dashboard(port: int, limit_s: float = LIMIT_S) -> bool:
+    """Ask for the dashboard until it answers; say so where it does not.
+
+    Args:
+        port: Where it listens, on loopback too.
         limit_s: Seconds that it may take.
 
     Returns:
         Whether it answers.
     """
     until = time.monotonic() + limit_s
-    while not await port_answers("127.0.0.1", port):
+    while not await _answers(port):
         if time.monotonic() > until:
             # Not worth a job: it shows what happens, and nothing waits for it.
             remark(f"the dashboard has not come up within {limit_s:g} s; the job goes on without it")
             return False
         await asyncio.sleep(PROBE_S)
-    emit_event(State(name="dashboard", host=host, address=f"http://{address}:{port}"))
     return True
+
+
+async def _answers(port: int) -> bool:
+    """Return whether the dashboard itself answers: a connection alone may be to what keeps its port."""
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(ANSWER_S):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                writer.write(b"HEAD / HTTP/1.0\r\n\r\n")
+                status = (await reader.readline()).split()[1:2]
+            finally:
+                writer.close()
+        return bool(status) and status != [str(DASHBOARD_NOT_YET).encode()]
+    return False

@@ -16,7 +16,7 @@ from raysm.bootstrap import messages
 from raysm.bootstrap.address import find_own_address, is_loopback, port_answers
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import HeadControl, MessageReceived, Report
-from raysm.bootstrap.dashboard import announce_dashboard
+from raysm.bootstrap.dashboard import announce_dashboard, await_dashboard
 from raysm.bootstrap.dashboard_reader import read_dashboard
 from raysm.bootstrap.dashboard_recorder import DashboardRecorder
 from raysm.bootstrap.driver_run import DriverRun
@@ -58,6 +58,9 @@ END_GRACE_S = 0.6
 FAREWELL_S = 3.0
 """Seconds that the workers have to say goodbye; their own end takes less than two."""
 LOOPBACK = "127.0.0.1"
+DASHBOARD_AFTER_S = 20.0
+"""Seconds of work after which the dashboard is started for the record of the job: a shorter job is over before anybody
+looks at it, and the 5 s of a core would be a tenth of all that it costs."""
 PROBE_S = 0.05
 """How often to see whether the GCS answers, and whether the last worker has left: a job ends in a second or two."""
 
@@ -259,9 +262,11 @@ class Head:
         self._spawn(self._show_dashboard(shown))
 
     async def _show_dashboard(self, address: str) -> None:
-        """Say where the dashboard is once it answers, and keep what it shows."""
+        """Say where the dashboard is, start it in a while unless someone else does, and keep what it shows."""
         port, token = self._instance.ports.dashboard, self._instance.payload.token().decode()
-        if await announce_dashboard(self._instance.name, address, port):
+        announce_dashboard(self._instance.name, address, port)
+        await asyncio.sleep(DASHBOARD_AFTER_S)
+        if await await_dashboard(port):
             self._recorder = DashboardRecorder(functools.partial(read_dashboard, port, token))
             await self._recorder.run()
 

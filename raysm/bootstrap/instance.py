@@ -19,7 +19,7 @@ from raysm.bootstrap.identity import Identity
 from raysm.bootstrap.interfaces import list_interfaces
 from raysm.bootstrap.private_files import private_token
 from raysm.bootstrap.ray_node import Capacity, detect_capacity, ray_version, start_arguments
-from raysm.bootstrap.ray_start import DASHBOARD_FIRST, WORKERS
+from raysm.bootstrap.ray_start import WORKERS
 from raysm.contract import names
 from raysm.contract import payload as payloads
 from raysm.contract.paths import SDK_DRIVERS
@@ -97,8 +97,6 @@ class Instance:
         )
         ahead = workload.workers_ahead(self.capacity.gpus)
         own = [] if ahead is None else [f"{WORKERS}{ahead}"]
-        if head_address is None and workload.wants_all_cpus_at_once:
-            own.append(DASHBOARD_FIRST)
         return [*self.commands.ray, *own, *arguments]
 
     def ray_environment(self) -> dict[str, str]:

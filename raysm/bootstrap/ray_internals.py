@@ -159,19 +159,19 @@ KILL_ALL = Internal(
 INITIALIZE = Internal(
     module="ray._private.node",
     name="Node.__init__",
-    purpose="start the dashboard and the monitor after the node",
+    purpose="start the dashboard and the monitor when they are wanted",
 )
 START_MONITOR = Internal(
     module="ray._private.node",
     name="Node.start_monitor",
-    purpose="start the monitor after the node",
+    purpose="start the monitor when it is wanted",
     # It is called later, with the node and nothing else.
     fits=lambda start: list(inspect.signature(start).parameters) == ["self"],
 )
 START_DASHBOARD = Internal(
     module="ray._private.node",
     name="Node.start_api_server",
-    purpose="start the dashboard after the node",
+    purpose="start the dashboard when it is wanted",
     # It is called later by names alone: what Ray gave by position would be lost.
     fits=lambda start: all(
         parameter.kind is parameter.KEYWORD_ONLY for parameter in list(inspect.signature(start).parameters.values())[1:]
@@ -251,7 +251,8 @@ OTHER_COMMANDS = ("ray.serve.scripts", "ray.dashboard.modules.job.cli", "ray.uti
 """Modules of other commands, which cost ``ray start`` half of its time until it begins."""
 PRESTART = "--num_prestart_python_workers="
 """The raylet's own option."""
-SPECTATORS = ("dashboard", "log_monitor", "monitor")
+DASHBOARD = "dashboard"
+SPECTATORS = (DASHBOARD, "log_monitor", "monitor")
 """Ray's names of the processes without which the work goes on."""
 # The exit code is 1 whichever process ended: which one it was stands in these words alone.
 ENDED = "Some Ray subprocesses exited unexpectedly:"
@@ -264,8 +265,8 @@ TEXTS = (
     Text(words=END_OF_LOG, module="ray.scripts.scripts", purpose="say which process of Ray ended, from its log"),
     Text(words=PRESTART, module="ray._private.services", purpose="start few workers ahead"),
     # The calls, not only the methods: what nobody calls any more would be postponed for ever.
-    Text(words="self.start_monitor()", module="ray._private.node", purpose="start the monitor after the node"),
-    Text(words="self.start_api_server(", module="ray._private.node", purpose="start the dashboard after the node"),
+    Text(words="self.start_monitor()", module="ray._private.node", purpose="start the monitor when it is wanted"),
+    Text(words="self.start_api_server(", module="ray._private.node", purpose="start the dashboard when it is wanted"),
     # An attribute of instances, which no class shows, and which nobody else must set before __init__ has begun.
     Text(words="self.all_processes", module="ray._private.node", purpose="watch a dashboard that came after the node"),
     Text(

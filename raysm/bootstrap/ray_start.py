@@ -1,15 +1,15 @@
 """``ray start`` with what Ray itself has no switch for.
 
-Run as ``python -m raysm.bootstrap.ray_start [--workers=N] [--dashboard-first] start ...``, with the arguments of the
-``ray`` command:
+Run as ``python -m raysm.bootstrap.ray_start [--workers=N] start ...``, with the arguments of the ``ray`` command:
 
 - No Ray Client server. It would open one more port on the head and cost a process of 90 MB; nothing of raysm uses it.
 - ``N`` workers are started ahead of the first task, instead of one for each CPU: the others would wait for nothing,
   and each wakes a hundred times a second.
 - What only shows and tells (the dashboard, the log monitor, the autoscaler's monitor) lets others go first, and is
   killed at the end, where Ray would ask it to leave and wait for it.
-- The dashboard and the autoscaler's monitor come after the node, unless told otherwise: Ray would wait for two seconds
-  until the dashboard answers before it starts the raylet.
+- The dashboard and the autoscaler's monitor are started when somebody asks at the dashboard's port, see ``doorbell``:
+  Ray would wait for two seconds until the dashboard answers before it starts the raylet, and both take 5 s of a core to
+  come up, which is more than most short jobs compute.
 - The commands beside ``start`` are not imported: half of the time that the command takes to begin is theirs.
 - A node that joins looks ten times a second for the head's, which has to be there first: Ray would look every 2 s.
 
@@ -30,16 +30,18 @@ from typing import Any
 
 from raysm.bootstrap import ray_internals
 from raysm.bootstrap.children import descendants
+from raysm.bootstrap.doorbell import await_caller
 from raysm.bootstrap.node_watcher import await_first
 
-__all__ = ["DASHBOARD_FIRST", "WORKERS", "adapt_initialize", "adapt_kill", "adapt_start", "main", "postpone_dashboard"]
+__all__ = ["WORKERS", "adapt_initialize", "adapt_kill", "adapt_start", "main", "postpone_dashboard"]
 
 WORKERS = "--workers="
 """Before the arguments of ``ray``: how many workers are started ahead."""
-DASHBOARD_FIRST = "--dashboard-first"
-"""There too: the node begins when the dashboard is there, which then takes no CPU from the workload."""
 NICE = 19
-"""The least: the dashboard takes 5 s of a core to come up, beside the first tasks."""
+"""The least."""
+DASHBOARD_NICE = 5
+"""A quarter of a core that a training (nice 0) keeps busy: with the least it would come up after minutes, and Ray gives
+it one."""
 HEAD_S = 30.0
 """How long a node looks for the head's before Ray looks itself, and says what is wrong."""
 
@@ -49,23 +51,22 @@ def main() -> None:
     workers = None
     if len(sys.argv) > 1 and sys.argv[1].startswith(WORKERS):
         workers = int(sys.argv.pop(1).removeprefix(WORKERS))
-    dashboard_first = sys.argv[1:2] == [DASHBOARD_FIRST]
-    if dashboard_first:
-        del sys.argv[1]
     # Ray starts its Client's server wherever gRPC can be imported.
     ray_internals.RAY_CLIENT.replace(lambda _: lambda: ImportError("raysm uses no Ray Client"))
     spectators: list[Any] = []
     ray_internals.START_PROCESS.replace(lambda start: adapt_start(start, workers, spectators))
     ray_internals.KILL_ALL.replace(lambda kill_all: adapt_kill(kill_all, spectators))
-    if not dashboard_first:
-        postpone_dashboard()
+    postpone_dashboard(partial(await_caller, _option("--dashboard-host="), int(_option("--dashboard-port=") or 0)))
     for module in ray_internals.OTHER_COMMANDS:
         sys.modules[module] = None  # type: ignore[assignment]  # Python's way to say: not to be imported
     command = ray_internals.COMMAND.find()
-    for word in sys.argv:
-        if word.startswith("--address="):
-            await_first(word.partition("=")[2], HEAD_S)
+    if head := _option("--address="):
+        await_first(head, HEAD_S)
     command()
+
+
+def _option(name: str) -> str:
+    return next((word.removeprefix(name) for word in sys.argv if word.startswith(name)), "")
 
 
 def adapt_start(start: Callable[..., Any], workers: int | None, spectators: list[Any]) -> Callable[..., Any]:
@@ -85,7 +86,8 @@ def adapt_start(start: Callable[..., Any], workers: int | None, spectators: list
             # One that is gone already, or is told in another form by another Ray, is no reason to have no node.
             with contextlib.suppress(OSError, AttributeError):
                 spectators.append(started.process)
-                os.setpriority(os.PRIO_PROCESS, started.process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
+                more = DASHBOARD_NICE if process_type == ray_internals.DASHBOARD else NICE
+                os.setpriority(os.PRIO_PROCESS, started.process.pid, os.getpriority(os.PRIO_PROCESS, 0) + more)
         return started
 
     return start_adapted
@@ -105,48 +107,56 @@ def adapt_kill(kill_all: Callable[..., Any], spectators: Sequence[Any]) -> Calla
     return kill_adapted
 
 
-def postpone_dashboard() -> None:
-    """Make Ray start the monitor and the dashboard of a node once it is registered.
+def postpone_dashboard(await_wanted: Callable[[], object]) -> None:
+    """Make Ray start the monitor and the dashboard of a node when they are wanted, once it is registered.
 
     Ray watches the dashboard from when it answers, as ever: one that does not come up is left out, one that ends later
     ends the node.
+
+    Args:
+        await_wanted: Returns when they are; an OSError says that this cannot be known, and they are started at once.
     """
     parts = (ray_internals.INITIALIZE, ray_internals.START_MONITOR, ray_internals.START_DASHBOARD)
     # All of them or none: a part alone would leave a dashboard that nobody starts.
     if any(part.find() is None for part in parts):
         return
-    waiting: list[Callable[[], None]] = []
-    ray_internals.START_MONITOR.replace(lambda start: lambda self: waiting.append(partial(start, self)))
-    ray_internals.START_DASHBOARD.replace(
-        lambda start: lambda self, **named: waiting.append(partial(_start_beside, start, self, named))
-    )
-    ray_internals.INITIALIZE.replace(lambda initialize: adapt_initialize(initialize, waiting))
+    waiting: list[Callable[[Any], object]] = []
+    ray_internals.START_MONITOR.replace(lambda start: lambda self: waiting.append(start))
+    ray_internals.START_DASHBOARD.replace(lambda start: lambda self, **named: waiting.append(partial(start, **named)))
+    ray_internals.INITIALIZE.replace(lambda initialize: adapt_initialize(initialize, waiting, await_wanted))
 
 
-def adapt_initialize(initialize: Callable[..., None], waiting: list[Callable[[], None]]) -> Callable[..., None]:
-    """Return Ray's ``Node.__init__``, which does afterwards what ``waiting`` holds by then."""
+def adapt_initialize(
+    initialize: Callable[..., None], waiting: Sequence[Callable[[Any], object]], await_wanted: Callable[[], object]
+) -> Callable[..., None]:
+    """Return Ray's ``Node.__init__``, behind which what ``waiting`` holds by then is done once it is wanted."""
 
     def initialize_adapted(self: Any, *args: Any, **named: Any) -> None:
         initialize(self, *args, **named)
-        while waiting:
-            waiting.pop(0)()
+        # A node that is not the head has none of them.
+        if waiting:
+            _start_beside(waiting, self, await_wanted)
 
     return initialize_adapted
 
 
-def _start_beside(start_dashboard: Callable[..., None], node: Any, named: dict[str, Any]) -> None:
-    """Start the dashboard, and wait for it, in a thread: the others want to be watched meanwhile."""
+def _start_beside(starts: Sequence[Callable[[Any], object]], node: Any, await_wanted: Callable[[], object]) -> None:
+    """Wait, start, and wait for what is started, in a thread: the others want to be watched meanwhile."""
     apart = copy.copy(node)
-    apart.all_processes = {}
 
     def run() -> None:
-        try:
-            start_dashboard(apart, **named)
-            # Another dictionary, because this one may just be gone through.
-            node.all_processes = node.all_processes | apart.all_processes
-        except Exception:
-            traceback.print_exc()
-        # With the thread that has started it, the kernel would end the dashboard.
+        # Of a port that is taken Ray says itself what is wrong.
+        with contextlib.suppress(OSError):
+            await_wanted()
+        for start in starts:
+            apart.all_processes = {}
+            try:
+                start(apart)
+                # Another dictionary, because this one may just be gone through.
+                node.all_processes = node.all_processes | apart.all_processes
+            except Exception:
+                traceback.print_exc()
+        # With the thread that has started them, the kernel would end them.
         threading.Event().wait()
 
     threading.Thread(target=run, daemon=True, name="dashboard").start()

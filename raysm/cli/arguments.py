@@ -8,6 +8,7 @@ from typing import Any
 
 from raysm import __version__
 from raysm.cli.flags import CHANGE, COMMON, SCRIPT, SIMILARITY, SWEEP, TARGET, TRAIN, WORKLOADS, add_flags
+from raysm.cli.market_arguments import add_prices
 from raysm.cli.parser import BEHIND, SCRIPTED, Parser, add_command
 
 __all__ = ["Arguments", "build_parser", "parse"]
@@ -98,6 +99,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_local(commands)
     _add_image(commands)
     _add_doctor(commands)
+    add_prices(commands)
     return parser
 
 
@@ -252,6 +254,7 @@ def _add_about_jobs(commands: Any) -> None:
     jobs.add_argument("--task", metavar="NAME", help="only runs of this task")
     jobs.add_argument("--status", metavar="STATUS", help="only those that are so: Completed, or Failed,Stopped")
     jobs.add_argument("--since", metavar="TIME", help="only those that were sent since: 2026-11-01, 7d, 12h")
+    jobs.add_argument("--trials", action="store_true", help="behind each sweep its trials, as rows of their own")
     jobs.add_argument(
         "--params",
         metavar="NAMES",

@@ -14,7 +14,7 @@ from rich.text import Text
 from raysm.cli.arguments import Arguments
 from raysm.client.costs.prices import Price, price_of, price_of_user, volume_usd_per_hour
 from raysm.client.doctor import Case, State, examine, intent_of
-from raysm.client.first_job.answers import NOT_YET, answers, as_markdown
+from raysm.client.first_job.answers import NOT_ASKED, answers, as_markdown
 from raysm.client.first_job.blanking import ACCOUNT, Blanks
 from raysm.client.first_job.costs import MOST_USD, costs
 from raysm.client.first_job.records import Records
@@ -93,7 +93,7 @@ def send(settings: Settings, service: Service, cluster: Cluster, records: Record
             records.write("answers.md", as_markdown(seen))
     for answer in answers(seen):
         _print(console, f"{answer.question.name}: {answer.text}")
-    _print(console, NOT_YET)
+    _print(console, NOT_ASKED)
     _print(console, f"what was seen lies in {records.folder}: look through it before you give it to others")
     return 0 if all(outcome.is_good for outcome in seen.values()) else 1
 

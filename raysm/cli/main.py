@@ -94,6 +94,10 @@ def _run(arguments: Arguments, console: Console) -> int:
         from raysm.cli import dashboard
 
         dashboard.run(arguments, console)
+    elif arguments.command == "prices":
+        from raysm.cli import prices
+
+        prices.run(arguments, console)
     elif arguments.command == "doctor":
         from raysm.cli import doctor
 

@@ -346,6 +346,30 @@ ROLE: tuple[Grant, ...] = (
         needs="domain",
     ),
     Grant(
+        purpose="Tracking",
+        meaning="where `tracking` is the ARN of an MLflow of SageMaker's: what raysm's copy of the metrics calls",
+        # By the names of MLflow's own calls, of which set_terminated is UpdateRun:
+        # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsagemakerwithmlflow.html
+        actions=(
+            "sagemaker-mlflow:GetExperimentByName",
+            "sagemaker-mlflow:CreateExperiment",
+            "sagemaker-mlflow:SearchRuns",
+            "sagemaker-mlflow:CreateRun",
+            "sagemaker-mlflow:UpdateRun",
+            "sagemaker-mlflow:SetTag",
+            "sagemaker-mlflow:LogBatch",
+            "sagemaker-mlflow:GetMetricHistory",
+        ),
+        resources=("{mlflow}",),
+    ),
+    Grant(
+        purpose="TrackingApp",
+        # Apart from Tracking: a tracking server knows no such action, and a narrow policy for one lacks it rightly.
+        meaning="the same, where it is an MLflow App",
+        actions=("sagemaker:CallMlflowAppApi",),
+        resources=("{mlflow_app}",),
+    ),
+    Grant(
         purpose="Session",
         meaning="where `remote_debug` lets somebody in",
         actions=(

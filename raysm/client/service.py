@@ -8,6 +8,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,6 @@ class Service:
 
     Attributes:
         target: AWS or Local.
-        polling: How often jobs are polled.
     """
 
     def __init__(
@@ -88,13 +88,19 @@ class Service:
         """
         self.target = target
         self._connection = connection_to(target)
-        self.polling = polling or self._connection.polling
+        self._polling = polling
         self._injected = clients
         self._observer = observer
         self._made: dict[str, Any] = {}
         self._lock = threading.RLock()
         # A number, not a flag: several may follow at once, each in a thread of its own.
         self._followers = 0
+
+    @property
+    def polling(self) -> Polling:
+        """How often jobs are polled."""
+        # Asked anew: the embedded SageMaker says how late its lines may be once it is there.
+        return self._polling or self._connection.polling
 
     @property
     def home(self) -> Path:
@@ -224,12 +230,28 @@ class Service:
         """Have the service forget a job that has ended."""
         self._call_api(api.delete, **{api.name_key: name})
 
-    def summaries(self, api: JobApi, *, contains: str | None = None, limit: int) -> Iterator[dict[str, Any]]:
-        """Yield what List says of the latest jobs, at most ``limit``, those with ``contains`` in their names."""
+    def summaries(
+        self,
+        api: JobApi,
+        *,
+        contains: str | None = None,
+        sent: tuple[datetime | None, datetime | None] = (None, None),
+        limit: int,
+    ) -> Iterator[dict[str, Any]]:
+        """Yield what List says of the latest jobs.
+
+        Args:
+            api: Of which kind of jobs.
+            contains: Part of the name.
+            sent: After which moment, and before which one; None is any.
+            limit: At most so many.
+        """
         # A hundred is the most that the API takes.
         wanted: dict[str, Any] = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": min(limit, 100)}
         if contains:
             wanted["NameContains"] = contains
+        bounds = zip(("CreationTimeAfter", "CreationTimeBefore"), sent, strict=True)
+        wanted |= {name: moment for name, moment in bounds if moment is not None}
         left = limit
         while left > 0:
             page = self._call_api(api.list, **wanted)

@@ -66,6 +66,9 @@ class ServerRecord:
     """Since the epoch."""
     version: str
     """Of raysm; a client of another version may not understand it."""
+    log_late_s: float = 0.0
+    """How late lines of a job may be, in seconds, by the server's scenario: whoever follows it waits so long for the
+    last ones."""
 
     @property
     def url(self) -> str:
@@ -86,6 +89,8 @@ class ServerRecord:
                 port=int(fields["port"]),
                 started_s=float(fields["started_s"]),
                 version=str(fields["version"]),
+                # Of a server that is older than the field: it has to be found all the same, to be told so.
+                log_late_s=float(fields.get("log_late_s", 0.0)),
             )
         except (InvalidConfig, KeyError, TypeError, ValueError):
             # Torn, or of another version: whether a server lives is for the lock to say, not for this file.

@@ -81,6 +81,10 @@ class _Range:
         """
         raise InvalidRequest(f"{self} has no end of values; for search='grid' name them: choice([…])")
 
+    def contains(self, value: object) -> bool:
+        """Whether a value lies in the range."""
+        return type(value) in (int, float) and self.low <= value <= self.high  # type: ignore[operator]  # a number
+
     def __str__(self) -> str:
         kind = getattr(self, "kind", "range")
         return f"{kind}({self.low!r}, {self.high!r})"
@@ -258,6 +262,10 @@ class Choice:
     def grid(self) -> tuple[Value, ...]:
         """Return all values."""
         return self.values
+
+    def contains(self, value: object) -> bool:
+        """Whether a value is one of them."""
+        return value in self.values
 
     def __str__(self) -> str:
         return f"choice({list(self.values)!r})"

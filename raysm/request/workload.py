@@ -121,8 +121,7 @@ class Workload:
     """Modules that Ray's workers import before they have their first task."""
     wants_all_cpus_at_once: ClassVar[bool] = False
     """Its tasks take every CPU as soon as the cluster is formed. So workers are started on each instance as it joins,
-    not on the head alone once the driver is there; and the dashboard, which takes 5 s of a core to come up, comes
-    before the workload begins."""
+    not on the head alone once the driver is there."""
     log_monitor: ClassVar[bool] = True
     """Whether Ray sends the driver what tasks print; without, Ray has one process less to watch."""
     prepares_ahead: ClassVar[bool] = False

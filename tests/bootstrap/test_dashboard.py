@@ -1,24 +1,52 @@
-"""What users are told of the dashboard."""
+"""What users are told of the dashboard, and how it is asked for."""
 
 import asyncio
 import socket
+import threading
 
-from raysm.bootstrap.dashboard import announce_dashboard
+from raysm.bootstrap.dashboard import announce_dashboard, await_dashboard
+from raysm.bootstrap.doorbell import await_caller
 from raysm.contract.events import parse
+from tests.support.dashboard_head import serving_head
 
 
-def test_its_address_is_told_when_it_answers(capsys):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        asyncio.run(announce_dashboard("algo-1", "10.0.0.1", port))
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def test_its_address_is_told(capsys):
+    announce_dashboard("algo-1", "10.0.0.1", 8265)
     told = parse(capsys.readouterr().out)
-    assert (told.name, told.host, told.address) == ("dashboard", "algo-1", f"http://10.0.0.1:{port}")
+    assert (told.name, told.host, told.address) == ("dashboard", "algo-1", "http://10.0.0.1:8265")
+
+
+def test_one_that_refuses_for_lack_of_the_token_is_there(capsys):
+    with serving_head() as head:
+        assert asyncio.run(await_dashboard(head.port))
+    assert not capsys.readouterr().err
+
+
+def test_asking_starts_it_and_what_keeps_its_port_is_not_taken_for_it():
+    port, heads = free_port(), []
+
+    def start_when_asked():
+        await_caller("127.0.0.1", port)
+        heads.append(serving_head(port))
+        heads[0].__enter__()
+
+    thread = threading.Thread(target=start_when_asked)
+    thread.start()
+    try:
+        assert asyncio.run(await_dashboard(port))
+        assert heads
+    finally:
+        thread.join()
+        heads[0].__exit__(None, None, None)
 
 
 def test_one_that_never_comes_up_is_told_too(capsys):
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        asyncio.run(announce_dashboard("algo-1", "10.0.0.1", silent.getsockname()[1], limit_s=0.1))
+    assert not asyncio.run(await_dashboard(free_port(), limit_s=0.1))
     said = capsys.readouterr()
     assert said.err == "raysm: the dashboard has not come up within 0.1 s; the job goes on without it\n"
     assert not said.out

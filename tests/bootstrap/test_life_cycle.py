@@ -79,7 +79,7 @@ def failed(tmp_path_factory):
 def test_a_job_that_succeeds_ends_everywhere_with_zero(succeeded):
     assert set(succeeded.wait().values()) == {0}
     names = [state.name for state in succeeded.states()]
-    assert names == ["joined", "joined", "joined", "formed", "done"]
+    assert names == ["joined", "joined", "joined", "formed", "dashboard", "done"]
     assert [state.count for state in succeeded.states()][:4] == [1, 2, 3, 3]
     assert not any(succeeded.failure(host) for host in succeeded.hosts)
 
@@ -105,12 +105,11 @@ def test_a_traceback_stands_once_in_the_log_and_the_workers_say_in_one_line_why_
     assert "raysm: the head algo-1 ended the job: ValueError: no such column\n" in failed.lines["algo-2"]
 
 
-def test_the_dashboard_is_announced_once_it_answers_and_the_workload_does_not_wait_for_it(tmp_path):
+def test_where_the_dashboard_will_be_is_told_at_once_and_the_workload_does_not_wait_for_it(tmp_path):
     with Cluster(tmp_path, request(1), driver=WAITER) as cluster:
         cluster.start().wait_for("user code runs")
-        assert [state.name for state in cluster.states()] == ["joined", "formed"]
-        with socket.create_server(("127.0.0.1", cluster.ports["dashboard"])):
-            cluster.wait_for('"dashboard"')
+        cluster.wait_for('"dashboard"')
+        assert [state.name for state in cluster.states()] == ["joined", "formed", "dashboard"]
         assert cluster.states()[-1].address == f"http://127.0.0.1:{cluster.ports['dashboard']}"
         (cluster.base("algo-1") / "input/data/raysm/source/go").touch()
         assert cluster.wait() == {"algo-1": 0}
@@ -394,7 +393,6 @@ def test_a_torn_payload_is_one_clear_line_and_exit_two(tmp_path):
 
 
 def test_the_control_port_in_use_is_said(tmp_path):
-    import socket
 
     with Cluster(tmp_path, request(1)) as cluster, socket.create_server(("127.0.0.1", cluster.ports["control"])):
         assert cluster.start().wait() == {"algo-1": 1}

@@ -9,7 +9,7 @@ from collections import namedtuple
 import pytest
 
 from raysm.bootstrap.ray_internals import OTHER_COMMANDS
-from raysm.bootstrap.ray_start import NICE, adapt_start
+from raysm.bootstrap.ray_start import DASHBOARD_NICE, NICE, adapt_start
 
 Info = namedtuple("Info", ["process"])
 RAYLET = ["raylet", "--num_prestart_python_workers=96", "--port=1"]
@@ -17,7 +17,7 @@ RAYLET = ["raylet", "--num_prestart_python_workers=96", "--port=1"]
 NODE = """
 import subprocess, sys, threading, time, types
 
-begun, answers = threading.Event(), threading.Event()
+wanted, begun, answers = threading.Event(), threading.Event(), threading.Event()
 
 class Node:
     def __init__(self):
@@ -49,7 +49,7 @@ from raysm.bootstrap.ray_start import adapt_kill, postpone_dashboard
 SPAWN = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'input()']); print('up', flush=True); input()"
 spectator = subprocess.Popen([sys.executable, "-c", SPAWN], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 spectator.stdout.readline()
-postpone_dashboard()
+postpone_dashboard(wanted.wait)
 ray_internals.KILL_ALL.replace(lambda kill_all: adapt_kill(kill_all, [spectator]))
 node = Node()
 """
@@ -69,7 +69,9 @@ def test_as_many_workers_are_started_ahead_as_are_asked_for():
     assert seen == [["raylet", "--num_prestart_python_workers=1", "--port=1"], RAYLET]
 
 
-@pytest.mark.parametrize(("process_type", "more"), [("dashboard", NICE), ("log_monitor", NICE), ("raylet", 0)])
+@pytest.mark.parametrize(
+    ("process_type", "more"), [("dashboard", DASHBOARD_NICE), ("log_monitor", NICE), ("raylet", 0)]
+)
 def test_what_only_shows_and_tells_lets_the_others_go_first(process_type, more):
     def start(command, process_type):
         return Info(subprocess.Popen(command, stdin=subprocess.PIPE))
@@ -82,8 +84,26 @@ def test_what_only_shows_and_tells_lets_the_others_go_first(process_type, more):
         process.communicate(b"\n")
 
 
+def test_a_dashboard_that_nobody_wants_is_never_started():
+    said, _ = run("print(begun.wait(0.5), sorted(node.all_processes))\nnode.kill_all_processes()")
+    assert said[:2] == ["registered", "False ['raylet']"]
+
+
+def test_one_whose_port_is_taken_is_left_to_ray_which_says_so():
+    said, _ = run(
+        "def refuse(): raise OSError('taken')\n"
+        "from raysm.bootstrap.ray_start import adapt_initialize\n"
+        "starts = [lambda node: begun.set()]\n"
+        "adapt_initialize(lambda self: None, starts, refuse)(node)\n"
+        "print(begun.wait(60))\n"
+        "node.kill_all_processes()"
+    )
+    assert said[1] == "True"
+
+
 def test_the_node_is_registered_before_its_dashboard_is_started_and_does_not_wait_for_it():
     said, _ = run(
+        "wanted.set()\n"
         "begun.wait()\n"
         "print(sorted(node.all_processes))\n"
         "gone_through = iter(node.all_processes.items())\n"
@@ -92,8 +112,7 @@ def test_the_node_is_registered_before_its_dashboard_is_started_and_does_not_wai
         "print(len(list(gone_through)), sorted(node.all_processes))\n"
         "node.kill_all_processes()"
     )
-    assert said[0] == "registered"
-    assert sorted(said[1:3]) == ["dashboard", "monitor"]
+    assert said[:3] == ["registered", "monitor", "dashboard"]
     assert said[3:5] == ["['monitor', 'raylet']", "2 ['dashboard', 'monitor', 'raylet']"]
 
 
@@ -101,6 +120,7 @@ def test_at_the_end_what_only_shows_and_tells_is_gone_before_the_others_are_aske
     said, code = run(
         "from raysm.bootstrap.children import descendants\n"
         "below = descendants(spectator.pid)\n"
+        "wanted.set()\n"
         "begun.wait()\n"
         "import atexit; atexit.register(print, 'too late')\n"
         "print(len(below), *below, flush=True)\n"
@@ -124,8 +144,8 @@ def alive(pid):
         return False
 
 
-@pytest.mark.parametrize("own", [[], ["--dashboard-first"], ["--workers=3", "--dashboard-first"], ["--workers=3"]])
-def test_the_dashboard_comes_after_the_node_unless_told_otherwise(own, tmp_path):
+@pytest.mark.parametrize("own", [[], ["--workers=3"]])
+def test_the_dashboard_is_postponed_whatever_else_is_told(own, tmp_path):
     code = (
         "import atexit, sys\n"
         "from ray._private.node import Node\n"
@@ -137,7 +157,7 @@ def test_the_dashboard_comes_after_the_node_unless_told_otherwise(own, tmp_path)
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert "--dashboard-port" in ended.stdout
-    assert ended.stdout.split()[-1] == str("--dashboard-first" in own)
+    assert ended.stdout.split()[-1] == "False"
 
 
 def test_ray_starts_without_its_other_commands(tmp_path):

@@ -1,5 +1,6 @@
-"""raysm tunnel: prints where it leads, and ends with its job."""
+"""raysm tunnel: prints where it leads, and ends with its job; both commands say what cannot be before they begin."""
 
+import io
 import json
 import os
 import socket
@@ -7,7 +8,11 @@ import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 
+from raysm.cli import entering
+from raysm.cli.arguments import parse
+from raysm.errors import InvalidRequest, JobNotFound
 from tests.support.echo import ECHO, exchange, port_of
 from tests.support.sagemaker_server import SOON_S, Server
 
@@ -47,3 +52,33 @@ def test_a_tunnel_is_told_and_ends_with_its_job(server):
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def entered(remote, *argv):
+    return entering.run(parse(argv), Console(file=io.StringIO()), remote.service)
+
+
+@pytest.mark.parametrize("command", [("tunnel", "8265"), ("shell",)])
+def test_a_job_that_does_not_train_is_not_entered(remote, job, command):
+    verb, *words = command
+    with pytest.raises(InvalidRequest, match=f"{job.name} is .*: it can be entered while it is Training"):
+        entered(remote, verb, job.name, *words)
+
+
+@pytest.mark.parametrize("command", [("tunnel", "8265"), ("shell",)])
+def test_a_job_that_is_not_there_is_named(remote, command):
+    verb, *words = command
+    with pytest.raises(JobNotFound, match="nobody"):
+        entered(remote, verb, "nobody", *words)
+
+
+def test_a_port_that_cannot_be_is_said(remote, job):
+    with pytest.raises(InvalidRequest, match="port must be a number from 1 to 65535, got 0"):
+        entered(remote, "tunnel", job.name, "0")
+
+
+def test_an_instance_that_the_job_does_not_have_is_said_by_both(remote, job):
+    remote.sagemaker.jobs[job.name]["answer"]["SecondaryStatus"] = "Training"
+    for verb, *words in (("tunnel", "8265"), ("shell",)):
+        with pytest.raises(InvalidRequest, match="there is no instance 'algo-9'"):
+            entered(remote, verb, job.name, *words, "--instance", "algo-9")

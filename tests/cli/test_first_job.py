@@ -42,8 +42,8 @@ def test_the_costs_are_shown_before_anybody_is_asked_and_no_sends_nothing(tmp_pa
     with aws_account.account() as account:
         account.quotas.applied |= dict.fromkeys(account.quotas.applied, 4)
         printed, asked, refusal = run(tmp_path, account, "--price-per-hour", "0.115")
-        assert "8 jobs on 2 x ml.m5.large" in printed
-        assert "at most 0.65 USD" in printed
+        assert "9 jobs on 2 x ml.m5.large" in printed
+        assert "at most 0.73 USD" in printed
         assert asked == ["send them? [y/N] "]
         assert refusal == "nothing was sent"
         assert not account.clients["sagemaker"].calls

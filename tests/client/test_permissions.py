@@ -1,9 +1,12 @@
 """The policies, as narrow as they can be said, and a line for every call of the client."""
 
+import inspect
 import json
+import re
 
 from raysm.client.doctor.names import placeholders
 from raysm.client.permissions import ROLE, USER, Grant, policy, resources_of, trust
+from raysm.contract import mirror
 
 NAMES = placeholders()
 
@@ -61,3 +64,15 @@ def test_sids_are_letters_and_digits_and_policies_are_json_within_iams_limit():
 
 def test_the_trust_policy_lets_sagemaker_take_the_role_on():
     assert trust()["Statement"][0]["Action"] == "sts:AssumeRole"
+
+
+def test_the_role_may_do_in_mlflow_what_the_copy_of_the_metrics_calls_and_nothing_else():
+    """By the calls of MLflow's client that stand in the mirror."""
+    calls = set(re.findall(r"self\._client\.(\w+)\(", inspect.getsource(mirror)))
+    # Its client has a method of its own for the end of a run, which is an update.
+    actions = {
+        "".join(word.title() for word in call.replace("set_terminated", "update_run").split("_")) for call in calls
+    }
+    (grant,) = (grant for grant in ROLE if grant.purpose == "Tracking")
+    assert {action.partition(":")[2] for action in grant.actions} == actions
+    assert len(actions) > 5

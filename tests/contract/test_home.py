@@ -25,7 +25,7 @@ def test_the_home_is_what_is_named_else_the_variables_else_the_users(monkeypatch
 
 
 def test_a_record_comes_back_and_can_be_removed(tmp_path):
-    record = ServerRecord(pid=1, port=2, started_s=3.5, version="4")
+    record = ServerRecord(pid=1, port=2, started_s=3.5, version="4", log_late_s=2.5)
     assert ServerRecord.read(tmp_path) is None
     record.write(tmp_path)
     assert ServerRecord.read(tmp_path) == record
@@ -39,3 +39,8 @@ def test_a_record_comes_back_and_can_be_removed(tmp_path):
 def test_a_record_that_cannot_be_read_is_none(tmp_path, text):
     (tmp_path / "server.json").write_text(text)
     assert ServerRecord.read(tmp_path) is None
+
+
+def test_the_record_of_a_server_that_knows_no_late_lines_is_found_all_the_same(tmp_path):
+    (tmp_path / "server.json").write_text('{"pid": 1, "port": 2, "started_s": 3.5, "version": "4"}')
+    assert ServerRecord.read(tmp_path) == ServerRecord(pid=1, port=2, started_s=3.5, version="4", log_late_s=0.0)

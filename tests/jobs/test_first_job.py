@@ -1,7 +1,9 @@
 """The first hour, whole, on the embedded SageMaker: every job ends as it has to, and every question has its line."""
 
 import json
+import shutil
 import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -11,6 +13,7 @@ from raysm.cli.arguments import parse
 from raysm.cli.choosing import read_settings
 from raysm.client import endpoint
 from raysm.client.first_job.trials import TRIALS
+from raysm.contract.home import scenario_file
 from tests.support.homes import serving
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
@@ -18,12 +21,35 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 GRACE_S = "5"
 """From SIGTERM to SIGKILL: one of the jobs takes all of it."""
 
+HOSTILE = Path(__file__).parents[2] / "examples" / "hostile.toml"
 
-def test_every_job_of_the_first_hour_ends_as_it_has_to(tmp_path, capsys):
+
+@pytest.mark.parametrize(
+    ("kind", "scenario"),
+    [
+        ("process", None),
+        pytest.param("namespace", None, marks=pytest.mark.namespace),
+        # As an account may really be: what a person would see in a bad hour.
+        pytest.param("namespace", HOSTILE, marks=pytest.mark.namespace, id="hostile"),
+    ],
+)
+def test_every_job_of_the_first_hour_ends_as_it_has_to(tmp_path, capsys, kind, scenario):
     with serving(tmp_path / "home") as home:
+        home.mkdir()
+        if scenario is not None:
+            shutil.copy(scenario, scenario_file(home))
         endpoint.ensure(home, command=(sys.executable, "-m", "raysm.local.server", "--stop-grace-s", GRACE_S))
         output = tmp_path / "out"
-        words = ("doctor", "--first-job", "--output", str(output), "--set", f"local.home={home}")
+        words = (
+            "doctor",
+            "--first-job",
+            "--output",
+            str(output),
+            "--instance-kind",
+            kind,
+            "--set",
+            f"local.home={home}",
+        )
         arguments = parse(words)
         code = first_job.run(arguments, read_settings(arguments), Console(width=400))
     printed = capsys.readouterr().out
@@ -32,6 +58,9 @@ def test_every_job_of_the_first_hour_ends_as_it_has_to(tmp_path, capsys):
     page = (output / "answers.md").read_text()
     # Of what only SageMaker itself tells, billed seconds among it, the embedded one says what it plays.
     assert "not seen" not in page
+    # The hostile account forbids remote debugging: nobody gets in, and the job ends well all the same.
+    assert ("| algo-1: it answered " in page) == (scenario is None)
+    assert ("| algo-1: not reached (" in page) == (scenario is not None)
     for trial in TRIALS:
         assert json.loads((output / trial.name / "description.json").read_text())
         assert (output / trial.name / "log.txt").stat().st_size

@@ -13,6 +13,7 @@ from raysm.contract.events import State
 from raysm.request import Cluster
 from tests.support.jobs import ENDS_S, script_request, started
 from tests.support.processes import inside
+from tests.support.sagemaker_server import wait_until
 
 pytestmark = pytest.mark.namespace
 
@@ -63,7 +64,8 @@ def running(tmp_path_factory):
     request = script_request(folder, AN_ACTOR_ON_EACH_NODE, cluster=Cluster(count=2))
     with started(request, folder / "job") as (job, log):
         log.wait_for_text("user code runs")
-        log.wait_for_text('"dashboard"')
+        # The first who asks has it started.
+        wait_until(lambda: http_status(job.instances["algo-1"].address, 8265, "/") == 200, timeout_s=120)
         yield job, log
         # What was asked of the ports must not have hurt anybody: the job still ends well.
         (job.model_dir / "go").touch()

@@ -2,6 +2,9 @@
 
 import asyncio
 import contextlib
+import os
+import signal
+import subprocess
 import threading
 from concurrent.futures import Future
 from random import Random
@@ -21,7 +24,7 @@ from raysm.local.server.ssm.gateway import PATH, Gateway
 from raysm.local.server.ssm.upgrade import HandedOver, serve_channel
 from tests.support.echo import _answer
 
-__all__ = ["Here", "Served", "echoing"]
+__all__ = ["Entered", "Here", "Served", "echoing"]
 
 
 class Here(Instance):
@@ -42,6 +45,22 @@ class Here(Instance):
         return Visit(exited=Future(), leave=lambda: None)
 
 
+class Entered(Here):
+    """This machine as an instance in which commands run, as children of this process."""
+
+    def enter(self, command, *, stdin, stdout):
+        with open(stdin, "rb") as source, open(stdout, "wb", buffering=0) as target:
+            process = subprocess.Popen(command, stdin=source, stdout=target, stderr=target, start_new_session=True)
+        exited = Future()
+        threading.Thread(target=lambda: exited.set_result(process.wait()), daemon=True).start()
+        return Visit(exited=exited, leave=lambda: _kill_group(process.pid))
+
+
+def _kill_group(leader):
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
 class _Quiet(request_handler()):
     def log(self, type, message, *args):
         pass
@@ -50,9 +69,9 @@ class _Quiet(request_handler()):
 class Served:
     """A gateway, and sessions of it as the client asks for them; a context manager."""
 
-    def __init__(self, **switches):
+    def __init__(self, instance=None, **switches):
         self.gateway = Gateway(Ssm(**switches), Random(7))
-        self.instance = Here()
+        self.instance = instance or Here()
         self.resumed = 0
         self.terminated = []
         self.away = 0

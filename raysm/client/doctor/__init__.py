@@ -16,7 +16,7 @@ from raysm.client.doctor.image import look_at_image
 from raysm.client.doctor.network import look_at_groups, look_at_subnets
 from raysm.client.doctor.permitted import look_at_caller, look_at_role, look_at_role_policy
 from raysm.client.doctor.storage import look_at_bucket, look_at_inputs, look_at_keys
-from raysm.client.doctor.whole import look_at_plan, look_at_plugin
+from raysm.client.doctor.whole import look_at_plan, look_at_tunnel
 
 __all__ = ["CHECKS", "CREDENTIALS", "Case", "Check", "Finding", "Intent", "State", "examine", "intent_of"]
 
@@ -39,7 +39,7 @@ CHECKS = (
     Check(name="subnets", look=look_at_subnets),
     Check(name="groups", look=look_at_groups),
     Check(name="plan", look=look_at_plan),
-    Check(name="plugin", look=look_at_plugin, asks=False),
+    Check(name="tunnel", look=look_at_tunnel, asks=False),
 )
 """All of them, in the order in which people mend things."""
 

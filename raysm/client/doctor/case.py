@@ -43,6 +43,8 @@ class Intent:
     """Where the result goes; None is below the bucket."""
     checkpoint_uri: str | None = None
     """Where state is kept; None is below the bucket."""
+    tracking: str | None = None
+    """Where metrics are mirrored to; None is nowhere."""
 
     @property
     def instances(self) -> dict[str, int]:

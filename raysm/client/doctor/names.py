@@ -12,8 +12,12 @@ from raysm.client.permissions import Names
 from raysm.client.storage import split
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.request.package_index import CodeArtifact
+from raysm.request.tracking import place_of
 
 __all__ = ["key_arn", "names_of", "placeholders", "repository_arn"]
+
+MLFLOW_APP = "mlflow-app"
+"""Of an ARN's resource: MLflow as an app, which came after the tracking servers and takes an action of its own."""
 
 
 def placeholders() -> dict[str, tuple[str, ...]]:
@@ -37,6 +41,8 @@ def placeholders() -> dict[str, tuple[str, ...]]:
         "remote_debug": ("yes",),
         "domain": (f"arn:aws:codeartifact:{region}:{account}:domain/DOMAIN",),
         "package_repository": (f"arn:aws:codeartifact:{region}:{account}:repository/DOMAIN/NAME",),
+        "mlflow": (f"arn:aws:sagemaker:{region}:{account}:mlflow-tracking-server/NAME",),
+        "mlflow_app": (f"arn:aws:sagemaker:{region}:{account}:{MLFLOW_APP}/NAME",),
     }
 
 
@@ -65,6 +71,8 @@ def names_of(case: Case) -> Names:
         "remote_debug": ("yes",) if security.remote_debug else (),
         "domain": _domain(intent.pip_index),
         "package_repository": (str(intent.pip_index),) if _domain(intent.pip_index) else (),
+        "mlflow": _mlflow(intent.tracking),
+        "mlflow_app": tuple(arn for arn in _mlflow(intent.tracking) if f":{MLFLOW_APP}/" in arn),
     }
 
 
@@ -106,3 +114,8 @@ def _domain(index: str | None) -> tuple[str, ...]:
     if repository is None:
         return ()
     return (f"{repository.arn.partition(':repository/')[0]}:domain/{repository.domain}",)
+
+
+def _mlflow(tracking: str | None) -> tuple[str, ...]:
+    """Return the ARN that metrics are mirrored to; nothing where they go elsewhere, which IAM does not guard."""
+    return (tracking,) if tracking is not None and place_of(tracking).is_of_service else ()

@@ -29,6 +29,10 @@ ADDRESSES = 2
 OWN_WAY = ("ecr.api", "ecr.dkr", "logs")
 """Services that SageMaker reaches by itself, as AWS's guide has it: only code in the container needs an endpoint."""
 
+AGENT = "ssmmessages"
+"""What the agent in a container speaks with, by the job's subnets
+(https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html)."""
+
 ESP, IKE = "50", 500
 """The protocol and the UDP port of traffic between containers that is encrypted
 (https://docs.aws.amazon.com/sagemaker/latest/dg/train-encrypt.html)."""
@@ -94,6 +98,14 @@ def _ways(case: Case, subnet: Item, table: Item, endpoints: Sequence[Item]) -> I
         yield unknown(
             f"{name} has no endpoint of {', '.join(lacking)}: SageMaker itself needs none, by AWS's guide; code that "
             "calls these services does"
+        )
+    if case.intent.security.remote_debug and not any(_leads(item, AGENT, table, region) for item in endpoints):
+        yield bad(
+            f"{name} has no way to {AGENT}: nobody could enter the job, nor look at its dashboard",
+            f"aws ec2 create-vpc-endpoint --vpc-id {subnet['VpcId']} --vpc-endpoint-type Interface --service-name "
+            f"com.amazonaws.{region}.{AGENT} --subnet-ids {name} --private-dns-enabled --region {region}",
+            # The job itself runs all the same.
+            needed=False,
         )
     yield _index(case, name)
 

@@ -1,14 +1,15 @@
-"""What concerns a job as a whole, and this machine: whether it can be planned, and whether its dashboard is reached."""
+"""What concerns a job as a whole, and this machine: whether it can be planned, and whether it can be entered."""
 
-import shutil
+import importlib.util
 from collections.abc import Iterator
 
 from raysm.client.doctor.case import Case
 from raysm.client.doctor.finding import Finding, bad, good
 
-__all__ = ["look_at_plan", "look_at_plugin"]
+__all__ = ["look_at_plan", "look_at_tunnel"]
 
-PLUGIN = "session-manager-plugin"
+CARRIER = "aiohttp"
+"""What carries a session: raysm speaks its protocol itself, and needs no plugin of AWS's beside it."""
 
 
 def look_at_plan(case: Case) -> Iterator[Finding]:
@@ -18,15 +19,14 @@ def look_at_plan(case: Case) -> Iterator[Finding]:
         yield good(f"{case.plan().api.create} keeps to the API's rules")
 
 
-def look_at_plugin(case: Case) -> Iterator[Finding]:
+def look_at_tunnel(case: Case, carrier: str = CARRIER) -> Iterator[Finding]:
     """Yield whether a session into an instance can be opened from here."""
-    path = shutil.which(PLUGIN)
-    if path is not None:
-        yield good(path)
+    # Found, not imported: the doctor is to answer at once.
+    if importlib.util.find_spec(carrier) is not None:
+        yield good(f"tunnels, shells and dashboards of jobs can be opened from here, by {carrier}")
         return
     yield bad(
-        f"{PLUGIN} is not installed: the dashboard cannot be reached from here",
-        "install it: https://docs.aws.amazon.com/systems-manager/latest/userguide/"
-        "session-manager-working-with-install-plugin.html",
+        f"{carrier} is not installed: no tunnel, shell or dashboard of a job can be opened from here",
+        "pip install 'raysm[interactive]'",
         needed=False,
     )

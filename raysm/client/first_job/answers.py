@@ -7,15 +7,20 @@ could show is said so.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from raysm.client.first_job.entering import TOPIC
+from raysm.client.first_job.observing import Observation
 from raysm.client.first_job.probe import SAME
-from raysm.client.first_job.running import Observation, Outcome
+from raysm.client.first_job.running import Outcome
 
-__all__ = ["NOT_YET", "QUESTIONS", "Answer", "Question", "answers", "as_markdown"]
+__all__ = ["NOT_ASKED", "QUESTIONS", "Answer", "Question", "answers", "as_markdown"]
 
 Outcomes = Mapping[str, Outcome]
 
-NOT_YET = "Not tried yet: the dashboard of a job on AWS through a tunnel."
-"""What belongs to a first hour, and raysm cannot do by itself so far."""
+NOT_ASKED = (
+    "Not asked, since it takes instances of more than a dollar: whether the hosts of GPU types have the driver that "
+    "CUDA 13 needs, and whether a training plan may stand beside instance groups or a warm pool."
+)
+"""What raysm takes for granted besides."""
 
 NOTHING = "not seen: no instance said anything of it"
 
@@ -68,7 +73,7 @@ def as_markdown(seen: Mapping[str, Outcome]) -> str:
     parts.append("| taken for granted | seen |\n| --- | --- |")
     for answer in answers(seen):
         parts[-1] += f"\n| {answer.question.name}: {_cell(answer.question.assumed)} | {_cell(answer.text)} |"
-    return "\n\n".join([*parts, NOT_YET]) + "\n"
+    return "\n\n".join([*parts, NOT_ASKED]) + "\n"
 
 
 def _cell(text: str) -> str:
@@ -171,6 +176,17 @@ def _billed(outcome: Outcome) -> str:
     return f"{description.billable_s} s billed of {training_s} s of training"
 
 
+def _entered(outcome: Outcome) -> str:
+    return _each(
+        outcome.said(TOPIC),
+        lambda item: (
+            f"it answered {item.values['answer']!r} after {item.values['seconds']} s"
+            if item.values["reached"]
+            else f"not reached ({item.values['obstacle']})"
+        ),
+    )
+
+
 def _each(items: list[Observation], show: Callable[[Observation], str]) -> str:
     return "; ".join(f"{item.host}: {show(item)}" for item in items)
 
@@ -227,6 +243,12 @@ QUESTIONS = (
     Question(name="PID 1", assumed="an init that forwards signals", trial="training", answer=_init),
     Question(name="host name", assumed="aws on every instance", trial="training", answer=_hostname),
     Question(name="lines of the log", assumed="they arrive within seconds", trial="training", answer=_delay),
+    Question(
+        name="tunnel",
+        assumed="a session that raysm opens by itself reaches a port of the head, once remote debugging is switched on",
+        trial="tunnel",
+        answer=_entered,
+    ),
     Question(
         name="spot",
         assumed="fewer seconds are billed than were trained",

@@ -32,6 +32,9 @@ SAME = "same.txt"
 """What every instance leaves under one name."""
 
 TICKS_S = 300
+VISIT_S = 120.0
+"""Seconds for which a visitor is waited for: AWS's agent is started only once remote debugging is switched on."""
+
 PORT = 17070
 """Where one instance listens for the other, outside of raysm's ports."""
 
@@ -166,6 +169,23 @@ def wait_for_stop() -> None:
     time.sleep(TICKS_S)
 
 
+def await_visitor(within_s: float = VISIT_S) -> None:
+    """Listen on loopback, where a tunnel leads to, and answer the first who comes; end without one, too."""
+    # Any port: on one machine several jobs may wait for theirs.
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(within_s)
+        say("ready", "driver", port=server.getsockname()[1])
+        try:
+            visitor, _ = server.accept()
+        except TimeoutError:
+            # Where the account lets nobody in that is how it is, and no failure of the job.
+            say("visited", "driver", came=False)
+            return
+        with visitor:
+            visitor.sendall(f"{socket.gethostname()}\n".encode())
+    say("visited", "driver", came=True)
+
+
 def leave_same_names() -> None:
     """As each instance by itself, without raysm: leave files of one name, the first host last."""
     host, hosts = resources()["current_host"], sorted(resources()["hosts"])
@@ -228,6 +248,7 @@ MODES = {
     "cluster": run_on_cluster,
     "fail": fail_on_purpose,
     "wait": wait_for_stop,
+    "visited": await_visitor,
     "same": leave_same_names,
     "outlive": outlive_sigterm,
     "isolated": meet_in_isolation,

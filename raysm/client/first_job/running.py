@@ -4,15 +4,15 @@ What flows in are a service, instances and records, what flows out are Outcomes.
 has to is an outcome too: the next one is sent all the same.
 """
 
-import json
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from raysm.client.description import Description, outputs_of
-from raysm.client.first_job.probe import MARK
+from raysm.client.first_job.entering import enter
+from raysm.client.first_job.observing import Observation, observed
 from raysm.client.first_job.records import Records
 from raysm.client.first_job.trials import TRIALS, Trial, prepared
 from raysm.client.job import Job
@@ -22,7 +22,7 @@ from raysm.client.storage import Storage
 from raysm.errors import RaysmError
 from raysm.request import Cluster
 
-__all__ = ["Observation", "Outcome", "run_trials"]
+__all__ = ["Outcome", "run_trials"]
 
 WAIT_S = 3600.0
 """Seconds after which a job that has not ended is stopped: it may wait for capacity, but not for ever."""
@@ -32,18 +32,6 @@ SMALL = 4096
 
 DATA_BYTES = 1 << 16
 """Of the file that the jobs are given."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Observation:
-    """One line of the script in the instances."""
-
-    topic: str
-    """What it is about."""
-    host: str
-    """Which instance says it."""
-    values: dict[str, Any]
-    """What it says."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,16 +98,21 @@ def run_trials(
 
 def _followed(trial: Trial, job: Job, records: Records, show: Callable[[str], None]) -> Outcome:
     lines: list[LogLine] = []
+    seen: list[Observation] = []
     delay_s, obstacle = None, ""
     began_s = time.monotonic()
     try:
         for line in job.lines(follow=True):
             lines.append(line)
             delay_s = time.time() - line.time_s
-            # Of a bare job each instance says it: for the second one, the job may be stopped already.
-            if _is_ready(line, trial) and not job.done():
-                show("  it is ready; stopping it")
-                job.cancel()
+            for ready in _readiness(line):
+                # Of a bare job each instance says it: for the second one, the job may be stopped already.
+                if trial.stops and not job.done():
+                    show("  it is ready; stopping it")
+                    job.cancel()
+                if trial.is_entered:
+                    show("  it is ready; opening a tunnel")
+                    seen.append(enter(job, int(ready.values["port"])))
             if time.monotonic() - began_s > WAIT_S:
                 obstacle = f"it had not ended after {WAIT_S:.0f} s"
                 break
@@ -134,7 +127,7 @@ def _followed(trial: Trial, job: Job, records: Records, show: Callable[[str], No
     outcome = Outcome(
         trial=trial,
         description=job.describe(),
-        observations=tuple(_observations(lines)),
+        observations=(*observed(lines), *seen),
         objects=_objects(job),
         delay_s=delay_s,
         obstacle=obstacle,
@@ -142,17 +135,9 @@ def _followed(trial: Trial, job: Job, records: Records, show: Callable[[str], No
     return _kept(outcome, lines, records)
 
 
-def _is_ready(line: LogLine, trial: Trial) -> bool:
-    # The probe writes the topic first.
-    return trial.stops and line.text.startswith(f'{MARK}{{"topic": "ready"')
-
-
-def _observations(lines: Sequence[LogLine]) -> Iterator[Observation]:
-    for line in lines:
-        if line.text.startswith(MARK):
-            values = json.loads(line.text.removeprefix(MARK))
-            # Of what runs without raysm the stream says which instance it is; of the rest the line does.
-            yield Observation(topic=values.pop("topic"), host=values.pop("host"), values=values)
+def _readiness(line: LogLine) -> list[Observation]:
+    """Return what a line says of being ready for what is to happen to the job; nothing of all others."""
+    return [item for item in observed([line]) if item.topic == "ready"]
 
 
 def _objects(job: Job) -> dict[str, str]:

@@ -48,6 +48,8 @@ class Trial:
     """How its data is brought."""
     stops: bool = False
     """Whether it is stopped as soon as it says that it is ready."""
+    is_entered: bool = False
+    """Whether a tunnel is opened into it as soon as it says that it is ready, and at which port."""
     is_bare: bool = False
     """Whether the script is the entry point of every instance, in place of raysm."""
     request: Mapping[str, Any] = field(default_factory=dict)
@@ -69,6 +71,7 @@ TRIALS: tuple[Trial, ...] = (
     Trial(
         name="stopped", purpose="a job that is stopped saves its state", mode="wait", stops=True, ends=Status.STOPPED
     ),
+    Trial(name="tunnel", purpose="a port of the head is reached from here", mode="visited", is_entered=True),
     Trial(name="spot", purpose="spot capacity", mode="cluster", spot=True),
     Trial(
         name="outputs", purpose="whose file stays where instances leave one of the same name", mode="same", is_bare=True

@@ -46,6 +46,7 @@ class Loop:
 
     def close(self) -> None:
         """End all that runs there; harmless when repeated."""
+        # A callback of the loop may be what closes it: a thread that joins itself would wait for ever.
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(END_S)
@@ -57,5 +58,6 @@ class Loop:
         for task in tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        # What asks the service runs in a thread of it, which would otherwise outlive the loop.
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()

@@ -26,6 +26,7 @@ from raysm.request.codec import from_json
 
 __all__ = ["Opened", "as_state"]
 
+# A head that is away would be waited for by the wire's whole patience of minutes.
 GOODBYE_S = 10.0
 
 _log = logging.getLogger("raysm")
@@ -43,10 +44,12 @@ class Opened:
         host, port = place
         self._way = self._exit.enter_context(job.tunnel(port, on=host))
         self._loop = Loop(f"session {name}")
+        # Behind the tunnel on the stack: so the loop, whose connections go through it, ends first.
         self._exit.callback(self._loop.close)
         wire = Wire(
             lambda: self._way.address,
             token_of(job).strip(),
+            # One name for each handle: the session counts clients by it, and two of one process are two.
             secrets.token_hex(8),
             lambda: why_ended(job, name),
             self._hear,
@@ -68,6 +71,7 @@ class Opened:
         if state.closing:
             raise SessionEnded(f"the session {self.line.session} is closing: {state.closing}")
         self._there, here = state.versions, Versions.here()
+        # A warning only: pickles of another cloudpickle mostly work, of another Python's bytecode they do not.
         for package in ("cloudpickle", "ray"):
             there, own = getattr(self._there, package), getattr(here, package)
             if own and there != own:
@@ -80,6 +84,7 @@ class Opened:
         self._exit.close()
 
     def _hear(self, message: Mapping[str, Any]) -> None:
+        # By the log: a print would stand in the middle of what a cell prints.
         if "notice" in message:
             _log.warning("%s: %s", self.line.session, message["notice"])
             return
@@ -128,12 +133,14 @@ class Opened:
 
     def call(self, request: CallRequest, body: bytes) -> "Call[Any]":
         """Have something executed; return the future."""
+        # The id is made here, so that a request that is repeated is known as the same call.
         call: Call[Any] = Call(secrets.token_hex(16), request.name, self.line)
         self._begin(call, call.send(replace(request, client=self.line.wire.client), body))
         return call
 
     def follow(self, status: CallStatus) -> "Call[Any]":
         """Return the future of a call that somebody has sent."""
+        # The same future for the same call: its callbacks and its output come once.
         known = self._calls.get(status.id)
         if known is not None:
             return known

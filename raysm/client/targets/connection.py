@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 from raysm import __version__
 from raysm.client.polling import Polling
@@ -46,7 +46,7 @@ class Connection(abc.ABC):
         polling: How often jobs are asked how they are.
     """
 
-    polling: ClassVar[Polling]
+    polling: Polling
 
     @property
     @abc.abstractmethod

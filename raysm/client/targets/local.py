@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,9 @@ POLL_S = 20
 class LocalConnection(Connection):
     """The embedded SageMaker of one home."""
 
-    polling = Polling(first_s=0.1, most_s=0.5)
-
     def __init__(self, target: Local) -> None:
         """Connect to nothing yet."""
+        self.polling = Polling(first_s=0.1, most_s=0.5)
         self._target = target
         self._home = home(target.home)
         self._session: Any = None
@@ -73,6 +73,9 @@ class LocalConnection(Connection):
             )
         if self._url is None:
             self._url = endpoint.ensure(self._home)
+            record = ServerRecord.read(self._home)
+            # A scenario may have lines come late, as CloudWatch's do: a server that was started again may play another.
+            self.polling = replace(self.polling, late_s=record.log_late_s if record is not None else 0.0)
         config = client_options(
             proxies={},  # the proxy of this machine's way out knows no loopback
             s3={"addressing_style": "path"},

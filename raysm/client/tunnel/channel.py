@@ -35,6 +35,7 @@ PATIENCE_S = 300.0
 """How long to try to go on with a session, where the network is away."""
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.1, 5.0
 """Between two tries, as in the official client."""
+# Each step of a goodbye: a laptop without a network is not to wait for minutes to close a tunnel.
 END_S = 5.0
 
 _log = logging.getLogger("raysm")
@@ -86,6 +87,7 @@ class Channel:
             MissingDependency: aiohttp is not installed.
         """
         _import_aiohttp()
+        # Whatever fails from here on, a session has begun: close() ends it at the service too.
         self._pass = await self._sessions.start(target, document)
         self._task = asyncio.ensure_future(self._run(self._pass))
         try:
@@ -93,6 +95,7 @@ class Channel:
                 self.agreement = await self._agreed
         except BaseException as error:
             await self.close()
+            # Every other error has its own words already.
             if isinstance(error, TimeoutError):
                 raise ServiceError(f"the agent of {target} did not begin the session within {AGREE_S:.0f} s") from error
             raise
@@ -111,12 +114,14 @@ class Channel:
         if self._task is None:
             return
         task, self._task = self._task, None
+        # As the official client ends: by the flag to the agent, and behind it TerminateSession to the service.
         if self.error is None and self._agreed.done():
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(END_S):
                     await self.send(PayloadType.FLAG, flag(Flag.TERMINATE_SESSION))
                     await self._conversation.drain(END_S)
         self._end(ConnectionResetError("the session was closed"))
+        # Only after the flag was sent: this is the task that carries it.
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         # It may have ended already, and whoever closes it cannot do more than ask.
@@ -138,6 +143,7 @@ class Channel:
     async def _run(self, first: Pass) -> None:
         """Carry the session by one WebSocket after the other."""
         try:
+            # One after the other, each by a token of its own: one lets a single WebSocket in.
             following: Pass | None = first
             while following is not None and self.error is None:
                 # What the network does to it, whether it opens or not: another one is tried.
@@ -148,6 +154,7 @@ class Channel:
             self._end(ConnectionResetError("the service has ended the session"))
         except ServiceError as error:
             self._end(ConnectionAbortedError(str(error)))
+        # A defect of ours: whoever waits for the session must still hear that it is over.
         except Exception as error:
             self._end(ConnectionAbortedError(f"{type(error).__name__}: {error}"))
             raise
@@ -176,6 +183,7 @@ class Channel:
         host = urlsplit(entry.url).hostname or ""
         # The proxy of this machine's way out knows no loopback.
         async with aiohttp.ClientSession(trust_env=host not in ("127.0.0.1", "localhost")) as client:
+            # No limit of size: SSM's messages are small, and its own limits are its business.
             async with client.ws_connect(entry.url, heartbeat=HEARTBEAT_S, max_msg_size=0) as socket:
                 await socket.send_str(_opening(entry))
                 await self._conversation.attach(socket.send_bytes)
@@ -190,6 +198,7 @@ class Channel:
     async def _take(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
         aiohttp = _import_aiohttp()
         async for message in socket:
+            # The service writes text only about itself: what counts comes as frames.
             if message.type != aiohttp.WSMsgType.BINARY:
                 continue
             await self._conversation.receive(message.data)
@@ -208,6 +217,7 @@ class Channel:
             await self._deliver(frame)
 
     async def _agree(self, frame: Frame) -> None:
+        # Answered also where it cannot be had: so the agent ends its side, and logs why.
         self.agreement, response = handshake.answer(frame.document())
         await self.send(PayloadType.HANDSHAKE_RESPONSE, response)
         if self.agreement.refused:
@@ -220,6 +230,7 @@ class Channel:
 def _opening(entry: Pass) -> str:
     return json.dumps(
         {
+            # As the official client sends it (github.com/aws/session-manager-plugin, OpenDataChannelInput).
             "MessageSchemaVersion": "1.0",
             "RequestId": str(uuid.uuid4()),
             "TokenValue": entry.token,

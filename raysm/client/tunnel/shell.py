@@ -39,6 +39,7 @@ class Terminal:
 
     def write(self, data: bytes) -> None:
         """Show all of ``data``."""
+        # A terminal or a pipe may take a part of it.
         while data:
             data = data[os.write(self.stdout, data) :]
 
@@ -90,6 +91,7 @@ class _Shell:
         self._sessions = sessions
         self._terminal = terminal
         self._marked = Marked(command, has_terminal=terminal.is_one)
+        # A queue: keys are read in a callback of the loop, which must not wait for the network.
         self._typed: asyncio.Queue[tuple[PayloadType, bytes]] = asyncio.Queue()
         self._told = asyncio.Event()
 
@@ -99,6 +101,7 @@ class _Shell:
         typing = asyncio.ensure_future(self._send_typed(channel))
         try:
             with self._terminal.raw(), self._heard(asyncio.get_running_loop()):
+                # The mark tells the end of the command, and the agent that of the session: whichever comes first.
                 ends = [asyncio.ensure_future(event.wait()) for event in (self._told, channel.ended)]
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 for waiting in ends:
@@ -107,6 +110,7 @@ class _Shell:
             typing.cancel()
             await channel.close()
         if self._marked.code is None:
+            # What looked like the beginning of a mark was output after all.
             self._terminal.write(self._marked.rest())
             raise ServiceError(f"the session ended before the command did: {channel.error}")
         return self._marked.code
@@ -126,6 +130,7 @@ class _Shell:
         if self._terminal.is_one:
             self._tell_size()
             loop.add_reader(self._terminal.stdin, self._read_keys, loop)
+            # The terminal of the instance does not hear when the user's window changes: its agent is told.
             loop.add_signal_handler(signal.SIGWINCH, self._tell_size)
         with self._interrupted(loop):
             try:
@@ -156,6 +161,7 @@ class _Shell:
         self._type(PayloadType.SIZE, json.dumps({"cols": columns, "rows": rows}).encode())
 
     def _read_keys(self, loop: asyncio.AbstractEventLoop) -> None:
+        # At most what one message carries.
         keys = os.read(self._terminal.stdin, PAYLOAD_BYTES)
         if keys:
             self._type(PayloadType.OUTPUT, keys)

@@ -51,6 +51,7 @@ class Tunnel:
             InvalidRequest: The local port is taken.
             RaysmError: There is no way.
         """
+        # A loop of its own: the user's program may have none, or one that it blocks while it uses the tunnel.
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tunnel", daemon=True)
         self._thread.start()
@@ -65,6 +66,7 @@ class Tunnel:
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
+            # Without a time limit: each step behind it has its own, and the user's Ctrl-C ends them all.
             return future.result()
         except KeyboardInterrupt:
             future.cancel()
@@ -78,8 +80,10 @@ class Tunnel:
 
     def close(self) -> None:
         """End every connection, and listen no more; harmless when repeated."""
+        # ``with`` closes it again after an explicit close().
         if self._loop.is_closed():
             return
+        # Before the way: a connection that comes meanwhile would begin another session.
         self._run(self._listener.close())
         self._run(self._way.close())
         self._end()
@@ -113,5 +117,6 @@ async def _cancel_others() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
+    # They end because they were cancelled: what they say of it is of no use to anybody.
     with contextlib.suppress(Exception):
         await asyncio.gather(*others, return_exceptions=True)

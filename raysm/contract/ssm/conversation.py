@@ -39,6 +39,7 @@ class Conversation:
             sends: The type of the messages of this end.
         """
         self._deliver = deliver
+        # An end passes over what it sends itself: a proxy that echoed it would otherwise be answered for ever.
         self._receives = INPUT if sends == OUTPUT else OUTPUT
         self._sequence = Sequence(sends=sends)
         self._transmit: Transmit | None = None
@@ -50,6 +51,7 @@ class Conversation:
         """From now on ``transmit`` carries it; what may have been lost is sent again."""
         self._transmit = transmit
         self._sequence.resume(time.monotonic())
+        # Once, however many connections follow: the tasks belong to the conversation.
         if not self._tasks and self.error is None:
             self._tasks = [asyncio.ensure_future(self._resend()), asyncio.ensure_future(self._deliver_all())]
         await self._send_due()
@@ -64,6 +66,7 @@ class Conversation:
         Raises:
             OSError: The conversation has ended.
         """
+        # Without a connection, too: what is sent while there is none waits in the window, and then here.
         while not self._sequence.has_room and self.error is None:
             await self._change()
         if self.error is not None:
@@ -102,6 +105,7 @@ class Conversation:
                 self._changed.set()
                 await self._deliver(frame)
                 await self._pass_on(self._sequence.delivered(frame))
+        # Whoever it was for cannot take it: nothing behind it would make sense.
         except (OSError, ValueError) as error:
             self.end(ConnectionAbortedError(str(error)))
 
@@ -137,6 +141,7 @@ class Conversation:
 
     async def _resend(self) -> None:
         while True:
+            # A tick, and no timer for each message: there may be hundreds under way, most of them never due.
             await asyncio.sleep(TICK_S)
             if self._transmit is not None:
                 await self._send_due()

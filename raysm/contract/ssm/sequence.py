@@ -54,6 +54,7 @@ class Sequence:
         self._sent: dict[int, _Sent] = {}
         self._expected = 0
         self._missing = 0
+        # By number: they come in any order, and twice where an acknowledgement was lost.
         self._come: dict[int, Frame] = {}
         self._owed: set[int] = set()
         self._variation_s = 0.0

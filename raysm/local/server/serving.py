@@ -166,7 +166,14 @@ def serve(options: Options) -> None:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, frame: ending.set())
         try:
-            _listen(server, app, operations, options, ending, started_s, lock)
+            record = ServerRecord(
+                pid=os.getpid(),
+                port=server.server_port,
+                started_s=started_s,
+                version=__version__,
+                log_late_s=scenario.logs.late_s,
+            )
+            _listen(server, app, operations, options, ending, record, lock)
         finally:
             is_there = _is_there(options.home, lock)
             if is_there:
@@ -188,14 +195,14 @@ def _listen(
     operations: Operations,
     options: Options,
     ending: threading.Event,
-    started_s: float,
+    record: ServerRecord,
     lock: int,
 ) -> None:
     # The loop looks only so often whether it is to end: its own 0.5 s would be added to every shutdown.
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="server", daemon=True).start()
     # Before the record: who finds the server finds this too.
     put(sdk_config_file(options.home), SDK_CONFIG)
-    ServerRecord(pid=os.getpid(), port=server.server_port, started_s=started_s, version=__version__).write(options.home)
+    record.write(options.home)
     last_job_s = time.monotonic()
     while not ending.wait(LOOK_S):
         now = time.monotonic()

@@ -72,12 +72,13 @@ def words(moment: Moment) -> str:
     """Return the card in a few lines of text, for where no HTML is shown."""
     phases = [sentence for _, _, sentence in moment.seen.phases[-MOST_PHASES:]]
     facts = [f"{label}: {text}" for label, text in _facts(moment)]
-    return "\n".join([job_repr.text(moment.job, moment.target), *facts, *phases])
+    return "\n".join([job_repr.text(moment.job, moment.target, moment.now_s), *facts, *phases])
 
 
 def _card(moment: Moment, charts: int) -> str:
     parts = [
-        job_repr.html(moment.job, moment.target),
+        # By the card's own time, which it names below: it may be drawn again much later, or from a clock that jumped.
+        job_repr.html(moment.job, moment.target, moment.now_s),
         facts_html(_facts(moment)),
         *(_bar(*phase) for phase in moment.seen.phases[-MOST_PHASES:]),
         _charts(moment.seen, charts),

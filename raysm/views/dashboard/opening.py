@@ -106,7 +106,7 @@ def _record_of(job: Job) -> DashboardRecord:
         why = job.describe().reason.partition("\n")[0]
         raise InvalidRequest(
             f"{job.name} has ended ({job.status}{': ' if why else ''}{why}) and left no dashboard: it ended before its "
-            f"dashboard had come up, or was killed; raysm logs {job.name} shows what it wrote"
+            f"dashboard was started, or was killed; raysm logs {job.name} shows what it wrote"
         )
     return unpack(content)
 

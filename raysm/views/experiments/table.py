@@ -10,7 +10,7 @@ from typing import Any
 
 from raysm.client.description import Status
 from raysm.client.experiments.experiment import Experiment
-from raysm.client.experiments.listing import Choice, cache_of, experiments, moment
+from raysm.client.experiments.listing import Choice, cache_of, experiments, moment, with_trials
 from raysm.client.experiments.reading import read_job
 from raysm.client.job_repr import COLORS
 from raysm.client.service import Service, connect
@@ -58,6 +58,13 @@ class Jobs(list[Experiment]):
             check_columns(self, [column.removeprefix("-")])
         return Jobs(order(self, column), self._service)
 
+    def with_trials(self) -> "Jobs":
+        """Return them with the trials of each sweep behind it, as rows of their own: ``digits-1/3`` is its trial 3.
+
+        A trial has its parameters, and of each metric what it reported last; its cost is its job's.
+        """
+        return Jobs(with_trials(self._service, self), self._service)
+
     def named(self, name: str) -> Experiment:
         """Return the one job of this name, or whose name ends so or begins so.
 
@@ -96,7 +103,8 @@ class Jobs(list[Experiment]):
         Raises:
             InvalidRequest: No job has a metric of such a name.
         """
-        curves = {row.name: _curves(self._service, row) for row in self if row.metrics}
+        # Of a trial the log has how it ended alone: its sweep's result has a picture of all of them.
+        curves = {row.name: _curves(self._service, row) for row in self if row.metrics and row.trial is None}
         return plot_curves(curves, names, log=log, size=size)
 
     def to_frame(self) -> Any:
@@ -200,6 +208,7 @@ def _flat(row: Experiment) -> dict[str, Any]:
         "project": row.project,
         "task": row.task,
         "workload": row.workload,
+        "trial": row.trial,
         "created": row.created_s,
         "started": row.started_s,
         "ended": row.ended_s,

@@ -64,8 +64,10 @@ class Call:
             spill: The file for a large one.
         """
         self._took_s = self._elapsed_s()
+        # The body is let go: the arguments of a call may be as large as the outcome.
         self._failed, self._bytes, self.body = has_failed, len(outcome), b""
         if len(outcome) > IN_MEMORY_BYTES:
+            # Whoever else is let in to the instance is not to read what a call returned.
             put(spill, outcome, mode=0o600)
             self._outcome = spill
         else:
@@ -129,6 +131,7 @@ class Calls:
         """
         self._executors, self._folder, self._active = executors, folder, active
         self._calls: dict[str, Call] = {}
+        # Ids alone: a client that asks late is told that the outcome is gone, and does not send the call again.
         self._forgotten: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.closing = ""
@@ -174,6 +177,7 @@ class Calls:
             SessionEnded: The session is closing.
         """
         known = self.get(id)
+        # A request that was repeated, since its answer was lost: executed once, answered as often as asked.
         if known is not None:
             return known
         if self.closing:
@@ -183,6 +187,7 @@ class Calls:
         self._calls[id] = call
         self._active(time.monotonic())
         task = asyncio.create_task(self._carry_out(call))
+        # asyncio holds tasks weakly: one that nobody else holds may be collected while it waits.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return call
@@ -206,6 +211,7 @@ class Calls:
                 outcome, has_failed = interrupted().encode(), True
             else:
                 outcome, has_failed = await executor.run(call)
+        # Its grace is over: whoever waits for it gets an outcome all the same.
         except asyncio.CancelledError:
             outcome, has_failed = failed("SessionEnded", "the session ended before the call did").encode(), True
         except Exception as error:  # a call that has no outcome would be waited for for ever
@@ -224,6 +230,7 @@ class Calls:
         """Have a call end; one that is done stays as it is."""
         if call.done.is_set():
             return
+        # Before the executor is asked: a call that has not begun sees it when its turn comes.
         call.is_cancelled = True
         self._executors[call.request.kind].interrupt(call)
 

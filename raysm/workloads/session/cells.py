@@ -54,6 +54,7 @@ class Cells:
         self._module.__dict__["__builtins__"] = __builtins__
         self.namespace = self._module.__dict__
         self._queue: queue.SimpleQueue[tuple[Call, Callable[[Outcome], None]] | None] = queue.SimpleQueue()
+        # Made in the main thread, in which ``live`` runs.
         self._main = threading.get_ident()
         self._current: Call | None = None
         self._wanted: Call | None = None
@@ -68,6 +69,7 @@ class Cells:
         ended: asyncio.Future[Outcome] = loop.create_future()
 
         def tell(outcome: Outcome) -> None:
+            # The future may have been cancelled meanwhile: its call was given up at the session's end.
             loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(outcome))
 
         self._queue.put((call, tell))
@@ -76,6 +78,7 @@ class Cells:
 
     def interrupt(self, call: Call) -> None:
         """Have the call end, if it is the one that runs: others see for themselves that they are not to begin."""
+        # Before the signal, whose handler asks for it.
         self._wanted = call
         if self._current is call:
             # To this thread, not the process: a sleep or a read of the main thread then ends at once.
@@ -119,6 +122,7 @@ class Cells:
             self._current = call
             outcome = self._kinds[call.request.kind](call)
             self._current = None
+        # SystemExit too: a cell that says exit() ends itself, and not the session of everybody.
         except BaseException as error:
             self._current = None
             outcome = outcome_of_error(error, host=self._host)

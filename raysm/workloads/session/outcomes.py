@@ -34,6 +34,7 @@ def outcome_of_error(error: BaseException, *, host: str = "", item: int | None =
     """Return how work ended that raised ``error``."""
     if isinstance(error, KeyboardInterrupt):
         return interrupted(host)
+    # As a job's own failure is told: the last line first, then the traceback without raysm's own frames.
     failure = failure_of(error)
     if failure is None:  # sys.exit(0) is an end like any other
         return Outcome(pickled=pickled_value(None, ""))

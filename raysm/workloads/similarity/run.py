@@ -20,7 +20,7 @@ import platform
 import resource
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -100,6 +100,8 @@ def run(
     report, mode = Report(emit_event=emit_event), mode_of(workload)
     with report.phase("load"):
         layout = load(source, queries)
+    if not mode.is_worth_keeping(layout.matrix, task_slots()):
+        folders = replace(folders, lasting=False)
     # Before the rows are prepared, which reads all of them.
     _check(mode, layout, folders, source)
     with report.phase("prepare"):

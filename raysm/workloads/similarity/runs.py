@@ -31,7 +31,8 @@ class Folders:
     records: Path
     """Finished blocks."""
     lasting: bool = True
-    """Whether ``records`` outlives this head, as the checkpoints do: else only what has no room in memory is there."""
+    """Whether ``records`` outlives this head, as the checkpoints do, and what is in it is worth that: else only what
+    has no room in memory is there."""
 
 
 @dataclass(kw_only=True, slots=True)

@@ -15,6 +15,7 @@ def test_a_case_has_its_own_names(account):
         output_uri="s3://results/mine",
         security=Security(output_kms_key="1234", remote_debug=True),
         pip_index=f"arn:aws:codeartifact:{REGION}:{ACCOUNT}:repository/ours/pypi",
+        tracking=f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:mlflow-app/app-1",
     )
     names = names_of(account.case(intent))
     assert names["bucket"] == (BUCKET,)
@@ -26,6 +27,7 @@ def test_a_case_has_its_own_names(account):
     assert names["output_key"] == (f"arn:aws:kms:{REGION}:{ACCOUNT}:key/1234",)
     assert names["domain"] == (f"arn:aws:codeartifact:{REGION}:{ACCOUNT}:domain/ours",)
     assert names["package_repository"] == (intent.pip_index,)
+    assert names["mlflow"] == names["mlflow_app"] == (intent.tracking,)
     assert (names["volume_key"], names["subnet"], names["remote_debug"]) == ((), (), ("yes",))
 
 
@@ -39,6 +41,21 @@ def test_what_nobody_tells_stays_a_word_in_capitals(account):
 
 def test_every_placeholder_is_a_name(account):
     assert names_of(account.case()).keys() == placeholders().keys()
+
+
+@pytest.mark.parametrize(
+    ("tracking", "guarded"),
+    [
+        (None, False),
+        ("sqlite:///mlflow.db", False),
+        ("http://mlflow.example:5000", False),
+        (f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:mlflow-tracking-server/ours", True),
+    ],
+)
+def test_only_sagemakers_own_mlflow_is_guarded_by_iam_and_a_tracking_server_is_no_app(account, tracking, guarded):
+    names = names_of(account.case(Intent(tracking=tracking)))
+    assert names["mlflow"] == ((tracking,) if guarded else ())
+    assert names["mlflow_app"] == ()
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,23 @@ def test_requirements_without_a_way_to_an_index_are_bad_unless_they_travel(accou
     assert found[-1].state is State.UNKNOWN
 
 
+def test_a_job_that_is_to_be_entered_needs_a_way_to_its_agents_service(account):
+    subnet, group = account.vpc(s3=True)
+    assert not any("ssmmessages" in item.text for item in account.findings(intent(subnet, group))["subnets"])
+    lacking = account.findings(intent(subnet, group, remote_debug=True))["subnets"][-2]
+    # The job itself runs.
+    assert (lacking.state, lacking.needed) == (State.BAD, False)
+    assert f"com.amazonaws.{REGION}.ssmmessages --subnet-ids {subnet}" in lacking.remedy
+    account.ec2.create_vpc_endpoint(
+        VpcId=account.ec2.describe_subnets(SubnetIds=[subnet])["Subnets"][0]["VpcId"],
+        ServiceName=f"com.amazonaws.{REGION}.ssmmessages",
+        VpcEndpointType="Interface",
+        SubnetIds=[subnet],
+    )
+    found = account.findings(intent(subnet, group, remote_debug=True))["subnets"]
+    assert not any("ssmmessages" in item.text for item in found)
+
+
 def gateway_of(account, subnet):
     """Attach an internet gateway to the subnet's VPC; return it and the subnet's route table."""
     vpc = account.ec2.describe_subnets(SubnetIds=[subnet])["Subnets"][0]["VpcId"]

@@ -136,3 +136,23 @@ def test_the_root_user_may_do_everything():
 
 def test_the_doctor_carries_these_checks_out():
     assert {look_at_caller, look_at_role, look_at_role_policy} <= {check.look for check in CHECKS}
+
+
+def test_a_role_that_may_not_write_to_the_jobs_mlflow_is_told_so_and_one_without_mlflow_is_not_asked(account):
+    account.deny("sagemaker-mlflow:LogBatch")
+    assert account.findings()["role's rights"][0].state is State.GOOD
+    server = f"arn:aws:sagemaker:{account.service.region}:{ACCOUNT}:mlflow-tracking-server/ours"
+    (finding,) = account.findings(Intent(cluster=Cluster("ml.m5.large"), tracking=server))["role's rights"]
+    assert finding.state is State.BAD
+    (statement,) = document(finding.remedy, "--policy-document")["Statement"]
+    assert (statement["Action"], statement["Resource"]) == (["sagemaker-mlflow:LogBatch"], server)
+
+
+@pytest.mark.parametrize("action", ["ssm:StartSession", "ssm:ResumeSession", "sagemaker:UpdateTrainingJob"])
+def test_who_may_not_enter_jobs_is_told_so_where_the_job_is_to_be_entered(account, action):
+    account.deny(action)
+    assert account.findings()["your rights"][0].state is State.GOOD
+    entered = Intent(cluster=Cluster("ml.m5.large"), security=Security(remote_debug=True))
+    (finding,) = account.findings(entered)["your rights"]
+    assert finding.state is State.BAD
+    assert action in finding.text

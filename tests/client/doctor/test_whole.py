@@ -1,7 +1,7 @@
-"""The plan of a job, and the plugin."""
+"""The plan of a job, and whether it can be entered."""
 
 from raysm.client.doctor import CHECKS, State
-from raysm.client.doctor.whole import look_at_plan, look_at_plugin
+from raysm.client.doctor.whole import look_at_plan, look_at_tunnel
 from raysm.client.submit import prepare
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Script
@@ -29,9 +29,17 @@ def test_without_a_workload_there_is_no_plan(account):
     assert "plan" not in account.findings()
 
 
-def test_the_plugin_is_for_the_dashboard_alone(account):
-    assert not account.findings()["plugin"][0].needed or account.findings()["plugin"][0].state is State.GOOD
+def test_a_job_can_be_entered_where_what_carries_a_session_is_installed(account):
+    (finding,) = account.findings()["tunnel"]
+    assert (finding.state, "aiohttp" in finding.text) == (State.GOOD, True)
+    assert "plugin" not in finding.text
+
+
+def test_without_it_the_extra_is_named_and_jobs_run_all_the_same(account):
+    (finding,) = look_at_tunnel(account.case(), carrier="no_such_package")
+    assert (finding.state, finding.needed) == (State.BAD, False)
+    assert finding.remedy == "pip install 'raysm[interactive]'"
 
 
 def test_the_doctor_carries_these_checks_out():
-    assert {look_at_plan, look_at_plugin} <= {check.look for check in CHECKS}
+    assert {look_at_plan, look_at_tunnel} <= {check.look for check in CHECKS}

@@ -4,7 +4,8 @@ import pytest
 
 from raysm.client.description import read
 from raysm.client.first_job.answers import NOTHING, QUESTIONS, answers, as_markdown
-from raysm.client.first_job.running import Observation, Outcome
+from raysm.client.first_job.observing import Observation
+from raysm.client.first_job.running import Outcome
 from raysm.client.first_job.trials import TRIALS
 from raysm.contract.job_api import TRAINING
 
@@ -92,6 +93,16 @@ def place(device, gib):
         ("host name", outcome("training", ("system", "algo-1", {"hostname": "aws"})), "algo-1: aws"),
         ("lines of the log", outcome("training"), "the last line came 3 s after it was written"),
         (
+            "tunnel",
+            outcome("tunnel", ("tunnel", "algo-1", {"reached": True, "answer": "aws", "seconds": 3.5})),
+            "algo-1: it answered 'aws' after 3.5 s",
+        ),
+        (
+            "tunnel",
+            outcome("tunnel", ("tunnel", "algo-1", {"reached": False, "obstacle": "AccessDenied: no"})),
+            "algo-1: not reached (AccessDenied: no)",
+        ),
+        (
             "spot",
             outcome("spot", BillableTimeInSeconds=40, TrainingTimeInSeconds=100),
             "40 s billed of 100 s of training",
@@ -119,4 +130,4 @@ def test_the_page_has_a_row_for_each_trial_and_each_question():
     page = as_markdown({"training": outcome("training"), "spot": Outcome(trial=BY_NAME["spot"], obstacle="a|b\nc")})
     assert page.count("\n| ") == 4 + 2 + len(QUESTIONS)
     assert "a\\|b c" in page
-    assert "Not tried yet: the dashboard" in page
+    assert "Not asked, since it takes instances of more than a dollar" in page

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -111,3 +112,17 @@ def test_a_job_that_is_stopped_saves_its_state(tmp_path):
     text, _ = process.communicate(timeout=60)
     assert (said(text)["stopped"]["signal"], process.returncode) == (signal.SIGTERM, 0)
     assert (tmp_path / "saved.txt").exists()
+
+
+def test_who_comes_by_a_tunnel_is_answered(tmp_path):
+    process = start(tmp_path, "visited")
+    port = said(process.stdout.readline())["ready"]["port"]
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as visitor:
+        assert visitor.makefile().read().strip() == socket.gethostname()
+    text, _ = process.communicate(timeout=60)
+    assert (said(text)["visited"]["came"], process.returncode) == (True, 0)
+
+
+def test_where_nobody_may_come_the_script_ends_all_the_same(capsys):
+    probe.await_visitor(within_s=0.01)
+    assert said(capsys.readouterr().out)["visited"]["came"] is False

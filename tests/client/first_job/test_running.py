@@ -78,3 +78,18 @@ def test_each_trial_is_told_to_whoever_watches(fake, records, tmp_path):
     assert len(list(outcomes)) == 1
     assert shown[0].startswith("training: ")
     assert shown[1].strip().startswith("first-job-training-")
+
+
+def test_a_job_that_nobody_may_enter_is_good_all_the_same_and_says_why_it_was_not(fake, records, tmp_path):
+    # Of a job that has ended, as all of this service have, nobody can be let in.
+    fake.answer("script", Answer(lines=[observation("ready", "driver", port=7070)]))
+    outcome = run(fake, records, tmp_path, "tunnel")["tunnel"]
+    assert outcome.is_good
+    (said,) = outcome.said("tunnel")
+    assert not said.values["reached"]
+    assert "it can be entered while it is Training" in said.values["obstacle"]
+
+
+def test_only_the_trial_that_is_entered_is(fake, records, tmp_path):
+    fake.answer("script", Answer(lines=[observation("ready", "driver")]))
+    assert run(fake, records, tmp_path, "stopped")["stopped"].said("tunnel") == []

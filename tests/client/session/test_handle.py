@@ -4,6 +4,7 @@ import pytest
 
 import raysm
 from raysm.client.session.current import inside
+from raysm.client.session.handle import Session
 from raysm.errors import CallCancelled, InvalidRequest, SessionEnded
 from tests.support.sessions import StubJob, served
 
@@ -106,3 +107,10 @@ def test_the_end_of_its_block_closes_it(tmp_path):
             assert session.run(shouted, "a") == 1
         server.thread.join(60)
         assert server.why == "it was closed"
+
+
+def test_the_public_name_is_this_class_and_its_limits_are_those_that_it_was_told():
+    assert raysm.Session is Session
+    session = Session(idle_timeout_s=60, budget_usd=2.5)
+    limits = session.limits
+    assert (limits.idle_timeout_s, limits.idle_timeout_detached_s, limits.budget_usd) == (60, 300.0, 2.5)

@@ -1,14 +1,17 @@
 """A session as a whole: what it tells, and how it ends."""
 
+import asyncio
 import json
+import time
 
 import pytest
 
 from raysm.contract.session import CLOSING, SERVING, WARNING
 from raysm.errors import InvalidRequest
-from raysm.workloads.session.lifetime import Rules
+from raysm.workloads.session.host import Description, SessionHost
+from raysm.workloads.session.lifetime import Lifetime, Rules
 from raysm.workloads.session.ray_jobs import Seen
-from tests.support.sessions import served, until
+from tests.support.sessions import Jobs, NoCells, ThreadedCalls, served, until
 
 
 def told(server):
@@ -85,3 +88,18 @@ def test_its_state_is_json(tmp_path):
 
     with served(tmp_path) as server:
         assert json.loads(json.dumps(to_json(server.host.state())))["versions"]["raysm"]
+
+
+def test_it_lives_without_a_server_and_tells_its_end_once(tmp_path):
+    async def live():
+        description = Description(job="digits-1", hosts=("algo-1",), folder=tmp_path, private=tmp_path)
+        lifetime = Lifetime(Rules(idle_s=1800, idle_detached_s=300), time.monotonic(), 0.0)
+        host = SessionHost(description, NoCells(), ThreadedCalls(), lifetime, Jobs(), events.append)
+        host.close("it was closed")
+        host.close("too late")
+        return await host.live(lambda: notices.append(list(host.notices)))
+
+    events, notices = [], []
+    assert asyncio.run(live()) == "it was closed"
+    assert notices == [["the session ends: it was closed"]]
+    assert [(event.name, event.host, event.detail) for event in events] == [(CLOSING, "algo-1", "it was closed")]

@@ -19,6 +19,11 @@ from tests.support.reference import neighbors, pairs, score_rows, scores_between
 from tests.support.similarity import queries_of, saved
 
 ROWS = kinds_of_rows(rows=600)["duplicates"]
+WIDE = np.random.default_rng(5).standard_normal((600, 2000), dtype=np.float32)
+"""Rows of which a score takes longer to compute than to be kept and brought back."""
+
+
+MODES = ("top-k", "threshold", "full")
 
 
 class Stopped(Exception):
@@ -203,9 +208,11 @@ def test_queries_have_their_ids_and_their_neighbors_those_of_the_matrix(ray_here
     assert names == [list(range(0, 6000, 10)), ["a", "b", "c"]]
 
 
-@pytest.mark.parametrize("workload", [{"top_k": 7}, {"threshold": 0.5}, {"full": True}])
-def test_a_restarted_job_goes_on_where_it_stopped(ray_here, tmp_path, workload):
-    source = saved(ROWS, tmp_path)
+@pytest.mark.parametrize(
+    ("rows", "workload"), [(ROWS, {"top_k": 7}), (ROWS, {"threshold": 0.5}), (WIDE, {"full": True})], ids=MODES
+)
+def test_a_restarted_job_goes_on_where_it_stopped(ray_here, tmp_path, rows, workload):
+    source = saved(rows, tmp_path)
     expected = go(source, tmp_path / "other", block_rows=60, **workload).files[0].sha256
     with pytest.raises(Stopped):
         go(source, tmp_path, stop_at(300), block_rows=60, **workload)
@@ -223,8 +230,19 @@ def test_a_restarted_job_goes_on_where_it_stopped(ray_here, tmp_path, workload):
     assert kept == [recorded]
 
 
-def test_a_full_matrix_that_was_damaged_while_away_is_computed_again(ray_here, tmp_path):
+def test_a_full_matrix_that_is_computed_sooner_than_brought_back_keeps_nothing_and_begins_anew(ray_here, tmp_path):
     source = saved(ROWS, tmp_path)
+    expected = go(source, tmp_path / "other", full=True, block_rows=60).files[0].sha256
+    with pytest.raises(Stopped):
+        go(source, tmp_path, stop_at(300), full=True, block_rows=60)
+    assert not [path for path in (tmp_path / "records").rglob("*") if path.is_file()]
+    manifest = go(source, tmp_path, full=True, block_rows=60)
+    assert manifest.files[0].sha256 == expected
+    assert manifest.measures["blocks_found"] == 0
+
+
+def test_a_full_matrix_that_was_damaged_while_away_is_computed_again(ray_here, tmp_path):
+    source = saved(WIDE, tmp_path)
     with pytest.raises(Stopped):
         go(source, tmp_path, stop_at(300), full=True, block_rows=60)
     parts = [path for path in (tmp_path / "records").rglob("*") if path.is_file() and path.stat().st_size > 1000]
@@ -233,7 +251,7 @@ def test_a_full_matrix_that_was_damaged_while_away_is_computed_again(ray_here, t
         part.write_bytes(part.read_bytes()[:-1] + b"\1")
     go(source, tmp_path, full=True, block_rows=60)
     found = np.load(tmp_path / "result" / "similarity.npy")
-    assert np.array_equal(found, score_rows(ROWS, range(600)))
+    assert np.array_equal(found, score_rows(WIDE, range(600)))
 
 
 def test_another_matrix_reuses_nothing(ray_here, tmp_path):

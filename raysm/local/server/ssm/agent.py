@@ -49,8 +49,10 @@ class Agent:
         self._work = work
         self._instance = instance
         self._idle_s = idle_s
+        # One for the whole session: WebSockets come and go, its numbers and what is not acknowledged stay.
         self._conversation = Conversation(self._take, sends=OUTPUT)
         self._plugin: Plugin | None = None
+        # The handshake waits in its own task: messages are taken one after the other, and this is one of them.
         self._answered: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._transmit: Transmit | None = None
         self._heard_s = time.monotonic()
@@ -71,6 +73,7 @@ class Agent:
 
     def detach(self, transmit: Transmit) -> None:
         """A WebSocket is closed; the one that has replaced it stays."""
+        # The old connection's end may be noticed after the new one has begun.
         if self._transmit is transmit:
             self._transmit = None
             self._conversation.detach()
@@ -88,6 +91,7 @@ class Agent:
         if frame.payload_type == PayloadType.HANDSHAKE_RESPONSE:
             if not self._answered.done():
                 self._answered.set_result(frame)
+        # Before the handshake is complete there is none: data that come so early are lost, as with AWS's agent.
         elif self._plugin is not None:
             await self._plugin.take(frame)
 
@@ -100,10 +104,12 @@ class Agent:
             await self._plugin.close()
         if self._transmit is not None:
             with contextlib.suppress(OSError):
+                # Outside of the sequence: nobody would acknowledge it any more.
                 await self._transmit(notice(CHANNEL_CLOSED, SessionId=self.session, Output=reason, SchemaVersion=1))
         self._conversation.end(ConnectionResetError("the session has ended"))
         current = asyncio.current_task()
         for task in self._tasks:
+            # It may be the work's own task that ends the session, at its end.
             if task is not current:
                 task.cancel()
 
@@ -117,9 +123,11 @@ class Agent:
                 send=self._conversation.send,
                 multiplexes=self._version == MULTIPLEXES and client >= MUX_CLIENT,
             )
+            # Before the client hears that all is agreed: what it sends then has somebody to take it.
             self._plugin = self._work.begin(ends)
             await self._conversation.send(PayloadType.HANDSHAKE_COMPLETE, handshake.complete(0.0))
             await self._plugin.run()
+            # The last of a command's output is still under way when the command has ended.
             await self._conversation.drain(DRAIN_S)
         except (OSError, ValueError) as error:
             reason = str(error)

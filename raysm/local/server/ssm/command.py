@@ -49,6 +49,7 @@ class Command:
         """
         reader, stdin, stdout = self._open()
         try:
+            # By a name, since a keeper opens it: a descriptor of this process is none of its own.
             name = f"/proc/{os.getpid()}/fd/{stdout}" if not os.isatty(stdout) else os.ttyname(stdout)
             source = name if stdin is not None else os.devnull
             self._visit = await asyncio.to_thread(self._ends.instance.enter, self._command, stdin=source, stdout=name)
@@ -78,6 +79,7 @@ class Command:
         over = asyncio.ensure_future(self._is_over.wait())
         exited = asyncio.wrap_future(visit.exited)
         await asyncio.wait((over, exited), return_when=asyncio.FIRST_COMPLETED)
+        # The visit's future is left alone: to cancel it would be to lose the exit code for others.
         over.cancel()
 
     async def _send_all(self, descriptor: int) -> None:
@@ -108,6 +110,7 @@ class Command:
         if self._master < 0:
             return
         with contextlib.suppress(OSError):
+            # A duplicate: the transport that reads closes its own when the command ends.
             if self._keys is None:
                 self._keys = await _writer(os.dup(self._master))
             self._keys.write(keys)
@@ -116,6 +119,7 @@ class Command:
     def _resize(self, frame: Frame) -> None:
         import termios
 
+        # A size that is none is passed over: a terminal of the wrong width is better than none.
         with contextlib.suppress(ValueError, KeyError, TypeError, OSError):
             size = frame.document()
             if self._master >= 0:

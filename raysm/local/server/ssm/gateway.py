@@ -42,6 +42,7 @@ class Gateway:
         """Serve as ``switches`` say; nothing runs before the first session."""
         self._switches = switches
         self._chance = chance
+        # Touched in the loop alone; requests come in threads of the server.
         self._agents: dict[str, Agent] = {}
         self._tokens: dict[str, str] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -50,6 +51,7 @@ class Gateway:
 
     def start(self, instance: Instance, work: Work) -> tuple[str, str]:
         """Begin a session; return its id and the token that lets one WebSocket in."""
+        # AWS's ids end so, behind the name of whoever asked: 17 hexadecimal digits.
         session = f"raysm-{secrets.token_hex(9)[:17]}"
         return session, self._call(self._start(session, instance, work))
 
@@ -68,6 +70,7 @@ class Gateway:
             connection: Stays the caller's.
             head: Its request, up to the empty line.
         """
+        # A descriptor of its own: werkzeug closes its one when the request is over, asyncio this one.
         own = socket.socket(fileno=socket.dup(connection.fileno()))
         own.setblocking(False)
         self._call(self._serve(own, head))
@@ -86,6 +89,7 @@ class Gateway:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
+                # Only now: most servers never have a session.
                 self._thread = threading.Thread(target=self._loop.run_forever, name="ssm", daemon=True)
                 self._thread.start()
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
@@ -105,6 +109,7 @@ class Gateway:
         agent = self._agents.get(session)
         if agent is None or agent.ended.is_set():
             return None
+        # https://docs.aws.amazon.com/systems-manager/latest/userguide/session-preferences-timeout.html: it begins anew.
         agent.hear()
         return self._new_token(session)
 
@@ -128,6 +133,7 @@ class Gateway:
         closed = asyncio.Event()
 
         async def handle(request: "web.BaseRequest") -> "web.StreamResponse":
+            # Of whatever size: frames check their own lengths.
             channel = web.WebSocketResponse(max_msg_size=0)
             try:
                 await channel.prepare(request)
@@ -136,6 +142,7 @@ class Gateway:
                 closed.set()
             return channel
 
+        # One for each connection: aiohttp has the protocol, the connection was accepted by somebody else.
         server = web.Server(handle, access_log=None)
         protocol = server()
         transport, _ = await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, connection)
@@ -173,6 +180,7 @@ class Gateway:
         with contextlib.suppress(TimeoutError, TypeError, ValueError, AttributeError):
             opening = json.loads(await channel.receive_str(timeout=OPENING_S))
             token = self._tokens.get(session, "")
+            # An empty token is none: where a session is not known, "" would equal "".
             if token and secrets.compare_digest(str(opening.get("TokenValue")).encode(), token.encode()):
                 del self._tokens[session]
                 return True
@@ -182,6 +190,7 @@ class Gateway:
         """Close the connection where the scenario wants it, without a word: what is on its way is lost."""
         if self._switches.close_every_s and request.transport is not None:
             await asyncio.sleep(self._switches.close_every_s)
+            # Not closed: a close would first send what is still to be sent.
             request.transport.abort()
 
     def _lossy(self, pass_on: Transmit) -> Transmit:

@@ -6,6 +6,7 @@ do what AWS's agent does, its oddities too: a plain session does not tell the cl
 
 import asyncio
 import contextlib
+import socket
 
 from raysm.contract.ssm.frames import PAYLOAD_BYTES, Flag, Frame, PayloadType, flag
 from raysm.contract.ssm.streams import ByteStream, Streams, carry
@@ -21,13 +22,24 @@ async def connect(instance: Instance, port: int) -> tuple[asyncio.StreamReader, 
     Raises:
         OSError: Nobody listens there.
     """
-    socket = await asyncio.to_thread(instance.connect, port)
+    connecting = asyncio.get_running_loop().run_in_executor(None, instance.connect, port)
     try:
-        socket.setblocking(False)
-        return await asyncio.open_connection(sock=socket)
-    except BaseException:
-        socket.close()
+        connection = await asyncio.shield(connecting)
+    except asyncio.CancelledError:
+        # A thread cannot be cancelled: the connection that it still makes would stay open until it is collected.
+        connecting.add_done_callback(_close_connected)
         raise
+    try:
+        connection.setblocking(False)
+        return await asyncio.open_connection(sock=connection)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _close_connected(connecting: "asyncio.Future[socket.socket]") -> None:
+    if connecting.exception() is None:
+        connecting.result().close()
 
 
 class MuxPort:
@@ -66,6 +78,7 @@ class MuxPort:
     def _accept(self, stream: ByteStream) -> None:
         task = asyncio.ensure_future(self._serve(stream))
         self._carrying.add(task)
+        # A session may have thousands, one after the other: those that are over are not kept.
         task.add_done_callback(self._carrying.discard)
 
     async def _serve(self, stream: ByteStream) -> None:
@@ -88,6 +101,7 @@ class PlainPort:
         self._ends = ends
         self._port = port
         self._writer: asyncio.StreamWriter | None = None
+        # Connections are made from ``run`` and from ``take``: without it both would make the first one.
         self._connecting = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
         self._is_over = asyncio.Event()
@@ -131,6 +145,7 @@ class PlainPort:
             return self._writer
 
     async def _disconnect(self) -> None:
+        # Taken first: what ends meanwhile finds nothing left to close.
         reading, self._reading = self._reading, None
         writer, self._writer = self._writer, None
         if reading is not None and writer is not None:
@@ -142,6 +157,7 @@ class PlainPort:
         with contextlib.suppress(OSError):
             while data := await reader.read(PAYLOAD_BYTES):
                 await self._ends.send(PayloadType.OUTPUT, data)
+        # The next bytes open another connection, unless there is a newer one already.
         if self._writer is writer:
             self._writer = None
         writer.close()

@@ -112,7 +112,7 @@ def estimate(
             operand_bytes=answers[0].operand_bytes,
             **{name: mean(getattr(one, name) for one in answers) for name in seconds},
         )
-        gathering = mode_of(workload).gathering_seconds(matrix, Path(scratch))
+        gathering = mode_of(workload).gathering_seconds(matrix, Path(scratch), slots)
     return predict(workload, sizing, costs, rows, gathering)
 
 

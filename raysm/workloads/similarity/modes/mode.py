@@ -114,6 +114,17 @@ class Mode(ABC):
             NoRoom: A disk has too little room.
         """
 
+    def is_worth_keeping(self, matrix: Described, slots: int) -> bool:
+        """Whether another run has a part sooner from its record than by computing it.
+
+        Most parts are small beside the work in them.
+
+        Args:
+            matrix: The rows among which neighbors are looked for.
+            slots: Tasks that the cluster runs at once.
+        """
+        return True
+
     def record(self, run: Run, kind: str) -> BlockRecord[Any]:
         """Return where finished tasks are kept."""
         return run.record(kind)
@@ -161,5 +172,5 @@ class Mode(ABC):
         return None
 
     @abstractmethod
-    def gathering_seconds(self, matrix: Matrix, scratch: Path) -> float:
+    def gathering_seconds(self, matrix: Matrix, scratch: Path, slots: int) -> float:
         """Measure, on a part of it, how long the last phase takes for the whole matrix."""

@@ -71,7 +71,7 @@ class Threshold(Mode):
         """Begin to note which tasks found pairs."""
         return _Collector(run, record)
 
-    def gathering_seconds(self, matrix: Matrix, scratch: Path) -> float:
+    def gathering_seconds(self, matrix: Matrix, scratch: Path, slots: int) -> float:
         """Return nothing: it follows from the number of pairs."""
         return 0.0
 

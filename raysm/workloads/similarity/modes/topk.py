@@ -137,7 +137,7 @@ class TopK(Mode):
         finally:
             accumulator.close()
 
-    def gathering_seconds(self, matrix: Matrix, scratch: Path) -> float:
+    def gathering_seconds(self, matrix: Matrix, scratch: Path, slots: int) -> float:
         """Write some rows of the result."""
         k = min(self.k, matrix.rows - 1)
         rows = min(matrix.rows, max(1, WRITTEN_KEYS // k))

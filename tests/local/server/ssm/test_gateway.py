@@ -4,15 +4,20 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import socket
 import threading
 import time
+from random import Random
 
 import aiohttp
 import pytest
 
+from raysm.local.scenario import Ssm
+from raysm.local.server.ssm.documents import work_of
+from raysm.local.server.ssm.gateway import Gateway
 from tests.support.echo import exchange
-from tests.support.ssm import Served, echoing
+from tests.support.ssm import Here, Served, echoing
 
 WAIT_S = 300
 
@@ -178,3 +183,22 @@ def test_a_session_that_was_ended_cannot_be_resumed():
         served.gateway.terminate(mine.session)
         assert served.gateway.resume(mine.session) is None
         assert got(served, mine.url, opening_with(mine.token)) == []
+
+
+def test_a_gateway_that_nobody_used_runs_no_thread_and_closes():
+    before = threading.active_count()
+    gateway = Gateway(Ssm(), Random(1))
+    assert threading.active_count() == before
+    gateway.close()
+    gateway.close()
+
+
+def test_sessions_have_names_and_tokens_of_their_own_and_end_with_the_gateway():
+    gateway, work = Gateway(Ssm(), Random(1)), work_of("AWS-StartPortForwardingSession", {"portNumber": ["1"]})
+    sessions = [gateway.start(Here(), work) for _ in range(3)]
+    assert all(re.fullmatch(r"raysm-[0-9a-f]{17}", session) for session, _ in sessions)
+    assert len({*dict(sessions), *dict(sessions).values()}) == 6
+    gateway.close()
+    # A new one would begin anew: of the old sessions it knows nothing.
+    assert [gateway.resume(session) for session, _ in sessions] == [None] * 3
+    gateway.close()

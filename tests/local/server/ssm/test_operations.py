@@ -1,9 +1,17 @@
-"""StartSession and its kin by botocore's own client: whom they let in, and in which words they refuse."""
+"""StartSession and its kin, by themselves and by botocore's own client: whom they let in, and how they refuse."""
+
+from random import Random
 
 import pytest
 from botocore.exceptions import ClientError
 
+from raysm.local.scenario import Ssm
+from raysm.local.server.api_error import ApiError
+from raysm.local.server.records import JobRecord, Records
+from raysm.local.server.ssm.gateway import Gateway
+from raysm.local.server.ssm.operations import SsmOperations
 from tests.support.sagemaker_server import SOON_S, wait_until
+from tests.support.ssm import Here
 
 LET_IN = {"RemoteDebugConfig": {"EnableRemoteDebug": True}}
 PORT = "AWS-StartPortForwardingSession"
@@ -98,3 +106,82 @@ def test_documents_are_those_of_aws(ssm, target):
 def test_wrong_parameters_are_named(ssm, target, document, parameters, said):
     with pytest.raises(ClientError, match=said):
         begun(ssm, target, document, **parameters)
+
+
+OPEN = {"RemoteDebugConfig": {"EnableRemoteDebug": True}}
+
+
+@pytest.fixture
+def operations(tmp_path):
+    """Of a server that has the job ``open``, which trains in ``operations.here``, and two others."""
+    records = Records(tmp_path)
+    for name, request, secondary in [
+        ("open", OPEN, "Training"),
+        ("shut", {}, "Training"),
+        ("begins", OPEN, "Downloading"),
+    ]:
+        records.add(
+            JobRecord(
+                kind="training",
+                name=name,
+                arn=f"arn:{name}",
+                region="us-east-1",
+                request=request,
+                secondary=secondary,
+                created_s=1.0,
+                modified_s=1.0,
+            )
+        )
+    gateway, here = Gateway(Ssm(), Random(1)), Here()
+    alone = SsmOperations(gateway, records, lambda job: {"algo-1": here})
+    alone.here = here
+    yield alone
+    gateway.close()
+
+
+def started(operations, target="sagemaker-training-job:open_algo-1", host="127.0.0.1:4566"):
+    request = {"Target": target, "DocumentName": PORT, "Parameters": {"portNumber": ["1"]}}
+    return operations.answer("StartSession", request, host)
+
+
+def test_a_session_leads_to_the_address_by_which_the_client_came(operations):
+    answer = started(operations, host="laptop:80")
+    assert answer["StreamUrl"] == f"ws://laptop:80/v1/data-channel/{answer['SessionId']}?role=publish_subscribe"
+    assert len(answer["TokenValue"]) >= 64
+
+
+@pytest.mark.parametrize("job", ["shut", "begins", "nobody"])
+def test_only_a_training_that_is_open_is_connected(operations, job):
+    with pytest.raises(ApiError, match="is not connected") as raised:
+        started(operations, f"sagemaker-training-job:{job}_algo-1")
+    assert raised.value.code == "TargetNotConnected"
+
+
+def test_an_instance_that_has_ended_is_not_connected(operations):
+    started(operations)
+    operations.here.exited.set_result(0)
+    with pytest.raises(ApiError, match="open_algo-1 is not connected"):
+        started(operations)
+
+
+def test_a_session_that_was_terminated_cannot_be_resumed_and_may_be_terminated_again(operations):
+    session = {"SessionId": started(operations)["SessionId"]}
+    assert operations.answer("ResumeSession", session, "here")["SessionId"] == session["SessionId"]
+    for _ in range(2):
+        assert operations.answer("TerminateSession", session, "here") == session
+    with pytest.raises(ApiError, match="does not exist"):
+        operations.answer("ResumeSession", session, "here")
+
+
+@pytest.mark.parametrize(
+    ("operation", "member"), [("StartSession", "target"), ("ResumeSession", "sessionId"), ("TerminateSession", "sess")]
+)
+@pytest.mark.parametrize("request_", [{}, {"Target": "", "SessionId": ""}, {"Target": 1, "SessionId": 1}])
+def test_what_a_request_lacks_is_said_in_the_words_of_aws(operations, operation, member, request_):
+    with pytest.raises(ApiError, match=f"Value null at '{member}.*Member must not be null"):
+        operations.answer(operation, request_, "here")
+
+
+def test_it_has_its_three_operations_and_no_others(operations):
+    names = ["StartSession", "ResumeSession", "TerminateSession", "DescribeSessions", "SendCommand"]
+    assert [operations.has(name) for name in names] == [True, True, True, False, False]

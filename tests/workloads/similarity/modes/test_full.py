@@ -141,3 +141,33 @@ def test_queries_make_strips_of_their_own_number():
     assert [(task.tile.rows.start, task.tile.rows.stop) for task in strips] == [(0, 2), (2, 4), (4, 5)]
     assert {(task.tile.columns.start, task.tile.columns.stop) for task in strips} == {(0, 7)}
     assert not any(task.mirrored for task in strips)
+
+
+def described(columns, rows=1000):
+    return SimpleNamespace(rows=rows, columns=columns, elements=rows * columns)
+
+
+@pytest.mark.parametrize(
+    ("columns", "dtype", "slots", "kept"),
+    [
+        (128, "float32", 2, False),
+        (1024, "float32", 2, True),
+        # Half the bytes for the same work.
+        (600, "float32", 2, False),
+        (600, "float16", 2, True),
+        # The head's disk is no faster for more slots, and the computing is.
+        (1024, "float32", 64, False),
+    ],
+)
+def test_a_part_is_kept_where_it_takes_longer_to_compute_than_to_be_brought_back(columns, dtype, slots, kept):
+    assert Full(dtype).is_worth_keeping(described(columns), slots) is kept
+
+
+def test_of_sparse_rows_the_elements_that_they_have_count_and_not_their_columns():
+    rows = SimpleNamespace(rows=1000, columns=50_000, elements=1000 * 50)
+    assert not MODE.is_worth_keeping(rows, 2)
+
+
+def test_what_is_kept_is_written_twice_and_estimated_so():
+    assert MODE.written_bytes(described(128), 2) == 1000 * 1000 * 4
+    assert MODE.written_bytes(described(4096), 2) == 2 * 1000 * 1000 * 4

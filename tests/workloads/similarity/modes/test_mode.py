@@ -37,7 +37,7 @@ class Plain(Mode):
     def collect(self, run, tiles, record, sizing):
         raise NotImplementedError
 
-    def gathering_seconds(self, matrix, scratch):
+    def gathering_seconds(self, matrix, scratch, slots):
         return 0.0
 
 

@@ -49,7 +49,7 @@ class Degrees(Mode):
     def collect(self, run, tiles, record, sizing):
         return Counting(run, record)
 
-    def gathering_seconds(self, matrix, scratch):
+    def gathering_seconds(self, matrix, scratch, slots):
         return 0.0
 
 

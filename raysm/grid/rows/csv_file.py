@@ -1,0 +1,84 @@
+"""Rows of a file of comma- or tab-separated values, plain or gzipped: a path flows in, a Table of texts flows out."""
+
+import csv
+import gzip
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from raysm.errors import InvalidRequest
+from raysm.grid.rows.source import Source, check_number
+from raysm.grid.rows.table import Table
+
+__all__ = ["CsvFile"]
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+GZIPPED = ".gz"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CsvFile(Source):
+    """The file's first line names the columns; every value is a text, an empty one is nothing."""
+
+    path: Path
+    """Of the file."""
+
+    @classmethod
+    def of(cls, rows: Any) -> "CsvFile | None":
+        """Return the file where a path ends so."""
+        if not isinstance(rows, str | Path):
+            return None
+        path = Path(rows)
+        return cls(path=path) if _suffix(path) in DELIMITERS else None
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The path."""
+        return {"file": str(self.path.absolute())}
+
+    def read(self, max_rows: int) -> Table:
+        """Return all rows; see ``Source``."""
+        origin = str(self.path)
+        try:
+            with self._open() as file:
+                return self._table(file, origin, max_rows)
+        except (OSError, EOFError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InvalidRequest(f"{origin} cannot be read: {reason}") from error
+        except UnicodeDecodeError as error:
+            raise InvalidRequest(f"{origin} is not UTF-8: {error}; save it as UTF-8") from error
+        except csv.Error as error:
+            raise InvalidRequest(f"{origin} cannot be read as CSV: {error}") from error
+
+    def _open(self) -> IO[str]:
+        # Spreadsheets put a mark of byte order first, which would become part of the first column's name.
+        if self.path.suffix.lower() == GZIPPED:
+            return gzip.open(self.path, "rt", encoding="utf-8-sig", newline="")
+        return self.path.open(encoding="utf-8-sig", newline="")
+
+    def _table(self, file: IO[str], origin: str, max_rows: int) -> Table:
+        # Strict: what follows a closed quote is an error, where the default would glue it to the value.
+        reader = csv.reader(file, delimiter=DELIMITERS[_suffix(self.path)], strict=True)
+        columns = tuple(name.strip() for name in next(reader, ()))
+        rows: list[tuple[Any, ...]] = []
+        lines: list[int] = []
+        begin = reader.line_num + 1
+        for values in itertools.islice(reader, max_rows + 1):
+            # A quoted value may have lines of its own, so that rows and lines differ.
+            line, begin = begin, reader.line_num + 1
+            if not values:
+                continue
+            if len(values) != len(columns):
+                raise InvalidRequest(
+                    f"{origin}, line {line}: {len(values)} values for {len(columns)} columns; quote values with commas"
+                )
+            rows.append(tuple(value or None for value in values))
+            lines.append(line)
+        check_number(origin, len(rows), max_rows)
+        return Table(columns=columns, rows=rows, origin=origin, lines=lines)
+
+
+def _suffix(path: Path) -> str:
+    name = path.name.lower().removesuffix(GZIPPED)
+    return Path(name).suffix

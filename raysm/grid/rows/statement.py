@@ -1,0 +1,147 @@
+"""A statement of SQL with names for its parameters: ``WHERE day >= :since``.
+
+What flows in is the user's text, what flows out is the same for a driver, with its own marks for the parameters. Values
+are never put into the text: it is checked here that nobody tried. A statement is read only as far as this takes, into
+texts, quoted names, comments and the rest; what it means is for the database.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from raysm.errors import InvalidRequest
+
+__all__ = ["Statement"]
+
+TOKEN = re.compile(
+    r"""
+      (?P<quoted>'(?:[^']|'')*' | "(?:[^"]|"")*" | `[^`]*` | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
+    | (?P<comment>--[^\n]* | /\*.*?\*/)
+    | (?P<cast>::|:=)
+    | :(?P<name>[A-Za-z_]\w*)
+    | (?P<end>;)
+    | (?P<word>\w+)
+    | (?P<other>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""What a statement is read as. ``$tag$ … $tag$`` are PostgreSQL's texts, and ``::`` is its cast."""
+
+PLACEHOLDER = re.compile(r"\{\s*([A-Za-z_]\w*)?\s*(![rsa])?(:[^{}]*)?\}")
+"""What ``str.format`` would fill; ``{1,2}`` and ``{"a": 1}``, which SQL has, are not."""
+
+READS = ("SELECT", "WITH", "VALUES", "TABLE", "FROM")
+"""With what a statement begins that reads; FROM is DuckDB's."""
+
+Marks = Callable[[str, int], str]
+"""Returns the mark of a parameter, by its name and by the number of those before it."""
+
+MARKS: Mapping[str, Marks] = {
+    "qmark": lambda name, place: "?",
+    "numeric": lambda name, place: f":{place + 1}",
+    "named": lambda name, place: f":{name}",
+    "format": lambda name, place: "%s",
+    "pyformat": lambda name, place: f"%({name})s",
+}
+"""PEP 249's styles, by the name that a driver's ``paramstyle`` gives."""
+
+BY_NAME = ("named", "pyformat")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Statement:
+    """One statement that reads.
+
+    Raises:
+        InvalidRequest: It is several, does not read, or has something in braces.
+    """
+
+    text: str
+    """As the user wrote it."""
+    reads: bool = True
+    """False is one of raysm's own, which writes; it is not checked."""
+
+    def __post_init__(self) -> None:
+        """Check that it is one, that it reads, and that nothing is formatted into it."""
+        if not self.reads:
+            return
+        braces = PLACEHOLDER.search(self.text)
+        if braces:
+            name = braces[1] or "since"
+            raise InvalidRequest(
+                f"the query has {braces[0]}; values are never put into SQL: write :{name}, and give its value by "
+                f"params={{{name!r}: …}} (--param {name}=…)"
+            )
+        tokens = [token for token in self._tokens() if token.lastgroup != "comment" and not token[0].isspace()]
+        first = next((token[0].upper() for token in tokens if token[0] != "("), "")
+        if first not in READS:
+            raise InvalidRequest(f"the query begins with {first or 'nothing'}; it has to read, as SELECT or WITH does")
+        ends = [place for place, token in enumerate(tokens) if token.lastgroup == "end"]
+        if ends and ends[0] != len(tokens) - len(ends):
+            raise InvalidRequest("the query is several statements; give one, without a ; inside")
+
+    @classmethod
+    def written(cls, text: str) -> "Statement":
+        """Return a statement of raysm's own, which writes."""
+        return cls(text=text, reads=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of its parameters, in the order in which they first occur."""
+        return tuple(dict.fromkeys(token["name"] for token in self._tokens() if token["name"]))
+
+    def check(self, params: Mapping[str, Any]) -> None:
+        """Refuse values that it does not take, and the lack of those that it does.
+
+        Raises:
+            InvalidRequest: One is missing, or one too many.
+        """
+        for name in self.names:
+            if name not in params:
+                raise InvalidRequest(
+                    f"the query takes :{name}, and no value is given: params={{{name!r}: …}} (--param {name}=…)"
+                )
+        for name in params:
+            if name not in self.names:
+                known = ", ".join(f":{known}" for known in self.names) or "none"
+                raise InvalidRequest(f"the query takes no :{name}; it takes {known}")
+
+    def bound(self, style: str, params: Mapping[str, Any]) -> tuple[str, Any]:
+        """Return the text and the parameters as a driver takes them.
+
+        Args:
+            style: PEP 249's ``paramstyle``.
+            params: Values by name, checked.
+
+        Raises:
+            InvalidRequest: There is no such style.
+        """
+        if style not in MARKS:
+            raise InvalidRequest(f"the driver's paramstyle is {style!r}; raysm knows {', '.join(MARKS)}")
+        text, order = self._marked(MARKS[style], doubles_percent=bool(params) and "format" in style)
+        if style in BY_NAME:
+            return text, {name: params[name] for name in self.names}
+        # A name that occurs twice is given twice: marks without names go by their places.
+        return text, tuple(params[name] for name in order)
+
+    def for_sqlalchemy(self) -> str:
+        """Return the text as SQLAlchemy's ``text()`` takes it, which looks for names inside of texts too."""
+        return "".join(
+            token[0] if token["name"] else token[0].replace(":", r"\:") for token in self._tokens(with_ends=False)
+        )
+
+    def _marked(self, mark: Marks, *, doubles_percent: bool) -> tuple[str, list[str]]:
+        parts: list[str] = []
+        order: list[str] = []
+        for token in self._tokens(with_ends=False):
+            if token["name"]:
+                parts.append(mark(token["name"], len(order)))
+                order.append(token["name"])
+            else:
+                # Also inside of quotes: such a driver formats the whole text.
+                parts.append(token[0].replace("%", "%%") if doubles_percent else token[0])
+        return "".join(parts), order
+
+    def _tokens(self, *, with_ends: bool = True) -> Iterator[re.Match[str]]:
+        return (token for token in TOKEN.finditer(self.text) if with_ends or token.lastgroup != "end")

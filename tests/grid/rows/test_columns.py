@@ -1,0 +1,116 @@
+"""What columns mean: those that raysm knows, the families, the parameters; and errors with row and column."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raysm.errors import InvalidRequest
+from raysm.grid.rows.columns import COLUMNS, tasks_of
+from raysm.grid.rows.table import Table
+from raysm.grid.task import Task
+
+
+def tasks(*rows, **more):
+    columns = tuple(dict.fromkeys(name for row in rows for name in row))
+    values = [tuple(row.get(name) for name in columns) for row in rows]
+    return tasks_of(Table(columns=columns, rows=values, origin="drives.csv", **more))
+
+
+def test_a_row_of_the_seeds_query_is_a_task():
+    (task,) = tasks({"key": "sf-1", "region": "us-west-1", "input_data": "s3://b/sf-1", "lr": 0.1})
+    assert task == Task(key="sf-1", region="us-west-1", inputs={"data": "s3://b/sf-1"}, parameters={"lr": 0.1})
+
+
+def test_every_column_that_raysm_knows_says_what_it_says_as_text_too():
+    texts = {
+        "key": "a", "region": "eu-west-1", "instance_type": "ml.p4d.24xlarge, ml.g5.xlarge", "count": "10",
+        "image": "acme/train:1", "priority": "-2", "spot": "yes", "max_runtime_s": "3600", "expected_s": "90.5",
+        "input_gb": "1.5", "checkpoint": "s3://b/c", "env_LEVEL": "2", "env.MODE": "x", "tag_team": "a", "input.val": "s3://v",
+    }  # fmt: skip
+    assert set(COLUMNS) <= set(texts)
+    (task,) = tasks(texts)
+    assert task == Task(
+        key="a",
+        region="eu-west-1",
+        instance_types=("ml.p4d.24xlarge", "ml.g5.xlarge"),
+        count=10,
+        image="acme/train:1",
+        priority=-2,
+        spot=True,
+        max_runtime_s=3600,
+        expected_s=90.5,
+        input_bytes=1_500_000_000,
+        checkpoint="s3://b/c",
+        environment={"LEVEL": "2", "MODE": "x"},
+        tags={"team": "a"},
+        inputs={"val": "s3://v"},
+    )
+
+
+def test_an_empty_cell_leaves_what_it_says_to_the_grid():
+    _, task = tasks({"key": "a", "count": 3, "spot": 1, "input_data": "s3://a"}, {"key": "b"})
+    assert task == Task(key="b", position=1)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("count", "x", "it is no number"),
+        ("count", 0, "a whole number, 1 or more"),
+        ("count", 2.5, "a whole number, 1 or more"),
+        ("region", "useast1", "write it like us-east-1"),
+        ("instance_type", "g5.xlarge", "write it like ml.g5.xlarge"),
+        ("spot", "perhaps", "it is true or false"),
+        ("expected_s", "-1", "a number above 0"),
+        ("expected_s", "inf", "a number above 0"),
+        ("max_runtime_s", "1h", "it is no number"),
+        ("key", "a\nb", "printable characters"),
+        ("key", "..", "printable characters"),
+        ("key", "x" * 201, "1 to 200 printable"),
+        ("lr", b"\0", "a bytes cannot be a value of a row"),
+        ("input_data", [1], "a list cannot be a value of a row"),
+    ],
+    ids=str,
+)
+def test_a_value_that_cannot_be_is_refused_with_its_row_and_column(column, value, message):
+    with pytest.raises(InvalidRequest, match=rf"^drives\.csv, line 9, column '{column}': .*{message}"):
+        tasks({"key": "first"}, {"key": "second", column: value}, lines=[4, 9])
+
+
+def test_two_rows_of_one_key_are_refused_with_both_places():
+    with pytest.raises(InvalidRequest, match=r"row 3: the key 'a' is that of drives.csv, row 1, too"):
+        tasks({"key": "a"}, {"key": "b"}, {"key": "a"})
+
+
+def test_a_row_without_a_key_where_others_have_one_is_refused():
+    with pytest.raises(InvalidRequest, match="row 2: the column 'key' is empty"):
+        tasks({"key": "a"}, {"lr": 1})
+
+
+def test_a_column_of_a_variable_that_cannot_be_is_refused():
+    with pytest.raises(InvalidRequest, match="'env_A-B' names no variable"):
+        tasks({"env_A-B": "1"})
+
+
+ROWS = st.lists(
+    st.fixed_dictionaries({"lr": st.integers(0, 3), "region": st.just("us-east-1")}), min_size=1, max_size=8
+)
+
+
+@given(rows=ROWS, order=st.randoms())
+def test_without_keys_another_order_of_the_rows_is_the_same_grid(rows, order):
+    shuffled = list(rows)
+    order.shuffle(shuffled)
+    one, other = ({task.key: task.parameters for task in tasks(*each)} for each in (rows, shuffled))
+    assert one == other
+    assert len(one) == len(rows)
+
+
+def test_ten_thousand_rows_are_tasks_in_less_than_two_seconds_of_cpu():
+    rows = [(f"k{row}", "us-east-1", f"s3://b/{row}", row / 7) for row in range(10_000)]
+    begin = time.process_time()
+    made = tasks_of(Table(columns=("key", "region", "input_data", "lr"), rows=rows, origin="rows"))
+    assert time.process_time() - begin < 2
+    assert made[-1].parameters == {"lr": 9999 / 7}
