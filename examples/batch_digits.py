@@ -56,7 +56,7 @@ def main():
             Image.fromarray(row.reshape(8, 8)).save(Path(folder) / f"{number:04}.png")
         batch = raysm.Batch(Classifier, batch_size=64, arguments={"weights": weights}, piece_rows=256)
         job = raysm.submit(batch, inputs={"images": folder}, cluster=raysm.Cluster(count=asked.instances))
-        table = job.result(asked.output).table()
+        table = job.result(to=asked.output).table()
     right = table["digit"].to_numpy()[TRAINED_ON:] == labels[TRAINED_ON:]
     print(
         f"{table.num_rows} predictions; of the {len(right)} digits that were not learned from {right.mean():.1%} right"

@@ -34,7 +34,7 @@ def main():
     asked = parser.parse_args()
     batch = raysm.Batch(embed, batch_size=512, read="text")
     job = raysm.submit(batch, inputs={"texts": asked.texts}, cluster=raysm.Cluster(count=asked.instances))
-    result = job.result(asked.output)
+    result = job.result(to=asked.output)
     print(result)
     print(result.table().schema)
 

@@ -65,7 +65,8 @@ def by_raysm(base, out):
 
 def by_ray_data(base, out):
     data = ray.data.read_images(str(Paths(base).channel("data")), mode="L", include_paths=True)
-    pool = ray.data.ActorPoolStrategy(size=os.cpu_count())
+    # From one on: a pool that takes every CPU at once leaves none for reading, and waits for ever.
+    pool = ray.data.ActorPoolStrategy(min_size=1, max_size=os.cpu_count())
     data = data.map_batches(Beside, batch_size=BATCH, compute=pool, num_cpus=1)
     data.write_parquet(str(out))
     return sum(1 for _ in out.rglob("*.parquet")) and data.count()
