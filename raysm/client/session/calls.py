@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TextIO, TypeVar
 
-from raysm.client.session.loop import Loop
 from raysm.client.session.outcomes import error_of, value_of
 from raysm.client.session.wire import NoSuchCall, Wire
+from raysm.contract.loop_thread import LoopThread
 from raysm.contract.session import DONE, WAITING, CallRequest, CallStatus, Outcome, frame, unframe
 from raysm.errors import CallCancelled, NotDone, RaysmError
 from raysm.request.codec import from_json, to_json
@@ -43,7 +43,7 @@ INTERRUPTED_S = 10.0
 class Line:
     """What calls share: the connection, and the loop in which it lives."""
 
-    loop: Loop
+    loop: LoopThread
     wire: Wire
     session: str
     """The session's name, for people."""
@@ -176,6 +176,10 @@ class Call(Generic[T]):
                 raise
             raise NotDone(f"{self.name} has not ended within {timeout:g} s; it goes on") from error
 
+    def wait(self, timeout: float | None) -> bool:
+        """Wait for its end, in whatever way; return whether it has ended within so many seconds."""
+        return bool(concurrent.futures.wait([self._ended], timeout).done)
+
     def outcome(self) -> tuple[CallStatus, Outcome]:
         """Wait for how it ended, as it came."""
         return self._await(None)
@@ -250,7 +254,7 @@ class Call(Generic[T]):
             with contextlib.suppress(RaysmError):
                 self.cancel()
             # So that what it prints as it ends is not shown among what the user does next.
-            concurrent.futures.wait([self._ended], INTERRUPTED_S)
+            self.wait(INTERRUPTED_S)
             raise
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ What flows in are requests of the handle, in any thread; what flows out are answ
 import contextlib
 import logging
 import secrets
+import time
 import weakref
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,11 +15,11 @@ from typing import Any
 from raysm.client.job import Job
 from raysm.client.session.calls import Call, Line
 from raysm.client.session.files import Files
-from raysm.client.session.loop import Loop
 from raysm.client.session.mapping import MapOptions
 from raysm.client.session.starting import why_ended
 from raysm.client.session.wire import Wire
 from raysm.client.token import token_of
+from raysm.contract.loop_thread import LoopThread
 from raysm.contract.names import PROJECT_TAG
 from raysm.contract.session import CallRequest, CallStatus, SessionState, Versions
 from raysm.errors import InvalidRequest, SessionEnded
@@ -43,7 +44,7 @@ class Opened:
         self._exit = contextlib.ExitStack()
         host, port = place
         self._way = self._exit.enter_context(job.tunnel(port, on=host))
-        self._loop = Loop(f"session {name}")
+        self._loop = LoopThread(f"session {name}")
         # Behind the tunnel on the stack: so the loop, whose connections go through it, ends first.
         self._exit.callback(self._loop.close)
         wire = Wire(
@@ -76,6 +77,13 @@ class Opened:
             there, own = getattr(self._there, package), getattr(here, package)
             if own and there != own:
                 _log.warning("the session %s has %s %s, and here is %s", self.line.session, package, there, own)
+
+    def await_calls(self, timeout_s: float) -> None:
+        """Wait until each call that is under way from here has ended, for so many seconds all in all."""
+        until_s = time.monotonic() + timeout_s
+        # A copy, made at once: those that end leave the set, in the connection's thread.
+        for call in list(self._sending):
+            call.wait(max(0.0, until_s - time.monotonic()))
 
     def close(self) -> None:
         """Say goodbye; the session goes on."""

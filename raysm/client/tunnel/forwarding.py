@@ -78,7 +78,7 @@ class _Session:
 
     @property
     def is_over(self) -> bool:
-        return self._channel.error is not None
+        return self._channel.is_over
 
     @property
     def multiplexes(self) -> bool:

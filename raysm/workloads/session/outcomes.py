@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from raysm.contract.session import Outcome, RemoteError
+from raysm.errors import RaysmError
 from raysm.workloads.failure import failure_of
 from raysm.workloads.pickles import pickled_exception, pickled_value
 
-__all__ = ["failed", "interrupted", "outcome_of", "outcome_of_error"]
+__all__ = ["failed", "interrupted", "outcome_of", "outcome_of_error", "refused"]
 
 INTERRUPTED = "KeyboardInterrupt"
 
@@ -40,10 +41,10 @@ def outcome_of_error(error: BaseException, *, host: str = "", item: int | None =
         return Outcome(pickled=pickled_value(None, ""))
     # One that is no Exception would end the client's own program.
     pickled = pickled_exception(error.with_traceback(None)) if isinstance(error, Exception) else None
-    told = RemoteError(
+    described = RemoteError(
         type=failure.error_type, message=failure.message, traceback=failure.remote_traceback, host=host, item=item
     )
-    return Outcome(error=told, pickled=pickled or b"")
+    return Outcome(error=described, pickled=pickled or b"")
 
 
 def interrupted(host: str = "") -> Outcome:
@@ -60,3 +61,10 @@ def failed(kind: str, message: str, host: str = "") -> Outcome:
         host: Where.
     """
     return Outcome(error=RemoteError(type=kind, message=message, host=host))
+
+
+def refused(error: RaysmError) -> Outcome:
+    """Return how a call ends that raysm itself does not carry out: frames of its own would tell nobody anything."""
+    return Outcome(
+        error=RemoteError(type=type(error).__name__, message=str(error)), pickled=pickled_exception(error) or b""
+    )
