@@ -10,7 +10,9 @@ __all__ = ["add_prices", "names"]
 
 def add_prices(commands: Any) -> None:
     """Add ``raysm prices``."""
-    command = add_command(commands, "prices", "what instances cost an hour, by region, each with its date")
+    command = add_command(
+        commands, "prices", "what instances cost an hour, by region, each with its date", run="raysm.cli.prices:run"
+    )
     command.add_argument("type", metavar="TYPE", nargs="?", help="of an instance; its cheapest region comes first")
     command.add_argument("--regions", type=names, default=[], metavar="A,B", help="these alone (default: all at hand)")
     command.add_argument(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,9 @@ from tests.support.wheels import make_installed
 
 WITHOUT_NETWORK = ("unshare", "--net", "--uts", "sh", "-c", 'ip link set lo up; hostname aws; exec "$@"', "sh")
 """Loopback alone, and a host name that resolves nowhere: as an isolated instance has it."""
+WAY_TO_AN_INDEX = re.compile("^PIP_|_PROXY$|_CERT|_CA_", re.IGNORECASE)
+"""Variables by which this machine's pip finds its index."""
+
 SCRIPT = """
 import importlib.metadata, json, os, ray
 @ray.remote
@@ -49,11 +53,11 @@ def ray_temp():
 def run(tmp_path, ray_temp):
     """Run one instance whose image is a Python, with the folder ``image`` of packages in front of its own."""
 
-    def run(image=None, front=(), wheels=(), told=True, python=(sys.executable,), **fields):
+    def run(image=None, front=(), told=True, python=(sys.executable,), index=False, **fields):
         (tmp_path / "user.py").write_text(SCRIPT)
         paths = Paths(tmp_path / "ml")
         request = JobRequest(name="a", workload=Script(str(tmp_path / "user.py"), ray_init=True), **fields)
-        payload.pack(request, paths.payload, wheels=wheels)
+        payload.pack(request, paths.payload)
         write_training(paths.base, "algo-1", ["algo-1"])
         paths.model.mkdir(parents=True)
         ports = dict(zip(("control", "gcs", "dashboard"), free_ports(3), strict=True)) | dict.fromkeys(NODE_PORTS, 0)
@@ -71,8 +75,11 @@ def run(tmp_path, ray_temp):
         # What shares this machine's address must not ask for it by an interface.
         variables |= {"RAYSM_ADDRESSES": '{"algo-1": "127.0.0.1"}'} if told else {}
         variables |= {"PYTHONPATH": str(image)} if image else {}
+        if index:
+            variables.pop("PIP_CONFIG_FILE")
+            variables |= {name: value for name, value in os.environ.items() if WAY_TO_AN_INDEX.search(name)}
         command = [*front, *python, str(paths.payload / "start.py")]
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=170)
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=400)
         result = paths.model / "found.json"
         return Ended(
             done.returncode,
@@ -130,7 +137,7 @@ def test_an_image_with_a_real_older_ray_has_the_right_one_beside_it_or_ends_in_o
         assert f"(this image has Ray {OLDER_RAY}) cannot be installed" in ended.reason
         assert len(ended.reason.splitlines()) == 1
         return
-    ended = run(image=image)
+    ended = run(image=image, index=True)
     assert (ended.exit_code, ended.reason) == (0, None), ended.log
     assert ended.found["doubled"] == 42
     assert ended.found["version"].startswith("2.60.")

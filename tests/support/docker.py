@@ -78,12 +78,18 @@ def why_no_base() -> str | None:
 
 
 @functools.cache
-def built_image() -> str:
-    """Build containers/Dockerfile.cpu on a base that has its packages, as AWS's have; return its name."""
+def base_image() -> str:
+    """Make an image that has all packages that raysm requires, as AWS's have some; return its name."""
     if not has(_base()):
         _make_base()
+    return _base()
+
+
+@functools.cache
+def built_image() -> str:
+    """Build containers/Dockerfile.cpu on that base; return its name."""
     # Nothing is downloaded: what the base has is kept, as the Dockerfile promises.
-    options = ["--network=none", f"--build-arg=BASE_IMAGE={_base()}", f"--tag={BUILT}"]
+    options = ["--network=none", f"--build-arg=BASE_IMAGE={base_image()}", f"--tag={BUILT}"]
     options += ["--build-arg=PIP_OPTIONS=--no-index --no-build-isolation", "--file=containers/Dockerfile.cpu"]
     done = subprocess.run(["docker", "build", *options, "."], cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

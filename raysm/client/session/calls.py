@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TextIO, TypeVar
 
-from raysm.client.session.loop import Loop
 from raysm.client.session.outcomes import error_of, value_of
 from raysm.client.session.wire import NoSuchCall, Wire
+from raysm.contract.loop_thread import LoopThread
 from raysm.contract.session import DONE, WAITING, CallRequest, CallStatus, Outcome, frame, unframe
 from raysm.errors import CallCancelled, NotDone, RaysmError
 from raysm.request.codec import from_json, to_json
@@ -43,7 +43,7 @@ INTERRUPTED_S = 10.0
 class Line:
     """What calls share: the connection, and the loop in which it lives."""
 
-    loop: Loop
+    loop: LoopThread
     wire: Wire
     session: str
     """The session's name, for people."""

@@ -15,12 +15,12 @@ from typing import Any
 from raysm.client.job import Job
 from raysm.client.session.calls import Call, Line
 from raysm.client.session.files import Files
-from raysm.client.session.loop import Loop
 from raysm.client.session.mapping import MapOptions
 from raysm.client.session.starting import why_ended
 from raysm.client.session.way import way_to_server
 from raysm.client.session.wire import Wire
 from raysm.client.token import token_of
+from raysm.contract.loop_thread import LoopThread
 from raysm.contract.names import PROJECT_TAG
 from raysm.contract.session import CallRequest, CallStatus, SessionState, Versions
 from raysm.errors import InvalidRequest, SessionEnded
@@ -45,8 +45,8 @@ class Opened:
         self._exit = contextlib.ExitStack()
         token = token_of(job).strip()
         address = self._exit.enter_context(way_to_server(job, token, place))
-        self._loop = Loop(f"session {name}")
-        # Behind the tunnel on the stack: so the loop, whose connections go through it, ends first.
+        self._loop = LoopThread(f"session {name}")
+        # Behind the way on the stack: so the loop, whose connections go through it, ends first.
         self._exit.callback(self._loop.close)
         wire = Wire(
             address,

@@ -71,6 +71,7 @@ class Jobs(list[Experiment]):
         Raises:
             InvalidRequest: There is none, or several.
         """
+        # Ends before beginnings: names begin with the task and the time, and end with what tells them apart.
         for matches in (str.__eq__, str.endswith, str.startswith):
             rows = [row for row in self if matches(row.name, name)]
             if len(rows) == 1:
@@ -120,16 +121,19 @@ class Jobs(list[Experiment]):
         except ImportError as error:
             raise MissingDependency(f"to_frame needs {error.name}: python3 -m pip install pandas") from error
         rows = [_flat(row) for row in self]
+        # Named here, so that a table without jobs has its column all the same.
         columns = list(dict.fromkeys(["name", *(key for row in rows for key in row)]))
         frame = pandas.DataFrame(rows, columns=columns)
         for name in ("created", "started", "ended"):
             if name in frame:
+                # UTC, since jobs of several regions stand in one table.
                 frame[name] = pandas.to_datetime(frame[name], unit="s", utc=True)
         return frame
 
     def __repr__(self) -> str:
         lines = [f"<{len(self)} jobs>" if self else "<no jobs>"]
         for row in self[:MOST_ROWS]:
+            # Few facts: a repr also stands in tracebacks and in logs.
             facts = (row.name, str(row.status), took(row.duration_s), _words(row))
             lines.append("  " + "  ".join(fact for fact in facts if fact))
         return "\n".join(lines + _rest(self))
@@ -185,6 +189,7 @@ def jobs(
 
 def _statuses(status: str | Sequence[str] | None) -> tuple[Status, ...]:
     names = [] if status is None else [status] if isinstance(status, str) else list(status)
+    # UNKNOWN is raysm's own word for what it does not know; the service lists nothing by it.
     known = [each for each in Status if each is not Status.UNKNOWN]
     chosen = [each for name in names for each in known if each.value.lower() == name.lower()]
     if len(chosen) < len(names):
@@ -194,9 +199,9 @@ def _statuses(status: str | Sequence[str] | None) -> tuple[Status, ...]:
 
 def _curves(service: Service, row: Experiment) -> Any:
     """Return a job's curves: those that are kept, or, of one that runs, as they are now."""
-    kept = cache_of(service).curves(row.arn, row.metrics)
-    if kept or row.ended_s is not None:
-        return kept
+    cached = cache_of(service).curves(row.arn, row.metrics)
+    if cached or row.ended_s is not None:
+        return cached
     reading = read_job(service, api_of(row.kind), row.name)
     return {} if reading is None else reading.curves
 

@@ -14,6 +14,7 @@ from collections.abc import Coroutine
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from raysm.contract.loop_thread import LoopThread
 from raysm.contract.ssm.conversation import Transmit
 from raysm.local.instances import Instance
 from raysm.local.scenario import Ssm
@@ -36,17 +37,21 @@ REFUSED = 1008
 
 
 class Gateway:
-    """All sessions, and the loop in which they are served."""
+    """All sessions, and the loop in which they are served.
+
+    Attributes:
+        is_permitted: Whether the roles of jobs let their agents connect.
+    """
 
     def __init__(self, switches: Ssm, chance: Random) -> None:
         """Serve as ``switches`` say; nothing runs before the first session."""
         self._switches = switches
+        self.is_permitted = switches.permitted
         self._chance = chance
         # Touched in the loop alone; requests come in threads of the server.
         self._agents: dict[str, Agent] = {}
         self._tokens: dict[str, str] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._loop: LoopThread | None = None
         self._lock = threading.Lock()
 
     def start(self, instance: Instance, work: Work) -> tuple[str, str]:
@@ -77,22 +82,18 @@ class Gateway:
 
     def close(self) -> None:
         """End every session, and the loop."""
-        if self._loop is None or self._thread is None:
+        if self._loop is None:
             return
         self._call(self._end_all())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
         self._loop.close()
         self._loop = None
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
                 # Only now: most servers never have a session.
-                self._thread = threading.Thread(target=self._loop.run_forever, name="ssm", daemon=True)
-                self._thread.start()
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+                self._loop = LoopThread("ssm")
+        return self._loop.run(coroutine)
 
     async def _start(self, session: str, instance: Instance, work: Work) -> str:
         agent = Agent(session, instance, work, multiplexing=self._switches.multiplexing, idle_s=self._switches.idle_s)
@@ -122,10 +123,6 @@ class Gateway:
     async def _end_all(self) -> None:
         for session in list(self._agents):
             await self._terminate(session)
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
 
     async def _serve(self, connection: socket.socket, head: bytes) -> None:
         from aiohttp import web
