@@ -148,9 +148,23 @@ class FakeSageMaker(Service):
             raise JobNotFound(f"there is no such job: {name}")
         return dict(self.jobs[name])
 
-    def summaries(self, api: JobApi, *, contains: str | None = None, limit: int) -> Iterator[dict[str, Any]]:
+    def summaries(
+        self,
+        api: JobApi,
+        *,
+        contains: str | None = None,
+        sent: tuple[datetime | None, datetime | None] = (None, None),
+        limit: int,
+    ) -> Iterator[dict[str, Any]]:
         """Yield what List says of the latest jobs: what Describe says, which is more."""
-        of_api = [job for job in reversed(self.jobs.values()) if api.arn_key in job]
+        after, before = sent
+        of_api = [
+            job
+            for job in reversed(self.jobs.values())
+            if api.arn_key in job
+            and (after is None or job["CreationTime"] >= after)
+            and (before is None or job["CreationTime"] <= before)
+        ]
         yield from [job for job in of_api if (contains or "") in job[api.name_key]][:limit]
 
     def stop(self, api: JobApi, name: str) -> None:

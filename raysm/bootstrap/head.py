@@ -41,13 +41,13 @@ from raysm.bootstrap.lifecycle import (
     Tick,
 )
 from raysm.bootstrap.log import emit_event, remark
-from raysm.bootstrap.loop_thread import LoopThread, bound_to_this_loop
 from raysm.bootstrap.membership import Membership, Rules
 from raysm.bootstrap.node_watcher import NodeWatcher
 from raysm.bootstrap.outputs import Owners, read_outputs
 from raysm.bootstrap.ray_node import RayNode
 from raysm.contract.dashboard_record import DASHBOARD_RECORD, pack
 from raysm.contract.events import State
+from raysm.contract.loop_thread import LoopThread, bound_to_this_loop
 from raysm.contract.store import put
 from raysm.errors import ClusterNotFormed
 
@@ -133,7 +133,7 @@ class Head:
         await asyncio.gather(self._children.end_all(END_GRACE_S), self._await_farewell())
         if self._driver:
             self._driver.close()
-        await self._network.run(self._control.close())
+        await self._network.carry_out(self._control.close())
         self._network.close()
         if self._ray:
             self._ray.close()
@@ -234,7 +234,7 @@ class Head:
         local = is_loopback(named) if named else len(self._rules.hosts) == 1
         port = self._instance.ports.control
         try:
-            await self._network.run(self._control.start(LOOPBACK if local else "0.0.0.0", port))
+            await self._network.carry_out(self._control.start(LOOPBACK if local else "0.0.0.0", port))
         except OSError as error:
             raise ClusterNotFormed(
                 f"the head {self._instance.name} cannot listen on its control port {port}: {error.strerror};"

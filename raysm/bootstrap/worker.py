@@ -37,11 +37,11 @@ from raysm.bootstrap.lifecycle import (
     Tick,
 )
 from raysm.bootstrap.log import remark
-from raysm.bootstrap.loop_thread import LoopThread, bound_to_this_loop
 from raysm.bootstrap.member import Member, WorkerRules
 from raysm.bootstrap.outputs import give_way, in_pieces, read_outputs
 from raysm.bootstrap.ray_node import RayNode
 from raysm.bootstrap.wire import MAX_LINE, ProtocolError, TokenRefused
+from raysm.contract.loop_thread import LoopThread, bound_to_this_loop
 from raysm.errors import InvalidPayload
 
 __all__ = ["Worker"]
@@ -110,7 +110,7 @@ class Worker:
             await self._give_way(self._control)
         self._cancel_tasks()
         if self._control:
-            await self._network.run(self._control.leave())
+            await self._network.carry_out(self._control.leave())
         self._network.close()
         if self._ray:
             self._ray.close()
@@ -186,7 +186,7 @@ class Worker:
                     identity=self._instance.identity,
                     silence_s=self._instance.cluster.silence_s,
                 )
-                self._control = await self._network.run(joining)
+                self._control = await self._network.carry_out(joining)
             except (TokenRefused, control.Refused) as error:
                 # Patience does not help: the head has another token, or will say the same again.
                 raise InvalidPayload(str(error)) from error
@@ -195,7 +195,7 @@ class Worker:
                 await asyncio.sleep(backoff(attempt))
                 attempt += 1
         self._inbox.put(Connected(self._control.addresses[1]))
-        await self._network.run(self._control.run(bound_to_this_loop(self._hear)))
+        await self._network.carry_out(self._control.run(bound_to_this_loop(self._hear)))
 
     def _hear(self, report: control.Report) -> None:
         match report:

@@ -1,7 +1,7 @@
 """The command ``raysm jobs``: the latest jobs, and, where it is asked for, what they were given and how well they did.
 
 Alone it takes one call to list them. With ``--params``, ``--metrics``, ``--sort``, ``--project``, ``--task``,
-``--status`` or ``--since`` it is the table of experiments, for which each job is read once.
+``--status``, ``--since`` or ``--trials`` it is the table of experiments, for which each job is read once.
 """
 
 import fnmatch
@@ -35,7 +35,7 @@ def print_jobs(arguments: Arguments, service: Service, console: Console) -> None
     if arguments.limit < 1:
         raise InvalidRequest(f"--limit must be at least 1, got {arguments.limit}")
     asked = ("params", "metrics", "sort", "project", "task", "status", "since")
-    if any(getattr(arguments, name) is not None for name in asked):
+    if arguments.trials or any(getattr(arguments, name) is not None for name in asked):
         _experiments(arguments, service, console)
     else:
         _latest(arguments, service, console)
@@ -84,6 +84,8 @@ def _experiments(arguments: Arguments, service: Service, console: Console) -> No
     _say_more(arguments, len(chosen))
     # By time first: what is sorted are the latest jobs, and not those that happen to sort first of one more.
     rows = Jobs(chosen[: arguments.limit], service)
+    if arguments.trials:
+        rows = rows.with_trials()
     columns = [
         *_named(arguments.params, parameter_columns(rows)),
         *_named(arguments.metrics, metric_columns(rows)),

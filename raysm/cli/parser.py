@@ -4,10 +4,7 @@ import argparse
 import difflib
 from typing import Any, NoReturn
 
-__all__ = ["BEHIND", "SCRIPTED", "Parser", "add_command"]
-
-SCRIPTED = ("run", "train", "sweep", "shell", "exec")
-"""The commands whose script has arguments of its own."""
+__all__ = ["BEHIND", "Parser", "add_command"]
 
 BEHIND = "the arguments of a script go behind --, as in: raysm train main.py -- --epochs 10"
 
@@ -29,7 +26,7 @@ class Parser(argparse.ArgumentParser):
     def _unknown(self, option: str) -> str:
         near = difflib.get_close_matches(option, self._option_string_actions, n=1, cutoff=0.75)
         hints = [f"; did you mean {near[0]}?" if near else ""]
-        hints += [f" ({BEHIND})"] if self.prog.endswith(SCRIPTED) else []
+        hints += [f" ({BEHIND})"] if self.get_default("is_scripted") else []
         return f"there is no option {option}{''.join(hints)}"
 
     def error(self, message: str) -> NoReturn:
@@ -37,11 +34,34 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n{self.prog} --help lists what it takes\n")
 
 
-def add_command(commands: Any, name: str, text: str, usage: str | None = None) -> argparse.ArgumentParser:
-    """Add a command to ``raysm``; its parser is also what says, after the parsing, that something is wrong."""
+def add_command(
+    commands: Any,
+    name: str,
+    text: str,
+    *,
+    run: str,
+    usage: str | None = None,
+    is_scripted: bool = False,
+    sends_job: bool = False,
+) -> argparse.ArgumentParser:
+    """Add a command to ``raysm``; its parser is also what says, after the parsing, that something is wrong.
+
+    Args:
+        commands: Of the whole command line.
+        name: As it is typed.
+        text: What it does, in one sentence without its full stop.
+        run: ``module:function`` that carries it out, imported only then: ``raysm --help`` answers at once.
+        usage: None is argparse's own.
+        is_scripted: Whether what stands behind ``--`` is for a script or a command of the user's.
+        sends_job: Whether it sends a job, which Ctrl-C then stops.
+    """
     made: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + ".", usage=usage, allow_abbrev=False
     )
     # What is found wrong after the parsing is said as this command's own, with the way to its help.
-    made.set_defaults(refuse=made.error)
+    made.set_defaults(refuse=made.error, run=run, is_scripted=is_scripted, sends_job=sends_job, lacks=_lacks_nothing)
     return made
+
+
+def _lacks_nothing(arguments: argparse.Namespace) -> str | None:
+    return None

@@ -103,8 +103,9 @@ def pickled_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         raise MissingDependency("functions need cloudpickle: python3 -m pip install cloudpickle") from error
     # What the user registered stays registered in the end.
     known = cloudpickle.list_registry_pickle_by_value()
-    own = [module for module in own_modules(fn) if module.__name__ not in known]
-    for module in own:
+    # By name: one that is there under two, as multiprocessing has the program's, is registered once.
+    own = {module.__name__: module for module in own_modules(fn) if module.__name__ not in known}
+    for module in own.values():
         cloudpickle.register_pickle_by_value(module)
     try:
         return _pickled((fn, args, kwargs), cloudpickle)
@@ -117,7 +118,7 @@ def pickled_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         ) from error
     finally:
         # The registry is the whole process's: what the user pickles otherwise is to stay as it was.
-        for module in own:
+        for module in own.values():
             cloudpickle.unregister_pickle_by_value(module)
 
 

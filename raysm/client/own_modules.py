@@ -27,15 +27,43 @@ __all__ = ["late_source", "own_modules", "source_of_kind"]
 def own_modules(fn: Callable[..., Any]) -> Iterator[ModuleType]:
     """Yield the imported modules that lie beside the function's own and belong to no installed package."""
     home = _home(fn)
-    if home is None:
-        return
-    # A copy: to ask a lazy module for its file may import others.
-    for name, module in list(sys.modules.items()):
+    if home is not None:
+        yield from _imported_from(home).modules()
+
+
+class _Imported:
+    """The imported modules that lie in one folder, as far as they were looked at.
+
+    A program has thousands, and a session asks with each call: to resolve the path of each took 50 ms.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._others: dict[str, ModuleType] = {}
+        self._own: dict[str, ModuleType] = {}
+
+    def modules(self) -> list[ModuleType]:
+        # A copy: to ask a lazy module for its file may import others.
+        for name, module in list(sys.modules.items()):
+            # By identity: who takes a module out of sys.modules may import another one of that name.
+            if self._others.get(name) is not module and self._own.get(name) is not module:
+                self._look_at(name, module)
+        return [module for name, module in self._own.items() if sys.modules.get(name) is module]
+
+    def _look_at(self, name: str, module: ModuleType) -> None:
+        self._own.pop(name, None)
         root = _root(module)
         # raysm itself travels with every payload; what __main__ defines, cloudpickle takes by value anyway.
         known = name == "__main__" or name.partition(".")[0] == "raysm"
-        if not known and root is not None and root.is_relative_to(home) and not _is_installed(root):
-            yield module
+        if not known and root is not None and root.is_relative_to(self._home) and not _is_installed(root):
+            self._own[name] = module
+        elif known or root is not None:  # one without a file may yet get it
+            self._others[name] = module
+
+
+@functools.cache
+def _imported_from(home: Path) -> _Imported:
+    return _Imported(home)
 
 
 def late_source(fn: Callable[..., Any]) -> Source | None:

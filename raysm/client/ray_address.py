@@ -38,6 +38,7 @@ atexit.register(_open.close)
 
 def get_job_submission_client_cluster_info(
     address: str,
+    # Ray gives all of these by their names, and may give more: a signature of our own would not be called.
     create_cluster_if_needed: bool = False,
     cookies: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
@@ -64,6 +65,7 @@ def get_job_submission_client_cluster_info(
 
     job = find_job(unquote(address).strip("/"))
     place = _place(job)
+    # Open until the end of the process: `ray job logs --follow` comes back by it for hours.
     way = _open.enter_context(way_to(job, place))
     return ClusterInfo(
         address=f"http://{way.address}",
@@ -106,6 +108,7 @@ def find_job(name: str, on: "Target | Service | None" = None) -> Job:
         return attach(name, service)
     except JobNotFound as error:
         listed = jobs(service, limit=LISTED)
+        # Only those that run: a cluster that has ended takes no jobs.
         running = [job.name for job in listed if not job.status.is_terminal]
         of_name = [job for job in running if task_of(job) == name]
         if of_name:
@@ -115,6 +118,7 @@ def find_job(name: str, on: "Target | Service | None" = None) -> Job:
 
 def _hint(name: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, dict.fromkeys(names), n=3, cutoff=0.6)
+    # A part of a name, "digits" of "all-digits-top10", is too short to be near it.
     near = near or [one for one in dict.fromkeys(names) if name in one][:3]
     return f"; did you mean {' or '.join(near)}?" if near else ""
 

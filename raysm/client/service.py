@@ -8,6 +8,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -229,12 +230,28 @@ class Service:
         """Have the service forget a job that has ended."""
         self._call_api(api.delete, **{api.name_key: name})
 
-    def summaries(self, api: JobApi, *, contains: str | None = None, limit: int) -> Iterator[dict[str, Any]]:
-        """Yield what List says of the latest jobs, at most ``limit``, those with ``contains`` in their names."""
+    def summaries(
+        self,
+        api: JobApi,
+        *,
+        contains: str | None = None,
+        sent: tuple[datetime | None, datetime | None] = (None, None),
+        limit: int,
+    ) -> Iterator[dict[str, Any]]:
+        """Yield what List says of the latest jobs.
+
+        Args:
+            api: Of which kind of jobs.
+            contains: Part of the name.
+            sent: After which moment, and before which one; None is any.
+            limit: At most so many.
+        """
         # A hundred is the most that the API takes.
         wanted: dict[str, Any] = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": min(limit, 100)}
         if contains:
             wanted["NameContains"] = contains
+        bounds = zip(("CreationTimeAfter", "CreationTimeBefore"), sent, strict=True)
+        wanted |= {name: moment for name, moment in bounds if moment is not None}
         left = limit
         while left > 0:
             page = self._call_api(api.list, **wanted)

@@ -50,7 +50,7 @@ MOST_LISTED = 10_000
 """Objects of the inputs that are looked at for a job that nobody wants to skip: ten calls, about a second. A million
 took minutes, and money, before the job was even sent."""
 
-WITHOUT_DEBUG = "or it may forbid remote debugging (sagemaker:EnableRemoteDebug): drop --debug (security.remote_debug)"
+FORBIDS_DEBUG = "or it may forbid remote debugging (sagemaker:EnableRemoteDebug)"
 
 _log = logging.getLogger("raysm")
 
@@ -191,7 +191,8 @@ class Prepared:
             if (error.is_transient or error.code.startswith("ResourceInUse")) and self._is_there():
                 return
             if error.code.startswith("AccessDenied") and self.request.security.remote_debug:
-                raise ServiceError(f"{error}; {WITHOUT_DEBUG}", code=error.code) from error
+                remedy = f"{FORBIDS_DEBUG}: {self.request.workload.without_remote_debug}"
+                raise ServiceError(f"{error}; {remedy}", code=error.code) from error
             raise
 
     def _is_there(self) -> bool:

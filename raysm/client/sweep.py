@@ -88,7 +88,8 @@ class Sweep:
             space: A range for each parameter, by its name; or a function of an Optuna trial that draws them
                 (``trial.suggest_float("lr", 1e-4, 1e-1, log=True)``), and returns them or nothing.
             metric: The name of what counts.
-            warm_start: A sweep of the same space, or its result: its trials are where the search begins.
+            warm_start: A sweep of the same parameters, or its result: its trials are where the search begins; of a
+                range that is narrower now, those that lie in it.
             options: As ``SweepOptions`` says.
 
         Raises:
@@ -96,12 +97,14 @@ class Sweep:
         """
         check_names("Sweep", dict.fromkeys(SweepOptions.__annotations__), options)
         self.train, self.space = train, space
+        ranges = {} if callable(space) else space_of(space)
         fields: dict[str, Any] = {
             "metric": metric,
-            "warm_start": _earlier(warm_start, metric),
+            "warm_start": _earlier(warm_start, metric, ranges),
             **options,
-            **({} if callable(space) else {"space": space_of(space)}),
+            **({"space": ranges} if ranges else {}),
         }
+        # At once: what is wrong is said in the line that describes the sweep, not when it is sent.
         self._workload = _workload(train, space, fields)
 
     def workload(self) -> SweepWorkload:
@@ -117,6 +120,7 @@ class Sweep:
         if self._workload.pickled_by is None:
             return None
         function: Any = self.train
+        # In one pickle: what both functions share, a module's constant, is one object there too.
         return pickled_call(function, (self.space,) if callable(self.space) else (), {})
 
     def source(self) -> Source | None:
@@ -126,6 +130,7 @@ class Sweep:
 
     def title(self) -> str:
         """Return the function's name, or the script's, which a job has that is given none."""
+        # A functools.partial has no name of its own.
         return getattr(self.train, "__name__", None) or Path(self._workload.title).stem.rpartition(".")[2]
 
     def __repr__(self) -> str:
@@ -143,6 +148,7 @@ def _workload(train: object, space: Space, fields: dict[str, Any]) -> SweepWorkl
         return ScriptSweep(script=script.script, args=script.args, source_dir=script.source_dir, **fields)
     if not callable(train):
         raise InvalidRequest(f"Sweep: the first argument is a function, or the path of a script, got {train!r}")
+    # A function draws other names in other trials: which they are nobody knows before.
     names = None if callable(space) else list(fields["space"])
     return FunctionSweep(
         name=name_of(train),
@@ -163,6 +169,7 @@ def _takes_config(train: Callable[..., Any], names: Sequence[str] | None) -> boo
         signature = inspect.signature(train)
     except ValueError:  # a built-in: the call itself will tell
         return False
+    # *args takes nothing that has a name.
     by_name = [item for item in signature.parameters.values() if item.kind is not item.VAR_POSITIONAL]
     has_one = len(by_name) == 1 and by_name[0].kind is not inspect.Parameter.VAR_KEYWORD
     if names is None:
@@ -172,6 +179,7 @@ def _takes_config(train: Callable[..., Any], names: Sequence[str] | None) -> boo
         return False
     except TypeError as error:
         if has_one and by_name[0].name not in names and by_name[0].kind is not inspect.Parameter.KEYWORD_ONLY:
+            # f(lr_) for the space {"lr"} is a slip, f(config) is not: 0.8 lets only slips through.
             near = difflib.get_close_matches(by_name[0].name, names, n=1, cutoff=0.8)
             if not near:
                 return True
@@ -190,11 +198,11 @@ def _mismatch(error: TypeError, taken: Sequence[inspect.Parameter], names: Seque
     return f"{error}; it takes {', '.join(known) or 'nothing'}"
 
 
-def _earlier(sweep: "Job | SweepResult | None", metric: str) -> tuple[Earlier, ...]:
-    """Return the trials of an earlier sweep that have a value.
+def _earlier(sweep: "Job | SweepResult | None", metric: str, ranges: Mapping[str, Parameter]) -> tuple[Earlier, ...]:
+    """Return the trials of an earlier sweep that have a value, and lie within the ranges of this one.
 
     Raises:
-        InvalidRequest: It is no sweep, or one by another metric.
+        InvalidRequest: It is no sweep, or one by another metric, or none of its trials is of any use.
     """
     result: object = sweep.result() if isinstance(sweep, Job) else sweep
     if result is None:
@@ -205,5 +213,17 @@ def _earlier(sweep: "Job | SweepResult | None", metric: str) -> tuple[Earlier, .
         raise InvalidRequest(
             f"Sweep: warm_start was a sweep by {result.metric!r}, and this one is by {metric!r}; take one by the same"
         )
+    # Those that were ended early are taken: what they came to is worse than it could be, but not unknown.
     having = [trial for trial in result.trials if trial.value is not None and trial.status != "failed"]
-    return tuple(Earlier(params=trial.params, value=trial.value or 0.0) for trial in having)
+    # A range is often made narrower around what was best; a parameter that one of the two lacks is refused later.
+    within = [
+        trial
+        for trial in having
+        if all(item.contains(trial.params[name]) for name, item in ranges.items() if name in trial.params)
+    ]
+    if not within:
+        raise InvalidRequest(
+            f"Sweep: none of the {len(having)} trials of warm_start that have a value lies within the space; widen it, "
+            "or begin without warm_start"
+        )
+    return tuple(Earlier(params=trial.params, value=trial.value or 0.0) for trial in within)

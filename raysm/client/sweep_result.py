@@ -57,6 +57,7 @@ class TrialTable(list[Trial]):
         sign = 1 if self._mode == "min" else -1
 
         def key(trial: Trial) -> tuple[bool, float, int]:
+            # The number last, so that equal values stand in the same order each time.
             return (trial.value is None, sign * (trial.value or 0.0), trial.number)
 
         return TrialTable(sorted(self, key=key), self._metric, self._mode)
@@ -67,6 +68,7 @@ class TrialTable(list[Trial]):
         choose = min if self._mode == "min" else max
         for trial in sorted(self, key=lambda trial: trial.time_s):
             if trial.value is not None and trial.status != "failed":
+                # A failed one may have reported a value before; it is no result.
                 best.append(choose([trial.value, *best[-1:]]))
         return best
 
@@ -77,9 +79,11 @@ class TrialTable(list[Trial]):
             MissingDependency: pandas is not installed.
         """
         try:
+            # On first use: tables are read without it, too.
             import pandas
         except ImportError as error:
             raise MissingDependency(f"to_frame needs {error.name}: python3 -m pip install pandas") from error
+        # Without rows there is no column "number" to be the index.
         return pandas.DataFrame(self.rows()).set_index("number") if self else pandas.DataFrame()
 
     def __repr__(self) -> str:

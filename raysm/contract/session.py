@@ -46,6 +46,7 @@ WARNING = "warning"
 CLOSING = "closing"
 """State of a job: its session ends, and why."""
 
+# Six of them within lifetime.ATTACHED_S: one or two that are lost detach nobody.
 HEARTBEAT_S = 5.0
 """How often a client says that it is there."""
 
@@ -62,6 +63,7 @@ PUSH = "push"
 PULL = "pull"
 """Names of the namespace, whose values come back by name."""
 
+# The states of a call; a client that does not know one of them waits on.
 WAITING = "waiting"
 RUNNING = "running"
 DONE = "done"
@@ -83,12 +85,14 @@ class Versions:
     @property
     def pickles(self) -> str:
         """What decides whether another end reads this one's pickles: the first two numbers of Python's."""
+        # cloudpickle sends functions as bytecode, which changes from one minor version to the next and within none.
         return ".".join(self.python.split(".")[:2])
 
     @staticmethod
     @functools.cache
     def here() -> "Versions":
         """Return those of this process; nothing is imported."""
+        # Read of the installed packages' records: Ray alone would take seconds to be imported.
         from importlib import metadata
 
         import raysm
@@ -233,6 +237,7 @@ class Outcome:
 
     def encode(self) -> bytes:
         """Return it as bytes."""
+        # The value stays a pickle within the frame: whoever passes it on need not be able to read it.
         error = None if self.error is None else to_json(self.error)
         return frame({"error": error, "shown": dict(self.shown)}, self.pickled)
 
@@ -259,9 +264,11 @@ def unframe(content: bytes) -> tuple[dict[str, Any], bytes]:
     Raises:
         InvalidConfig: It is no frame.
     """
+    # JSON never has a newline of its own here: json.dumps writes those of texts as \n.
     line, newline, body = content.partition(b"\n")
     try:
         head = json.loads(line)
+    # RecursionError: a hostile head of a thousand brackets is no frame either.
     except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"no frame of a session: {error}") from error
     if not newline or not isinstance(head, dict):

@@ -31,7 +31,11 @@ class TaskState(StrEnum):
 
 
 class AttemptState(StrEnum):
-    """Where an attempt stands. There is no "failed controller": only the service's word ends one."""
+    """Where an attempt stands.
+
+    There is no "failed controller", and no "unreachable": only the service's word ends an attempt, and of a region that
+    is silent the store says since when (``Store.heard``).
+    """
 
     INTENDED = "intended"
     """It is decided on and paid for in the budget; whether the service knows it is not known."""
@@ -43,8 +47,6 @@ class AttemptState(StrEnum):
     """It waits for its instances."""
     RUNNING = "running"
     """It has them."""
-    SILENT = "silent"
-    """The service has not been heard of it for long; it keeps its slot and its budget."""
     ENDED = "ended"
     """The service says that it has ended, or refused it."""
 
@@ -91,6 +93,20 @@ class Attempt:
     """On-demand price of one instance when it was decided on; None is unknown."""
     price_version: str = ""
     """Which table of prices said so."""
+    calls: int = 0
+    """How often Create was called for it."""
+    retry_s: float = 0.0
+    """When Create may be called again."""
+    is_doubtful: bool = False
+    """Whether the answer to a Create was lost, and none has settled it: then one may land late."""
+    watch_s: float = 0.0
+    """Until when a refused one is looked for nevertheless, and counted in the budget, as a Create may land late."""
+    wish: str = ""
+    """Why it is to be stopped: ``user``, ``patience``; empty is not."""
+    asked_s: float | None = None
+    """When the service was last asked to stop it."""
+    seen: str = ""
+    """What List last said of it: Describe is asked where that changes."""
 
     @property
     def usd(self) -> float | None:

@@ -133,6 +133,7 @@ class JobSpec:
     def __post_init__(self) -> None:
         """Check what the kind of job admits."""
         title = self.api.title
+        # API_ProcessingResources has one ClusterConfig, of one type, and no groups.
         if len(self.groups) > 1 and not self.api.has_groups:
             raise InvalidRequest(f"a {title} job has instances of one type: give count, not groups, or use training")
         if self.checkpoints and not self.api.has_checkpoints:
@@ -151,6 +152,7 @@ class JobSpec:
     @property
     def first(self) -> str:
         """The host that is the head."""
+        # algo-1, where nobody names a group for it.
         return self.head or self.groups[0].hosts[0]
 
     def hosts_of(self, channel: Channel) -> tuple[str, ...]:
@@ -160,4 +162,5 @@ class JobSpec:
 
     def place_of(self, channel: Channel) -> PurePosixPath:
         """Return where ``channel`` appears, relative to the base folder."""
+        # A channel's place is the API's; a Processing input names its own.
         return channel.target or PurePosixPath(self.api.layout.channels) / channel.name

@@ -25,8 +25,13 @@ class _Rule:
     """The searches that it goes with, the default first."""
     needs_checkpoints: ClassVar[bool] = False
     """Whether every report has to bring a checkpoint."""
-    checkpoints_kept: ClassVar[int] = 2
-    """Of each trial: the latest one, and the one that somebody may be reading."""
+    takes_turns: ClassVar[bool] = False
+    """Whether all trials are there at once, and those for which there is no room take turns with the others."""
+
+    @property
+    def checkpoints_kept(self) -> int:
+        """Of each running trial: the latest one, and the one that somebody may be reading."""
+        return 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +80,8 @@ class Median(_Rule):
 class Pbt(_Rule):
     """Population based training: the worst go on with the weights of the best, and with varied parameters.
 
-    https://arxiv.org/abs/1711.09846. Every report has to bring a checkpoint.
+    https://arxiv.org/abs/1711.09846. Every report has to bring a checkpoint. All trials are one population: where there
+    is no room for all of them they take turns, one look at who is worst each.
     """
 
     kind: ClassVar[str] = "pbt"
@@ -83,8 +89,8 @@ class Pbt(_Rule):
     # What a search learns from a trial would be wrong: its parameters change on the way.
     searches: ClassVar[tuple[str, ...]] = ("random",)
     needs_checkpoints: ClassVar[bool] = True
-    # A trial may be given a checkpoint of another one that has made some more meanwhile.
-    checkpoints_kept: ClassVar[int] = 5
+    # A trial that began once others have ended would compare itself with nobody.
+    takes_turns: ClassVar[bool] = True
 
     every: int = 1
     """Reports between two looks at who is worst."""
@@ -96,6 +102,12 @@ class Pbt(_Rule):
         _check_count("Pbt", "every", self.every, 1)
         if type(self.share) not in (int, float) or not 0 < self.share <= 0.5:
             raise InvalidRequest(f"Pbt: share must be above 0 and at most 0.5, got {self.share!r}")
+
+    @property
+    def checkpoints_kept(self) -> int:
+        """Of each running trial: others go on from what it had at its last look, and it has made more meanwhile."""
+        # One that is being written, and one that stands for the look itself.
+        return self.every + 2
 
 
 Rule: TypeAlias = Asha | Median | Pbt

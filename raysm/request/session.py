@@ -25,6 +25,8 @@ class SessionWorkload(Workload):
     keeps: ClassVar[str] = "what its calls and cells write into the folder $SM_MODEL_DIR"
     # Its server's aiohttp comes with ray[default], without which there is no dashboard either.
     packages: ClassVar[tuple[str, ...]] = ("cloudpickle",)
+    # Nobody has asked for it who could drop it: it is how calls come in where instances have a network of their own.
+    without_remote_debug: ClassVar[str] = "a session cannot be had without; raysm.submit sends jobs that need none"
     # A namespace lives in the memory of the head, and ends with it.
     keeps_state: ClassVar[bool] = False
     # The first call finds a process that is there already.

@@ -68,8 +68,10 @@ class _Range:
     def __post_init__(self) -> None:
         """Refuse a range in which nothing lies."""
         for name, bound in (("lower", self.low), ("upper", self.high)):
+            # type(), since True is an int, too: a flag among the bounds is a slip.
             if type(bound) not in (int, float) or not math.isfinite(bound):
                 raise InvalidRequest(f"{self}: the {name} bound must be a finite number, got {bound!r}")
+        # Equal bounds too: one value is no range, and Optuna's samplers divide by its length.
         if self.low >= self.high:
             raise InvalidRequest(f"{self}: the lower bound {self.low!r} must be below the upper one, {self.high!r}")
 
@@ -79,7 +81,12 @@ class _Range:
         Raises:
             InvalidRequest: Always.
         """
+        # Not cut into some number of steps: nobody would know which values were tried.
         raise InvalidRequest(f"{self} has no end of values; for search='grid' name them: choice([…])")
+
+    def contains(self, value: object) -> bool:
+        """Whether a value lies in the range."""
+        return type(value) in (int, float) and self.low <= value <= self.high  # type: ignore[operator]  # a number
 
     def __str__(self) -> str:
         kind = getattr(self, "kind", "range")
@@ -123,6 +130,7 @@ class _Steps(_Range):
     def __post_init__(self) -> None:
         """Refuse steps that lead nowhere."""
         _Range.__post_init__(self)
+        # A step that is longer than the range would leave its lower bound alone.
         if type(self.step) not in (int, float) or not 0 < self.step <= self.high - self.low:
             raise InvalidRequest(
                 f"{self}: the step must be above 0 and at most {self.high - self.low:g}, the length of the range, "
@@ -130,6 +138,7 @@ class _Steps(_Range):
             )
 
     def _rounded(self, value: float) -> float:
+        # 1e-9 of a step, since (0.3 - 0.0) / 0.1 is 2.9999999999999996.
         steps = min(round((value - self.low) / self.step), math.floor((self.high - self.low) / self.step + 1e-9))
         # By its digits: 0.1 + 2 * 0.1 is 0.30000000000000004, which nobody asked for.
         return float(f"{self.low + max(0, steps) * self.step:.12g}")
@@ -202,6 +211,7 @@ class RandInt(_Range):
 
     def varied(self, value: Any, rng: random.Random) -> int:
         """Return a value near ``value``, another one where there is one."""
+        # Of small integers a fifth more or less rounds back to the same: then it is a step of one.
         near = round(value * rng.choice(VARIED_BY))
         return int(_clipped(near if near != value else value + rng.choice((-1, 1)), self.low, self.high))
 
@@ -234,12 +244,14 @@ class Choice:
 
     def __post_init__(self) -> None:
         """Refuse an empty choice, and what would not travel."""
+        # A text is a sequence of its letters, which nobody means by it.
         if isinstance(self.values, str) or not isinstance(self.values, Sequence):
             raise InvalidRequest(f"choice takes a list of values, choice([32, 64]), got {self.values!r}")
         object.__setattr__(self, "values", tuple(self.values))
         if not self.values:
             raise InvalidRequest("choice([]) has nothing to choose from; name at least one value")
         for value in self.values:
+            # type(), so that NumPy's numbers are refused: they do not travel as JSON.
             if type(value) not in get_args(Value):
                 raise InvalidRequest(
                     f"{self}: a value is a text, a number, True, False or None, got {value!r}; choose among names, and "
@@ -252,6 +264,7 @@ class Choice:
 
     def varied(self, value: Any, rng: random.Random) -> Any:
         """Return a value beside ``value``: the one before or after it."""
+        # Beside it in the order in which they were written: lists of sizes stand in theirs.
         at = self.values.index(value) if value in self.values else 0
         return self.values[int(_clipped(at + rng.choice((-1, 1)), 0, len(self.values) - 1))]
 
@@ -259,10 +272,15 @@ class Choice:
         """Return all values."""
         return self.values
 
+    def contains(self, value: object) -> bool:
+        """Whether a value is one of them."""
+        return value in self.values
+
     def __str__(self) -> str:
         return f"choice({list(self.values)!r})"
 
 
+# A union, and not a registry: the codec reads from it which classes JSON may become.
 Parameter: TypeAlias = Uniform | LogUniform | QUniform | QLogUniform | RandInt | LogRandInt | Choice
 """Every kind of range: to add one is to add its class here, and its function."""
 
@@ -349,6 +367,7 @@ def _from_text(text: str) -> Parameter:
     if kind is Choice:
         # With the colons, which a path or an address among the choices has.
         return Choice(tuple(_value(part) for part in ":".join(parts).split(",") if part))
+    # As the class has them, so that a new kind needs no line here.
     wanted = [field for field in ("low", "high", "step") if field in kind.__dataclass_fields__]
     if len(parts) != len(wanted):
         raise InvalidRequest(f"write {name}:{':'.join(wanted).upper()}, got {text!r}")
@@ -370,6 +389,7 @@ def _value(text: str) -> Any:
     words: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
     if text.lower() in words:
         return words[text.lower()]
+    # int first: float reads every integer too, and 32 is not to become 32.0.
     readers: tuple[Callable[[str], Any], ...] = (int, float)
     for read in readers:
         try:

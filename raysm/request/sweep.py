@@ -51,6 +51,7 @@ class SweepWorkload(Workload):
     label: ClassVar[str] = "the sweep"
     keeps: ClassVar[str] = "the table of its trials, and what the best one left"
     packages: ClassVar[tuple[str, ...]] = ("optuna", "pyarrow", "cloudpickle")
+    # Optuna is not in every image: the instances install it where it is missing.
     extra: ClassVar[str | None] = "sweep"
     trial: ClassVar[str]
     """``module:function`` that does one trial in a worker process; imported there alone."""
@@ -89,15 +90,18 @@ class SweepWorkload(Workload):
 
     def __post_init__(self) -> None:
         """Check the fields."""
+        # What people write ("asha") becomes what travels: frozen fields are set once, here.
         object.__setattr__(self, "stop", rule_of(self.stop))
         earlier = tuple(
             item if isinstance(item, Earlier) else from_json(Earlier, item, "warm_start") for item in self.warm_start
         )
         object.__setattr__(self, "warm_start", earlier)
+        # An empty space is an error, unless a function draws it.
         if self.space or not self.draws_itself:
             object.__setattr__(self, "space", space_of(self.space))
         if not isinstance(self.metric, str) or not self.metric:
             raise InvalidRequest(f"Sweep: metric is the name of what the trials report, 'loss', got {self.metric!r}")
+        # Checked by hand: Literal is a word for type checkers alone.
         for name, choices in (("mode", ("min", "max")), ("search", (None, "optuna", "random", "grid"))):
             if getattr(self, name) not in choices:
                 raise InvalidRequest(
@@ -116,6 +120,7 @@ class SweepWorkload(Workload):
         """What chooses the parameters, also where nobody said it."""
         if self.search is not None:
             return self.search
+        # PBT copies trials over each other: what TPE would learn from such values is wrong.
         default: Any = "optuna" if self.stop is None else self.stop.searches[0]
         return default  # type: ignore[no-any-return]
 
@@ -131,11 +136,13 @@ class SweepWorkload(Workload):
     @property
     def planned_trials(self) -> int:
         """How many will be tried: of a grid no more than it has."""
+        # Optuna's grid sampler would begin again from the first combination.
         return min(self.trials, self.combinations) if self.chosen_search == "grid" else self.trials
 
     @property
     def checkpoints_kept(self) -> int:
         """How many of a running trial's: the latest one, and those that somebody may be reading."""
+        # One may just be copied when the next one comes.
         return 2 if self.stop is None else self.stop.checkpoints_kept
 
     def is_better(self, value: float, other: float) -> bool:
@@ -152,11 +159,13 @@ class SweepWorkload(Workload):
         ):
             if value is None and name in ("concurrency", "seed"):
                 continue
+            # type(), since True is an int, too.
             if type(value) is not int or value < least:
                 raise InvalidRequest(f"Sweep: {name} must be a whole number of at least {least}, got {value!r}")
         if self.trials > MOST_TRIALS:
             raise InvalidRequest(f"Sweep: trials must be at most {MOST_TRIALS:,}, got {self.trials:,}")
         for name, number in (("cpus", self.cpus), ("time_budget_s", self.time_budget_s)):
+            # cpus is the one of both that has a default of its own.
             if number is None and name != "cpus":
                 continue
             if type(number) not in (int, float) or not 0 < cast(float, number) < math.inf:
@@ -174,17 +183,34 @@ class SweepWorkload(Workload):
             raise InvalidRequest(
                 f"Sweep: stop={self.stop.kind!r} varies parameters within their ranges: give the space as ranges"
             )
+        if self.stop is not None and self.stop.takes_turns and self.trials < 2:
+            raise InvalidRequest(
+                f"Sweep: stop={self.stop.kind!r} compares the trials of a population: take at least 2, got trials=1"
+            )
+        if self.stop is not None and self.stop.takes_turns and self.concurrency is not None:
+            raise InvalidRequest(
+                f"Sweep: stop={self.stop.kind!r} goes without concurrency: all {self.trials} trials are one "
+                f"population, which takes turns where there is no room for all; got concurrency={self.concurrency}"
+            )
         if self.chosen_search == "grid":
             if not self.space:
                 raise InvalidRequest("Sweep: search='grid' needs a space of values, not a function that draws them")
             # Said now, not in the job: a grid of floats has no end.
             _ = self.combinations
         for earlier in self.warm_start:
+            # Either way: Optuna takes a trial only with exactly the parameters of the space.
             unknown = sorted(set(self.space) ^ set(earlier.params)) if self.space else []
             if unknown:
                 raise InvalidRequest(
                     f"Sweep: warm_start has trials of another space: {unknown[0]!r} is in one of the two alone; "
                     "begin without warm_start, or with the same parameters"
+                )
+            # Optuna would refuse a choice that there is not in the job, after the cluster has formed.
+            outside = [name for name, item in self.space.items() if not item.contains(earlier.params[name])]
+            if outside:
+                raise InvalidRequest(
+                    f"Sweep: warm_start has a trial with {outside[0]}={earlier.params[outside[0]]!r}, which lies "
+                    f"outside of {self.space[outside[0]]}; leave such trials away, or widen the range"
                 )
 
 

@@ -99,6 +99,8 @@ class Workload:
     """What a job of this kind keeps, for people whose job has kept nothing."""
     wrapper: ClassVar[Wrapper | None] = None
     """What users submit instead of it."""
+    without_remote_debug: ClassVar[str] = "drop --debug (security.remote_debug)"
+    """What to do where an account forbids remote debugging, for people whose job has asked for it."""
 
     # What it needs
 

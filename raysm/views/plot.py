@@ -42,6 +42,7 @@ class Plot:
 
     def _alone(self) -> str:
         """Return it as a picture of its own, which has no page around it to take a color from."""
+        # The chart draws in currentColor, which outside of a page is black on nothing.
         return self.svg.replace('style="max-width', 'style="color:#222;background:#fff;max-width', 1)
 
     def __repr__(self) -> str:
@@ -84,6 +85,7 @@ def plot_curves(
     known = sorted({name for of_job in curves.values() for name in of_job})
     if not chosen and known:
         raise InvalidRequest(f"no metric is named {' or '.join(names)}; there are {', '.join(known)}")
+    # One axis for all curves: steps and seconds in one chart would lie.
     by_time = any(step is None for _, _, curve in chosen for step, _, _ in curve)
     labels = _labels([(job, name) for job, name, _ in chosen])
     series = [
@@ -112,5 +114,7 @@ def _labels(chosen: Sequence[tuple[str, str]]) -> list[str]:
 
 def _points(curve: Curve, by_time: bool) -> list[tuple[float, float]]:
     if by_time:
+        # Since the first value: jobs that ran on different days lie above each other.
         return [(time_s - curve[0][1], value) for _, time_s, value in curve]
+    # A job that went on from a checkpoint told some steps twice.
     return sorted((float(step or 0), value) for step, _, value in curve)

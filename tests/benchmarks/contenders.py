@@ -278,7 +278,8 @@ def raysm_run(folder, engine):
                 Similarity(**asked[job.kind]),
                 job="benchmark",
                 source=Source(channel="matrix", place=Place(path, work / "scratch", "algo-1")),
-                folders=Folders(result=work / "result", records=work / "records", lasting=False),
+                # As a training job has them: what is finished is kept for the next head, where that is worth it.
+                folders=Folders(result=work / "result", records=work / "records"),
                 emit_event=lambda event: None,
                 choices=Choices(engine=engine),
             )

@@ -2,9 +2,9 @@
 
     python3 tests/benchmarks/experiments.py [--jobs 1000] [--list-ms 0]
 
-What is measured is ours alone: the service is a fake in this process, whose answers cost nothing. ``--list-ms`` is what
-a page of a hundred jobs takes on the service's side: of AWS's, a few hundred milliseconds, and two lists are read at a
-time.
+What is measured is ours alone: the service is a fake in this process, whose answers cost nothing. ``--list-ms`` is
+what a page of a hundred jobs takes on the service's side: of AWS's, maybe a few hundred milliseconds. Two lists are
+read at a time, and where the times of jobs are known several pages of each.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
+from datetime import timedelta
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -36,9 +37,11 @@ class Listing(FakeSageMaker):
         super().__init__(home)
         self._page_s = page_s
 
-    def summaries(self, api, *, contains=None, limit):
-        for number, item in enumerate(super().summaries(api, contains=contains, limit=limit)):
-            if number % 100 == 0:
+    def summaries(self, api, **options):
+        # The first page takes its time also where nothing is in it.
+        time.sleep(self._page_s)
+        for number, item in enumerate(super().summaries(api, **options)):
+            if number % 100 == 0 and number:
                 time.sleep(self._page_s)
             yield item
 
@@ -55,7 +58,13 @@ def filled(home, jobs, page_s):
     for number in range(jobs - 1):
         name = f"{sent}-{number}"
         arn = TRAINING.arn(region="us-east-1", account="123456789012", name=name)
-        fake.jobs[name] = fake.jobs[sent] | {"TrainingJobName": name, "TrainingJobArn": arn}
+        # The list is the latest first, and what is added last is the latest.
+        created = fake.jobs[sent]["CreationTime"] + timedelta(minutes=1 + number)
+        fake.jobs[name] = fake.jobs[sent] | {
+            "TrainingJobName": name,
+            "TrainingJobArn": arn,
+            "CreationTime": created,
+        }
         fake.lines[name] = fake.lines[sent]
     fake.tags = lambda arn: tags
     return fake

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from raysm.cli.arguments import parse
 from raysm.cli.job_table import print_jobs
+from raysm.client.job import attach
 from raysm.client.submit import submit
 from raysm.contract import events
 from raysm.errors import InvalidRequest
@@ -75,6 +76,22 @@ def test_they_are_chosen(remote, three):
     assert printed(remote, "--status", "Failed,Stopped") == "no such jobs\n"
     assert len(rows(printed(remote, "--since", "1h"))) == 4
     assert len(rows(printed(remote, "--task", "train", "--limit", "2"))) == 3
+
+
+def test_behind_a_sweep_are_its_trials_which_are_sorted_as_jobs_are(remote, three):
+    tried = {0: (0.5, 0.9), 1: (0.6, 0.1)}
+    ended = [
+        events.Trial(number=number, status="done", params={"lr": lr}, metrics={"loss": loss}, value=loss)
+        for number, (lr, loss) in tried.items()
+    ]
+    (job,) = (attach(name, remote.service) for name in three[2:])
+    tell(remote, job, *ended)
+    # What was read of it before is not asked again: the log of a job that has ended does not grow.
+    found = rows(printed(remote, "--trials", "--params", "lr", "--metrics", "loss", "--sort", "loss"))[1:]
+    assert [row[0] for row in found[:2]] == [f"{three[2]}/1", f"{three[2]}/0"]
+    assert found[0][1:4] == ["Completed", "0.6", "0.1"]
+    assert len(found) == 5
+    assert len(rows(printed(remote, "--trials", "--limit", "1"))) == 4
 
 
 def test_as_json_each_job_has_all_that_is_known_of_it(remote, three, capsys):

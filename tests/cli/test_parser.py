@@ -11,7 +11,7 @@ def parser():
     parser = Parser(prog="paint", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("run", "show"):
-        command = add_command(commands, name, "paint a wall")
+        command = add_command(commands, name, "paint a wall", run="paint:run", is_scripted=name == "run")
         command.add_argument("--colour", required=True)
     return parser
 

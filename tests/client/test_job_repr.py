@@ -41,6 +41,15 @@ def test_how_long_a_job_ran_is_said_from_its_start(seconds, shown):
     assert f" · {shown} · " in text(job, aws())
 
 
+def test_of_one_that_runs_it_is_said_until_the_moment_that_is_named():
+    running = dataclasses.replace(JOB, status=Status.IN_PROGRESS, ended=None)
+    at_s = BEGIN.timestamp() + 90
+    assert " · 1 min 30 s · " in text(running, aws(), at_s)
+    assert "1 min 30 s" in html(running, aws(), at_s)
+    # One that has ended took what it took.
+    assert " · 59 s · " in text(JOB, aws(), at_s)
+
+
 def test_a_time_without_a_zone_and_a_clock_that_is_behind_are_borne():
     early = dataclasses.replace(JOB, ended=None, created=None, started=datetime(2200, 1, 1))
     assert " · 0 s · " in text(early, aws())

@@ -88,7 +88,7 @@ def earlier(folder, metric="loss"):
     trials = (
         Trial(number=0, status="done", value=2.0, params={"lr": 0.1, "batch": 32}),
         Trial(number=1, status="failed", params={"lr": 0.2, "batch": 32}),
-        Trial(number=2, status="stopped", value=3.0, params={"lr": 0.3, "batch": 64}),
+        Trial(number=2, status="stopped", value=3.0, params={"lr": 0.03, "batch": 64}),
     )
     Trials(metric=metric, mode="min", trials=trials, best=0).write(folder)
     manifest = Manifest(job="job", workload={}, inputs={}, files=(), versions={}, instances=(), phases_s={})
@@ -98,8 +98,17 @@ def earlier(folder, metric="loss"):
 def test_a_warm_start_takes_the_trials_that_have_a_value(tmp_path):
     assert sweep(warm_start=earlier(tmp_path)).workload().warm_start == (
         Earlier(params={"lr": 0.1, "batch": 32}, value=2.0),
-        Earlier(params={"lr": 0.3, "batch": 64}, value=3.0),
+        Earlier(params={"lr": 0.03, "batch": 64}, value=3.0),
     )
+
+
+def test_of_a_narrower_range_a_warm_start_takes_the_trials_that_lie_in_it(tmp_path):
+    narrow = {"lr": raysm.loguniform(0.01, 0.05), "batch": raysm.choice([32, 64])}
+    (taken,) = sweep(space=narrow, warm_start=earlier(tmp_path)).workload().warm_start
+    assert taken.params == {"lr": 0.03, "batch": 64}
+    elsewhere = {"lr": raysm.loguniform(1e-4, 1e-3), "batch": raysm.choice([32, 64])}
+    with pytest.raises(InvalidRequest, match="none of the 2 trials of warm_start that have a value lies within"):
+        sweep(space=elsewhere, warm_start=earlier(tmp_path))
 
 
 def test_a_warm_start_by_another_metric_is_refused(tmp_path):

@@ -14,6 +14,7 @@ import raysm
 from raysm.client import endpoint
 from raysm.client.description import Status
 from raysm.contract.home import scenario_file
+from raysm.errors import ServiceError
 from raysm.local.instances.namespace import FUSE
 from raysm.workloads.training.results.model_file import MODEL_FILE
 from tests.jobs.test_training_interrupted import undisturbed
@@ -191,6 +192,32 @@ def interrupt(home, name):
     answer = connection.getresponse()
     assert json.loads(answer.read()) == {"interrupted": name}
     connection.close()
+
+
+def test_a_sweep_has_the_trial_whose_value_is_the_best(on):
+    # Inside: what is of this module's own could not be imported there.
+    def distance(x):
+        return {"loss": abs(x - 0.25)}
+
+    sweep = raysm.Sweep(distance, space={"x": raysm.uniform(0.0, 1.0)}, metric="loss", mode="min", trials=4)
+    result = ended(raysm.submit(sweep, cluster=TWO, on=on)).result()
+    rows = result.table().rows()
+    assert len(rows) == 4
+    assert result.best.value == min(row["value"] for row in rows) == abs(result.best.params["x"] - 0.25)
+
+
+def test_a_session_in_an_account_that_forbids_remote_debugging_says_that_none_can_be_had(on):
+    with pytest.raises(ServiceError, match="sagemaker:EnableRemoteDebug.*a session cannot be had without"):
+        raysm.Session(cluster=TWO, on=on).start()
+
+
+def test_a_session_takes_calls_where_remote_debugging_is_allowed(tmp_path):
+    with serving(tmp_path / "home") as home:
+        home.mkdir()
+        scenario_file(home).write_text(HOSTILE.read_text().replace(', "sagemaker:EnableRemoteDebug"', ""))
+        with raysm.Session(cluster=TWO, on=raysm.Local(home=str(home), instance_kind="namespace")) as session:
+            assert session.run(sum, [1, 2, 3]) == 6
+            assert list(session.map(abs, [-1, -2])) == [1, 2]
 
 
 @pytest.mark.parametrize("container", ["read_only = true", "user = 4242"])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,10 +15,14 @@ from raysm.contract.default_index import default_index
 from raysm.contract.paths import Paths
 from raysm.request import JobRequest, Script
 from tests.support.bootstraps import NODE_PORTS, free_ports, write_training
+from tests.support.image_like_aws import OLDER_RAY, install_older_ray, python_312, why_no_older_ray, why_no_python_312
 from tests.support.wheels import make_installed
 
 WITHOUT_NETWORK = ("unshare", "--net", "--uts", "sh", "-c", 'ip link set lo up; hostname aws; exec "$@"', "sh")
 """Loopback alone, and a host name that resolves nowhere: as an isolated instance has it."""
+WAY_TO_AN_INDEX = re.compile("^PIP_|_PROXY$|_CERT|_CA_", re.IGNORECASE)
+"""Variables by which this machine's pip finds its index."""
+
 SCRIPT = """
 import importlib.metadata, json, os, ray
 @ray.remote
@@ -46,13 +51,13 @@ def ray_temp():
 
 @pytest.fixture
 def run(tmp_path, ray_temp):
-    """Run one instance whose image is this Python, with the folder ``image`` of packages in front of its own."""
+    """Run one instance whose image is a Python, with the folder ``image`` of packages in front of its own."""
 
-    def run(image=None, front=(), wheels=(), told=True, **fields):
+    def run(image=None, front=(), told=True, python=(sys.executable,), index=False, **fields):
         (tmp_path / "user.py").write_text(SCRIPT)
         paths = Paths(tmp_path / "ml")
         request = JobRequest(name="a", workload=Script(str(tmp_path / "user.py"), ray_init=True), **fields)
-        payload.pack(request, paths.payload, wheels=wheels)
+        payload.pack(request, paths.payload)
         write_training(paths.base, "algo-1", ["algo-1"])
         paths.model.mkdir(parents=True)
         ports = dict(zip(("control", "gcs", "dashboard"), free_ports(3), strict=True)) | dict.fromkeys(NODE_PORTS, 0)
@@ -70,8 +75,11 @@ def run(tmp_path, ray_temp):
         # What shares this machine's address must not ask for it by an interface.
         variables |= {"RAYSM_ADDRESSES": '{"algo-1": "127.0.0.1"}'} if told else {}
         variables |= {"PYTHONPATH": str(image)} if image else {}
-        command = [*front, sys.executable, str(paths.payload / "start.py")]
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=170)
+        if index:
+            variables.pop("PIP_CONFIG_FILE")
+            variables |= {name: value for name, value in os.environ.items() if WAY_TO_AN_INDEX.search(name)}
+        command = [*front, *python, str(paths.payload / "start.py")]
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=400)
         result = paths.model / "found.json"
         return Ended(
             done.returncode,
@@ -101,3 +109,38 @@ def test_an_image_with_another_ray_and_without_a_network_ends_in_one_sentence(ru
         f"way from this instance to the package index {index.url}: the name {index.hosts[0]} does not resolve"
     )
     assert ended.found is None
+
+
+@pytest.mark.namespace
+def test_an_image_with_python_3_12_without_ray_and_without_a_network_ends_in_one_sentence(run):
+    if reason := why_no_python_312():
+        pytest.skip(reason)
+    # Isolated: of this machine's own packages, an image has none.
+    ended = run(python=python_312("-I"), front=WITHOUT_NETWORK, told=False)
+    assert ended.exit_code == 2
+    assert ended.reason.startswith("the requirements ")
+    assert "ray[default,train]>=2.60,<2.61" in ended.reason
+    assert len(ended.reason.splitlines()) == 1
+
+
+@pytest.mark.long
+@pytest.mark.namespace
+@pytest.mark.parametrize("network", [False, True])
+def test_an_image_with_a_real_older_ray_has_the_right_one_beside_it_or_ends_in_one_sentence(run, tmp_path, network):
+    if reason := why_no_older_ray():
+        pytest.skip(reason)
+    image = tmp_path / "image"
+    install_older_ray(image)
+    if not network:
+        ended = run(image=image, front=WITHOUT_NETWORK, told=False)
+        assert ended.exit_code == 2
+        assert f"(this image has Ray {OLDER_RAY}) cannot be installed" in ended.reason
+        assert len(ended.reason.splitlines()) == 1
+        return
+    ended = run(image=image, index=True)
+    assert (ended.exit_code, ended.reason) == (0, None), ended.log
+    assert ended.found["doubled"] == 42
+    assert ended.found["version"].startswith("2.60.")
+    # What the image has stays as it is.
+    assert not ended.found["ray"].startswith(str(image))
+    assert (image / f"ray-{OLDER_RAY}.dist-info").is_dir()

@@ -12,6 +12,7 @@ import urllib.request
 
 import pytest
 
+import raysm
 from raysm.contract.events import Metric, parse
 from tests.support.bootstraps import Cluster, request
 
@@ -90,6 +91,38 @@ def test_the_run_that_the_head_writes_is_what_the_job_has_logged(server, tmp_pat
         assert sorted((point.step, point.timestamp, point.value) for point in points) == [
             (one.step, int(one.time_s * 1000), one.value) for one in logged if one.name == name
         ]
+
+
+SCRIPT = """
+import ray, raysm
+ray.init(log_to_driver=False)
+
+@ray.remote(num_cpus=0)
+def loss(step):
+    return 1 / (step + 1)
+
+for step in range(10):
+    raysm.report(step=step, loss=ray.get(loss.remote(step)))
+"""
+
+
+def test_a_job_of_two_instances_has_its_run_as_soon_as_its_result_is_there(server, home, tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    job = raysm.submit(
+        raysm.Script(str(tmp_path / "train.py"), args=["--lr", "0.1"]),
+        # In a namespace of its own the head would not find a server of this machine's loopback.
+        on=raysm.Local(instance_kind="process"),
+        cluster=raysm.Cluster(count=2),
+        project="digits",
+        tracking=server,
+    )
+    job.result()
+    client, run = only_run(server, "digits", job.name)
+    assert (run.info.status, run.data.params) == ("FINISHED", {"lr": "0.1"})
+    logged = [(event.step, event.value) for event in job.events() if isinstance(event, Metric) and event.name == "loss"]
+    points = client.get_metric_history(run.info.run_id, "loss")
+    assert sorted((point.step, point.value) for point in points) == sorted(logged)
+    assert len(logged) == 10
 
 
 def test_a_server_that_is_not_there_fails_no_job_and_is_said_once(tmp_path):

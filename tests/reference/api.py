@@ -65,7 +65,7 @@ MODULES = {"training": "raysm.training", "testing": "raysm.testing", "sdk": "ray
 HANDLES = ("Experiment", "Job", "Jobs", "Result", "SweepResult")
 """Classes that a user is given and never makes."""
 
-PARTS = ("JobViews",)
+PARTS = ("JobViews", "ConnectedSession", "SessionFunctions", "SessionNamespace")
 """Bases that are no more than a part of their one class: their members are that one's."""
 
 ELSEWHERE = ("JobFailed", "JobStopped", "RaysmError")

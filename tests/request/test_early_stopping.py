@@ -21,6 +21,11 @@ def test_a_name_is_the_rule_with_its_default_numbers():
     assert rule_of(None) is None
 
 
+def test_in_a_population_what_a_trial_had_at_its_last_look_is_there_until_the_next():
+    assert (Pbt(every=1).checkpoints_kept, Pbt(every=10).checkpoints_kept) == (3, 12)
+    assert Asha().checkpoints_kept == 2
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [

@@ -148,6 +148,14 @@ def test_optuna_is_asked_with_the_bounds_the_step_and_the_scale():
     assert asked.asked == ("n", 1, 8, 1, True)
 
 
+def test_a_value_lies_in_a_range_or_does_not():
+    assert raysm.loguniform(1e-4, 1e-1).contains(1e-1)
+    assert not raysm.uniform(0, 1).contains(1.5)
+    assert not raysm.uniform(0, 1).contains("0.5")
+    assert raysm.choice(["a", None]).contains(None)
+    assert not raysm.choice([32, 64]).contains(128)
+
+
 def test_a_grid_has_every_value_once():
     assert raysm.randint(1, 3).grid() == (1, 2, 3)
     assert raysm.quniform(0.1, 0.55, 0.1).grid() == (0.1, 0.2, 0.3, 0.4, 0.5)

@@ -39,11 +39,11 @@ def test_texts_and_objects_of_files_and_flags_become_values():
     sweep = script(
         space={"lr": "loguniform:1e-4:1e-1"},
         stop={"kind": "asha", "grace": 2},
-        warm_start=[{"params": {"lr": 1}, "value": 2.0}],
+        warm_start=[{"params": {"lr": 0.01}, "value": 2.0}],
     )
     assert sweep.space == LR
     assert sweep.stop == raysm.Asha(grace=2)
-    assert sweep.warm_start == (Earlier(params={"lr": 1}, value=2.0),)
+    assert sweep.warm_start == (Earlier(params={"lr": 0.01}, value=2.0),)
 
 
 def test_a_script_is_named_and_moved_as_scripts_are():
@@ -97,6 +97,15 @@ def test_of_a_grid_no_more_is_tried_than_it_has():
         (
             lambda: function(warm_start=(Earlier(params={"momentum": 0.1}, value=1.0),)),
             "warm_start has trials of another space: 'lr' is in one of the two alone",
+        ),
+        (
+            lambda: function(warm_start=(Earlier(params={"lr": 100.0}, value=1.0),)),
+            r"warm_start has a trial with lr=100.0, which lies outside of loguniform\(",
+        ),
+        (lambda: script(stop="pbt", trials=1), "compares the trials of a population: take at least 2, got trials=1"),
+        (
+            lambda: script(stop="pbt", concurrency=2),
+            "goes without concurrency: all 20 trials are one population, which takes turns",
         ),
     ],
 )

@@ -51,7 +51,7 @@ def tiny_image() -> str:
 
 
 @functools.cache
-def _requirements() -> tuple[str, ...]:
+def requirements() -> tuple[str, ...]:
     """Return what containers/Dockerfile.cpu installs, and what builds it."""
     import tomllib
 
@@ -61,7 +61,7 @@ def _requirements() -> tuple[str, ...]:
 
 def _base() -> str:
     """Return the base's name: another one once something else is required."""
-    return f"raysm-test-base:{hashlib.sha256(repr(_requirements()).encode()).hexdigest()[:12]}"
+    return f"raysm-test-base:{hashlib.sha256(repr(requirements()).encode()).hexdigest()[:12]}"
 
 
 def why_no_base() -> str | None:
@@ -70,7 +70,7 @@ def why_no_base() -> str | None:
         return why_not()
     if sys.version_info[:2] != (3, 11):
         return "the base image is Debian 12 with this Python's packages, which its Python 3.11 has to be able to read"
-    if _has(_base()):
+    if has(_base()):
         return None
     if shutil.which("debootstrap") is None or os.geteuid() != 0:
         return "the base image is made with debootstrap, by root"
@@ -78,31 +78,37 @@ def why_no_base() -> str | None:
 
 
 @functools.cache
-def built_image() -> str:
-    """Build containers/Dockerfile.cpu on a base that has its packages, as AWS's have; return its name."""
-    if not _has(_base()):
+def base_image() -> str:
+    """Make an image that has all packages that raysm requires, as AWS's have some; return its name."""
+    if not has(_base()):
         _make_base()
+    return _base()
+
+
+@functools.cache
+def built_image() -> str:
+    """Build containers/Dockerfile.cpu on that base; return its name."""
     # Nothing is downloaded: what the base has is kept, as the Dockerfile promises.
-    options = ["--network=none", f"--build-arg=BASE_IMAGE={_base()}", f"--tag={BUILT}"]
+    options = ["--network=none", f"--build-arg=BASE_IMAGE={base_image()}", f"--tag={BUILT}"]
     options += ["--build-arg=PIP_OPTIONS=--no-index --no-build-isolation", "--file=containers/Dockerfile.cpu"]
     done = subprocess.run(["docker", "build", *options, "."], cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return BUILT
 
 
-def _has(image) -> bool:
+def has(image) -> bool:
     return subprocess.run(["docker", "image", "inspect", image], capture_output=True).returncode == 0
 
 
 def _make_base():
     """Make a Debian with Python, pip and the packages of this Python that raysm requires; takes a minute or two."""
-    with _debian("python3,python3-pip,ca-certificates") as root:
-        _install(_requirements(), root / "usr/local/lib/python3.11/dist-packages")
-        _import(root, _base())
+    with debian("python3,python3-pip,ca-certificates") as root:
+        install(requirements(), root / "usr/local/lib/python3.11/dist-packages")
+        load(root, _base())
 
 
 @contextlib.contextmanager
-def _debian(packages):
+def debian(packages):
     """Yield the folder of a Debian with a few packages."""
     with tempfile.TemporaryDirectory(prefix="raysm-base-") as folder:
         root = Path(folder) / "root"
@@ -112,7 +118,7 @@ def _debian(packages):
         yield root
 
 
-def _install(requirements, site):
+def install(requirements, site):
     for source, name in sorted(set(_package_files(requirements))):
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -121,7 +127,7 @@ def _install(requirements, site):
             shutil.copy(source, site / name)
 
 
-def _import(root, name, *changes):
+def load(root, name, *changes):
     tar = subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE)
     command = ["docker", "import", *(f"--change={change}" for change in changes), "-", name]
     subprocess.run(command, stdin=tar.stdout, check=True, capture_output=True)
@@ -129,46 +135,23 @@ def _import(root, name, *changes):
     assert tar.wait() == 0
 
 
-VENV = "opt/venv"
-"""Where AWS's PyTorch containers have their Python."""
-LIKE_AWS = "raysm-test-like-aws"
-OLDER_RAY = "2.56.0"
+def changed(base, name, steps, packages=None):
+    """Make an image of another one by steps of a Dockerfile; ``packages`` fills the folder of that name beside it."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "Dockerfile").write_text(f"FROM {base}\n{steps}\n")
+        if packages is not None:
+            (Path(folder) / "packages").mkdir()
+            packages(Path(folder) / "packages")
+        command = ["docker", "build", "--network=none", f"--tag={name}", folder]
+        done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return name
 
 
 @functools.cache
-def image_like_aws(ray="this") -> str:
-    """Make an image as AWS's PyTorch containers are: Debian, Python and torch in /opt/venv, nothing of raysm.
-
-    Args:
-        ray: ``this`` is the version that is installed here, ``none`` is none, as in AWS's; ``older`` says of itself
-            that it is an older one.
-
-    Returns:
-        Its name. Python is Debian's 3.11, where AWS's have 3.12: Debian 12 has no other.
-    """
-    whole = f"{LIKE_AWS}:this"
-    if not _has(whole):
-        with _debian("python3,ca-certificates") as root:
-            subprocess.run(["chroot", str(root), "python3", "-m", "venv", "--without-pip", f"/{VENV}"], check=True)
-            _install((*_requirements(), "torch", "pip"), root / VENV / "lib/python3.11/site-packages")
-            _import(root, whole, f"ENV PATH=/{VENV}/bin:/usr/bin:/bin", f"ENV VIRTUAL_ENV=/{VENV}")
-    site = f"/{VENV}/lib/python3.11/site-packages"
-    metadata = f"{site}/ray-*.dist-info"
-    steps = {
-        "none": f"rm -rf {site}/ray {metadata}",
-        "older": f"sed -i 's/^Version: .*/Version: {OLDER_RAY}/' {metadata}/METADATA && "
-        f"mv {metadata} {site}/ray-{OLDER_RAY}.dist-info",
-    }
-    return whole if ray == "this" else _changed(whole, f"{LIKE_AWS}:{ray}", steps[ray])
-
-
-def _changed(base, name, command):
-    """Make an image of another one by a command that runs in it."""
-    recipe = f"FROM {base}\nRUN {command}\n"
-    command = ["docker", "build", "--network=none", f"--tag={name}", "-"]
-    done = subprocess.run(command, input=recipe, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return name
+def image_run_as(base, user):
+    """Make an image of another one whose instances run as ``user``; return its name."""
+    return changed(base, f"{base}-{user}", f"USER {user}")
 
 
 def _package_files(requirements):

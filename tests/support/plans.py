@@ -16,6 +16,8 @@ from tests.support.sagemaker import aws, places_of
 
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
+MLFLOW = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/ours"
+
 RESERVED = "arn:aws:sagemaker:eu-west-1:123456789012:training-plan/p"
 
 SPACE = {"lr": loguniform(1e-4, 1e-1)}
@@ -90,6 +92,8 @@ def trainings():
         if (shape, capacity) not in WITHOUT:
             fields = SHAPES[shape] | CAPACITY[capacity] | TRAINING_WORDS | {"security": SECURITIES[security]}
             yield f"{workload}, {shape}, {capacity}, {security}", planned("training", WORKLOADS[workload], **fields)
+    tracked = SHAPES["one type"] | TRAINING_WORDS | {"tracking": MLFLOW}
+    yield "script, tracked", planned("training", WORKLOADS["script"], **tracked)
 
 
 def processings():

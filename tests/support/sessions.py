@@ -9,9 +9,9 @@ import time
 import types
 
 from raysm.client.session.calls import Line
-from raysm.client.session.loop import Loop
 from raysm.client.session.wire import Wire
 from raysm.contract.events import State, line, parse
+from raysm.contract.loop_thread import LoopThread
 from raysm.contract.session import BATCH, CALL, SERVING, SHELL
 from raysm.errors import JobFailed, NotDone
 from raysm.workloads.session import work
@@ -160,7 +160,7 @@ def served(folder, **how):
 def wired(port, *, token=TOKEN, client="me", why_ended=lambda: None, hear=lambda message: None):
     """Yield a Line to the server at ``port``, open; ``port`` may be a function."""
     address = port if callable(port) else lambda: f"127.0.0.1:{port}"
-    loop = Loop("test")
+    loop = LoopThread("test")
     wire = Wire(address, token, client, why_ended, hear)
     try:
         loop.run(wire.open(), WAIT_S)

@@ -2,7 +2,7 @@
 
 ::
 
-    HOME/experiments/WHERE.sqlite    a row for each job by its ARN, and its curves apart, which few ask for
+    HOME/experiments/WHERE.sqlite    a row for each job by its ARN, and apart, which few ask for, its curves and trials
 
 A job that has ended changes no more, so that it is read once. The file is a copy of what the service knows: one that
 is torn, or of another version, is thrown away and made anew. Several processes may use it at a time.
@@ -11,15 +11,16 @@ is torn, or of another version, is thrown away and made anew. Several processes 
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from raysm.client.experiments.curves import Curve
 from raysm.client.experiments.experiment import Experiment
 
 __all__ = ["Cache"]
 
-VERSION = 1
+VERSION = 2
 """Of what a row holds: a file of another one is made anew."""
 
 BUSY_S = 10.0
@@ -28,7 +29,24 @@ BUSY_S = 10.0
 SCHEMA = """
 create table if not exists jobs (arn text primary key, row text not null);
 create table if not exists curves (arn text, name text, points text not null, primary key (arn, name));
+create table if not exists trials (arn text, number integer, row text not null, primary key (arn, number));
 """
+
+
+class Kept(Protocol):
+    """What is kept of a job."""
+
+    @property
+    def row(self) -> Experiment:
+        """What the table shows."""
+
+    @property
+    def curves(self) -> Mapping[str, Curve]:
+        """Its metrics' curves."""
+
+    @property
+    def trials(self) -> Sequence[Experiment]:
+        """Its trials, where it is a sweep."""
 
 
 class Cache:
@@ -59,7 +77,16 @@ class Cache:
             return {name: [tuple(point) for point in json.loads(kept[name])] for name in names if name in kept}
         return {}
 
-    def keep(self, jobs: Iterable[tuple[Experiment, Mapping[str, Curve]]]) -> None:
+    def trials(self, arn: str) -> list[Experiment]:
+        """Return the trials of a sweep that are kept, by their numbers; none of a job that has none."""
+        if not self._path.exists():
+            return []
+        with contextlib.suppress(sqlite3.DatabaseError, ValueError, TypeError, KeyError), self._opened() as file:
+            rows = file.execute("select row from trials where arn = ? order by number", (arn,))
+            return [Experiment.of_json(row) for (row,) in rows]
+        return []
+
+    def keep(self, jobs: Iterable["Kept"]) -> None:
         """Keep jobs that have ended, all of them or none; a full disk or a read-only home is no reason to fail."""
         every = list(jobs)
         if not every:
@@ -68,11 +95,15 @@ class Cache:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._opened() as file:
                 file.executemany(
-                    "insert or replace into jobs values (?, ?)", [(job.arn, job.as_json()) for job, _ in every]
+                    "insert or replace into jobs values (?, ?)", [(job.row.arn, job.row.as_json()) for job in every]
                 )
                 file.executemany(
                     "insert or replace into curves values (?, ?, ?)",
-                    [(job.arn, name, json.dumps(points)) for job, curves in every for name, points in curves.items()],
+                    [(job.row.arn, name, json.dumps(curve)) for job in every for name, curve in job.curves.items()],
+                )
+                file.executemany(
+                    "insert or replace into trials values (?, ?, ?)",
+                    [(job.row.arn, trial.trial, trial.as_json()) for job in every for trial in job.trials],
                 )
 
     def forget(self, arns: Iterable[str]) -> None:
@@ -82,6 +113,7 @@ class Cache:
             with contextlib.suppress(sqlite3.Error), self._opened() as file:
                 file.executemany("delete from jobs where arn = ?", gone)
                 file.executemany("delete from curves where arn = ?", gone)
+                file.executemany("delete from trials where arn = ?", gone)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:

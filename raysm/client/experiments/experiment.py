@@ -17,7 +17,7 @@ Value = str | int | float | bool | None
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Experiment:
-    """One job, as it was when it was read; one that has ended is read once."""
+    """One job, or one trial of a sweep, as it was when it was read; one that has ended is read once."""
 
     name: str
     """The job's name, for ``raysm.attach``."""
@@ -39,6 +39,8 @@ class Experiment:
     """The kind of its workload; None of a job that raysm did not send."""
     first: str | None = None
     """The first job's name, where it is a follow-up of one."""
+    trial: int | None = None
+    """The trial's number, where it is one of a sweep; its name is then the job's with the number, ``digits-1/3``."""
     parameters: Mapping[str, Value] = field(default_factory=dict)
     """What the workload was called with, and the hyperparameters."""
     metrics: Mapping[str, Summary] = field(default_factory=dict)
@@ -82,6 +84,7 @@ class Experiment:
         """Seconds from the start of its instances to its end; None while it has not ended, or never started."""
         if self.started_s is None or self.ended_s is None:
             return None
+        # The clocks of the service and of the instances are two.
         return max(0.0, self.ended_s - self.started_s)
 
     def value(self, column: str) -> Value:
@@ -91,11 +94,13 @@ class Experiment:
             column: A fact (``status``, ``duration_s``, ``cost_usd``), a parameter, or a metric: its last value;
                 ``loss:min``, ``loss:max`` and ``loss:best`` are its lowest, its highest and its best.
         """
+        # First: a parameter called "status" must not hide how the job is.
         if column in FACTS:
             fact = getattr(self, column)
             return str(fact) if column == "status" else fact
         if column in self.parameters:
             return self.parameters[column]
+        # A metric's own name may have a colon: it is taken as a whole where there is one.
         name, _, which = column.rpartition(":") if column not in self.metrics else (column, "", "last")
         summary = self.metrics.get(name)
         if summary is None:
@@ -122,6 +127,7 @@ class Experiment:
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON values for others to read: times in ISO 8601, an unknown cost as null."""
         times = {name: getattr(self, name) for name in ("created", "started", "ended")}
+        # created_s and its kin, which stand there in ISO 8601.
         own = {key: item for key, item in asdict(self).items() if not key.endswith("ed_s")}
         return own | {
             "status": str(self.status),
@@ -137,6 +143,7 @@ FACTS = (
     "project",
     "task",
     "workload",
+    "trial",
     "created_s",
     "started_s",
     "ended_s",

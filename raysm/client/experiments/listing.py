@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -11,24 +11,21 @@ from typing import NamedTuple
 from raysm.client.description import Status
 from raysm.client.experiments.cache import Cache
 from raysm.client.experiments.experiment import Experiment
+from raysm.client.experiments.pages import listed
 from raysm.client.experiments.reading import read_job
 from raysm.client.records import RUN
 from raysm.client.service import Service
 from raysm.client.storage import in_parallel
-from raysm.contract.job_api import APIS, JobApi
+from raysm.contract.job_api import APIS, JobApi, api_of
 from raysm.errors import InvalidRequest
 
-__all__ = ["Choice", "cache_of", "experiments", "moment"]
+__all__ = ["Choice", "cache_of", "experiments", "moment", "with_trials"]
 
 SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|w)")
 SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 AT_ONCE = 100
 """Jobs that are read, and kept, before the next ones are listed: a page of the service's list."""
-
-
-EVERY = 1_000_000
-"""Jobs that a list is asked for where all may be wanted; it is read page by page."""
 
 
 class _Named(NamedTuple):
@@ -67,6 +64,7 @@ class Choice:
 
     def may_take(self, name: str, created: datetime, status: Status) -> bool:
         """Whether a job may be one of them, by what the list tells: the others are not read."""
+        # Jobs of others have neither project nor task: their tags need not be asked for.
         is_run = RUN.search(name) is not None or (self.project is None and self.task is None)
         return is_run and (not self.status or status in self.status) and (self.since is None or created >= self.since)
 
@@ -113,39 +111,71 @@ def experiments(service: Service, choice: Choice) -> list[Experiment]:
         raise InvalidRequest(f"limit must be at least 1, got {choice.limit}")
     cache = cache_of(service)
     kept = cache.rows()
+    # Each in full, then merged: how many of the latest are of which API is not known before.
     by_api = in_parallel(lambda api: list(_of_api(service, api, choice, kept, cache)), APIS)
     rows = sorted(itertools.chain(*by_api), key=lambda row: row.created_s, reverse=True)
     return rows[: choice.limit]
+
+
+def with_trials(service: Service, rows: Iterable[Experiment]) -> list[Experiment]:
+    """Return the rows, behind each sweep's those of its trials.
+
+    Raises:
+        ServiceError: The service cannot be asked for one that has not ended.
+    """
+    cache = cache_of(service)
+    kept = cache.rows()
+
+    def trials_of(row: Experiment) -> Sequence[Experiment]:
+        if row.trial is not None:
+            return ()
+        if row.arn in kept:
+            return cache.trials(row.arn)
+        reading = read_job(service, api_of(row.kind), row.name)
+        return () if reading is None else reading.trials
+
+    every = list(rows)
+    of_each = in_parallel(trials_of, every)
+    return [item for row, trials in zip(every, of_each, strict=True) for item in (row, *trials)]
 
 
 def _of_api(
     service: Service, api: JobApi, choice: Choice, kept: dict[str, Experiment], cache: Cache
 ) -> Iterator[Experiment]:
     left = choice.limit
-    listed = _listed(service, api, choice)
-    while left > 0 and (page := list(itertools.islice(listed, min(AT_ONCE, left)))):
+    named = _listed(service, api, choice, kept)
+    while left > 0 and (page := list(itertools.islice(named, min(AT_ONCE, left)))):
         rows = [row for row in _read(service, api, page, kept, cache) if choice.takes(row)]
         yield from rows[:left]
         left -= len(rows)
 
 
-def _listed(service: Service, api: JobApi, choice: Choice) -> Iterator[_Named]:
+def _listed(service: Service, api: JobApi, choice: Choice, kept: dict[str, Experiment]) -> Iterator[_Named]:
     # How many have to be looked at nobody knows before: their projects are not in the list.
-    for item in service.summaries(api, contains=choice.contains, limit=EVERY):
+    for item in listed(service, api, contains=choice.contains, sent_s=_sent_s(api, choice, kept)):
         created: datetime = item["CreationTime"]
+        # The list comes the latest first: all that follow are older still.
         if choice.since is not None and created < choice.since:
             return
         if choice.may_take(item[api.name_key], created, Status(item[api.status_key])):
             yield _Named(name=item[api.name_key], arn=item[api.arn_key], created_s=created.timestamp())
 
 
+def _sent_s(api: JobApi, choice: Choice, kept: dict[str, Experiment]) -> list[float]:
+    """Return when the jobs were sent that are kept, as far back as the choice goes by what is kept."""
+    of_api = [row for row in kept.values() if row.kind == api.kind]
+    wanted = sorted((row.created_s for row in of_api if choice.takes(row)), reverse=True)[: choice.limit]
+    return [row.created_s for row in of_api if row.created_s >= wanted[-1]] if wanted else []
+
+
 def _read(
     service: Service, api: JobApi, page: list[_Named], kept: dict[str, Experiment], cache: Cache
 ) -> list[Experiment]:
     """Return the rows of a page's jobs in their order; read, and keep, those that are not kept yet."""
+    # The time too: on this machine a name may be used again after `raysm rm`, and so may its ARN.
     rows = {job.arn: kept[job.arn] for job in page if job.arn in kept and kept[job.arn].created_s == job.created_s}
     read = in_parallel(lambda job: read_job(service, api, job.name), [job for job in page if job.arn not in rows])
     readings = [reading for reading in read if reading is not None]
-    cache.keep((reading.row, reading.curves) for reading in readings if reading.is_final)
+    cache.keep(reading for reading in readings if reading.is_final)
     rows |= {reading.row.arn: reading.row for reading in readings}
     return [rows[job.arn] for job in page if job.arn in rows]

@@ -1,10 +1,10 @@
 """One job read from the service as a row of the table: Describe, its tags, its record, and the metrics in its log.
 
-What flows in is a job's name, what flows out is an Experiment with its curves.
+What flows in is a job's name, what flows out is an Experiment with its curves, and of a sweep its trials.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -14,10 +14,11 @@ from raysm.client.costs.bill import bill_of, usd_so_far
 from raysm.client.description import Description, read
 from raysm.client.experiments.curves import Curve, Summary, curves_of, summary_of, thinned
 from raysm.client.experiments.experiment import Experiment
+from raysm.client.experiments.trials import trial_rows
 from raysm.client.logs import LogReader
 from raysm.client.service import Service
 from raysm.client.storage import Storage
-from raysm.contract.events import Metric, parse
+from raysm.contract.events import Metric, Trial, parse
 from raysm.contract.job_api import JobApi
 from raysm.contract.names import FIRST_TAG, PROJECT_TAG, TASK_TAG, WORKLOAD_TAG
 from raysm.errors import JobNotFound, ServiceError
@@ -39,6 +40,8 @@ class Reading:
     """What the table shows."""
     curves: Mapping[str, Curve]
     """Its metrics' curves, in few points."""
+    trials: Sequence[Experiment]
+    """Of a sweep, its trials."""
     is_final: bool
     """Whether nothing of it changes any more."""
 
@@ -55,12 +58,14 @@ def read_job(service: Service, api: JobApi, name: str) -> Reading | None:
     asked = _Asked()
     tags = asked.attempt(lambda: service.tags(description.arn)) or {}
     record = asked.attempt(lambda: _record(service, tags, name))
-    curves = asked.attempt(lambda: curves_of(_metrics(LogReader(service, api, name)))) or {}
+    told: list[Trial] = []
+    curves = asked.attempt(lambda: curves_of(_metrics(LogReader(service, api, name), told))) or {}
     row = _row(service, description, tags, record, curves)
     is_late = row.ended_s is not None and time.time() - row.ended_s < service.polling.late_s
     return Reading(
         row=row,
         curves=thinned(curves),
+        trials=trial_rows(row, told),
         # The last lines of a job that has just ended may be under way; and who may not read all today may tomorrow.
         is_final=description.status.is_terminal and not is_late and asked.is_whole,
     )
@@ -75,6 +80,7 @@ class _Asked:
     def attempt(self, ask: Callable[[], T]) -> T | None:
         try:
             return ask()
+        # Of tags, record and log each has a permission of its own: a row without one of them is better than none.
         except (ServiceError, OSError):
             self.is_whole = False
             return None
@@ -125,15 +131,19 @@ def _record(service: Service, tags: Mapping[str, str], name: str) -> records.Rec
 
 
 def _hyperparameters(description: Description) -> dict[str, Any]:
+    # Processing has none.
     told = description.answer.get("HyperParameters", {})
     return {name: typed(text) for name, text in told.items() if not name.startswith(OF_OTHERS)}
 
 
-def _metrics(log: LogReader) -> Iterator[Metric]:
+def _metrics(log: LogReader, told: list[Trial]) -> Iterator[Metric]:
+    """Yield the metrics of a log; what it says of trials goes into ``told``."""
     for line in log.new_lines():
         match parse(line.text):
             case Metric() as metric:
                 yield metric
+            case Trial() as trial:
+                told.append(trial)
 
 
 def _summaries(description: Description, curves: Mapping[str, Curve]) -> dict[str, Summary]:

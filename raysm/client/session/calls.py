@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TextIO, TypeVar
 
-from raysm.client.session.loop import Loop
 from raysm.client.session.outcomes import error_of, value_of
 from raysm.client.session.wire import NoSuchCall, Wire
+from raysm.contract.loop_thread import LoopThread
 from raysm.contract.session import DONE, WAITING, CallRequest, CallStatus, Outcome, frame, unframe
 from raysm.errors import CallCancelled, NotDone, RaysmError
 from raysm.request.codec import from_json, to_json
@@ -25,12 +25,14 @@ __all__ = ["Call", "Line"]
 
 T = TypeVar("T")
 
+# Well below the minute after which proxies cut an answer that does not come, and below the wire's own READ_S.
 WAIT_S = 20.0
 """For how long the server is asked to hold an answer back until the call is done."""
 
 LATE_S = 0.5
 """How long output that came before the outcome may be under way by the other connection."""
 
+# Between two looks for a call whose request is under way on the same connection: that takes milliseconds.
 ON_ITS_WAY_S = 0.02
 
 INTERRUPTED_S = 10.0
@@ -41,7 +43,7 @@ INTERRUPTED_S = 10.0
 class Line:
     """What calls share: the connection, and the loop in which it lives."""
 
-    loop: Loop
+    loop: LoopThread
     wire: Wire
     session: str
     """The session's name, for people."""
@@ -61,6 +63,7 @@ class Call(Generic[T]):
         self._line = line
         self._ended: concurrent.futures.Future[tuple[CallStatus, Outcome]] = concurrent.futures.Future()
         self._news: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+        # Of the output, in characters since the call began: so a piece is known again, whichever connection brings it.
         self._position = 0
         self._more = asyncio.Event()
         self._is_under_way = False
@@ -80,11 +83,13 @@ class Call(Generic[T]):
         self._is_under_way = True
         try:
             answer = await begin()
+            # The server takes a call whose id it knows as the same one: to send it twice executes it once.
             while True:
                 status, outcome = _read(answer)
                 if status.state == DONE:
                     break
                 try:
+                    # No time limit: a call may run for days, each of these requests is answered within WAIT_S.
                     answer = await self._ask()
                 except NoSuchCall:
                     answer = await begin()
@@ -112,13 +117,16 @@ class Call(Generic[T]):
 
     def hear(self, start: int, stream: str, text: str) -> None:
         """Take a piece of what it prints; a piece that came before, by an earlier connection, is passed over."""
+        # Behind a connection that broke, the server begins again with what it does not know to have arrived.
         if start + len(text) <= self._position:
             return
+        # The first part of a piece may have come by the connection before.
         self._news.put((stream, text[max(0, self._position - start) :]))
         self._position = start + len(text)
         self._more.set()
 
     async def _await_output(self, end: int) -> None:
+        # The outcome and the output come by different connections, and may overtake each other.
         until_s = time.monotonic() + LATE_S
         while self._position < end and time.monotonic() < until_s:
             self._more.clear()
@@ -163,9 +171,14 @@ class Call(Generic[T]):
         try:
             return self._ended.result(timeout)
         except TimeoutError as error:
+            # The call's own TimeoutError, not that of the waiting: both are one class since Python 3.11.
             if self._ended.done():
                 raise
             raise NotDone(f"{self.name} has not ended within {timeout:g} s; it goes on") from error
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait for its end, in whatever way; return whether it has ended within so many seconds."""
+        return bool(concurrent.futures.wait([self._ended], timeout).done)
 
     def outcome(self) -> tuple[CallStatus, Outcome]:
         """Wait for how it ended, as it came."""
@@ -189,6 +202,7 @@ class Call(Generic[T]):
         return self._line.loop.run(self._interrupt())
 
     async def _interrupt(self) -> bool:
+        # Asked again while it is on its way, and never where it can no more arrive.
         while not self._ended.done():
             try:
                 await self._line.wire.request("POST", f"{self._path}/interrupt")
@@ -239,7 +253,8 @@ class Call(Generic[T]):
         except KeyboardInterrupt:
             with contextlib.suppress(RaysmError):
                 self.cancel()
-            concurrent.futures.wait([self._ended], INTERRUPTED_S)
+            # So that what it prints as it ends is not shown among what the user does next.
+            self.wait(INTERRUPTED_S)
             raise
 
     def __repr__(self) -> str:

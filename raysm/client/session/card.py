@@ -9,6 +9,7 @@ __all__ = ["rows", "text"]
 def rows(state: SessionState) -> list[tuple[str, str]]:
     """Return what there is to know, by its label."""
     gpus = f", {state.gpus:g} GPUs" if state.gpus else ""
+    # Left out on this machine: "0 USD" would read as if somebody had looked.
     cost = []
     if state.usd is not None and state.usd_per_hour is not None:
         budget = f" of {dollars(state.budget_usd)}" if state.budget_usd is not None else ""
@@ -34,4 +35,5 @@ def text(state: SessionState | None, name: str | None) -> str:
 
 
 def _minutes(seconds: float) -> str:
+    # Rounded to minutes a minute and a half would read "2 min", when half of it may be gone.
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

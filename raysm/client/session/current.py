@@ -23,6 +23,7 @@ _entered: list[Submits] = []
 
 def current_session() -> Submits | None:
     """Return the session whose block was entered last; None outside of any."""
+    # The innermost, where blocks stand within each other.
     return _entered[-1] if _entered else None
 
 

@@ -22,6 +22,7 @@ __all__ = ["Found", "check_free", "find", "sessions"]
 LOOKED_AT = 200
 """Jobs, the latest ones: a session is at most a few days old."""
 
+# Not Stopping: who attaches to one that ends would only be told so.
 ACTIVE = (Status.IN_PROGRESS,)
 
 
@@ -44,10 +45,12 @@ def sessions(service: Service, name: str | None = None) -> Iterator[Found]:
         service: Where.
         name: Of one; None is all. So only jobs of that name are asked for their tags.
     """
+    # ListTrainingJobs filters by a part of the job's name, which begins with the session's.
     for item in service.summaries(TRAINING, contains=name, limit=LOOKED_AT):
         job = str(item[TRAINING.name_key])
         if Status(item[TRAINING.status_key]) not in ACTIVE or (name is not None and name not in (task_of(job), job)):
             continue
+        # A call of the service for each: ListTrainingJobs tells no tags. So the names are compared first.
         tags = service.tags(item[TRAINING.arn_key])
         if tags.get(WORKLOAD_TAG) == SessionWorkload.kind:
             yield Found(name=tags.get(TASK_TAG, task_of(job)), job=job, created=item["CreationTime"])
@@ -62,6 +65,7 @@ def find(service: Service, name: str) -> Job:
     for found in sessions(service, name):
         return attach(found.job, service)
     every = [found.name for found in sessions(service)]
+    # 0.6 is difflib's own: below, names that merely share a few letters are proposed.
     near = difflib.get_close_matches(name, every, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(every) or 'none'}"
     raise JobNotFound(f"there is no session {name!r} {service.target.describe()} that runs; {hint}")

@@ -23,6 +23,7 @@ __all__ = ["BatchSize", "MapOptions", "Mapped"]
 WANTED_S = 0.2
 """How long a batch is to take: long beside a request's milliseconds, short beside anybody's patience."""
 
+# A request's own milliseconds are microseconds an item by then: a larger batch gains nothing.
 MOST_ITEMS = 1000
 MOST_BYTES = 256 << 10
 """Of one batch: a window of them has to fit into memory, and through a tunnel of 0.7 MB/s."""
@@ -53,6 +54,7 @@ class MapOptions:
     def __post_init__(self) -> None:
         """Check the fields."""
         for name in ("retries", "num_cpus", "num_gpus"):
+            # Written so that NaN is refused, too.
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InvalidRequest(f"map: {name} must be at least 0, got {getattr(self, name)}")
 
@@ -83,6 +85,7 @@ class BatchSize:
 
     def __init__(self) -> None:
         """Begin with one item."""
+        # Nobody knows how long an item takes: one is tried first.
         self.items = 1
 
     def learn(self, items: int, took_s: float) -> None:
@@ -130,6 +133,7 @@ class Mapped:
             session: Its name.
             pickled: Pickles an item.
         """
+        # A batch counts until its results are taken: so a slow reader holds back what is sent.
         self.window = window
         self._items = enumerate(items)
         self._options, self._submit, self._pickle = options, submit, pickled
@@ -150,6 +154,7 @@ class Mapped:
                 if not self._under_way:
                     return
                 batch = self._take(wanted)
+                # Not strict: where an item ends the map, the server tells of none behind it.
                 for item, outcome in zip(batch.items, batch.outcomes or (), strict=False):
                     yield self._result(outcome, item)
                 del self._under_way[batch.number]
@@ -163,6 +168,7 @@ class Mapped:
             ready = self._under_way.get(wanted) if self._options.ordered else self._any_ready()
             if ready is not None and ready.outcomes is not None:
                 return ready
+            # Not ``call.result()`` of the wanted one: others that end meanwhile tell how long the next batch may be.
             batch = self._ended.get()
             batch.outcomes = self._read(batch)
 
@@ -175,6 +181,7 @@ class Mapped:
             return False
         first, items, pickled, size = 0, [], [], 0  # type: ignore[var-annotated]
         while len(items) < self._size.items and size < MOST_BYTES:
+            # One at a time, and no more than the batch takes: what yields them may be endless, or read a file.
             entry = next(self._items, None)
             if entry is None:
                 self._is_exhausted = True
@@ -182,6 +189,7 @@ class Mapped:
             if not items:
                 first = entry[0]
             items.append(entry[1])
+            # Each by itself: one item that cannot be pickled is named, and one that cannot be read there fails alone.
             pickled.append(self._pickle(entry[1]))
             size += len(pickled[-1])
         if not items:
@@ -189,6 +197,7 @@ class Mapped:
         batch = _Batch(number, first, items)
         self._under_way[number] = batch
         batch.call = self._submit(first, pickle.dumps(pickled))
+        # A queue, since the callback comes from the loop's thread and the results are taken in the user's.
         batch.call.add_done_callback(lambda _: self._ended.put(batch))
         return True
 
@@ -206,6 +215,7 @@ class Mapped:
             return value_of(outcome, self._name)
         error = error_of(outcome.error, outcome.pickled, self._name, self._session)
         shown = repr(item)
+        # An item may be an array of gigabytes whose repr is a screen or more.
         error.add_note(f"item {outcome.error.item}: {shown if len(shown) <= 200 else shown[:197] + '...'}")
         if not self._options.return_exceptions:
             raise error

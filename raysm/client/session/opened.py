@@ -6,6 +6,7 @@ What flows in are requests of the handle, in any thread; what flows out are answ
 import contextlib
 import logging
 import secrets
+import time
 import weakref
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,11 +15,11 @@ from typing import Any
 from raysm.client.job import Job
 from raysm.client.session.calls import Call, Line
 from raysm.client.session.files import Files
-from raysm.client.session.loop import Loop
 from raysm.client.session.mapping import MapOptions
 from raysm.client.session.starting import why_ended
 from raysm.client.session.wire import Wire
 from raysm.client.token import token_of
+from raysm.contract.loop_thread import LoopThread
 from raysm.contract.names import PROJECT_TAG
 from raysm.contract.session import CallRequest, CallStatus, SessionState, Versions
 from raysm.errors import InvalidRequest, SessionEnded
@@ -26,6 +27,7 @@ from raysm.request.codec import from_json
 
 __all__ = ["Opened", "as_state"]
 
+# A head that is away would be waited for by the wire's whole patience of minutes.
 GOODBYE_S = 10.0
 
 _log = logging.getLogger("raysm")
@@ -42,11 +44,13 @@ class Opened:
         self._exit = contextlib.ExitStack()
         host, port = place
         self._way = self._exit.enter_context(job.tunnel(port, on=host))
-        self._loop = Loop(f"session {name}")
+        self._loop = LoopThread(f"session {name}")
+        # Behind the tunnel on the stack: so the loop, whose connections go through it, ends first.
         self._exit.callback(self._loop.close)
         wire = Wire(
             lambda: self._way.address,
             token_of(job).strip(),
+            # One name for each handle: the session counts clients by it, and two of one process are two.
             secrets.token_hex(8),
             lambda: why_ended(job, name),
             self._hear,
@@ -68,10 +72,18 @@ class Opened:
         if state.closing:
             raise SessionEnded(f"the session {self.line.session} is closing: {state.closing}")
         self._there, here = state.versions, Versions.here()
+        # A warning only: pickles of another cloudpickle mostly work, of another Python's bytecode they do not.
         for package in ("cloudpickle", "ray"):
             there, own = getattr(self._there, package), getattr(here, package)
             if own and there != own:
                 _log.warning("the session %s has %s %s, and here is %s", self.line.session, package, there, own)
+
+    def await_calls(self, timeout_s: float) -> None:
+        """Wait until each call that is under way from here has ended, for so many seconds all in all."""
+        until_s = time.monotonic() + timeout_s
+        # A copy, made at once: those that end leave the set, in the connection's thread.
+        for call in list(self._sending):
+            call.wait(max(0.0, until_s - time.monotonic()))
 
     def close(self) -> None:
         """Say goodbye; the session goes on."""
@@ -80,6 +92,7 @@ class Opened:
         self._exit.close()
 
     def _hear(self, message: Mapping[str, Any]) -> None:
+        # By the log: a print would stand in the middle of what a cell prints.
         if "notice" in message:
             _log.warning("%s: %s", self.line.session, message["notice"])
             return
@@ -128,12 +141,14 @@ class Opened:
 
     def call(self, request: CallRequest, body: bytes) -> "Call[Any]":
         """Have something executed; return the future."""
+        # The id is made here, so that a request that is repeated is known as the same call.
         call: Call[Any] = Call(secrets.token_hex(16), request.name, self.line)
         self._begin(call, call.send(replace(request, client=self.line.wire.client), body))
         return call
 
     def follow(self, status: CallStatus) -> "Call[Any]":
         """Return the future of a call that somebody has sent."""
+        # The same future for the same call: its callbacks and its output come once.
         known = self._calls.get(status.id)
         if known is not None:
             return known

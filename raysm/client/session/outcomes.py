@@ -38,6 +38,7 @@ def value_of(outcome: Outcome, name: str) -> Any:
     """
     if outcome.shown:
         return Shown(dict(outcome.shown))
+    # None, which most calls return, is sent as nothing.
     if not outcome.pickled:
         return None
     try:
@@ -63,11 +64,14 @@ def error_of(error: RemoteError, pickled: bytes, name: str, session: str) -> Bas
         return CallCancelled(f"{name} was interrupted")
     where = f"in the session {session}" + (f" on {error.host}" if error.host else "")
     told = f"{where}:\n{error.traceback.rstrip()}" if error.traceback else f"raised {where}"
+    # The user's except clauses go by its class: CallFailed only where that cannot be had.
     made = _made_anew(pickled)
     if made is None:
         text = f"{error.headline}\n\n{told}" if error.traceback else error.headline
         return CallFailed(text, error_type=error.type, remote_traceback=error.traceback)
-    made.add_note(told)
+    # What raysm itself refused has no frames of anybody's.
+    if error.traceback:
+        made.add_note(told)
     return made
 
 
@@ -78,4 +82,5 @@ def _made_anew(pickled: bytes) -> Exception | None:
         made = pickle.loads(pickled)
     except Exception:  # its class may not be here, or want other arguments
         return None
+    # SystemExit or KeyboardInterrupt of there would end the program here.
     return made if isinstance(made, Exception) else None

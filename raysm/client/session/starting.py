@@ -46,6 +46,7 @@ def prepared(name: str | None, limits: SessionLimits, service: Service, options:
         InvalidRequest: What was asked for cannot be.
     """
     chosen = dict(options)
+    # Needed here already: what it costs an hour is told to the session, which watches over its budget.
     cluster = chosen.get("cluster") or service.target.default_cluster()
     workload = SessionWorkload(
         idle_timeout_s=limits.idle_timeout_s,
@@ -73,6 +74,7 @@ def usd_per_hour(cluster: Cluster, service: Service, price_per_hour: float | Non
             price = known
         else:
             return None
+        # ML storage is billed beside the instance: https://aws.amazon.com/sagemaker/ai/pricing/
         volume = volume_usd_per_hour(instance_type, cluster.volume_gb, service.region) or 0.0
         total += count * (price.usd_per_hour + (volume if service.target.is_billed else 0.0))
     return total
@@ -88,6 +90,7 @@ def place_of(job: Job, show: Show = lambda event: None) -> tuple[str, int]:
     Raises:
         JobFailed: It ended before.
     """
+    # By the job's log, the one way out of an instance that every network and every role has.
     for line in job.lines(follow=True):
         event = parse(line.text)
         if event is None:
@@ -105,6 +108,7 @@ def why_ended(job: Job, name: str) -> str | None:
     """Return why a session has ended, for people; None while its job runs."""
     if not job.done():
         return None
+    # The session says itself why it ends; the service knows only that its main process ended.
     for event in job.events():
         match event:
             case State(name=state, detail=detail) if state == CLOSING:

@@ -29,8 +29,10 @@ PATIENCE_S = 120.0
 LOOK_S = 2.0
 """How often the service is asked meanwhile whether it does."""
 
+# Short at first: a tunnel's WebSocket that is replaced is back within milliseconds.
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.05, 2.0
 LARGE_BYTES = 1 << 19
+# READ_S is above calls' WAIT_S, for which the server holds an answer back on purpose.
 CONNECT_S, READ_S = 15.0, 60.0
 
 
@@ -85,11 +87,13 @@ class Wire:
 
     async def open(self) -> None:
         """Begin to listen, and to say that this client is there."""
+        # No total: a file of gigabytes takes as long as it takes while bytes still come.
         timeout = self._aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=READ_S)
         # The bearer goes to this one address, so no proxy of the environment's is asked.
         self._session = self._aiohttp.ClientSession(
             timeout=timeout,
             headers={"Authorization": f"Bearer {self._token}"},
+            # aiohttp's 100 connections would be taken by 100 calls that are waited for, and nothing else get through.
             connector=self._aiohttp.TCPConnector(limit=0),
         )
         self._listening = asyncio.create_task(self._listen())
@@ -151,6 +155,7 @@ class Wire:
             return bytes(await answer.read())
 
     async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        # Never looked: the first failure asks at once, so that a session that has ended is not waited for.
         began_s, looked_s, pause_s = time.monotonic(), -math.inf, FIRST_PAUSE_S
         while True:
             try:
@@ -179,6 +184,7 @@ class Wire:
 
     async def tell(self, message: Mapping[str, Any]) -> None:
         """Say something; nothing where there is no connection just now."""
+        # What is told so is never needed for a result: an outcome that is not confirmed is merely kept longer.
         socket = self._socket
         if socket is not None and not socket.closed:
             with contextlib.suppress(ConnectionError):
@@ -191,6 +197,7 @@ class Wire:
             with contextlib.suppress(self._aiohttp.ClientError, OSError, TimeoutError):
                 url = f"http://{self._address()}/events"
                 async with self._session.ws_connect(url, params={"client": self.client}, max_msg_size=0) as socket:
+                    # Begun anew: a head that was away and is back does not pay for the pauses of before.
                     self._socket, pause_s = socket, FIRST_PAUSE_S
                     self._connected.set()
                     beating = asyncio.create_task(self._beat(socket))
@@ -206,6 +213,7 @@ class Wire:
     async def _beat(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
         with contextlib.suppress(ConnectionError):
             while True:
+                # Any message is a sign of life: the server counts the clients that it has heard of lately.
                 await socket.send_str("{}")
                 await asyncio.sleep(HEARTBEAT_S)
 
@@ -213,6 +221,7 @@ class Wire:
 async def _check(answer: "aiohttp.ClientResponse") -> None:
     if answer.status == 200:
         return
+    # Calls alone are looked for by id: a file that is not there is a 400 with a sentence.
     if answer.status == 404:
         raise NoSuchCall
     try:

@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 import json
 import logging
+import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from raysm.client.tunnel.patience import PATIENCE_S, Patience
 from raysm.client.tunnel.session import Document, Pass, Sessions
 from raysm.contract.ssm import handshake
 from raysm.contract.ssm.conversation import Conversation
@@ -31,10 +33,11 @@ HEARTBEAT_S = 30.0
 """Between two pings: a laptop that slept, or lost its network, notices within this time that its WebSocket is dead."""
 AGREE_S = 60.0
 """The agent's handshake takes less than a second; a new process of it some."""
-PATIENCE_S = 300.0
-"""How long to try to go on with a session, where the network is away."""
-FIRST_PAUSE_S, MOST_PAUSE_S = 0.1, 5.0
-"""Between two tries, as in the official client."""
+CONNECT_S = 30.0
+"""For a WebSocket to open: a network that swallows what it gets says nothing, and aiohttp alone waits 5 minutes."""
+FRUITFUL_S = 5.0
+"""A WebSocket that brought nothing and did not last so long is a try that failed."""
+# Each step of a goodbye: a laptop without a network is not to wait for minutes to close a tunnel.
 END_S = 5.0
 
 _log = logging.getLogger("raysm")
@@ -63,6 +66,8 @@ class Channel:
         self._deliver = deliver
         self._refresh_s = refresh_s
         self._conversation = Conversation(self._take_frame, sends=INPUT)
+        self._patience = Patience()
+        self._farewell: OSError | None = None
         self._task: asyncio.Task[None] | None = None
         self._pass: Pass | None = None
         self._agreed: asyncio.Future[handshake.Agreement] = asyncio.get_running_loop().create_future()
@@ -78,6 +83,11 @@ class Channel:
         """Why it has ended; None while it goes on."""
         return self._conversation.error
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can be sent any more; what came before may still be on its way to whom it is for."""
+        return self.error is not None or self._farewell is not None
+
     async def open(self, target: str, document: Document) -> handshake.Agreement:
         """Begin the session, and agree with its agent.
 
@@ -86,6 +96,7 @@ class Channel:
             MissingDependency: aiohttp is not installed.
         """
         _import_aiohttp()
+        # Whatever fails from here on, a session has begun: close() ends it at the service too.
         self._pass = await self._sessions.start(target, document)
         self._task = asyncio.ensure_future(self._run(self._pass))
         try:
@@ -93,6 +104,7 @@ class Channel:
                 self.agreement = await self._agreed
         except BaseException as error:
             await self.close()
+            # Every other error has its own words already.
             if isinstance(error, TimeoutError):
                 raise ServiceError(f"the agent of {target} did not begin the session within {AGREE_S:.0f} s") from error
             raise
@@ -111,12 +123,14 @@ class Channel:
         if self._task is None:
             return
         task, self._task = self._task, None
-        if self.error is None and self._agreed.done():
+        # As the official client ends: by the flag to the agent, and behind it TerminateSession to the service.
+        if not self.is_over and self._agreed.done():
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(END_S):
                     await self.send(PayloadType.FLAG, flag(Flag.TERMINATE_SESSION))
                     await self._conversation.drain(END_S)
         self._end(ConnectionResetError("the session was closed"))
+        # Only after the flag was sent: this is the task that carries it.
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         # It may have ended already, and whoever closes it cannot do more than ask.
@@ -138,16 +152,20 @@ class Channel:
     async def _run(self, first: Pass) -> None:
         """Carry the session by one WebSocket after the other."""
         try:
+            # One after the other, each by a token of its own: one lets a single WebSocket in.
             following: Pass | None = first
-            while following is not None and self.error is None:
+            while following is not None and not self.is_over:
                 # What the network does to it, whether it opens or not: another one is tried.
                 with contextlib.suppress(OSError, TimeoutError, *_errors()):
                     await self._carry(following)
-                if self.error is None:
+                if not self.is_over:
                     following = await self._resume()
-            self._end(ConnectionResetError("the service has ended the session"))
+            # What came before the end is delivered first: the agent does not wait until it is.
+            await self._conversation.settle()
+            self._end(self._farewell or ConnectionResetError("the service has ended the session"))
         except ServiceError as error:
             self._end(ConnectionAbortedError(str(error)))
+        # A defect of ours: whoever waits for the session must still hear that it is over.
         except Exception as error:
             self._end(ConnectionAbortedError(f"{type(error).__name__}: {error}"))
             raise
@@ -158,47 +176,61 @@ class Channel:
         Raises:
             ServiceError: The service refuses, or has been away for minutes.
         """
-        loop = asyncio.get_running_loop()
-        deadline_s, pause_s = loop.time() + PATIENCE_S, FIRST_PAUSE_S
         while True:
+            await asyncio.sleep(self._patience.pause_s)
             try:
                 return await self._sessions.resume(self.session)
             except ServiceError as error:
-                if not error.is_transient or loop.time() > deadline_s:
+                if not error.is_transient or self._patience.is_over(time.monotonic()):
                     raise
+                self._patience.failed(time.monotonic())
                 _log.debug("the session %s cannot be resumed just now: %s", self.session, error)
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, MOST_PAUSE_S)
 
     async def _carry(self, entry: Pass) -> None:
-        """Open one WebSocket, and pass on what comes by it until it closes, or is to be replaced."""
-        aiohttp = _import_aiohttp()
-        host = urlsplit(entry.url).hostname or ""
-        # The proxy of this machine's way out knows no loopback.
-        async with aiohttp.ClientSession(trust_env=host not in ("127.0.0.1", "localhost")) as client:
-            async with client.ws_connect(entry.url, heartbeat=HEARTBEAT_S, max_msg_size=0) as socket:
-                await socket.send_str(_opening(entry))
-                await self._conversation.attach(socket.send_bytes)
-                # Closed, not cancelled: what has been taken of it is passed on to its end.
-                closing = asyncio.ensure_future(_close_after(socket, self._refresh_s))
-                try:
-                    await self._take(socket)
-                finally:
-                    closing.cancel()
-                    self._conversation.detach()
+        """Open one WebSocket, and pass on what comes by it until it closes, or is to be replaced.
+
+        Raises:
+            ServiceError: It brings nothing, as those before it for minutes.
+        """
+        began_s = time.monotonic()
+        if self._patience.is_over(began_s):
+            raise ServiceError(f"the data channel of {self.session} cannot be reached: {PATIENCE_S:.0f} s of tries")
+        # Failed until it has brought something: a service that resumes the session, and whose data channel cannot be
+        # reached, would be asked as fast as it answers.
+        self._patience.failed(began_s)
+        async with _web_session(entry.url) as client, _opened(client, entry) as socket:
+            self._conversation.attach(socket.send_bytes)
+            # Closed, not cancelled: what has been taken of it is passed on to its end.
+            closing = asyncio.ensure_future(self._close_in_time(socket))
+            try:
+                await self._take(socket)
+            finally:
+                closing.cancel()
+                self._conversation.detach()
+                if time.monotonic() - began_s > FRUITFUL_S:
+                    self._patience.succeeded()
+
+    async def _close_in_time(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
+        # Also where the conversation has ended by itself: nothing more may come that would tell.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._refresh_s):
+                await self._conversation.ended.wait()
+        await socket.close()
 
     async def _take(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
         aiohttp = _import_aiohttp()
         async for message in socket:
+            # The service writes text only about itself: what counts comes as frames.
             if message.type != aiohttp.WSMsgType.BINARY:
                 continue
+            self._patience.succeeded()
             await self._conversation.receive(message.data)
-            if self.error is not None:
+            if self.is_over:
                 return
 
     async def _take_frame(self, frame: Frame) -> None:
         if frame.type == CHANNEL_CLOSED:
-            self._end(ConnectionResetError(_reason(frame)))
+            self._farewell = ConnectionResetError(_reason(frame))
         elif frame.payload_type == PayloadType.HANDSHAKE_REQUEST:
             await self._agree(frame)
         elif frame.payload_type == PayloadType.HANDSHAKE_COMPLETE:
@@ -208,6 +240,7 @@ class Channel:
             await self._deliver(frame)
 
     async def _agree(self, frame: Frame) -> None:
+        # Answered also where it cannot be had: so the agent ends its side, and logs why.
         self.agreement, response = handshake.answer(frame.document())
         await self.send(PayloadType.HANDSHAKE_RESPONSE, response)
         if self.agreement.refused:
@@ -217,9 +250,30 @@ class Channel:
             )
 
 
+def _web_session(url: str) -> "aiohttp.ClientSession":
+    host = urlsplit(url).hostname or ""
+    # The proxy of this machine's way out knows no loopback.
+    session: aiohttp.ClientSession = _import_aiohttp().ClientSession(trust_env=host not in ("127.0.0.1", "localhost"))
+    return session
+
+
+@contextlib.asynccontextmanager
+async def _opened(client: "aiohttp.ClientSession", entry: Pass) -> "AsyncIterator[aiohttp.ClientWebSocketResponse]":
+    """A WebSocket that has said who it is."""
+    async with asyncio.timeout(CONNECT_S):
+        # No limit of size: SSM's messages are small, and its own limits are its business.
+        socket = await client.ws_connect(entry.url, heartbeat=HEARTBEAT_S, max_msg_size=0)
+    try:
+        await socket.send_str(_opening(entry))
+        yield socket
+    finally:
+        await socket.close()
+
+
 def _opening(entry: Pass) -> str:
     return json.dumps(
         {
+            # As the official client sends it (github.com/aws/session-manager-plugin, OpenDataChannelInput).
             "MessageSchemaVersion": "1.0",
             "RequestId": str(uuid.uuid4()),
             "TokenValue": entry.token,
@@ -227,11 +281,6 @@ def _opening(entry: Pass) -> str:
             "ClientVersion": handshake.CLIENT_VERSION,
         }
     )
-
-
-async def _close_after(socket: "aiohttp.ClientWebSocketResponse", seconds: float) -> None:
-    await asyncio.sleep(seconds)
-    await socket.close()
 
 
 def _reason(frame: Frame) -> str:

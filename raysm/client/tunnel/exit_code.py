@@ -33,6 +33,7 @@ class Marked:
             has_terminal: Whether somebody sits before it: then it reads his keys, and its lines end as a terminal's.
         """
         self.code: int | None = None
+        # Random: a command that prints the mark of another one, as a log of it does, would end this one.
         self._nonce = secrets.token_hex(8)
         self._command = command
         self._has_terminal = has_terminal
@@ -41,6 +42,7 @@ class Marked:
 
     def line(self) -> str:
         """Return the line to run: the words of one command, whether a shell reads them or not."""
+        # Quoted here, for the shell of there: what the user's own shell left as one word stays one word.
         run = shlex.join(self._command) if self._command else SHELL
         if not self._has_terminal:
             # The agent gives it a terminal all the same: one that changes nothing of what is written.
@@ -58,6 +60,7 @@ class Marked:
             self.code = int(found[1])
             self._held = b""
             return data[: found.start()]
+        # Only near the end can a mark be cut off: anything longer than a mark would have matched above.
         start = data.rfind(RECORD, max(0, len(data) - LONGEST))
         # Only what goes on as the mark does: a separator of the command's own is shown at once.
         if start >= 0 and self._may_be_mark(data[start:]):

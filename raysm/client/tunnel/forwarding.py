@@ -24,6 +24,7 @@ class Forwarding:
         self._sessions = sessions
         self._target = target
         self._document = document
+        # A browser opens six connections at once: only the first begins a session for all.
         self._lock = asyncio.Lock()
         self._first: _Session | None = None
 
@@ -45,8 +46,10 @@ class Forwarding:
         """
         async with self._lock:
             session, self._first = self._first, None
+            # Idle for 20 minutes, or its agent gone: the tunnel stays, the next connection begins another.
             if session is None or session.is_over:
                 session = await self._begin()
+            # Else it is this connection's alone, and ends with it.
             if session.multiplexes:
                 self._first = session
         return await session.connect()
@@ -69,12 +72,13 @@ class _Session:
     def __init__(self, sessions: Sessions) -> None:
         self._channel = Channel(sessions, self._deliver)
         self._streams = Streams(self._send, is_client=True)
+        # Where the agent does not multiplex, the session is the connection: its end is the session's.
         self._plain = ByteStream(self._send_plain, self.close)
         self._watching: list[asyncio.Task[None]] = []
 
     @property
     def is_over(self) -> bool:
-        return self._channel.error is not None
+        return self._channel.is_over
 
     @property
     def multiplexes(self) -> bool:
@@ -84,6 +88,7 @@ class _Session:
         await self._channel.open(target, document)
         self._watching.append(asyncio.ensure_future(self._watch()))
         if self.multiplexes:
+            # An agent ends a mux that is silent, though its WebSocket lives.
             self._watching.append(asyncio.ensure_future(self._keep_alive(self._channel.agreement.heartbeat_s)))
 
     async def connect(self) -> Stream:
@@ -112,6 +117,7 @@ class _Session:
         await self._channel.send(PayloadType.OUTPUT, data)
 
     async def _send_plain(self, data: bytes) -> None:
+        # The mux cuts its frames itself; plain bytes are cut here.
         for start in range(0, len(data), PAYLOAD_BYTES):
             await self._send(data[start : start + PAYLOAD_BYTES])
 

@@ -13,6 +13,7 @@ __all__ = ["LOOPBACK", "Connect", "Listener"]
 Connect: TypeAlias = Callable[[], Awaitable[Stream]]
 """Opens one more connection to the port."""
 
+# Never 0.0.0.0: behind the port lies the cluster, for whoever reaches it. And not ::1, which some machines lack.
 LOOPBACK = "127.0.0.1"
 
 
@@ -42,6 +43,7 @@ class Listener:
             raise InvalidRequest(
                 f"{LOOPBACK}:{port} cannot be listened on: {error.strerror}; choose another local port, or 0 for any"
             ) from error
+        # Asked of the socket: port 0 was given, another one was had.
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
@@ -50,6 +52,7 @@ class Listener:
             self._server.close()
         for task in self._carrying:
             task.cancel()
+        # Waited for: each closes its stream, which says goodbye to the agent.
         await asyncio.gather(*self._carrying, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -37,6 +37,7 @@ def open_tunnel(chain: Chain, port: int, *, on: str | None = None, local_port: i
         if not least <= number <= 65535:
             raise InvalidRequest(f"{name} must be a number from {least} to 65535, got {number}")
     target = let_in(chain, on)
+    # Made in the tunnel's own loop, to which its locks and events then belong.
     sessions, document = Sessions(chain.service), port_document(port)
     return Tunnel(lambda: Forwarding(sessions, target, document), local_port=local_port)
 
@@ -54,6 +55,7 @@ def let_in(chain: Chain, on: str | None) -> str:
             f"{description.name} is a {chain.api.title} job, into which SageMaker lets nobody; a Training job can be "
             "entered"
         )
+    # Before and after it no container runs, and so no agent: StartSession would be tried for a minute.
     if description.secondary is not SecondaryStatus.TRAINING:
         raise InvalidRequest(
             f"{description.name} is {description.secondary or description.status}: it can be entered while it is "

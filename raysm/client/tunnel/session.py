@@ -71,6 +71,7 @@ class Sessions:
         Raises:
             ServiceError: It is refused, or no agent is connected there.
         """
+        # Tried again only while the agent is not connected: every other refusal will be the same in a second.
         deadline_s = time.monotonic() + self._connect_s
         while True:
             try:
@@ -80,6 +81,7 @@ class Sessions:
                         Target=target,
                         DocumentName=document.name,
                         Parameters=dict(document.parameters),
+                        # Stands in the account's session history, where somebody may ask who came in.
                         Reason="raysm",
                     )
                 )
@@ -114,6 +116,7 @@ class Sessions:
         await self._call("terminate_session", SessionId=session)
 
     async def _call(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
+        # boto3 blocks: the loop also carries the connections of the tunnel.
         answer: Mapping[str, Any] = await asyncio.to_thread(partial(self._service.call, "ssm", operation, **parameters))
         return answer
 

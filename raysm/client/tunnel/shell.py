@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import signal
 from collections.abc import Iterator, Sequence
 
@@ -18,7 +19,7 @@ from raysm.client.tunnel.session import COMMAND, Document, Sessions
 from raysm.contract.ssm.frames import PAYLOAD_BYTES, Frame, PayloadType
 from raysm.errors import ServiceError
 
-__all__ = ["Terminal", "enter"]
+__all__ = ["Shell", "Terminal", "enter"]
 
 INTERRUPT = b"\x03"
 """What Ctrl-C types."""
@@ -38,9 +39,18 @@ class Terminal:
         self.is_one = os.isatty(stdin) and os.isatty(stdout)
 
     def write(self, data: bytes) -> None:
-        """Show all of ``data``."""
+        """Show all of ``data``, however slow whoever reads it is.
+
+        Raises:
+            BrokenPipeError: Nobody reads it any more.
+        """
         while data:
-            data = data[os.write(self.stdout, data) :]
+            try:
+                # A terminal or a pipe may take a part of it.
+                data = data[os.write(self.stdout, data) :]
+            except BlockingIOError:
+                # A pipe is shared with whoever made it, and programs that wait for many things set it so.
+                select.select([], [self.stdout], [])
 
     def size(self) -> tuple[int, int]:
         """Return columns and rows."""
@@ -79,26 +89,41 @@ def enter(chain: Chain, command: Sequence[str] = (), *, on: str | None = None, t
         InvalidRequest: There is no such instance, or the job lets nobody in.
         ServiceError: The service refuses the session, or it ended before the command did.
     """
-    terminal = terminal or Terminal()
-    return asyncio.run(_Shell(Sessions(chain.service), terminal, command).run(let_in(chain, on)))
+    shell = Shell(Sessions(chain.service), terminal or Terminal(), command)
+    return asyncio.run(shell.run(let_in(chain, on)))
 
 
-class _Shell:
+class Shell:
     """One command, from its start to its exit code."""
 
     def __init__(self, sessions: Sessions, terminal: Terminal, command: Sequence[str]) -> None:
+        """Begin nothing yet.
+
+        Args:
+            sessions: Where sessions are to be had.
+            terminal: The user's.
+            command: Its words; none is a shell.
+        """
         self._sessions = sessions
         self._terminal = terminal
         self._marked = Marked(command, has_terminal=terminal.is_one)
+        # A queue: keys are read in a callback of the loop, which must not wait for the network.
         self._typed: asyncio.Queue[tuple[PayloadType, bytes]] = asyncio.Queue()
         self._told = asyncio.Event()
+        self._code: int | None = None
 
     async def run(self, target: str) -> int:
+        """Run it in the instance that is ``target``; return its exit code.
+
+        Raises:
+            ServiceError: The session is refused, or ended before the command did.
+        """
         channel = Channel(self._sessions, self._deliver)
         await channel.open(target, Document(name=COMMAND, parameters={"command": [self._marked.line()]}))
         typing = asyncio.ensure_future(self._send_typed(channel))
         try:
             with self._terminal.raw(), self._heard(asyncio.get_running_loop()):
+                # The mark tells the end of the command, and the agent that of the session: whichever comes first.
                 ends = [asyncio.ensure_future(event.wait()) for event in (self._told, channel.ended)]
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 for waiting in ends:
@@ -106,19 +131,28 @@ class _Shell:
         finally:
             typing.cancel()
             await channel.close()
-        if self._marked.code is None:
+        if self._code is None:
+            # What looked like the beginning of a mark was output after all.
             self._terminal.write(self._marked.rest())
             raise ServiceError(f"the session ended before the command did: {channel.error}")
-        return self._marked.code
+        return self._code
 
     async def _deliver(self, frame: Frame) -> None:
         if frame.payload_type not in (PayloadType.OUTPUT, PayloadType.STDERR):
             return
         shown = self._marked.feed(frame.payload)
         # Whoever shows it may be a pager: nothing else is to wait for it.
-        await asyncio.to_thread(self._terminal.write, shown)
+        try:
+            await asyncio.to_thread(self._terminal.write, shown)
+        except BrokenPipeError:
+            # As a command ends here whose output goes into ``head -1``: without a word.
+            self._end(128 + signal.SIGPIPE)
         if self._marked.code is not None:
-            self._told.set()
+            self._end(self._marked.code)
+
+    def _end(self, code: int) -> None:
+        self._code = code if self._code is None else self._code
+        self._told.set()
 
     @contextlib.contextmanager
     def _heard(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
@@ -126,6 +160,7 @@ class _Shell:
         if self._terminal.is_one:
             self._tell_size()
             loop.add_reader(self._terminal.stdin, self._read_keys, loop)
+            # The terminal of the instance does not hear when the user's window changes: its agent is told.
             loop.add_signal_handler(signal.SIGWINCH, self._tell_size)
         with self._interrupted(loop):
             try:
@@ -156,6 +191,7 @@ class _Shell:
         self._type(PayloadType.SIZE, json.dumps({"cols": columns, "rows": rows}).encode())
 
     def _read_keys(self, loop: asyncio.AbstractEventLoop) -> None:
+        # At most what one message carries.
         keys = os.read(self._terminal.stdin, PAYLOAD_BYTES)
         if keys:
             self._type(PayloadType.OUTPUT, keys)

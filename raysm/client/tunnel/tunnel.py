@@ -1,18 +1,14 @@
 """A tunnel as its user has it: a listener on loopback, with a thread of its own for the loop that serves it."""
 
-import asyncio
-import contextlib
-import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 from raysm.client.tunnel.listener import LOOPBACK, Listener
+from raysm.contract.loop_thread import LoopThread
 from raysm.contract.ssm.streams import Stream
 
 __all__ = ["Tunnel", "Way"]
-
-T = TypeVar("T")
 
 
 class Way(Protocol):
@@ -51,38 +47,26 @@ class Tunnel:
             InvalidRequest: The local port is taken.
             RaysmError: There is no way.
         """
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="tunnel", daemon=True)
-        self._thread.start()
+        # A loop of its own: the user's program may have none, or one that it blocks while it uses the tunnel.
+        self._loop = LoopThread("tunnel")
         try:
-            self._way, self._listener = self._run(_opened(way, local_port))
+            # Without a time limit: each step has its own, and the user's Ctrl-C ends them all.
+            self._way, self._listener = self._loop.run(_opened(way, local_port))
         except BaseException:
-            self._end()
+            self._loop.close()
             raise
         self.port = self._listener.port
         self.address = f"{LOOPBACK}:{self.port}"
 
-    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            future.cancel()
-            raise
-
-    def _end(self) -> None:
-        self._run(_cancel_others())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
     def close(self) -> None:
         """End every connection, and listen no more; harmless when repeated."""
-        if self._loop.is_closed():
+        # ``with`` closes it again after an explicit close().
+        if self._loop.is_closed:
             return
-        self._run(self._listener.close())
-        self._run(self._way.close())
-        self._end()
+        # Before the way: a connection that comes meanwhile would begin another session.
+        self._loop.run(self._listener.close())
+        self._loop.run(self._way.close())
+        self._loop.close()
 
     def __enter__(self) -> "Tunnel":
         return self
@@ -107,11 +91,3 @@ async def _opened(make: Callable[[], Way], local_port: int) -> tuple[Way, Listen
         await listener.close()
         raise
     return way, listener
-
-
-async def _cancel_others() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    with contextlib.suppress(Exception):
-        await asyncio.gather(*others, return_exceptions=True)

@@ -37,6 +37,7 @@ __all__ = [
     "notice",
 ]
 
+# As ClientMessage of the agent's sources lays it out (agent/session/contracts/agentmessage.go).
 HEADER = struct.Struct(">I32sIQqQ16s32sII")
 HEADER_LENGTH = HEADER.size - 4
 """What the first field says: all before the payload's length."""
@@ -54,6 +55,7 @@ PAUSE = "pause_publication"
 START = "start_publication"
 TERMINATING = "agent_session_state"
 
+# Bits of the flags; on single messages that stand outside the streams both are set.
 SYN, FIN = 1, 2
 
 
@@ -117,12 +119,15 @@ def encode(frame: Frame) -> bytes:
     identity = frame.id.bytes if frame.id is not None else os.urandom(16)
     header = HEADER.pack(
         HEADER_LENGTH,
+        # Padded with blanks, as both of AWS's ends do it; what comes may be padded with zeros.
         frame.type.encode().ljust(32),
         1,
         time.time_ns() // 1_000_000,
         frame.sequence,
         frame.flags,
+        # Java's UUID as two longs, the lower first: so the service writes it.
         identity[8:] + identity[:8],
+        # Over the payload alone: the header is not protected, nor need it be, within TLS.
         hashlib.sha256(frame.payload).digest(),
         frame.payload_type,
         len(frame.payload),
@@ -141,6 +146,7 @@ def decode(data: bytes) -> Frame:
     length, kind, _, _, sequence, flags, identity, digest, payload_type, size = HEADER.unpack_from(data)
     # Longer headers may come: the payload begins behind its length, wherever that stands.
     start = length + 4
+    # A slice never fails: what is cut off shows by its length.
     payload = data[start : start + size]
     if start < HEADER.size or len(payload) != size:
         raise ValueError(f"a message announces {size} bytes of payload behind {start}, and has {len(data)} in all")

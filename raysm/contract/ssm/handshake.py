@@ -11,6 +11,7 @@ from typing import Any
 
 __all__ = ["Agreement", "answer", "complete", "request", "version_of"]
 
+# ActionStatus, as the agent's and the plugin's sources number it (agent/session/contracts).
 SUCCESS, FAILED, UNSUPPORTED = 1, 2, 3
 CLIENT_VERSION = "1.2.650.0"
 """Which of the official client's versions ours can do: an agent multiplexes from 1.1.70 on, and leaves out smux's own
@@ -33,6 +34,7 @@ class Agreement:
     @property
     def heartbeat_s(self) -> float:
         """Seconds between signs of life: older agents end a mux that is silent for 30, newer ones leave that to SSM."""
+        # A third of what older agents wait; newer ones only have to outlive middle boxes, which forget within minutes.
         return 300.0 if version_of(self.agent_version) > (3, 1, 1511, 0) else 10.0
 
     @property
@@ -61,6 +63,7 @@ def answer(asked: Mapping[str, Any]) -> tuple[Agreement, bytes]:
     """Return what an agent wants, and the client's response."""
     wanted: dict[str, Any] = {}
     refused, processed = "", []
+    # Each is answered, also those that cannot be done: the agent waits for all of them.
     for action in asked.get("RequestedClientActions") or ():
         kind, status, problem = action.get("ActionType"), SUCCESS, ""
         if kind == "SessionType":
@@ -69,6 +72,7 @@ def answer(asked: Mapping[str, Any]) -> tuple[Agreement, bytes]:
             status, problem = UNSUPPORTED, f"Unsupported action {kind}"
             refused = str(kind)
         processed.append({"ActionType": kind, "ActionStatus": status, "ActionResult": None, "Error": problem})
+    # Go's nil slice is null in JSON: so the official client sends it where there are none.
     errors = [item["Error"] for item in processed if item["Error"]] or None
     response = {"ClientVersion": CLIENT_VERSION, "ProcessedClientActions": processed, "Errors": errors}
     agreement = Agreement(

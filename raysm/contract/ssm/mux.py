@@ -15,6 +15,7 @@ from enum import IntEnum
 
 __all__ = ["Command", "Event", "Mux"]
 
+# https://github.com/xtaci/smux, which AWS's agent and plugin both use (frame.go); version 2 adds windows.
 HEADER = struct.Struct("<BBHI")
 VERSION = 1
 DATA_BYTES = 1024 - HEADER.size
@@ -51,6 +52,7 @@ class Mux:
 
     def __init__(self, *, is_client: bool) -> None:
         """Begin without streams; a client's have odd numbers from 3, a server's even ones."""
+        # As smux counts: it adds 2 to 1 before it opens the first stream, and to 0 at the other end.
         self._next = 3 if is_client else 2
         self._rest = b""
 
@@ -80,15 +82,18 @@ class Mux:
         Raises:
             ValueError: It is no smux of version 1.
         """
+        # What came before may have ended within a frame: a message of the channel is cut where it is full.
         data = self._rest + data
         events, at = [], 0
         while len(data) - at >= HEADER.size:
             version, command, length, stream = HEADER.unpack_from(data, at)
+            # Not passed over: behind one frame that is none, nothing says where the next begins.
             if version != VERSION or command > Command.NOP:
                 raise ValueError(f"smux of version {version}, command {command}: only version 1 is spoken here")
             end = at + HEADER.size + length
             if end > len(data):
                 break
+            # A sign of life concerns no stream.
             if command != Command.NOP:
                 events.append(Event(Command(command), stream, data[at + HEADER.size : end]))
             at = end

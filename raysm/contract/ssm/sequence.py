@@ -16,9 +16,13 @@ MOST_TIMEOUT_S = 1.0
 ROUND_TRIP_S = 0.1
 """What a round trip takes, as long as none was measured."""
 GIVE_UP_S = 300.0
-"""The plugin ends a session of which a message was not acknowledged for so long."""
+"""Both of AWS's ends end a session of which the oldest message was not acknowledged for so long."""
+STILL_HERE_S = 60.0
+"""Whoever the messages are for may read nothing for an hour, as a pager does before which somebody thinks. Then one is
+acknowledged so often all the same: the other end would take the silence for our death."""
 WINDOW = 512
-"""Messages on their way at most: half a megabyte, for 0.2 s of a fast line. AWS's agent forgets those above 10,000."""
+"""How far a message may be ahead of the oldest that is not acknowledged: half a megabyte, for 0.2 s of a fast line.
+AWS's agent forgets those above 10,000."""
 AHEAD = 10_000
 """Messages kept that came before one that is still missing."""
 RESENT = 64
@@ -46,7 +50,7 @@ class Sequence:
 
         Args:
             sends: The type of the messages that this end sends, ``input_stream_data``.
-            window: Messages that may wait for their acknowledgement.
+            window: How far a message may be ahead of the oldest one that waits for its acknowledgement.
         """
         self._type = sends
         self._window = window
@@ -54,20 +58,25 @@ class Sequence:
         self._sent: dict[int, _Sent] = {}
         self._expected = 0
         self._missing = 0
+        # By number: they come in any order, and twice where an acknowledgement was lost.
         self._come: dict[int, Frame] = {}
-        self._owed: set[int] = set()
+        self._owed: dict[int, Frame] = {}
+        self._answered_s = self._heard_s = 0.0
         self._variation_s = 0.0
         self.round_trip_s = ROUND_TRIP_S
 
     @property
     def has_room(self) -> bool:
         """Whether another message may be sent."""
-        return len(self._sent) < self._window
+        # Counted from the oldest, not by their number: what comes out of turn is acknowledged at once, so a sender that
+        # counts would run thousands of messages ahead of one that a cut connection lost, and drown the other end.
+        return self._next - next(iter(self._sent), self._next) < self._window
 
     @property
     def held(self) -> int:
-        """How many messages have come, and were not taken yet."""
-        return len(self._come)
+        """How many messages have come whose turn it is, and were not taken yet."""
+        # Not those that wait for one that is missing: whoever stops reading because of them never reads that one.
+        return self._missing - self._expected
 
     @property
     def is_acknowledged(self) -> bool:
@@ -99,7 +108,7 @@ class Sequence:
         if frame.sequence >= self._missing:
             self._come[frame.sequence] = frame
         if frame.sequence == self._missing:
-            self._owed.add(frame.sequence)
+            self._owed[frame.sequence] = frame
             while self._missing in self._come:
                 self._missing += 1
         # Of one that came before, too: its acknowledgement was lost, or it would not have come again.
@@ -114,10 +123,16 @@ class Sequence:
 
     def delivered(self, frame: Frame) -> bytes | None:
         """Whoever the message is for has it; return the acknowledgement to send, if any."""
-        if frame.sequence not in self._owed:
+        return None if self._owed.pop(frame.sequence, None) is None else acknowledgement(frame)
+
+    def still_here(self, now_s: float) -> bytes | None:
+        """Return an acknowledgement that tells the other end no more than that this one lives; None if none is due."""
+        if not self._owed:
+            self._answered_s = now_s
+        if now_s - self._answered_s < STILL_HERE_S:
             return None
-        self._owed.discard(frame.sequence)
-        return acknowledgement(frame)
+        self._answered_s = now_s
+        return acknowledgement(self._owed.pop(min(self._owed)))
 
     def acknowledged(self, frame: Frame, now_s: float) -> None:
         """Take an acknowledgement of the other end.
@@ -127,6 +142,7 @@ class Sequence:
         """
         if frame.type != ACKNOWLEDGE:
             raise ValueError(f"no acknowledgement: {frame.type!r}")
+        self._heard_s = now_s
         sent = self._sent.pop(int(frame.document()["AcknowledgedMessageSequenceNumber"]), None)
         # Of what was sent twice nobody knows which one is acknowledged.
         if sent is not None and sent.tries == 0:
@@ -149,18 +165,24 @@ class Sequence:
         """
         late = [sent for sent in self._sent.values() if sent.due_s <= now_s][:RESENT]
         for sent in late:
-            if now_s - sent.first_s > GIVE_UP_S:
+            if now_s - max(sent.first_s, self._heard_s) > GIVE_UP_S:
                 raise TimeoutError(f"a message was not acknowledged within {GIVE_UP_S:.0f} s")
             sent.tries = min(sent.tries + 1, 10)
             sent.last_s, sent.due_s = now_s, now_s + self._timeout_s(sent.tries)
         return [sent.data for sent in late]
 
-    def resume(self, now_s: float) -> None:
-        """A new connection carries it: all that is not acknowledged may be lost, and is due."""
+    def resume(self, now_s: float) -> list[bytes]:
+        """A new connection carries it: return all that is not acknowledged, which may be lost, the oldest first.
+
+        All of it at once: nothing is on its way by a new connection, so a window's worth drowns nobody; a part at a
+        time took 0.8 s of each connection.
+        """
         for sent in self._sent.values():
             # The time without a connection is nobody's silence.
-            sent.first_s, sent.due_s = now_s, now_s
+            sent.first_s = sent.last_s = now_s
             sent.tries = max(sent.tries, 1)
+            sent.due_s = now_s + self._timeout_s(sent.tries)
+        return [sent.data for sent in self._sent.values()]
 
     def next_due_s(self) -> float | None:
         """Return when something is to be sent again; None where all is acknowledged."""

@@ -14,6 +14,7 @@ __all__ = ["ByteStream", "Stream", "Streams", "carry"]
 
 BUFFER_BYTES = 4 << 20
 """Held of a stream that nobody reads; then all streams wait, as in smux, whose session holds as much."""
+# What a pipe of Linux holds: more is seldom there at once.
 READ_BYTES = 1 << 16
 
 
@@ -43,6 +44,7 @@ class ByteStream:
         self._leave = leave
         self._chunks: list[bytes] = []
         self._held = 0
+        # One event for both directions: whoever waits looks anew what has changed.
         self._changed = asyncio.Event()
         self._is_finished = False
         self._is_closed = False
@@ -51,6 +53,7 @@ class ByteStream:
         """Return the next bytes; none at the end."""
         while not self._chunks and not self._is_finished:
             await self._change()
+        # All at once: a reader that is slower than the channel catches up by larger pieces.
         data, self._chunks, self._held = b"".join(self._chunks), [], 0
         self._changed.set()
         return data
@@ -112,6 +115,7 @@ class Streams:
         self._send = send
         self._accept = accept
         self._mux = Mux(is_client=is_client)
+        # By their numbers, until this end closes them: what comes later for one of them is passed over.
         self._open: dict[int, ByteStream] = {}
         self._is_over = False
 
@@ -139,6 +143,7 @@ class Streams:
             ValueError: They are no smux.
         """
         for event in self._mux.receive(data):
+            # A number that is not here is one that was closed while its last bytes were under way.
             stream = self._open.get(event.stream)
             if event.command is Command.SYN and stream is None and self._accept is not None:
                 self._accept(self._add(event.stream))
@@ -148,6 +153,7 @@ class Streams:
                 stream.finish()
 
     async def _push(self, number: int, data: bytes) -> None:
+        # Frame by frame: between two of a large write those of other streams have their turn.
         for frame in self._mux.push(number, data):
             await self._send(frame)
 

@@ -43,7 +43,8 @@ def check_names(template: Any, names: Iterable[str], origin: str) -> None:
     """
     known = sorted(set(names))
     for name in sorted(names_in(template) - set(known)):
-        near = difflib.get_close_matches(name, known, n=1)
+        # Names of two letters, lr and rl, are half alike at most.
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"did you mean {{{near[0]}}}?" if near else f"there are {', '.join(known) or 'none'}"
         raise InvalidRequest(f"{{{name}}}: {origin} has no column {name!r}; {hint} (a brace itself is written twice)")
 

@@ -8,6 +8,7 @@ What flows in are specifications of the instances of one job; what flows out are
 """
 
 import abc
+import os
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from raysm.errors import InvalidRequest
 from raysm.local.instances.share import Share
 from raysm.local.scenario import Scenario
 
-__all__ = ["Instance", "InstanceSpec", "Link", "Site", "Visit", "to_loopback"]
+__all__ = ["Instance", "InstanceSpec", "Link", "Site", "Visit", "open_to_all", "to_loopback"]
 
 CONNECT_S = 10.0
 """Loopback answers within microseconds; a machine that is busy may take longer."""
@@ -205,3 +206,10 @@ class Site(abc.ABC):
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def open_to_all(base: Path) -> None:
+    """Let every user write below the folders of ``base``: a job that runs as another one than root has to."""
+    for folder, _, _ in os.walk(base):
+        if Path(folder) != base:
+            os.chmod(folder, 0o777)

@@ -22,7 +22,7 @@ from typing import Any
 from raysm.contract.paths import DEFAULT_BASE
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.local.instances.base import Instance, InstanceSpec, Site, Visit
+from raysm.local.instances.base import Instance, InstanceSpec, Site, Visit, open_to_all
 from raysm.local.instances.kept import Keeper, KeptInstance, end_all
 from raysm.local.instances.process import share_variables
 
@@ -133,11 +133,13 @@ class DockerSite(Site):
         self._keepers: list[Keeper] = []
         sweep(docker)
         try:
-            _call(docker, "image", "inspect", "--format={{.Id}}", image)
+            user = _call(docker, "image", "inspect", "--format={{.Config.User}}", image).strip()
         except RaysmError as error:
             raise InvalidRequest(
                 f"the image {image!r} is not on this machine: docker pull {image}, or build it (containers/README.md)"
             ) from error
+        # An image names nobody, a name or a number, and perhaps a group behind it.
+        self._runs_as_root = user.partition(":")[0] in ("", "0", "root")
         self._network = f"raysm-{os.getpid()}-{secrets.token_hex(4)}"
         _call(docker, "network", "create", "--driver=bridge", f"--label={LABEL}={owner_label()}", self._network)
 
@@ -164,6 +166,9 @@ class DockerSite(Site):
             # Docker would make a missing target of a file's mount a folder.
             link.target.parent.mkdir(parents=True, exist_ok=True)
             link.target.mkdir(exist_ok=True) if link.source.is_dir() else link.target.touch()
+        if spec.scenario.container.user or not self._runs_as_root:
+            # Docker mounts the folders as they are: they belong to whoever runs the server.
+            open_to_all(spec.base)
         name = f"{self._network}-{spec.host}"
         variables = spec.private / "variables"
         put(variables, _env_file(spec), mode=0o600)

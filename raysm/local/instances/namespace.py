@@ -4,7 +4,6 @@ Needs Linux and root. It separates instances as SageMaker's are separated, so th
 is no wall against code that means harm: that code is root on this machine.
 """
 
-import os
 import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 from raysm.contract.paths import DEFAULT_BASE
 from raysm.errors import InvalidRequest
 from raysm.local.instances import mounts
-from raysm.local.instances.base import Instance, InstanceSpec, Site
+from raysm.local.instances.base import Instance, InstanceSpec, Site, open_to_all
 from raysm.local.instances.host_names import HostNames
 from raysm.local.instances.kept import Keeper, KeptInstance, end_all
 from raysm.local.instances.network import (
@@ -117,7 +116,7 @@ class NamespaceSite(Site):
         # Nobody answers on the loopback's port 53: looking up a foreign name fails at once instead of after 10 s.
         resolver.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
         if container.user:
-            _open_to_all(spec.base)
+            open_to_all(spec.base)
         plan = mounts.plan(spec, keep=[*self._keep, home], hosts=hosts, resolver=resolver)
         instance = _NamespaceInstance(self._keepers[number], spec.host, self._network.address(number))
         # Ray's object store is left to the bootstrap, which sizes it to /dev/shm as it does on SageMaker.
@@ -150,10 +149,3 @@ def _home(spec: InstanceSpec) -> Path:
     home = spec.private / "home"
     home.mkdir(parents=True, exist_ok=True)
     return home
-
-
-def _open_to_all(base: Path) -> None:
-    """Let every user write below the folders of ``base``."""
-    for folder, _, _ in os.walk(base):
-        if Path(folder) != base:
-            os.chmod(folder, 0o777)

@@ -26,6 +26,7 @@ MOST_BYTES = 30_000
 """Of one card, UTF-8: twice a second, it has to fit through a slow line."""
 
 MOST_CHARTS = 2
+# More of each than a screen shows makes a card that jumps while it is watched.
 MOST_PHASES = 6
 MOST_INSTANCES = 8
 MOST_SHARES = 4
@@ -72,12 +73,13 @@ def words(moment: Moment) -> str:
     """Return the card in a few lines of text, for where no HTML is shown."""
     phases = [sentence for _, _, sentence in moment.seen.phases[-MOST_PHASES:]]
     facts = [f"{label}: {text}" for label, text in _facts(moment)]
-    return "\n".join([job_repr.text(moment.job, moment.target), *facts, *phases])
+    return "\n".join([job_repr.text(moment.job, moment.target, moment.now_s), *facts, *phases])
 
 
 def _card(moment: Moment, charts: int) -> str:
     parts = [
-        job_repr.html(moment.job, moment.target),
+        # By the card's own time, which it names below: it may be drawn again much later, or from a clock that jumped.
+        job_repr.html(moment.job, moment.target, moment.now_s),
         facts_html(_facts(moment)),
         *(_bar(*phase) for phase in moment.seen.phases[-MOST_PHASES:]),
         _charts(moment.seen, charts),
@@ -91,6 +93,7 @@ def _card(moment: Moment, charts: int) -> str:
 
 def _facts(moment: Moment) -> list[tuple[str, str]]:
     seen, job = moment.seen, moment.job
+    # Of one that has ended the status says it.
     facts = [("stage", seen.stage)] if seen.stage and not job.status.is_terminal else []
     if seen.joined is not None:
         facts.append(("instances", "{} of {} joined".format(*seen.joined)))
@@ -126,6 +129,7 @@ def _bar(name: str, share: float, sentence: str) -> str:
 def _chosen(seen: Seen, most: int) -> list[tuple[str, tuple[tuple[float, float], ...]]]:
     """Return the metrics to show: those that are known to get better, with curves, first."""
     curves = [(name, points) for name, points in seen.curves if points]
+    # Stable: among equals, the order in which the job told them.
     curves.sort(key=lambda curve: (goal_of(curve[0]) is None, "loss" not in curve[0], len(curve[1]) < 2))
     return curves[:most]
 
@@ -144,6 +148,7 @@ def _usage(seen: Seen) -> str:
         return ""
     names = list(dict.fromkeys(name for _, shares in seen.usage for name, _ in shares))[:MOST_SHARES]
     rows = [(host, dict(shares)) for host, shares in seen.usage]
+    # One row for all: which of a hundred stands out is the dashboard's to show.
     if len(rows) > MOST_INSTANCES:
         rows = [(f"{len(rows)} instances, mean", _mean([shares for _, shares in rows]))]
     cells = [(_text(host), "".join(_share_cell(shares.get(name)) for name in names)) for host, shares in rows]
@@ -161,6 +166,7 @@ def _mean(every: Sequence[dict[str, float]]) -> dict[str, float]:
 def _share_cell(share: float | None) -> str:
     if share is None:
         return "<td></td>"
+    # psutil says above 100 where cores were added, and a share is a share.
     width = min(100.0, max(0.0, share))
     # A gradient: a bar and its figure in one cell, in any theme.
     bar = f"linear-gradient(to right,rgba(0,114,178,.35) {width:.0f}%,transparent {width:.0f}%)"

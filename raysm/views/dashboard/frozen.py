@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FrozenPart", "FrozenSite", "KeptFiles", "derived"]
 
+# Where Ray's page begins, a React program; the banner stands before it, and survives what it draws.
 ROOT = '<div id="root">'
 
 LINES = 50_000
@@ -62,9 +63,11 @@ class KeptFiles:
         from aiohttp import web
 
         if not asked.path:
+            # Read each time: it is small, and a dashboard is opened once.
             page = (self._folder / "index.html").read_text()
             return web.Response(text=with_banner(page, self._banner), content_type="text/html")
         name = safe_name(asked.path)
+        # A path that leads out of the folder has no safe name.
         if name is None or not (self._folder / name).is_file():
             return None
         return web.FileResponse(self._folder / name)
@@ -81,9 +84,11 @@ class FrozenPart:
         """Answer as the head last did; 404 where it was not asked, 405 to what would change something."""
         from aiohttp import web
 
+        # Before anything else: a POST to a path that was kept must not look as if it had worked.
         if not asked.only_reads:
             return web.json_response({"result": False, "msg": "the job has ended"}, status=405)
         if asked.path == "api/v0/logs/file":
+            # In a thread: on AWS it reads CloudWatch Logs, which takes seconds.
             return web.Response(text=await asyncio.to_thread(self._log, asked.query))
         answer = derived(self._answers, asked.path, asked.query)
         if answer is None:
@@ -113,6 +118,7 @@ def banner_of(name: str, status: str, record: DashboardRecord) -> str:
 
 def derived(answers: Mapping[str, Any], path: str, query: str) -> Any:
     """Return the answer to a path and its query, by those that were kept; None where nothing tells it."""
+    # As it was asked when it was kept; only then by the rules.
     key = f"{path}?{query}" if query else path
     if key in answers:
         return answers[key]
@@ -133,6 +139,7 @@ def _detail_of_actor(answers: Mapping[str, Any], name: str, _: str) -> Any:
 
 def _detail_of_node(answers: Mapping[str, Any], name: str, _: str) -> Any:
     node = next((node for node in _nodes(answers) if node["raylet"].get("nodeId") == name), None)
+    # The page reads both; what ran there was not kept.
     detail = None if node is None else {**node, "workers": [], "actors": {}}
     return None if detail is None else {"result": True, "msg": "", "data": {"detail": detail}}
 
@@ -142,6 +149,7 @@ def _tasks(answers: Mapping[str, Any], _: str, query: str) -> Any:
     if kept is None:
         return None
     key, value = _first(query, "filter_keys"), _first(query, "filter_values")
+    # Filtered here, as the head would: the page shows what it gets.
     tasks = [task for task in kept["data"]["result"]["result"] if not key or str(task.get(key)) == value]
     result = {**kept["data"]["result"], "result": tasks, "num_filtered": len(tasks)}
     return {**kept, "data": {**kept["data"], "result": result}}
@@ -171,6 +179,7 @@ RULES: Mapping[str, Callable[[Mapping[str, Any], str, str], Any]] = {
     "api/v0/placement_groups": _same("api/v0/placement_groups?detail=1&limit=1000"),
     "events": _same("events"),
     "api/data/datasets/*": _constant({"datasets": []}),
+    # Else the page would ask for a token, which this proxy has for it.
     "api/authentication_mode": _constant({"authentication_mode": "disabled"}),
 }
 """How the details that the page asks for follow from what was kept, by their paths."""

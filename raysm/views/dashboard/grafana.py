@@ -75,9 +75,11 @@ def begin_of(text: str, now_s: float) -> float:
         text: ``now-5m``, or milliseconds since the epoch; anything else is the begin of all.
         now_s: The time.
     """
+    # fullmatch: Grafana's ranges have many more forms (now/d), of which Ray's page uses this one alone.
     relative = RANGE.fullmatch(text)
     if relative:
         return now_s - int(relative[1]) * SECONDS[relative[2]]
+    # Of 16 digits and more are no milliseconds of any time that there was: an int of a megabyte would take seconds.
     return int(text) / 1000 if text.isdecimal() and len(text) < 16 else 0.0
 
 

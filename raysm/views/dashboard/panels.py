@@ -61,6 +61,7 @@ UTILIZATION: Mapping[str, str] = {
 
 def board(timeline: Timeline, since_s: float) -> list[Chart]:
     """Return every chart: the workload's own metrics first, over the whole time, then the instances'."""
+    # memory_percent says the same, of instances of any size.
     own = [name for name in timeline.names if name not in TITLES and name != "memory_bytes"]
     # A loss is looked at from its first value, however long ago that was.
     charts = [_chart(timeline, name, name, "", 0.0) for name in own]
@@ -89,6 +90,7 @@ PANELS: Mapping[str, Callable[[Timeline, float], Chart]] = {"41": utilization, "
 
 def _chart(timeline: Timeline, name: str, title: str, unit: str, since_s: float) -> Chart:
     by_host = timeline.series(name, since_s)
+    # The workload's own metrics have no host.
     curves = {host or title: points for host, points in sorted(by_host.items(), key=lambda item: _natural(item[0]))}
     if len(curves) > MOST_CURVES:
         curves = {
@@ -106,13 +108,16 @@ def _natural(host: str) -> tuple[str, int]:
 
 
 def _mean(values: list[float]) -> float:
+    # fsum: shares of a thousand instances add up to the same in any order.
     return math.fsum(values) / len(values)
 
 
 def _gathered(by_host: Mapping[str, Points], gather: Callable[[list[float]], float]) -> Points:
     """Return one curve of many: of each stretch of time what ``gather`` makes of the hosts' means in it."""
     times = [time_s for points in by_host.values() for time_s, _ in points]
+    # At least a second: the head reports each of its instances no more often.
     begin, width = min(times), max(1.0, (max(times) - min(times)) / BUCKETS)
+    # By host within each: one that reports twice in a stretch counts once.
     buckets: dict[int, dict[str, list[float]]] = {}
     for host, points in by_host.items():
         for time_s, value in points:

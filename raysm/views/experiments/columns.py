@@ -19,6 +19,7 @@ def parameter_columns(jobs: Iterable[Experiment]) -> list[str]:
     """Return the names of all parameters, those that differ between jobs first."""
     rows = list(jobs)
     names = list(dict.fromkeys(name for row in rows for name in row.parameters))
+    # sorted() is stable: among those that differ, and among the others, the order in which they came stays.
     return sorted(names, key=lambda name: len({repr(row.parameters.get(name)) for row in rows}) <= 1)
 
 
@@ -37,6 +38,7 @@ def check_columns(jobs: Sequence[Experiment], columns: Iterable[str]) -> None:
     Raises:
         InvalidRequest: The column, and the nearest that there is.
     """
+    # Refused, not shown as empty: a slip in a name would read as if no job had a value.
     known = {*FACTS, *parameter_columns(jobs), *metric_columns(jobs)}
     for column in columns:
         name, colon, which = column.rpartition(":")
@@ -96,6 +98,7 @@ def took(seconds: float | None) -> str:
     """Return a duration for people; nothing where it is not known."""
     if seconds is None:
         return ""
+    # Rounded first: 59.6 s is 1 min 0 s, and never 0 min 60 s.
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{seconds:.0f} s"

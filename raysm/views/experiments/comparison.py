@@ -57,11 +57,13 @@ def comparison_of(jobs: Sequence[Experiment]) -> Comparison:
     """Compare jobs."""
     params = parameter_columns(jobs)
     rows = [("parameter", name, [shown_parameter(job, name) for job in jobs]) for name in params]
+    # Named shortly below the table: that they are alike is worth knowing, each by itself is not worth a row.
     alike = tuple(f"{name}={values[0]}" for _, name, values in rows if len(set(values)) == 1)
     rows += [
         ("metric", name, [summary_words(job.metrics[name]) if name in job.metrics else "" for job in jobs])
         for name in metric_columns(jobs)
     ]
+    # "unknown" is a value: jobs of which nobody knows the code are not said to have the same.
     rows.append(("code", "", [job.code[:12] or "unknown" for job in jobs]))
     for name in dict.fromkeys(name for job in jobs for name in job.versions):
         rows.append(("version", name, [job.versions.get(name, "unknown") for job in jobs]))
@@ -84,4 +86,5 @@ def _facts(jobs: Sequence[Experiment]) -> list[tuple[str, str, list[str]]]:
 
 def shown_parameter(job: Experiment, name: str) -> str:
     """Return a parameter as people read it, to its last digit: two that differ must not read alike."""
+    # str() of a float is its shortest text that reads back as the same number.
     return "" if name not in job.parameters else str(job.parameters[name])

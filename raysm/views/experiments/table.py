@@ -10,7 +10,7 @@ from typing import Any
 
 from raysm.client.description import Status
 from raysm.client.experiments.experiment import Experiment
-from raysm.client.experiments.listing import Choice, cache_of, experiments, moment
+from raysm.client.experiments.listing import Choice, cache_of, experiments, moment, with_trials
 from raysm.client.experiments.reading import read_job
 from raysm.client.job_repr import COLORS
 from raysm.client.service import Service, connect
@@ -58,12 +58,20 @@ class Jobs(list[Experiment]):
             check_columns(self, [column.removeprefix("-")])
         return Jobs(order(self, column), self._service)
 
+    def with_trials(self) -> "Jobs":
+        """Return them with the trials of each sweep behind it, as rows of their own: ``digits-1/3`` is its trial 3.
+
+        A trial has its parameters, and of each metric what it reported last; its cost is its job's.
+        """
+        return Jobs(with_trials(self._service, self), self._service)
+
     def named(self, name: str) -> Experiment:
         """Return the one job of this name, or whose name ends so or begins so.
 
         Raises:
             InvalidRequest: There is none, or several.
         """
+        # Ends before beginnings: names begin with the task and the time, and end with what tells them apart.
         for matches in (str.__eq__, str.endswith, str.startswith):
             rows = [row for row in self if matches(row.name, name)]
             if len(rows) == 1:
@@ -96,7 +104,8 @@ class Jobs(list[Experiment]):
         Raises:
             InvalidRequest: No job has a metric of such a name.
         """
-        curves = {row.name: _curves(self._service, row) for row in self if row.metrics}
+        # Of a trial the log has how it ended alone: its sweep's result has a picture of all of them.
+        curves = {row.name: _curves(self._service, row) for row in self if row.metrics and row.trial is None}
         return plot_curves(curves, names, log=log, size=size)
 
     def to_frame(self) -> Any:
@@ -112,16 +121,19 @@ class Jobs(list[Experiment]):
         except ImportError as error:
             raise MissingDependency(f"to_frame needs {error.name}: python3 -m pip install pandas") from error
         rows = [_flat(row) for row in self]
+        # Named here, so that a table without jobs has its column all the same.
         columns = list(dict.fromkeys(["name", *(key for row in rows for key in row)]))
         frame = pandas.DataFrame(rows, columns=columns)
         for name in ("created", "started", "ended"):
             if name in frame:
+                # UTC, since jobs of several regions stand in one table.
                 frame[name] = pandas.to_datetime(frame[name], unit="s", utc=True)
         return frame
 
     def __repr__(self) -> str:
         lines = [f"<{len(self)} jobs>" if self else "<no jobs>"]
         for row in self[:MOST_ROWS]:
+            # Few facts: a repr also stands in tracebacks and in logs.
             facts = (row.name, str(row.status), took(row.duration_s), _words(row))
             lines.append("  " + "  ".join(fact for fact in facts if fact))
         return "\n".join(lines + _rest(self))
@@ -177,6 +189,7 @@ def jobs(
 
 def _statuses(status: str | Sequence[str] | None) -> tuple[Status, ...]:
     names = [] if status is None else [status] if isinstance(status, str) else list(status)
+    # UNKNOWN is raysm's own word for what it does not know; the service lists nothing by it.
     known = [each for each in Status if each is not Status.UNKNOWN]
     chosen = [each for name in names for each in known if each.value.lower() == name.lower()]
     if len(chosen) < len(names):
@@ -200,6 +213,7 @@ def _flat(row: Experiment) -> dict[str, Any]:
         "project": row.project,
         "task": row.task,
         "workload": row.workload,
+        "trial": row.trial,
         "created": row.created_s,
         "started": row.started_s,
         "ended": row.ended_s,

@@ -60,6 +60,7 @@ class Magics:
         self._shell, self._opens = shell, opens or Opens()
         self._current: Session | None = None
         self._attached: dict[str, Session] = {}
+        # Bound at once: a command without its method fails here, and not when somebody types it.
         self._commands: dict[str, Callable[[CommandLine], Any]] = {name: getattr(self, f"_{name}") for name in COMMANDS}
 
     def raysm(self, line: str, cell: str | None = None) -> Any:
@@ -89,6 +90,7 @@ class Magics:
         """Return the session in which a cell runs, as far as one is open: nothing is connected to for this."""
         line = cell.lstrip().partition("\n")[0].removeprefix(MAGIC) if cell.lstrip().startswith(MAGIC) else ""
         try:
+            # Asked at every keystroke of a completion: a line that is not finished is no error.
             name = read_cell(line).session
         except InvalidRequest:
             return None
@@ -98,6 +100,7 @@ class Magics:
 
     def _start(self, asked: CommandLine) -> Session:
         options = dict(asked.options)
+        # What is typed stands above what the profile says, and below nothing.
         base: dict[str, Any] = dict(load_options(profile=options.pop("profile"))) if "profile" in options else {}
         shape: dict[str, Any] = {name: options.pop(name) for name in ("instances", "instance_type") if name in options}
         if shape:
@@ -128,6 +131,7 @@ class Magics:
         session = self._session(asked.word)
         name = session.name
         session.close()
+        # By what it is, not by its name: it may be known under its job's name, too.
         self._attached = {known: other for known, other in self._attached.items() if other is not session}
         if session is self._current:
             self._current = None
@@ -155,11 +159,13 @@ class Magics:
 
     def _attach(self, name: str, profile: str | None) -> Session:
         on = load_options(profile=profile).get("on") if profile is not None else None
+        # Kept: each cell with -s NAME would otherwise connect anew, a second each.
         self._attached[name] = self._opens.attach(name, on)
         return self._attached[name]
 
     def _variable(self, name: str) -> Session | None:
         value = self._shell.user_ns.get(name)
+        # A variable of that name which is something else is not meant.
         return value if isinstance(value, Session) else None
 
 

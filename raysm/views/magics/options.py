@@ -41,6 +41,7 @@ def split(line: str, where: str) -> list[str]:
         InvalidRequest: A quote is not closed.
     """
     try:
+        # As a shell: names with blanks can be quoted, as people are used to.
         return shlex.split(line)
     except ValueError as error:
         raise InvalidRequest(f"{where}: {str(error).lower()} in {line.strip()!r}") from None
@@ -66,6 +67,7 @@ def read_options(words: Sequence[str], options: Sequence[Option], where: str) ->
     rest = list(words)
     while rest:
         word = rest.pop(0)
+        # keep -5 is a wrong number, and no option called -5.
         if not word.startswith("-") or _is_number(word):
             plain.append(word)
             continue
@@ -86,6 +88,7 @@ def read_options(words: Sequence[str], options: Sequence[Option], where: str) ->
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return what may have been meant, to stand behind a message."""
     every = list(known)
+    # Looser than difflib's 0.6: options are short, and one wrong letter of four is already 0.75.
     near = difflib.get_close_matches(word, every, n=2, cutoff=0.5)
     return f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(every)}"
 

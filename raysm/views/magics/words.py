@@ -97,6 +97,7 @@ def read_cell(line: str) -> CellLine:
         is_command = f"; {LINE} {words[0]}, with one %, is a command" if words[0] in COMMANDS else ""
         raise InvalidRequest(f"{CELL} takes options alone, got {words[0]!r}{is_command}; {usage()}")
     asked = CellLine(**fields)
+    # Refused, not ignored: the variable would be missing, or worse, an old one.
     if asked.is_async and asked.pull:
         raise InvalidRequest(
             f"{CELL} --pull brings what there is at the cell's end, which --async does not await: leave --pull out, "
@@ -124,6 +125,7 @@ class Command:
 PROFILE = Option(("--profile",), "profile", "of raysm.toml: where, and on what", "NAME")
 
 COMMANDS: Mapping[str, Command] = {
+    # Its options are those of raysm.Session, by the names that people type.
     "start": Command(
         "start a session, and connect to it",
         "[NAME]",
@@ -165,6 +167,7 @@ def read_command(line: str) -> CommandLine:
     Raises:
         InvalidRequest: It says what cannot be; the message says what may be meant.
     """
+    # Nothing is status, the one command that changes nothing.
     name, *rest = split(line, LINE) or ["status"]
     if name not in COMMANDS:
         raise InvalidRequest(f"{LINE} has no command {name!r}{nearest(name, COMMANDS)}")
@@ -188,10 +191,12 @@ def seconds(text: str) -> float:
 
 def usage() -> str:
     """Return how a cell is run, on one line."""
+    # Without the one that `%raysm on` writes, and nobody types.
     return " ".join([CELL, *(option.usage() for option in CELL_OPTIONS if option.field != "is_whole")])
 
 
 def _check_words(name: str, command: Command, words: Sequence[str]) -> None:
+    # The usage is the rule: brackets mean the same to people and to this line.
     least = 1 if command.words and not command.words.startswith("[") else 0
     if len(words) < least:
         raise InvalidRequest(f"{LINE} {name} needs {command.words}: {command.usage(name)}")

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from raysm.contract.session import DONE, RUNNING, WAITING, CallRequest, CallStatus, Versions
+from raysm.contract.session import DONE, RUNNING, WAITING, CallRequest, CallStatus, Outcome, Versions
 from raysm.contract.store import put
-from raysm.errors import InvalidRequest, SessionEnded
-from raysm.workloads.session.outcomes import failed, interrupted
+from raysm.errors import InvalidRequest, RaysmError, SessionEnded
+from raysm.workloads.session.outcomes import failed, interrupted, refused
 from raysm.workloads.session.output import Output
 
 __all__ = ["Call", "Calls", "Executor"]
@@ -36,6 +36,7 @@ class Call:
         done: Set when it has its outcome.
         is_cancelled: Whether somebody wants it to end.
         is_delivered: Whether a client has got its outcome.
+        ended_by: Why the session ends, where that is what ends the call.
     """
 
     def __init__(self, id: str, request: CallRequest, body: bytes, wake: Callable[[], None]) -> None:
@@ -44,6 +45,7 @@ class Call:
         self.output = Output(wake)
         self.done = asyncio.Event()
         self.is_cancelled = self.is_delivered = False
+        self.ended_by = ""
         self._failed = False
         self._began_s: float | None = None
         self._took_s = 0.0
@@ -64,8 +66,10 @@ class Call:
             spill: The file for a large one.
         """
         self._took_s = self._elapsed_s()
+        # The body is let go: the arguments of a call may be as large as the outcome.
         self._failed, self._bytes, self.body = has_failed, len(outcome), b""
         if len(outcome) > IN_MEMORY_BYTES:
+            # Whoever else is let in to the instance is not to read what a call returned.
             put(spill, outcome, mode=0o600)
             self._outcome = spill
         else:
@@ -129,6 +133,7 @@ class Calls:
         """
         self._executors, self._folder, self._active = executors, folder, active
         self._calls: dict[str, Call] = {}
+        # Ids alone: a client that asks late is told that the outcome is gone, and does not send the call again.
         self._forgotten: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.closing = ""
@@ -174,6 +179,7 @@ class Calls:
             SessionEnded: The session is closing.
         """
         known = self.get(id)
+        # A request that was repeated, since its answer was lost: executed once, answered as often as asked.
         if known is not None:
             return known
         if self.closing:
@@ -183,6 +189,7 @@ class Calls:
         self._calls[id] = call
         self._active(time.monotonic())
         task = asyncio.create_task(self._carry_out(call))
+        # asyncio holds tasks weakly: one that nobody else holds may be collected while it waits.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return call
@@ -206,8 +213,14 @@ class Calls:
                 outcome, has_failed = interrupted().encode(), True
             else:
                 outcome, has_failed = await executor.run(call)
+            # A function that caught the interrupt, and returned, has its value in any case.
+            if call.ended_by and has_failed and _is_cancelled(outcome):
+                outcome = refused(_too_early(call)).encode()
+        # Its grace is over: whoever waits for it gets an outcome all the same.
         except asyncio.CancelledError:
-            outcome, has_failed = failed("SessionEnded", "the session ended before the call did").encode(), True
+            outcome, has_failed = refused(_too_early(call)).encode(), True
+        except RaysmError as error:  # what was asked for cannot be: it is to be the same error there
+            outcome, has_failed = refused(error).encode(), True
         except Exception as error:  # a call that has no outcome would be waited for for ever
             outcome, has_failed = failed(type(error).__name__, str(error)).encode(), True
         call.end(outcome, has_failed, self._folder / f"{call.id}.outcome")
@@ -224,6 +237,7 @@ class Calls:
         """Have a call end; one that is done stays as it is."""
         if call.done.is_set():
             return
+        # Before the executor is asked: a call that has not begun sees it when its turn comes.
         call.is_cancelled = True
         self._executors[call.request.kind].interrupt(call)
 
@@ -236,9 +250,19 @@ class Calls:
         """
         self.closing = self.closing or why
         for call in self.running():
+            call.ended_by = self.closing
             self.interrupt(call)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace_s)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _is_cancelled(outcome: bytes) -> bool:
+    error = Outcome.decode(outcome).error
+    return error is not None and error.cancelled
+
+
+def _too_early(call: Call) -> SessionEnded:
+    return SessionEnded(f"the session ended before {call.request.name} did: {call.ended_by}")

@@ -36,6 +36,10 @@ REPRESENTATIONS = {
 them."""
 
 
+SIGNAL_S = 0.1
+"""How often the main thread is signalled until it has seen that its cell is to end."""
+
+
 class Cells:
     """The namespace, and what is run in it.
 
@@ -54,6 +58,7 @@ class Cells:
         self._module.__dict__["__builtins__"] = __builtins__
         self.namespace = self._module.__dict__
         self._queue: queue.SimpleQueue[tuple[Call, Callable[[Outcome], None]] | None] = queue.SimpleQueue()
+        # Made in the main thread, in which ``live`` runs.
         self._main = threading.get_ident()
         self._current: Call | None = None
         self._wanted: Call | None = None
@@ -68,6 +73,7 @@ class Cells:
         ended: asyncio.Future[Outcome] = loop.create_future()
 
         def tell(outcome: Outcome) -> None:
+            # The future may have been cancelled meanwhile: its call was given up at the session's end.
             loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(outcome))
 
         self._queue.put((call, tell))
@@ -76,10 +82,19 @@ class Cells:
 
     def interrupt(self, call: Call) -> None:
         """Have the call end, if it is the one that runs: others see for themselves that they are not to begin."""
-        self._wanted = call
+        # Only then: of several that are interrupted together, one that waits is not to stand before the one that runs.
         if self._current is call:
+            # Before the signal, whose handler asks for it.
+            self._wanted = call
+            self._signal(call)
+
+    def _signal(self, call: Call) -> None:
+        if self._wanted is call and self._current is call:
             # To this thread, not the process: a sleep or a read of the main thread then ends at once.
             signal.pthread_kill(self._main, signal.SIGINT)
+            # Until it is seen: one that comes between the thread's last look and its system call wakes nobody, and
+            # this thread often runs just then, because a sleep gives up the interpreter's lock before it begins.
+            asyncio.get_running_loop().call_later(SIGNAL_S, self._signal, call)
 
     # In the main thread
 
@@ -109,16 +124,26 @@ class Cells:
     def _interrupted(self, number: int, frame: types.FrameType | None) -> None:
         # One that was meant for a cell which has just ended must not hit the next one.
         if self._current is not None and self._wanted is self._current:
+            self._wanted = None
             raise KeyboardInterrupt
 
     def _execute(self, call: Call) -> Outcome:
-        if call.is_cancelled:
+        try:
+            return self._attempt(call)
+        except KeyboardInterrupt:  # one that struck when the cell had just ended, and would end the driver
+            self._current = None
             return interrupted(self._host)
-        call.begin()
+
+    def _attempt(self, call: Call) -> Outcome:
         try:
             self._current = call
+            # Behind that line, where whoever interrupts it sends a signal: between the two it would run on.
+            if call.is_cancelled:
+                raise KeyboardInterrupt
+            call.begin()
             outcome = self._kinds[call.request.kind](call)
             self._current = None
+        # SystemExit too: a cell that says exit() ends itself, and not the session of everybody.
         except BaseException as error:
             self._current = None
             outcome = outcome_of_error(error, host=self._host)

@@ -82,6 +82,7 @@ class SessionHost:
         self.loop = asyncio.get_running_loop()
         self.notices: list[str] = []
         self._closed = asyncio.Event()
+        # The end of which was warned: a later one, after keep(), is worth another warning.
         self._told: End | None = None
         self._running_jobs, self._looked_at_jobs_s = 0, 0.0
         self._on_notice: Callable[[], None] = lambda: None
@@ -139,6 +140,7 @@ class SessionHost:
 
     def close(self, why: str) -> None:
         """Begin the end: calls that run are interrupted, and no more are taken."""
+        # The first reason stays: what comes behind is a consequence of it.
         self.calls.closing = self.calls.closing or why
         self._closed.set()
 
@@ -154,6 +156,7 @@ class SessionHost:
         while not self._closed.is_set():
             await self._look()
             with contextlib.suppress(asyncio.TimeoutError):
+                # A look each second, and an end at once: the clock is asked, and the event need not be waited for.
                 await asyncio.wait_for(self._closed.wait(), LOOK_S)
         why = self.calls.closing
         self._notify(CLOSING, f"the session ends: {why}", why)
@@ -164,6 +167,7 @@ class SessionHost:
         now_s = time.monotonic()
         if self.calls.busy:
             self._lifetime.active(now_s)
+        # While a job runs its end has to be seen: the time of idleness begins there.
         if self._running_jobs and now_s - self._looked_at_jobs_s >= JOBS_S:
             await self._look_at_jobs(now_s)
         end = self._end(now_s)
@@ -176,6 +180,7 @@ class SessionHost:
             return
         if now_s >= end.at_s:
             self.close(end.why)
+        # A second of play: the end of an idle session moves by the time between two looks.
         elif self._told is None or end.at_s > self._told.at_s + LOOK_S:
             self._told = end
             left = duration(end.at_s - now_s)
@@ -194,4 +199,5 @@ class SessionHost:
     def _notify(self, state: str, text: str, why: str) -> None:
         self.notices.append(text)
         self._emit(State(name=state, host=self._description.hosts[0], detail=text if state == WARNING else why))
+        # Last: whoever is woken reads the notices at once.
         self._on_notice()

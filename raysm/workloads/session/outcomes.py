@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from raysm.contract.session import Outcome, RemoteError
+from raysm.errors import RaysmError
 from raysm.workloads.failure import failure_of
 from raysm.workloads.pickles import pickled_exception, pickled_value
 
-__all__ = ["failed", "interrupted", "outcome_of", "outcome_of_error"]
+__all__ = ["failed", "interrupted", "outcome_of", "outcome_of_error", "refused"]
 
 INTERRUPTED = "KeyboardInterrupt"
 
@@ -34,6 +35,7 @@ def outcome_of_error(error: BaseException, *, host: str = "", item: int | None =
     """Return how work ended that raised ``error``."""
     if isinstance(error, KeyboardInterrupt):
         return interrupted(host)
+    # As a job's own failure is told: the last line first, then the traceback without raysm's own frames.
     failure = failure_of(error)
     if failure is None:  # sys.exit(0) is an end like any other
         return Outcome(pickled=pickled_value(None, ""))
@@ -59,3 +61,10 @@ def failed(kind: str, message: str, host: str = "") -> Outcome:
         host: Where.
     """
     return Outcome(error=RemoteError(type=kind, message=message, host=host))
+
+
+def refused(error: RaysmError) -> Outcome:
+    """Return how a call ends that raysm itself does not carry out: frames of its own would tell nobody anything."""
+    return Outcome(
+        error=RemoteError(type=type(error).__name__, message=str(error)), pickled=pickled_exception(error) or b""
+    )

@@ -63,8 +63,10 @@ class Output:
             else:
                 self._pieces.append(Piece(self._end, stream, text))
             self._end += len(text)
+            # Whole pieces, only when all that is to be kept lies behind them.
             while self._end - self._pieces[0].end >= self._kept:
                 self._pieces.popleft()
+        # Outside of the lock: whoever is woken may read at once.
         self._wake()
 
     def since(self, position: int) -> list[Piece]:

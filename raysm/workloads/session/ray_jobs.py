@@ -12,7 +12,9 @@ import aiohttp
 
 __all__ = ["RayJobs", "Seen", "seen_in"]
 
+# https://docs.ray.io/en/latest/cluster/running-applications/job-submission/doc/ray.job_submission.JobStatus.html
 ACTIVE = ("PENDING", "RUNNING")
+# The dashboard is on this host: whatever takes longer is as good as none, and a look is due every few seconds.
 TIMEOUT_S = 5.0
 
 
@@ -57,10 +59,12 @@ def seen_in(jobs: Iterable[Mapping[str, Any]], now_s: float) -> Seen:
         jobs: All of them; drivers that nobody submitted, the session's own too, do not count.
         now_s: Seconds since the epoch, of the clock that wrote the rows.
     """
+    # The other type is DRIVER: the session's own is one, which runs as long as the session does.
     submitted = [job for job in jobs if job.get("type") == "SUBMISSION"]
     running = sum(job.get("status") in ACTIVE for job in submitted)
     if running:
         return Seen(running, 0.0)
     # Milliseconds, as Ray has them.
     ends = [job["end_time"] / 1000 for job in submitted if job.get("end_time")]
+    # Not below 0: the clock may have been set meanwhile.
     return Seen(0, max(0.0, now_s - max(ends)) if ends else None)

@@ -39,6 +39,7 @@ class Place:
 @contextlib.contextmanager
 def in_place(place: Place) -> Iterator[None]:
     """Run the body as the call of ``place``: in its folder, its output relayed, interrupted by SIGINT."""
+    # Interruptible last: a signal that comes before would hit raysm's own code.
     with contextlib.chdir(place.folder), _connected(place) as send, _relayed(send), _interruptible():
         yield
 
@@ -48,6 +49,7 @@ def _connected(place: Place) -> Iterator["_Line"]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(place.socket)
         line = _Line(connection)
+        # First of all: from now on a signal reaches the call.
         line.send({"call": place.call, "pid": os.getpid()})
         try:
             yield line
@@ -60,6 +62,7 @@ def _connected(place: Place) -> Iterator["_Line"]:
 class _Line:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
+        # The user's function may print from several threads: half a line in another is no JSON.
         self._lock = threading.Lock()
 
     def send(self, message: dict[str, Any]) -> None:
@@ -90,6 +93,7 @@ class _Relay(StandIn):
 
     def write(self, text: str) -> int:
         self._held += text
+        # A carriage return too: progress bars draw themselves anew by it, and end no line.
         if "\n" in text or "\r" in text or len(self._held) > HELD_CHARACTERS:
             self.flush()
         return len(text)
@@ -110,6 +114,7 @@ def _interruptible() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
+    # For the call alone: a signal that comes late, between two calls, must not end Ray's worker.
     before = signal.signal(signal.SIGINT, interrupt)
     try:
         yield

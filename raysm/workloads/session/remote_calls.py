@@ -60,6 +60,7 @@ class RemoteCalls:
         self._drained: dict[str, asyncio.Event] = {}
         self._calls: dict[str, Call] = {}
         self._references: dict[str, list[Any]] = {}
+        # By digest, as one object of Ray's: thousands of batches send the function once.
         self._functions: dict[str, Any] = {}
         self._insisting: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -78,6 +79,7 @@ class RemoteCalls:
     def keep_function(self, digest: str, pickled: bytes) -> None:
         """Keep a function of which batches will come."""
         if digest not in self._functions:
+            # Held for as long as the session: whoever maps it again does not send it again.
             self._functions[digest] = ray.put(pickled)
 
     @staticmethod
@@ -93,6 +95,7 @@ class RemoteCalls:
         Raises:
             InvalidRequest: Not one of them fits on any instance.
         """
+        # What instances have, not what is free just now: other calls end, and what waits is then run.
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         at_once = tasks_at_once(nodes, num_cpus, num_gpus)
         if not at_once:
@@ -111,6 +114,7 @@ class RemoteCalls:
         try:
             outcome: tuple[bytes, bool] = await self._kinds[call.request.kind](call)
             return outcome
+        # Before RayError, of which both are.
         except TaskCancelledError:
             return interrupted(self._head).encode(), True
         except RayTaskError as error:
@@ -121,6 +125,7 @@ class RemoteCalls:
                 return interrupted(self._head).encode(), True
             return failed("WorkerDied", _death(call, error), self._head).encode(), True
         finally:
+            # References too: as long as one is held, Ray keeps its value in the object store.
             for table in (self._calls, self._references, self._pids, self._drained):
                 table.pop(call.id, None)
 
@@ -134,6 +139,7 @@ class RemoteCalls:
         until_s = time.monotonic() + FORCE_S
         while not call.done.is_set():
             pid = self._pids.get(call.id)
+            # From here on by Ray, which kills the process.
             is_late = time.monotonic() > until_s
             if pid is not None and not is_late:
                 # Ray's own cancelling does not wake a process from a sleep.
@@ -148,6 +154,7 @@ class RemoteCalls:
     # Kinds
 
     async def _call(self, call: Call) -> tuple[bytes, bool]:
+        # Before the task is sent: its process may connect before ``remote`` has returned.
         self._drained[call.id] = asyncio.Event()
         place = Place(call=call.id, socket=str(self._socket), folder=str(self._folder))
         options = self._options(call, {"label_selector": {LABEL_HOST: self._head}})
@@ -163,6 +170,7 @@ class RemoteCalls:
         known = sorted(node["Labels"].get(LABEL_HOST, "") for node in ray.nodes() if node["Alive"])
         if host not in known:
             raise InvalidRequest(f"there is no instance {host!r}: the session has {', '.join(known)}")
+        # The folder of the calls is the head's alone.
         folder = str(self._folder) if host == self._head else ""
         options = self._options(call, {"label_selector": {LABEL_HOST: host}})
         call.begin()
@@ -178,6 +186,7 @@ class RemoteCalls:
                 raise
         # One of them, nobody knows which, has killed the process, or somebody else has: so each by itself.
         began_s = time.monotonic()
+        # One after the other: each may be the one that takes so much memory that all processes of the host die.
         outcomes = [await self._single(call, item, number) for number, item in enumerate(items, start=first)]
         return Outcome(pickled=pickle.dumps((time.monotonic() - began_s, outcomes))).encode(), False
 
@@ -200,6 +209,7 @@ class RemoteCalls:
         request = call.request
         if request.function not in self._functions:
             raise InvalidRequest(f"the function {request.function!r} of the batch was not sent")
+        # Ray's default fills an instance to the half before it takes the next; the items of a map are alike.
         options = self._options(call, {"scheduling_strategy": "SPREAD"})
         function = self._functions[request.function]
         task = TASKS["batch"].options(**options)
@@ -219,6 +229,7 @@ class RemoteCalls:
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         call_id = ""
         try:
+            # The call of a process that dies before is known by its reference alone.
             hello = json.loads(await reader.readline())
             call_id = hello["call"]
             call = self._calls.get(call_id)
@@ -231,6 +242,7 @@ class RemoteCalls:
         finally:
             self._pids.pop(call_id, None)
             if call_id in self._drained:
+                # The connection's end is the end of its output: whatever was sent has been read.
                 self._drained[call_id].set()
             writer.close()
 

@@ -70,6 +70,7 @@ class SessionServer:
             [
                 web.get("/session", self._state),
                 web.post("/calls/{id}", self._ask),
+                # By GET, and as often as wanted: what is asked again here has never begun anything.
                 web.get("/calls/{id}", self._call),
                 web.get("/calls", self._calls),
                 web.get("/calls/{id}/output", self._output),
@@ -111,6 +112,7 @@ class SessionServer:
 
     async def _keep(self, request: web.Request) -> web.Response:
         seconds = float((await request.json())["seconds"])
+        # NaN is refused, too, which would never be over.
         if not 0 < seconds < float("inf"):
             raise InvalidRequest(f"keep takes a time above 0, got {seconds:g} s")
         self._host.keep(seconds)
@@ -143,9 +145,11 @@ class SessionServer:
         wait_s = min(float(request.query.get("wait", 0)), MOST_WAIT_S)
         with contextlib.suppress(asyncio.TimeoutError):
             if not call.done.is_set():
+                # Without an outcome in time it is answered all the same: the client asks again.
                 await asyncio.wait_for(call.done.wait(), wait_s)
         wanted = request.query.get("outcome", "1") == "1"
         status = call.status
+        # Read only where it is wanted: it may be a file of gigabytes.
         outcome = call.outcome if wanted and call.done.is_set() else b""
         return web.Response(body=frame(to_json(status), outcome), content_type="application/octet-stream")
 
@@ -178,6 +182,7 @@ class SessionServer:
 
     async def _events(self, request: web.Request) -> web.WebSocketResponse:
         client = request.query.get("client", "")
+        # What a client says here are heartbeats: a megabyte is far more than any of them.
         socket = web.WebSocketResponse(max_msg_size=1 << 20)
         await socket.prepare(request)
         # Those of an earlier connection, too: what they print meanwhile it asks for by itself.
@@ -190,6 +195,7 @@ class SessionServer:
                 if message.type is WSMsgType.TEXT:
                     self._hear(client, json.loads(message.data))
         finally:
+            # No goodbye: the client may come back by another connection, and is detached when it is silent for a while.
             self._listeners.discard(listener)
             teller.cancel()
         return socket
@@ -206,7 +212,9 @@ class SessionServer:
 
     async def _tell(self, socket: web.WebSocketResponse, listener: "_Listener") -> None:
         """Send what the client's calls print, and what there is to know."""
+        # From the beginning: what the client has heard by an earlier connection it passes over itself.
         told: dict[str, int] = {}
+        # What was said before it came is not said again: a new client is not warned of an end that was put off.
         notices = len(self._host.notices)
         while not socket.closed:
             await listener.wake.wait()
@@ -216,6 +224,7 @@ class SessionServer:
                 for piece in call.output.since(told.get(call.id, 0)):
                     told[call.id] = piece.end
                     row = {"start": piece.start, "stream": piece.stream, "text": piece.text}
+                    # A client that reads slowly waits here alone: the call's own output is bounded.
                     await socket.send_json({"call": call.id, **row})
             for notice in self._host.notices[notices:]:
                 notices += 1
@@ -228,6 +237,7 @@ class SessionServer:
 
     def _mark(self, call: Call) -> None:
         for listener in self._listeners:
+            # Others see it by asking for its output: what one prints is not everybody's.
             if listener.client == call.request.client:
                 listener.calls.add(call)
                 listener.wake.set()
@@ -265,8 +275,10 @@ class _Listener:
 
 def completions(text: str, namespace: dict[str, Any]) -> list[str]:
     """Return how ``text``, a name or ``name.attribute`` of the namespace, may go on."""
+    # The standard library's: jedi would read the source of what is imported, in the thread of the server.
     completer = rlcompleter.Completer(namespace)
     matches: list[str] = []
+    # A property of the user's is evaluated by it, and may take its time.
     deadline_s = time.monotonic() + 1.0
     while time.monotonic() < deadline_s and len(matches) < 200:
         match = completer.complete(text, len(matches))

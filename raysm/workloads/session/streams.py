@@ -61,12 +61,14 @@ class RoutedStream(StandIn):
 
     def flush(self) -> None:
         """Flush the process's own stream."""
+        # At the interpreter's end the streams are closed before those who flush them.
         if not self._original.closed:
             self._original.flush()
 
 
 def events_apart(text: str) -> tuple[str, list[str]]:
     """Return what is not an event of the job, and the lines that are."""
+    # Nearly always: a text that is printed is not taken to pieces for nothing.
     if events.MARK not in text:
         return text, []
     lines = text.splitlines(keepends=True)

@@ -25,6 +25,7 @@ def call(pickled: bytes, place: Place, name: str, host: str) -> tuple[bytes, boo
     """Call a pickled function; return its outcome, encoded, and whether it is a failure."""
 
     def work() -> Any:
+        # Within the outcome: what cannot be read here is the call's failure, with its traceback.
         function, args, kwargs = pickle.loads(pickled)
         return function(*args, **kwargs)
 
@@ -46,6 +47,7 @@ def batch(function: bytes, items: bytes, first: int, retries: int, return_except
     began_s = time.perf_counter()
     fn, args, kwargs = pickle.loads(function)
     outcomes: list[Outcome] = []
+    # Each is read when its turn comes: an item that cannot be read fails alone.
     for number, item in enumerate(pickle.loads(items), start=first):
         work = functools.partial(_apply, fn, item, args, kwargs)
         outcomes.append(_item(work, number, retries))
@@ -63,6 +65,7 @@ def _apply(fn: Callable[..., Any], item: bytes, args: tuple[Any, ...], kwargs: d
 def _item(work: Callable[[], Any], number: int, retries: int) -> Outcome:
     outcome = outcome_of(work, name=f"item {number}", item=number)
     for _ in range(retries):
+        # Who interrupts wants no further attempt.
         if outcome.error is None or outcome.error.cancelled:
             break
         outcome = outcome_of(work, name=f"item {number}", item=number)
@@ -77,8 +80,10 @@ def shell(command: str, folder: str) -> tuple[bytes, bool]:
             done = subprocess.run(
                 command,
                 shell=True,
+                # Nobody sits there: a command that asks would wait for ever.
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
+                # In one stream, in the order in which they came up: of two nobody could tell it any more.
                 stderr=subprocess.STDOUT,
                 check=False,
             )

@@ -9,11 +9,13 @@ __all__ = ["call", "end_training"]
 
 def call(function: Callable[..., Any], params: Mapping[str, Any], *, takes_config: bool) -> Any:
     """Call a function with parameters: each an argument of its own, or all of them as one mapping."""
+    # A copy: a function that changes its config must not change what the journal has of the trial.
     return function(dict(params)) if takes_config else function(**params)
 
 
 def end_training() -> None:
     """Forget the session of ``raysm.training``, where the function began one: the next trial begins its own."""
+    # Looked up, not imported: torch would be, for functions that never train.
     session = sys.modules.get("raysm.workloads.training.loop.session")
     if session is not None:
         session.end()

@@ -88,7 +88,8 @@ class Chronicle(Callback):  # type: ignore[misc]
         going.trial = replace(
             going.trial,
             params=self._params(trial),
-            metrics=result[METRICS],
+            # In a population a trial may be begun again only to find that it is at its end: it reports nothing more.
+            metrics=result[METRICS] if ENDED not in result else {**going.trial.metrics, **result[METRICS]},
             value=result.get(VALUE, going.trial.value),
             reports=going.trial.reports + (ENDED not in result),
             host=result.get("host", going.trial.host),
@@ -99,13 +100,17 @@ class Chronicle(Callback):  # type: ignore[misc]
     def on_checkpoint(self, iteration: int, trials: Any, trial: Any, checkpoint: Any, **info: Any) -> None:
         """A checkpoint of a trial is on the head."""
         going = self._going.get(self._searching.numbers[trial.trial_id])
-        if going is not None:
-            going.checkpoints.append(checkpoint.path)
-            self._journal.write(going.trial, going.checkpoint)
-            # Not by Tune, which would write its whole state down each time that it removes one.
-            for old in going.checkpoints[: -self._workload.checkpoints_kept]:
-                self._journal.remove_checkpoint(old)
+        # Tune tells one again each time that it saves a trial that has made no other since.
+        if going is None or checkpoint.path in going.checkpoints:
+            return
+        going.checkpoints.append(checkpoint.path)
+        self._journal.write(going.trial, going.checkpoint)
+        # Not by Tune, which would write its whole state down each time that it removes one.
+        needed = self._needed(trials)
+        for old in going.checkpoints[: -self._workload.checkpoints_kept]:
+            if old not in needed:
                 going.checkpoints.remove(old)
+                self._journal.remove_checkpoint(old)
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
         """A trial is over: it told its end, or was ended early."""
@@ -139,6 +144,12 @@ class Chronicle(Callback):  # type: ignore[misc]
         """Take those that still run as ended early: the sweep's time is over."""
         for number in list(self._going):
             self._end(number, "stopped", "", "")
+
+    def _needed(self, trials: Any) -> set[str]:
+        """Return the checkpoints from which trials are to go on: in a population they may be others'."""
+        if self._workload.stop is None or not self._workload.stop.takes_turns:
+            return set()
+        return {trial.checkpoint.path for trial in trials if trial.checkpoint is not None}
 
     def _params(self, trial: Any) -> Mapping[str, Any]:
         # From Tune's, not the search's: a population changes them on the way.

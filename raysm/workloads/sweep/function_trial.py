@@ -24,6 +24,7 @@ def run_function(run: TrialRun) -> Any:
         from raysm.workloads.sweep.group import run_group
 
         return run_group(run)
+    # Anew for each trial, though the process may be reused: what one trial changes in it another would see.
     function, _, _ = unpickled(run.here.payload / payload.FUNCTION, workload.name)
     with listening(run.take):
         try:

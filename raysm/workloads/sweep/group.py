@@ -48,6 +48,7 @@ class _Member:
         rank, size = str(self.rank), str(self.workload.workers)
         return {
             "RANK": rank,
+            # Each has its own bundle, and so sees the one GPU that is its own as number 0.
             "LOCAL_RANK": "0",
             "WORLD_SIZE": size,
             "LOCAL_WORLD_SIZE": "1",
@@ -55,6 +56,7 @@ class _Member:
             "NODE_RANK": rank,
             "MASTER_ADDR": self.address,
             "MASTER_PORT": str(self.port),
+            # There is no agent of torchrun: rank 0 itself opens the store at MASTER_PORT.
             "TORCHELASTIC_USE_AGENT_STORE": "False",
             "OMP_NUM_THREADS": str(max(1, int(self.workload.cpus))),
         }
@@ -68,8 +70,10 @@ def run_group(run: TrialRun) -> Any:
         Exception: What the function raised in rank 0.
     """
     workload = cast(FunctionSweep, run.workload)
+    # Rank 0 stays in the trial's process, where Tune takes reports and ends it.
     others, members = _others(run, workload)
     failures: list[WorkerFailed] = []
+    # Before rank 0 begins: it waits in init_process_group for all of them.
     running = [actor.run.remote(member) for actor, member in zip(others, members[1:], strict=True)]
     watching = threading.Thread(target=_watch, args=[running, others, failures], daemon=True, name="raysm-group")
     watching.start()
@@ -102,7 +106,9 @@ def _others(run: TrialRun, workload: FunctionSweep) -> tuple[list[Any], list[_Me
         ).remote(run.number, run.checkpoint)
         for rank in range(1, workload.workers)
     ]
+    # One for all ranks of a trial: their models begin with equal weights, also without DDP's broadcast.
     seed = None if workload.seed is None else workload.seed + run.number
+    # Free now, and taken when torch listens: nothing holds it meanwhile, and a clash fails the trial, not the sweep.
     address, port = ray.util.get_node_ip_address(), free_port()
     members = [
         _Member(workload=workload, rank=rank, address=address, port=port, params=run.params, seed=seed)
@@ -120,6 +126,7 @@ def _watch(running: list[Any], others: list[Any], failures: list[WorkerFailed]) 
     """Wait for the other workers; once one fails, end the rest, so that rank 0 does not wait for them for ever."""
     waiting = {reference: rank for rank, reference in enumerate(running, 1)}
     while waiting:
+        # In the order in which they end: the one that fails first is the reason for the others.
         (ready, *_), _ = ray.wait(list(waiting))
         rank = waiting.pop(ready)
         try:

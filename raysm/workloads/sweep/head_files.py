@@ -48,6 +48,7 @@ class HeadFiles:
         if not at.is_dir():
             return None
         found = sorted(at.rglob("*") if recursive else at.iterdir())
+        # What is being written beside its name is no file of anybody's yet.
         return [self._info(path) for path in found if not path.name.endswith(PARTIAL)]
 
     def make_folder(self, folder: str) -> None:
@@ -70,6 +71,7 @@ class HeadFiles:
 
     def read(self, path: str, offset: int, length: int) -> bytes:
         """Return a piece of a file."""
+        # Opened for each piece: an actor that held files for processes that die would run out of descriptors.
         with self._at(path).open("rb") as file:
             file.seek(offset)
             return file.read(length)
@@ -93,12 +95,14 @@ class HeadFiles:
         return at
 
     def _info(self, path: Path) -> Info:
+        # The root itself is ".", and is "/" to Tune.
         name = "/" + path.relative_to(self._root.absolute()).as_posix().removeprefix(".")
         if path.is_dir():
             return name, "folder", 0, path.stat().st_mtime
         if path.exists():
             stat = path.stat()
             return name, "file", stat.st_size, stat.st_mtime
+        # Not an error: Arrow asks for what may not be there.
         return name, "absent", 0, 0.0
 
 
@@ -111,6 +115,7 @@ def serve_files(root: Path, node_id: str, name: str) -> Any:
         name: By which the filesystem finds it, in the namespace of this driver.
     """
     kind = ray.remote(num_cpus=0, max_concurrency=AT_ONCE, scheduling_strategy=only_on(node_id))(HeadFiles)
+    # By a name, since Tune pickles the filesystem: handles of actors in it would keep the actor alive.
     actor = kind.options(name=name).remote(str(root))
     # Else what stands in its way would be said by the first trial, as its own failure.
     ray.get(actor.infos.remote(["/"]))
@@ -131,8 +136,10 @@ class HeadFileSystem(pafs.FileSystemHandler):  # type: ignore[misc]
         return isinstance(other, HeadFileSystem) and other._name == self._name
 
     def __hash__(self) -> int:
+        # Two of one name are equal, in whichever process they were made.
         return hash(self._name)
 
+    # Not at once: it is unpickled in processes that have not joined Ray yet.
     @functools.cached_property
     def _actor(self) -> Any:
         return ray.get_actor(self._name)
@@ -202,6 +209,7 @@ class HeadFileSystem(pafs.FileSystemHandler):  # type: ignore[misc]
         ((_, kind, size, _),) = self._call("infos", [path])
         if kind != "file":
             raise FileNotFoundError(path)
+        # Buffered by pieces: Arrow and pickle read a few bytes at a time, each of which would be a call.
         return pa.PythonFile(io.BufferedReader(_Reader(self._call, path, size), PIECE_BYTES), mode="r")
 
     def open_input_file(self, path: str) -> pa.NativeFile:
@@ -252,6 +260,7 @@ class _Writer(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         self._waiting += data
+        # Strictly more: the last piece is sent by ``close``, which names the file by it.
         while len(self._waiting) > PIECE_BYTES:
             self._send(bytes(self._waiting[:PIECE_BYTES]), last=False)
             del self._waiting[:PIECE_BYTES]
@@ -259,6 +268,7 @@ class _Writer(io.RawIOBase):
 
     def close(self) -> None:
         if not self.closed:
+            # Also without a byte: an empty file has a name, too.
             self._send(bytes(self._waiting), last=True)
         super().close()
 

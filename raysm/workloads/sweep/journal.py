@@ -49,6 +49,7 @@ class Journal:
     def __init__(self, root: Path, key: str) -> None:
         """Open what is in ``root`` of the sweep ``key``, or begin it; what another sweep has left there is removed."""
         self._folder = root / key
+        # Checkpoints of a sweep with another space would be brought back, and paid for, with every start.
         for other in root.iterdir() if root.is_dir() else ():
             if other != self._folder and other.is_dir():
                 shutil.rmtree(other, ignore_errors=True)
@@ -64,6 +65,7 @@ class Journal:
         """Keep how a trial is, and which checkpoint it goes on from; return both."""
         digests = {} if checkpoint is None else dict(self._digests(checkpoint))
         entry = Entry(trial=trial, checkpoint=checkpoint, digests=digests, traceback=traceback)
+        # A file each, written beside and renamed: a journal of one file would be torn as a whole.
         put(self._folder / "trials" / f"{trial.number:06}.json", json.dumps(to_json(entry)))
         return entry
 
@@ -82,6 +84,7 @@ class Journal:
     def remove(self) -> None:
         """Remove all of it: what counts is in the result."""
         shutil.rmtree(self._folder, ignore_errors=True)
+        # The folder above may be of the job's other state.
         with contextlib.suppress(OSError):
             self._folder.parent.rmdir()
 
@@ -94,6 +97,7 @@ class Journal:
     def _read(self, path: Path) -> Entry | None:
         try:
             entry = from_json(Entry, read_json(path), "trial")
+        # Torn, or of another version: the trial is run anew.
         except (InvalidConfig, InvalidRequest):
             return None
         whole = entry.checkpoint is None or dict(self._digests(entry.checkpoint)) == dict(entry.digests)

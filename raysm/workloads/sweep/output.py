@@ -29,6 +29,7 @@ def write_result(outcome: Outcome, workload: SweepWorkload, journal: Journal, fo
     best = best_of(trials, workload.mode)
     checkpoint = next((item.checkpoint for item in outcome.entries if best is not None and item.trial is best), None)
     if checkpoint is not None:
+        # Copied, not moved: the sweep goes on from the journal if the job is interrupted before the result is whole.
         shutil.copytree(journal.folder_of(checkpoint), folder / BEST, dirs_exist_ok=True)
     written = Trials(
         metric=workload.metric,
@@ -38,7 +39,9 @@ def write_result(outcome: Outcome, workload: SweepWorkload, journal: Journal, fo
         notes=outcome.notes,
     )
     path = written.write(folder)
+    # Twice: JSON has every type as it was, Parquet is what tables are read from.
     table = table_of(trials)
+    # One chunk a column, as the writer takes them.
     columns = [table.column(name).combine_chunks() for name in table.column_names]
     parquet = write_parquet(folder / TABLE, table.schema, [columns], units=("trials",))
     return parquet, _described(path, len(trials))

@@ -30,12 +30,14 @@ class Reservation(PlacementGroupFactory):  # type: ignore[misc]
     def to_placement_group(self) -> Any:
         """Make the group of one trial."""
         group = super().to_placement_group()
+        # Tune asks for a group whenever it may begin a trial, and tells nobody which it made.
         Reservation.made.append(group)
         return group
 
     @classmethod
     def of(cls, size: TrialSize) -> "Reservation":
         """Return the reservation of trials of a size: close together, and over several instances where it must be."""
+        # Not STRICT_PACK: a trial of more workers than one instance has GPUs would never begin.
         return cls(size.bundles, strategy="PACK")
 
 
@@ -53,6 +55,7 @@ def remove_groups() -> list[str]:
         if group.id.hex() in left:
             remove_placement_group(group)
     deadline_s = time.monotonic() + REMOVED_WITHIN_S
+    # remove_placement_group returns before anything is removed.
     while left and time.monotonic() < deadline_s:
         time.sleep(0.05)
         left = alive_groups()

@@ -21,6 +21,7 @@ __all__ = ["RESTORED", "Report", "listener", "listening", "parse", "report_of", 
 RESTORED = "restored"
 """In the folder of a trial: the checkpoint that the trial goes on from."""
 
+# A JSON line like raysm's events, but for the process above: it never reaches the job's log.
 MARK = '{"raysm_report": 1, '
 """How a report's line begins."""
 
@@ -52,6 +53,7 @@ def listener() -> Listener | None:
 @contextlib.contextmanager
 def listening(take: Listener) -> Iterator[None]:
     """Give every report of this process to ``take`` meanwhile."""
+    # Of the process: Tune runs one trial in each, in a thread that is not the main one.
     global _listener
     before, _listener = _listener, take
     try:
@@ -66,6 +68,7 @@ def report_of(metrics: Mapping[str, float], step: int | None, checkpoint: str | 
     Raises:
         InvalidRequest: The checkpoint is no folder.
     """
+    # Said where it is wrong: Tune would say it later, and elsewhere.
     if checkpoint is not None and not Path(checkpoint).is_dir():
         raise InvalidRequest(f"report: checkpoint is a folder that was written before, got {str(checkpoint)!r}")
     finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
@@ -73,6 +76,7 @@ def report_of(metrics: Mapping[str, float], step: int | None, checkpoint: str | 
         metrics=finite,
         not_finite=tuple(name for name in metrics if name not in finite),
         step=step,
+        # Absolute: the script may change its folder before it is copied.
         checkpoint=None if checkpoint is None else str(Path(checkpoint).absolute()),
     )
 
@@ -80,6 +84,7 @@ def report_of(metrics: Mapping[str, float], step: int | None, checkpoint: str | 
 def send(report: Report, trial: Path) -> str:
     """Return a script's report as a line; its checkpoint is copied first, because the script goes on at once."""
     if report.checkpoint is not None:
+        # In the trial's folder, which is removed with it, whatever becomes of the script.
         copy = trial / f"checkpoint-{secrets.token_hex(4)}"
         shutil.copytree(report.checkpoint, copy)
         report = Report(metrics=report.metrics, not_finite=report.not_finite, step=report.step, checkpoint=str(copy))

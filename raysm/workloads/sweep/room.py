@@ -27,6 +27,7 @@ class TrialSize:
     @property
     def bundles(self) -> list[dict[str, float]]:
         """The same as Ray's placement groups have it: one bundle a worker."""
+        # No key for none, as Ray itself writes bundles without a GPU.
         bundle = {"CPU": self.cpus} | ({"GPU": self.gpus} if self.gpus else {})
         return [dict(bundle) for _ in range(self.workers)]
 
@@ -51,6 +52,7 @@ def trials_at_once(
         InvalidRequest: Not even one fits.
     """
     workers = tasks_at_once(nodes, size.cpus, size.gpus)
+    # An estimate where workers are larger than half an instance; the placement groups decide.
     fit = workers // size.workers
     if not fit:
         offers = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)

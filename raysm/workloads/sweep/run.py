@@ -26,7 +26,7 @@ from raysm.workloads.sweep.placement import Reservation, remove_groups
 from raysm.workloads.sweep.room import TrialSize, trials_at_once
 from raysm.workloads.sweep.schedulers import scheduler_of
 from raysm.workloads.sweep.search import Draw, Search, Searching, Waiting
-from raysm.workloads.sweep.trial import run_trial
+from raysm.workloads.sweep.trial import name_of, run_trial
 
 __all__ = ["Outcome", "Sweep", "size_of"]
 
@@ -40,6 +40,8 @@ TUNE = {
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
     # SIGINT is not how a job is ended.
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # Its newer tables come also where nothing is to be said, and name a folder that is on no disk.
+    "RAY_AIR_NEW_OUTPUT": "0",
     # What a trial raised is told once, as its reason.
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     # A trial stays in the folder of the user's code.
@@ -135,6 +137,10 @@ class Sweep:
         _refuse(outcome, chronicle)
         return outcome
 
+    @property
+    def _takes_turns(self) -> bool:
+        return self.workload.stop is not None and self.workload.stop.takes_turns
+
     def _trials_left(self, finished: int) -> int:
         return max(0, self.workload.planned_trials - finished)
 
@@ -158,7 +164,7 @@ class Sweep:
 
     def _tuner(self, chronicle: Chronicle, searching: Searching, plan: "_Plan") -> tune.Tuner:
         def name(trial: Any) -> str:
-            return f"trial-{searching.numbers[trial.trial_id]}-{trial.trial_id}"
+            return name_of(searching.numbers[trial.trial_id], trial.trial_id)
 
         return tune.Tuner(
             tune.with_resources(run_trial, Reservation.of(plan.size)),
@@ -167,7 +173,7 @@ class Sweep:
                 search_alg=searching,
                 scheduler=scheduler_of(self.workload),
                 num_samples=plan.trials,
-                max_concurrent_trials=plan.at_once,
+                max_concurrent_trials=None if self._takes_turns else plan.at_once,
                 time_budget_s=self.workload.time_budget_s,
                 reuse_actors=self.workload.reuse and self.workload.workers == 1,
                 trial_name_creator=name,

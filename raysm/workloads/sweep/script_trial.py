@@ -43,6 +43,7 @@ def run_script(run: TrialRun) -> None:
             report = parse(line)
             if report is None:
                 sys.stdout.write(line)
+                # Reports are left out: of a script that failed they say nothing of why.
                 tail.append(line.rstrip())
             else:
                 run.take(report)
@@ -60,6 +61,7 @@ def arguments_of(params: Mapping[str, Any]) -> list[str]:
     for name, value in params.items():
         flag = "--" + name.replace("_", "-")
         if value is True:
+            # As argparse's store_true has it: no value behind it.
             arguments.append(flag)
         elif value is not False and value is not None:
             arguments += [flag, str(value)]
@@ -69,6 +71,7 @@ def arguments_of(params: Mapping[str, Any]) -> list[str]:
 @contextlib.contextmanager
 def _started(command: list[str], folder: Path) -> Iterator["subprocess.Popen[str]"]:
     process = subprocess.Popen(
+        # A raylet that kills the trial's process would otherwise leave the script running, with its GPU.
         die_with_parent.wrap(command),
         env=environment.child_environment({"PYTHONUNBUFFERED": "1"}),
         cwd=folder,
@@ -78,6 +81,7 @@ def _started(command: list[str], folder: Path) -> Iterator["subprocess.Popen[str
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
+        # A group of its own, so that killpg below reaches what it has started, and not the trial.
         start_new_session=True,
     )
     try:

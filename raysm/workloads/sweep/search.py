@@ -135,8 +135,9 @@ class Searching(Searcher):  # type: ignore[misc]
     def suggest(self, trial_id: str) -> dict[str, Any]:
         """Return the config of Tune's next trial."""
         config = self._search.next()
-        self.numbers[trial_id] = config["number"]
-        self.params[config["number"]] = config["params"]
+        number = config.pop("number")
+        self.numbers[trial_id] = number
+        self.params[number] = config["params"]
         return config
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:

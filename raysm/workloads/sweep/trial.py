@@ -30,7 +30,7 @@ from raysm.workloads.sweep.head_files import HeadFileSystem
 from raysm.workloads.sweep.reports import RESTORED, Report
 from raysm.workloads.sweep.schedulers import VALUE
 
-__all__ = ["ENDED", "METRICS", "TrialRun", "run_trial", "seed_all", "trial_reason"]
+__all__ = ["ENDED", "METRICS", "TrialRun", "name_of", "number_of", "run_trial", "seed_all", "trial_reason"]
 
 ENDED = "raysm_ended"
 """The key of the last result: how the trial ended, ``done`` or ``failed``."""
@@ -71,6 +71,7 @@ class TrialRun:
 
     def take(self, report: Report) -> None:
         """Pass a report on to Tune; a trial that is to end now ends in here, by SystemExit."""
+        # Before it counts: a report that breaks the rule must not be judged by it.
         self._check_checkpoint(report)
         self.latest = {name: value for name, value in self.latest.items() if name not in report.not_finite}
         self.latest |= report.metrics
@@ -86,6 +87,7 @@ class TrialRun:
 
     def take_last(self, metrics: Mapping[str, float]) -> None:
         """Take the metrics that come without a checkpoint, at the end."""
+        # A NaN compares with nothing: a scheduler that met one would never end a trial again.
         finite = {name: number for name, number in metrics.items() if math.isfinite(number)}
         self.latest |= finite
         tune.report(self._result(finite.get(self.workload.metric)))
@@ -108,6 +110,7 @@ class TrialRun:
     def metrics_of(self, value: object) -> dict[str, float]:
         """Return what a function's value says: the metric itself, or several by name; anything else says nothing."""
         named = value if isinstance(value, Mapping) else {self.workload.metric: value}
+        # What is no number is passed over: functions also return models and messages.
         numbers = {str(name): _number(item) for name, item in named.items()}
         return {name: number for name, number in numbers.items() if number is not None}
 
@@ -120,15 +123,27 @@ class TrialRun:
             )
 
 
+def name_of(number: int, trial_id: str) -> str:
+    """Return what Tune calls a trial."""
+    return f"trial-{number}-{trial_id}"
+
+
+def number_of(name: str) -> int:
+    """Return a trial's number from its name."""
+    # Not from its config: in a population that is another trial's, once it goes on from the other's weights.
+    return int(name.split("-")[1])
+
+
 def run_trial(config: dict[str, Any]) -> None:
     """Do one trial; Tune calls it, in a thread of the trial's process."""
     here = environment.read()
+    # Read here: what Tune pickles into each trial is a few numbers so.
     workload: Any = read_request(here.payload).workload
     with _folder(here) as folder:
         run = TrialRun(
             workload=workload,
             here=here,
-            number=config["number"],
+            number=number_of(tune.get_context().get_trial_name()),
             params=config["params"],
             folder=folder,
             checkpoint=_checkpoint(config),
@@ -152,6 +167,7 @@ def _folder(here: Environment) -> Iterator[Path]:
     folder = here.paths.scratch / "trials" / tune.get_context().get_trial_id()
     # What a process that was killed has left of the same trial.
     shutil.rmtree(folder, ignore_errors=True)
+    # Made by us: scripts for SageMaker expect $SM_MODEL_DIR to be there.
     (folder / MODEL).mkdir(parents=True)
     try:
         yield folder
@@ -161,6 +177,7 @@ def _folder(here: Environment) -> Iterator[Path]:
 
 def _checkpoint(config: Mapping[str, Any]) -> "tune.Checkpoint | None":
     latest = tune.get_checkpoint()
+    # Tune's own is newer: this trial has been begun again within the same run.
     if latest is not None or config["restored"] is None:
         return latest
     import pyarrow.fs as pafs
@@ -184,6 +201,7 @@ def seed_all(seed: int) -> None:
     """Seed the generators that a function may draw from without saying so; of what is not imported none is."""
     random.seed(seed)
     if "numpy" in sys.modules:
+        # NumPy's old generator takes 32 bits only.
         sys.modules["numpy"].random.seed(seed % 2**32)
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(seed)
@@ -202,6 +220,7 @@ def trial_reason(error: BaseException) -> tuple[str, str]:
 
 def _number(value: Any) -> float | None:
     """Return a number as a float: a tensor or an array of one value too, and no truth value or text."""
+    # float(True) is 1.0, and float("1") too: both are more likely a slip than a metric.
     if value is None or isinstance(value, bool | str):
         return None
     try:

@@ -6,12 +6,17 @@ import threading
 import pytest
 
 from raysm.client.experiments.cache import Cache
+from raysm.client.experiments.reading import Reading
 from tests.support.experiments import FULL, row
 
 
 @pytest.fixture
 def cache(tmp_path):
     return Cache(tmp_path / "home" / "experiments" / "here.sqlite")
+
+
+def read(job, trials=(), **curves):
+    return Reading(row=job, curves=curves, trials=trials, is_final=True)
 
 
 def kept(cache):
@@ -27,20 +32,31 @@ def test_without_a_file_nothing_is_kept_and_none_is_made(cache):
 
 
 def test_what_is_kept_comes_back_in_another_process(cache):
-    cache.keep([(FULL, {"loss": [(0, 1.0, 2.0), (None, 2.0, 0.5)]})])
+    cache.keep([read(FULL, loss=[(0, 1.0, 2.0), (None, 2.0, 0.5)])])
     again = Cache(cache._path)
     assert again.rows() == {"arn:1": FULL}
     assert again.curves("arn:1", ["loss", "accuracy"]) == {"loss": [(0, 1.0, 2.0), (None, 2.0, 0.5)]}
 
 
+def test_the_trials_of_a_sweep_are_kept_apart_and_forgotten_with_it(cache):
+    trials = [row(name=f"digits-1/{number}", arn=f"arn:1/{number}", trial=number) for number in (0, 1, 10)]
+    assert cache.trials("arn:1") == []
+    cache.keep([read(FULL, trials), read(row(arn="arn:2"))])
+    assert cache.rows().keys() == {"arn:1", "arn:2"}
+    assert cache.trials("arn:1") == trials
+    assert cache.trials("arn:2") == []
+    cache.forget(["arn:1"])
+    assert cache.trials("arn:1") == []
+
+
 def test_a_job_that_is_kept_again_is_there_once(cache):
-    cache.keep([(row(), {})])
-    cache.keep([(FULL, {})])
+    cache.keep([read(row())])
+    cache.keep([read(FULL)])
     assert cache.rows() == {"arn:1": FULL}
 
 
 def test_what_was_removed_is_forgotten_with_its_curves(cache):
-    cache.keep([(row(arn="arn:1"), {"loss": [(0, 1.0, 1.0)]}), (row(arn="arn:2", name="digits-2"), {})])
+    cache.keep([read(row(arn="arn:1"), loss=[(0, 1.0, 1.0)]), read(row(arn="arn:2", name="digits-2"))])
     cache.forget(["arn:1", "arn:9"])
     assert kept(cache) == ["digits-2"]
     assert cache.curves("arn:1", ["loss"]) == {}
@@ -53,22 +69,22 @@ def test_a_torn_file_is_made_anew(cache, content):
     cache._path.parent.mkdir(parents=True)
     cache._path.write_bytes(content)
     assert cache.rows() == {}
-    cache.keep([(FULL, {})])
+    cache.keep([read(FULL)])
     assert kept(cache) == ["digits-1"]
 
 
 def test_a_file_of_another_version_is_made_anew(cache):
-    cache.keep([(FULL, {})])
+    cache.keep([read(FULL)])
     with sqlite3.connect(cache._path) as file:
         file.execute("pragma user_version = 99")
     file.close()
     assert cache.rows() == {}
-    cache.keep([(FULL, {})])
+    cache.keep([read(FULL)])
     assert kept(cache) == ["digits-1"]
 
 
 def test_a_row_that_cannot_be_read_is_no_reason_to_fail(cache):
-    cache.keep([(FULL, {})])
+    cache.keep([read(FULL)])
     with sqlite3.connect(cache._path) as file:
         file.execute("update jobs set row = '{\"name\": 1}'")
     file.close()
@@ -78,13 +94,13 @@ def test_a_row_that_cannot_be_read_is_no_reason_to_fail(cache):
 def test_where_nothing_can_be_written_nothing_is_kept(tmp_path):
     (tmp_path / "file").write_text("")
     cache = Cache(tmp_path / "file" / "here.sqlite")
-    cache.keep([(FULL, {})])
+    cache.keep([read(FULL)])
     assert cache.rows() == {}
 
 
 def test_several_may_keep_at_once(cache):
     def keep(number):
-        cache.keep([(row(arn=f"arn:{number}:{job}", name=f"j{number}-{job}"), {"loss": []}) for job in range(5)])
+        cache.keep([read(row(arn=f"arn:{number}:{job}", name=f"j{number}-{job}"), loss=[]) for job in range(5)])
 
     threads = [threading.Thread(target=keep, args=(number,)) for number in range(8)]
     for thread in threads:

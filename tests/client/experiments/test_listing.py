@@ -6,14 +6,14 @@ import threading
 import pytest
 
 from raysm.client.description import Status
-from raysm.client.experiments.listing import Choice, cache_of, experiments, moment
+from raysm.client.experiments.listing import Choice, cache_of, experiments, moment, with_trials
 from raysm.client.submit import submit
-from raysm.contract.events import Metric, line
+from raysm.contract.events import Metric, Trial, line
 from raysm.contract.job_api import TRAINING
 from raysm.errors import InvalidRequest
 from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
-from tests.support.client_jobs import M5
+from tests.support.client_jobs import M5, NOW_MS
 
 NOW = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
 
@@ -92,6 +92,30 @@ def test_a_new_job_is_read_and_the_others_are_not(fake, run):
     names(fake)
     assert fake.asked == sent + of_new
     assert 0 < of_new <= 6
+
+
+def trial(number, status, **fields):
+    return line(Trial(number=number, status=status, params={"x": number}, **fields))
+
+
+def test_behind_each_sweep_are_its_trials_read_once_as_the_sweep_is(fake, run):
+    plain = run()
+    sweep = run(trial(0, "running"), trial(0, "done", value=1.0), trial(1, "failed", reason="ValueError: no"))
+    rows = experiments(fake, Choice())
+    fake.asked = 0
+    every = with_trials(fake, rows)
+    assert [one.name for one in every] == [sweep, f"{sweep}/0", f"{sweep}/1", plain]
+    assert [one.trial for one in every] == [None, 0, 1, None]
+    assert fake.asked == 0
+    assert with_trials(fake, every)[3:] == every[1:]
+
+
+def test_the_trials_of_a_sweep_that_runs_are_as_they_are_now(remote, job):
+    rows = experiments(remote.service, Choice())
+    assert [one.trial for one in with_trials(remote.service, rows)] == [None]
+    remote.write_log(job.name, "algo-1", [(NOW_MS, trial(0, "running"))])
+    (_, only) = with_trials(remote.service, rows)
+    assert (only.name, only.status) == (f"{job.name}/0", Status.IN_PROGRESS)
 
 
 def test_a_job_that_runs_is_asked_for_each_time(remote, job):

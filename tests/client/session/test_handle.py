@@ -1,12 +1,14 @@
 """``raysm.Session`` on a server of this process."""
 
+import time
+
 import pytest
 
 import raysm
 from raysm.client.session.current import inside
 from raysm.client.session.handle import Session
 from raysm.errors import CallCancelled, InvalidRequest, SessionEnded
-from tests.support.sessions import StubJob, served
+from tests.support.sessions import StubJob, served, until
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +109,18 @@ def test_the_end_of_its_block_closes_it(tmp_path):
             assert session.run(shouted, "a") == 1
         server.thread.join(60)
         assert server.why == "it was closed"
+
+
+def test_a_call_that_runs_when_it_is_closed_ends_and_says_so(tmp_path):
+    with served(tmp_path) as server:
+        session = raysm.Session(name="digits")
+        session._connect(StubJob(tmp_path, server.port), lambda event: None)
+        running = session.submit(time.sleep, 2)
+        until(lambda: running.status.state == "running")
+        session.close()
+        with pytest.raises(SessionEnded, match="the session ended before sleep did: it was closed"):
+            running.result(timeout=60)
+        assert not running.cancelled()
 
 
 def test_the_public_name_is_this_class_and_its_limits_are_those_that_it_was_told():

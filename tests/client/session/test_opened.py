@@ -80,5 +80,13 @@ def test_a_session_that_ends_in_a_call_is_named_with_its_reason(server, opened):
     until(lambda: call.status.state == "running")
     opened.job.reason = "SIGKILL"
     opened.ask("POST", "/close", json={"why": "all done"})
-    with pytest.raises(Exception, match=r"interrupted|the session digits has ended|ended before"):
+    with pytest.raises(SessionEnded, match=r"the session ended before f did: all done"):
         call.result(timeout=60)
+
+
+def test_calls_that_are_under_way_are_waited_for_as_long_as_is_wanted(opened):
+    call = asked(opened, time.sleep, 0.5)
+    opened.await_calls(0.01)
+    assert not call.done()
+    opened.await_calls(60)
+    assert call.done()

@@ -6,7 +6,7 @@ import pytest
 
 from raysm.client.session.outcomes import Shown, error_of, value_of
 from raysm.contract.session import Outcome, RemoteError
-from raysm.errors import CallCancelled, CallFailed
+from raysm.errors import CallCancelled, CallFailed, InvalidRequest
 
 ERROR = RemoteError(type="KeyError", message="'lr'", traceback="Traceback …\nKeyError: 'lr'\n", host="algo-1")
 
@@ -45,6 +45,13 @@ def test_one_that_cannot_be_made_anew_is_told_whole(pickled):
     assert isinstance(error, CallFailed)
     assert str(error).startswith("KeyError: 'lr'\n\nin the session digits on algo-1:\nTraceback")
     assert (error.error_type, error.remote_traceback) == ("KeyError", ERROR.traceback)
+
+
+def test_what_raysm_refused_is_the_same_error_here_without_frames():
+    refused = RemoteError(type="InvalidRequest", message="there is no instance 'algo-9'")
+    error = made(refused, pickle.dumps(InvalidRequest(refused.message)))
+    assert isinstance(error, InvalidRequest)
+    assert not hasattr(error, "__notes__")
 
 
 def test_a_death_is_told_in_one_line():

@@ -1,80 +1,32 @@
 """A session's data channel from the client's side, with the embedded agent or a scripted one before it."""
 
 import asyncio
-import contextlib
-import json
 import logging
 import os
 
 import pytest
-from aiohttp import web
 
 from raysm.client.tunnel.channel import Channel
-from raysm.client.tunnel.session import Pass, port_document
-from raysm.contract.ssm.conversation import Conversation
-from raysm.contract.ssm.frames import CHANNEL_CLOSED, OUTPUT, PayloadType, notice
+from raysm.client.tunnel.session import port_document
+from raysm.contract.ssm.frames import CHANNEL_CLOSED, PayloadType, notice
 from raysm.errors import ServiceError
+from tests.support.scripted_agent import ScriptedAgent
 from tests.support.ssm import Served, echoing
 
 WAIT_S = 120
-
-
-class Scripted:
-    """A service whose agent asks for what the test says; each session is let in by any token."""
-
-    def __init__(self, actions=(), last=None):
-        self.actions, self.last = actions, last
-        self.openings = []
-
-    @contextlib.asynccontextmanager
-    async def served(self):
-        runner = web.ServerRunner(web.Server(self._serve))
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.port = site._server.sockets[0].getsockname()[1]
-        try:
-            yield self
-        finally:
-            await runner.cleanup()
-
-    async def _serve(self, request):
-        channel = web.WebSocketResponse()
-        await channel.prepare(request)
-        self.openings.append(json.loads(await channel.receive_str()))
-
-        async def pass_over(frame):
-            pass
-
-        agent = Conversation(pass_over, sends=OUTPUT)
-        await agent.attach(channel.send_bytes)
-        asked = {"AgentVersion": "3.3.40.0", "RequestedClientActions": list(self.actions)}
-        await agent.send(PayloadType.HANDSHAKE_REQUEST, json.dumps(asked).encode())
-        if self.last is not None:
-            await channel.send_bytes(self.last)
-        async for message in channel:
-            await agent.receive(message.data)
-        agent.end(ConnectionResetError("over"))
-        return channel
-
-    async def start(self, target, document):
-        return Pass(session="s-1", url=f"ws://127.0.0.1:{self.port}/", token="secret-of-s-1")
-
-    async def resume(self, session):
-        return None
-
-    async def terminate(self, session):
-        pass
 
 
 async def pass_over(frame):
     pass
 
 
-def opened(scripted):
+def opened(scripted, deliver=pass_over, then=None):
     async def run():
         async with asyncio.timeout(WAIT_S), scripted.served():
-            await Channel(scripted, pass_over).open("target", port_document(1))
+            channel = Channel(scripted, deliver)
+            await channel.open("target", port_document(1))
+            if then is not None:
+                await then(channel)
 
     asyncio.run(run())
 
@@ -82,21 +34,82 @@ def opened(scripted):
 def test_encryption_is_refused_with_the_way_out():
     wanted = {"ActionType": "KMSEncryption", "ActionParameters": {"KMSKeyId": "k"}}
     with pytest.raises(ServiceError, match="wants KMSEncryption, which raysm does not speak.*raysm debug"):
-        opened(Scripted([wanted]))
+        opened(ScriptedAgent([wanted]))
 
 
 def test_a_session_that_is_closed_before_it_begins_says_why():
     with pytest.raises(ServiceError, match="the session ended before it began: not today"):
-        opened(Scripted(last=notice(CHANNEL_CLOSED, Output="not today")))
+        opened(ScriptedAgent(last=notice(CHANNEL_CLOSED, Output="not today")))
 
 
 def test_the_token_is_the_first_message_and_nowhere_else(caplog):
     caplog.set_level(logging.DEBUG)
-    scripted = Scripted(last=notice(CHANNEL_CLOSED, Output=""))
+    scripted = ScriptedAgent(last=notice(CHANNEL_CLOSED, Output=""))
     with pytest.raises(ServiceError) as raised:
         opened(scripted)
     assert scripted.openings[0]["TokenValue"] == "secret-of-s-1"
     assert "secret-of-s-1" not in caplog.text + str(raised.value)
+
+
+def test_what_came_before_the_end_is_delivered_before_it():
+    # The agent says that it is over as soon as it has sent all; whoever reads is slower.
+    outputs, got = [str(number).encode() for number in range(200)], []
+
+    async def slowly(frame):
+        await asyncio.sleep(0.001)
+        got.append(frame.payload)
+
+    async def until_its_end(channel):
+        await channel.ended.wait()
+        assert got == outputs
+        assert str(channel.error) == "that was all"
+
+    opened(ScriptedAgent(outputs=outputs, last=notice(CHANNEL_CLOSED, Output="that was all")), slowly, until_its_end)
+
+
+def test_a_channel_is_closed_at_once_though_somebody_still_reads():
+    async def never(frame):
+        await asyncio.Event().wait()
+
+    async def close(channel):
+        while not channel.is_over:
+            await asyncio.sleep(0.01)
+        await channel.close()
+        assert channel.ended.is_set()
+
+    opened(ScriptedAgent(outputs=[b"x"], last=notice(CHANNEL_CLOSED, Output="over")), never, close)
+
+
+def test_whoever_cannot_take_it_ends_the_session():
+    async def refuse(frame):
+        raise BrokenPipeError("nobody reads")
+
+    async def until_its_end(channel):
+        await channel.ended.wait()
+        assert "nobody reads" in str(channel.error)
+
+    opened(ScriptedAgent(outputs=[b"x"]), refuse, until_its_end)
+
+
+def test_a_data_channel_that_brings_nothing_is_tried_later_and_later():
+    times = []
+
+    class Watched(ScriptedAgent):
+        async def start(self, target, document):
+            times.append(asyncio.get_running_loop().time())
+            return await super().start(target, document)
+
+        async def resume(self, session):
+            times.append(asyncio.get_running_loop().time())
+            return await super().resume(session) or self._pass()
+
+    async def close(channel):
+        await channel.close()
+
+    opened(Watched(outputs=[b"x"], dumb=4), pass_over, close)
+    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    assert len(gaps) == 4
+    assert all(gap >= pause_s for gap, pause_s in zip(gaps, (0.1, 0.2, 0.4, 0.8), strict=True))
 
 
 def test_websockets_are_replaced_before_the_service_closes_them():

@@ -27,7 +27,7 @@ def exchange(payloads, chance, lost, doubled, cut):
             sent.append(here.send(PayloadType.OUTPUT, waiting.pop(0), now_s))
         if chance.random() < cut:
             way.clear()
-            here.resume(now_s)
+            sent += here.resume(now_s)
         sent += here.due(now_s)
         for data in sent:
             way += [data] * (0 if chance.random() < lost else 2 if chance.random() < doubled else 1)
@@ -101,6 +101,27 @@ def test_minutes_without_an_acknowledgement_are_the_end_but_not_those_without_a_
     assert sequence.due(400.0)
     with pytest.raises(TimeoutError, match="not acknowledged within 300 s"):
         sequence.due(700.0)
+
+
+def test_whoever_does_not_read_says_now_and_then_that_he_is_there():
+    sequence = Sequence(sends=INPUT)
+    assert sequence.still_here(0.0) is None
+    for number in range(3):
+        sequence.receive(numbered(number))
+    answered = [second for second in range(200) if sequence.still_here(float(second)) is not None]
+    assert answered == [60, 120, 180]
+    assert sequence.still_here(1000.0) is None  # nothing is owed any more
+    assert sequence.delivered(sequence.take()) is None
+
+
+def test_a_sender_that_hears_now_and_then_goes_on():
+    sequence = Sequence(sends=INPUT)
+    first = sequence.send(1, b"x", 0.0)
+    sequence.send(1, b"y", 0.0)
+    sequence.acknowledged(decode(acknowledgement(decode(first))), 250.0)
+    assert sequence.due(540.0)
+    with pytest.raises(TimeoutError, match="not acknowledged within 300 s"):
+        sequence.due(551.0)
 
 
 def test_whoever_does_not_read_holds_up_the_sender():

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from raysm.local.instances.base import Instance, Site
+from raysm.local.instances.base import Instance, Site, open_to_all
 
 
 class Plain(Instance):
@@ -58,3 +58,12 @@ def test_a_site_lacks_nothing_and_protects_unless_its_kind_says_otherwise_and_is
     with pytest.raises(KeyError), site:
         raise KeyError
     assert site.closed == 1
+
+
+def test_every_folder_below_the_base_is_opened_and_neither_the_base_nor_a_file(tmp_path):
+    (tmp_path / "model" / "deep").mkdir(parents=True)
+    (tmp_path / "model" / "file").touch(mode=0o600)
+    tmp_path.chmod(0o700)
+    open_to_all(tmp_path)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path, *tmp_path.rglob("*"))}
+    assert modes == {tmp_path.name: 0o700, "model": 0o777, "deep": 0o777, "file": 0o600}

@@ -182,6 +182,19 @@ def test_an_instance_sees_its_own_opt_ml_and_the_links_in_it_read_only(job, tmp_
 
 
 @pytest.mark.docker
+@pytest.mark.parametrize(("named_by", "user"), [("scenario", 4242), ("image", 4242), ("nobody", 0)])
+def test_whoever_an_instance_runs_as_can_write_the_folders_that_are_there(tmp_path, named_by, user):
+    (tmp_path / "algo-1" / "ml" / "model").mkdir(parents=True)
+    image = docker.image_run_as(docker.tiny_image(), user) if named_by == "image" else docker.tiny_image()
+    scenario = Scenario(container=Container(user=user if named_by == "scenario" else 0))
+    with contextlib.closing(Job(DockerSite(image), tmp_path)) as job:
+        (instance,) = job.start("touch /opt/ml/model/x", scenario=scenario)
+        assert instance.wait(SOON_S) == 0, job.log()
+    assert_nothing_left()
+    assert (tmp_path / "algo-1" / "ml" / "model" / "x").stat().st_uid == user
+
+
+@pytest.mark.docker
 def test_an_instance_gets_its_variables_but_not_the_path_of_this_machine(job):
     (instance,) = job.start('echo "$A|$PATH"', variables={"A": "b c='d'", "PATH": "/nowhere"})
     assert instance.wait(SOON_S) == 0

@@ -9,7 +9,7 @@ import pytest
 
 import raysm
 from raysm.client.submit import submit
-from raysm.contract.events import Metric, line
+from raysm.contract.events import Metric, Trial, line
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
@@ -113,6 +113,24 @@ def test_two_jobs_are_compared_by_the_ends_of_their_names(fake, train):
         table.compare(first, "train-")
     with pytest.raises(InvalidRequest, match=r"none of these 2 jobs is named 'nobody'"):
         table.compare(first, "nobody")
+
+
+def test_trials_are_rows_behind_their_sweep_compared_and_in_a_frame(fake, tmp_path):
+    (tmp_path / "sweep.py").write_text("")
+    trials = [
+        Trial(number=number, status="done", params={"lr": 0.1 * number}, metrics={"loss": 1.0 / number}, reports=3)
+        for number in (1, 2)
+    ]
+    fake.answer("script", Answer(lines=[line(trial) for trial in trials]))
+    name = submit(Script(str(tmp_path / "sweep.py")), on=fake).name
+    table = jobs(fake).with_trials()
+    assert [one.name for one in table] == [name, f"{name}/1", f"{name}/2"]
+    assert [one.name for one in table.sorted_by("loss")][:2] == [f"{name}/2", f"{name}/1"]
+    assert "0.2" in repr(table.compare(f"{name}/1", f"{name}/2"))
+    frame = table.to_frame()
+    assert frame["trial"].tolist()[1:] == [1, 2]
+    assert frame["params.lr"].tolist()[1:] == [0.1, 0.2]
+    assert f"{name}/2" in table._repr_html_()
 
 
 def test_the_curves_of_all_jobs_are_plotted_from_what_is_kept(fake, train):

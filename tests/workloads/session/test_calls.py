@@ -1,6 +1,7 @@
 """Calls are executed once, and their outcomes kept."""
 
 import asyncio
+import pickle
 
 import pytest
 
@@ -8,6 +9,7 @@ from raysm.contract.session import CALL, DONE, RUNNING, WAITING, CallRequest, Ou
 from raysm.errors import InvalidRequest, SessionEnded
 from raysm.workloads.session import calls as module
 from raysm.workloads.session.calls import IN_MEMORY_BYTES, Calls
+from raysm.workloads.session.outcomes import interrupted
 
 WAIT_S = 60.0
 
@@ -17,7 +19,7 @@ class Scripted:
 
     def __init__(self, size=10, error=None):
         self.begun, self.interrupted, self.go = [], [], asyncio.Event()
-        self.size, self.error = size, error
+        self.outcome, self.error = (b"x" * size, False), error
 
     async def run(self, call):
         self.begun.append(call.id)
@@ -25,7 +27,7 @@ class Scripted:
         await self.go.wait()
         if self.error:
             raise self.error
-        return b"x" * self.size, False
+        return self.outcome
 
     def interrupt(self, call):
         self.interrupted.append(call.id)
@@ -150,12 +152,52 @@ def test_at_the_end_calls_are_interrupted_and_those_that_do_not_end_are_given_up
         await asyncio.sleep(0)
         await calls.close("it was closed", 0.01)
         assert executor.interrupted == ["1"]
-        assert "the session ended before the call did" in Outcome.decode(call.outcome).error.message
+        ended = Outcome.decode(call.outcome)
+        assert ended.error.message == "the session ended before f did: it was closed"
+        assert isinstance(pickle.loads(ended.pickled), SessionEnded)
         with pytest.raises(SessionEnded, match="closing \\(it was closed\\)"):
             ask(calls, "2")
         assert ask(calls) is call
 
     with_calls(tmp_path, script)
+
+
+def test_a_call_that_is_interrupted_because_the_session_ends_says_why(tmp_path):
+    async def script(calls, executor, active):
+        executor.outcome = interrupted("algo-1").encode(), True
+        executor.interrupt = lambda call: executor.go.set()
+        call = ask(calls)
+        await asyncio.sleep(0)
+        await calls.close("its budget of 20 USD is spent", WAIT_S)
+        error = pickle.loads(Outcome.decode(call.outcome).pickled)
+        assert isinstance(error, SessionEnded)
+        assert str(error) == "the session ended before f did: its budget of 20 USD is spent"
+
+    with_calls(tmp_path, script)
+
+
+def test_a_call_that_returns_while_the_session_ends_keeps_its_value(tmp_path):
+    async def script(calls, executor, active):
+        executor.outcome = Outcome(pickled=b"a value").encode(), False
+        executor.interrupt = lambda call: executor.go.set()
+        call = ask(calls)
+        await asyncio.sleep(0)
+        await calls.close("it was closed", WAIT_S)
+        assert Outcome.decode(call.outcome).pickled == b"a value"
+
+    with_calls(tmp_path, script)
+
+
+def test_what_raysm_refuses_is_refused_there_by_the_same_error(tmp_path):
+    async def script(calls, executor, active):
+        executor.go.set()
+        call = ask(calls)
+        await call.done.wait()
+        outcome = Outcome.decode(call.outcome)
+        assert outcome.error.headline == "InvalidRequest: there is no instance 'algo-9'"
+        assert isinstance(pickle.loads(outcome.pickled), InvalidRequest)
+
+    with_calls(tmp_path, script, error=InvalidRequest("there is no instance 'algo-9'"))
 
 
 def test_calls_are_told_apart_by_their_clients(tmp_path):

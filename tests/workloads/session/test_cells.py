@@ -166,3 +166,38 @@ def test_a_value_is_shown_in_every_form_that_it_has():
 @pytest.mark.parametrize("value", [1, "text", Table])
 def test_what_has_no_form_of_its_own_is_text(value):
     assert shown(value) == {"text/plain": repr(value)}
+
+
+def test_of_several_that_are_interrupted_together_the_one_that_runs_is_not_missed():
+    began = threading.Event()
+
+    async def script(cells):
+        cells.namespace["began"] = began
+        cells_asked = [call("began.set()\nimport time\ntime.sleep(600)"), call("x = 1")]
+        tasks = [asyncio.create_task(cells.run(each)) for each in cells_asked]
+        await asyncio.to_thread(began.wait, WAIT_S)
+        for each in cells_asked:
+            each.is_cancelled = True
+            cells.interrupt(each)
+        return [Outcome.decode((await task)[0]) for task in tasks]
+
+    assert all(outcome.error.cancelled for outcome in run(script))
+
+
+def test_a_cell_that_catches_its_interrupt_is_interrupted_once_more():
+    began, caught = threading.Event(), threading.Event()
+    source = (
+        "import time\ntry:\n    began.set()\n    time.sleep(600)\nexcept KeyboardInterrupt:\n"
+        "    caught.set()\n    time.sleep(600)"
+    )
+
+    async def script(cells):
+        cells.namespace.update(began=began, caught=caught)
+        asked = call(source)
+        running = asyncio.create_task(cells.run(asked))
+        for event in (began, caught):
+            await asyncio.to_thread(event.wait, WAIT_S)
+            cells.interrupt(asked)
+        return Outcome.decode((await running)[0])
+
+    assert run(script).error.cancelled

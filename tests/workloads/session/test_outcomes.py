@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from raysm.workloads.session.outcomes import failed, interrupted, outcome_of
+from raysm.errors import InvalidRequest
+from raysm.workloads.session.outcomes import failed, interrupted, outcome_of, refused
 
 
 def raising(error):
@@ -65,3 +66,9 @@ def test_who_is_interrupted_is_cancelled():
 
 def test_a_death_has_no_exception_and_no_traceback():
     assert failed("WorkerDied", "it died").error.headline == "WorkerDied: it died"
+
+
+def test_a_refusal_travels_itself_and_without_frames():
+    outcome = refused(InvalidRequest("no room"))
+    assert (outcome.error.headline, outcome.error.traceback) == ("InvalidRequest: no room", "")
+    assert isinstance(pickle.loads(outcome.pickled), InvalidRequest)

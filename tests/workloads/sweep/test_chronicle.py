@@ -30,7 +30,8 @@ class Stage:
         )
 
     def start(self, name):
-        trial = SimpleNamespace(trial_id=name, config=self.searching.suggest(name), get_error=lambda: None)
+        config = self.searching.suggest(name)
+        trial = SimpleNamespace(trial_id=name, config=config, checkpoint=None, get_error=lambda: None)
         self.chronicle.on_trial_start(0, [], trial)
         return trial
 
@@ -43,11 +44,14 @@ class Stage:
             self.chronicle.on_trial_result(0, [], trial, {METRICS: how.pop("metrics", {}), **how})
         self.chronicle.on_trial_complete(0, [], trial)
 
-    def save(self, trial, name):
+    def save(self, trial, name, trials=()):
         folder = self.journal.folder_of(name)
         folder.mkdir(parents=True)
         (folder / "model").write_text(name)
-        self.chronicle.on_checkpoint(0, [], trial, SimpleNamespace(path=name))
+        self.tell_checkpoint(trial, name, trials)
+
+    def tell_checkpoint(self, trial, name, trials=()):
+        self.chronicle.on_checkpoint(0, trials, trial, SimpleNamespace(path=name))
 
     def trials(self):
         return [event for event in self.told if isinstance(event, Trial)]
@@ -128,6 +132,39 @@ def test_of_a_running_trial_the_latest_checkpoints_stay(tmp_path):
     assert sorted(path.parent.name for path in tmp_path.rglob("model")) == ["checkpoint_2", "checkpoint_3"]
     (entry,) = Journal(tmp_path, "key").entries()
     assert entry.checkpoint == "/run/a/checkpoint_3"
+
+
+def test_a_checkpoint_that_is_told_again_counts_once(tmp_path):
+    stage = Stage(tmp_path)
+    trial = stage.start("a")
+    for number in range(2):
+        stage.report(trial, 1.0)
+        stage.save(trial, f"/run/a/checkpoint_{number}")
+        stage.tell_checkpoint(trial, f"/run/a/checkpoint_{number}")
+    assert sorted(path.parent.name for path in tmp_path.rglob("model")) == ["checkpoint_0", "checkpoint_1"]
+
+
+def test_in_a_population_the_checkpoint_that_another_trial_goes_on_from_stays(tmp_path):
+    stage = Stage(tmp_path, stop="pbt")
+    best, worst = stage.start("a"), stage.start("b")
+    # Tune has given it to the other one, which has no room to run yet.
+    worst.checkpoint = SimpleNamespace(path="/run/a/checkpoint_0")
+    for number in range(6):
+        stage.report(best, 1.0)
+        stage.save(best, f"/run/a/checkpoint_{number}", [best, worst])
+    assert {path.parent.name[-1] for path in tmp_path.rglob("model")} == {"0", "3", "4", "5"}
+    # Now it has made one of its own.
+    worst.checkpoint = SimpleNamespace(path="/run/b/checkpoint_0")
+    stage.save(best, "/run/a/checkpoint_6", [best, worst])
+    assert {path.parent.name[-1] for path in tmp_path.rglob("model")} == {"4", "5", "6"}
+
+
+def test_a_trial_that_is_begun_again_at_its_end_keeps_its_metrics(tmp_path):
+    stage = Stage(tmp_path)
+    trial = stage.start("a")
+    stage.report(trial, 2.0)
+    stage.end(trial, **{ENDED: "done"})
+    assert (stage.trials()[-1].metrics, stage.trials()[-1].value) == ({"loss": 2.0}, 2.0)
 
 
 def test_in_a_population_every_checkpoint_stays(tmp_path):

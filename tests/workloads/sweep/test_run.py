@@ -52,6 +52,19 @@ def marks_itself(x, marks):
     return x
 
 
+def grows(lr):
+    """Add up ``lr``, with a checkpoint at every step."""
+    folder = raysm.restored()
+    begin, weight = (0, 0.0) if folder is None else map(float, (folder / "state").read_text().split())
+    for step in range(int(begin), 8):
+        weight += lr
+        at = os.path.join(os.environ["RAYSM_TRIAL"], "own")
+        os.makedirs(at, exist_ok=True)
+        with open(os.path.join(at, "state"), "w") as file:
+            file.write(f"{step + 1} {weight}")
+        raysm.report(step=step, score=weight, checkpoint=at)
+
+
 def only_accuracy(x):
     raysm.report(accuracy=x)
 
@@ -95,6 +108,38 @@ def test_the_worst_are_ended_early_and_no_placement_group_is_left(base, tmp_path
     assert all(trial.reports < 12 for trial in trials if trial.status == "stopped")
     assert outcome.groups_left == 0
     assert alive_groups() == []
+
+
+def test_in_a_population_the_worst_go_on_with_the_weights_of_the_best(base, tmp_path):
+    # More trials than there is room for: they take turns.
+    sweep = raysm.Sweep(
+        grows,
+        space={"lr": raysm.uniform(0.1, 1.0)},
+        metric="score",
+        mode="max",
+        trials=5,
+        stop=raysm.Pbt(every=2),
+        seed=1,
+    )
+    outcome, _, told = run(sweep, base, tmp_path)
+    trials = trials_of(outcome)
+    assert [(trial.number, trial.status) for trial in trials] == [(number, "done") for number in range(5)]
+    assert all(trial.metrics == {"score": trial.value} for trial in trials)
+    begun = {event.number: event.params["lr"] for event in told if isinstance(event, Trial) and event.value is None}
+    varied = [trial for trial in trials if trial.params["lr"] != begun[trial.number]]
+    assert varied
+    # Neither its first parameter nor its last one alone explains how far it came: the weights were another one's.
+    for trial in varied:
+        assert abs(trial.value - 8 * begun[trial.number]) > 1e-9
+        assert abs(trial.value - 8 * trial.params["lr"]) > 1e-9
+    assert all(0.1 <= trial.params["lr"] <= 1.0 for trial in trials)
+    assert outcome.groups_left == 0
+
+
+def test_what_tune_says_of_itself_is_not_said(base, tmp_path, capfd):
+    sweep = raysm.Sweep(value_of, space=draws, metric="loss", trials=1)
+    run(sweep, base, tmp_path)
+    assert "View detailed results" not in capfd.readouterr().out
 
 
 def test_failing_trials_fail_alone_each_with_its_reason(base, tmp_path):

@@ -10,7 +10,7 @@ import raysm
 from raysm.errors import InvalidRequest, TrialFailed
 from raysm.request.sweep import FunctionSweep
 from raysm.workloads.sweep.reports import Report
-from raysm.workloads.sweep.trial import TrialRun, seed_all, trial_reason
+from raysm.workloads.sweep.trial import TrialRun, name_of, number_of, seed_all, trial_reason
 
 
 def run_of(tmp_path, **fields):
@@ -38,6 +38,10 @@ def run_of(tmp_path, **fields):
 )
 def test_a_functions_value_is_the_metric_or_several_by_name(tmp_path, value, metrics):
     assert run_of(tmp_path).metrics_of(value) == metrics
+
+
+def test_a_trials_name_has_its_number():
+    assert number_of(name_of(12, "8f3a_00001")) == 12
 
 
 def test_a_population_needs_a_checkpoint_with_every_report(tmp_path):

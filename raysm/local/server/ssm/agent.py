@@ -5,7 +5,6 @@ What flows in are a client's messages, by one WebSocket after the other; what fl
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable
 
 from raysm.contract.ssm import handshake
@@ -17,8 +16,13 @@ from raysm.local.server.ssm.plugin import Ends, Plugin
 
 __all__ = ["Agent"]
 
-DRAIN_S = 2.0
-"""How long AWS's agent waits for its last messages to arrive."""
+LAST_WORDS_S = 2.0
+"""For the message that says that the session has ended, where the line takes nothing any more."""
+AWAY_S = 60.0
+"""How long a client may be away that has not taken all yet. AWS's agent waits 2 s for its last messages, wherever the
+client is; but it sends all at once, while ours keeps what is above its window until whoever reads has taken the rest:
+that may be a pager, before which somebody thinks."""
+LOOK_S = 1.0
 ANSWER_S = 60.0
 """For a client to come, and to answer the handshake."""
 MUX_CLIENT = (1, 1, 70)
@@ -45,39 +49,46 @@ class Agent:
         """
         self.session = session
         self.ended = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self._version = MULTIPLEXES if multiplexing else PLAIN
         self._work = work
         self._instance = instance
         self._idle_s = idle_s
+        # One for the whole session: WebSockets come and go, its numbers and what is not acknowledged stay.
         self._conversation = Conversation(self._take, sends=OUTPUT)
         self._plugin: Plugin | None = None
+        # The handshake waits in its own task: messages are taken one after the other, and this is one of them.
         self._answered: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._transmit: Transmit | None = None
-        self._heard_s = time.monotonic()
+        self._is_ending = False
+        self._left_s = self._heard_s = self._loop.time()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Begin."""
-        self._tasks = [asyncio.ensure_future(self._run()), asyncio.ensure_future(self._look_at_clock())]
-        loop = asyncio.get_running_loop()
+        self._tasks = [
+            asyncio.ensure_future(work) for work in (self._run(), self._look_at_clock(), self._look_at_conversation())
+        ]
         # From the thread of its keeper, and maybe after the loop has ended.
-        self._instance.exited.add_done_callback(lambda exited: _soon(loop, self._instance_ended))
+        self._instance.exited.add_done_callback(lambda exited: _soon(self._loop, self._instance_ended))
 
-    async def attach(self, transmit: Transmit) -> None:
+    def attach(self, transmit: Transmit) -> None:
         """A client has come by another WebSocket."""
         self._transmit = transmit
         self.hear()
-        await self._conversation.attach(transmit)
+        self._conversation.attach(transmit)
 
     def detach(self, transmit: Transmit) -> None:
         """A WebSocket is closed; the one that has replaced it stays."""
+        # The old connection's end may be noticed after the new one has begun.
         if self._transmit is transmit:
             self._transmit = None
+            self._left_s = self._loop.time()
             self._conversation.detach()
 
     def hear(self) -> None:
         """The user has done something: he is not idle."""
-        self._heard_s = time.monotonic()
+        self._heard_s = self._loop.time()
 
     async def receive(self, data: bytes) -> None:
         """Take a message of the client."""
@@ -88,22 +99,28 @@ class Agent:
         if frame.payload_type == PayloadType.HANDSHAKE_RESPONSE:
             if not self._answered.done():
                 self._answered.set_result(frame)
+        # Before the handshake is complete there is none: data that come so early are lost, as with AWS's agent.
         elif self._plugin is not None:
             await self._plugin.take(frame)
 
     async def end(self, reason: str) -> None:
         """End the session, and say so to the client; harmless when repeated."""
-        if self.ended.is_set():
+        if self._is_ending:
             return
-        self.ended.set()
+        self._is_ending = True
         if self._plugin is not None:
             await self._plugin.close()
         if self._transmit is not None:
-            with contextlib.suppress(OSError):
-                await self._transmit(notice(CHANNEL_CLOSED, SessionId=self.session, Output=reason, SchemaVersion=1))
+            # Outside of the sequence: nobody would acknowledge it any more.
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(LAST_WORDS_S):
+                    await self._transmit(notice(CHANNEL_CLOSED, SessionId=self.session, Output=reason, SchemaVersion=1))
         self._conversation.end(ConnectionResetError("the session has ended"))
+        # Last: whoever waits for it closes the connection.
+        self.ended.set()
         current = asyncio.current_task()
         for task in self._tasks:
+            # It may be the work's own task that ends the session, at its end.
             if task is not current:
                 task.cancel()
 
@@ -117,13 +134,20 @@ class Agent:
                 send=self._conversation.send,
                 multiplexes=self._version == MULTIPLEXES and client >= MUX_CLIENT,
             )
+            # Before the client hears that all is agreed: what it sends then has somebody to take it.
             self._plugin = self._work.begin(ends)
             await self._conversation.send(PayloadType.HANDSHAKE_COMPLETE, handshake.complete(0.0))
             await self._plugin.run()
-            await self._conversation.drain(DRAIN_S)
+            await self._hand_over()
         except (OSError, ValueError) as error:
             reason = str(error)
         await self.end(reason)
+
+    async def _hand_over(self) -> None:
+        """Wait until the client has the last messages; not for one that is away for long."""
+        while not await self._conversation.drain(LOOK_S) and self._conversation.error is None:
+            if self._transmit is None and self._loop.time() - self._left_s > AWAY_S:
+                return
 
     async def _shake_hands(self) -> tuple[int, ...]:
         """Return the client's version."""
@@ -132,9 +156,13 @@ class Agent:
         return handshake.version_of(str((await self._answered).document().get("ClientVersion")))
 
     async def _look_at_clock(self) -> None:
-        while (left_s := self._heard_s + self._idle_s - time.monotonic()) > 0:
+        while (left_s := self._heard_s + self._idle_s - self._loop.time()) > 0:
             await asyncio.sleep(left_s)
         await self.end(f"Session: {self.session} timed out.")
+
+    async def _look_at_conversation(self) -> None:
+        await self._conversation.ended.wait()
+        await self.end(str(self._conversation.error))
 
     def _instance_ended(self) -> None:
         self._tasks.append(asyncio.ensure_future(self.end("the instance has ended")))

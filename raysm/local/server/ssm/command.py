@@ -11,31 +11,36 @@ import pty
 import sys
 import tty
 from collections.abc import Sequence
+from typing import Any
 
-from raysm.contract.ssm.frames import PAYLOAD_BYTES, Flag, Frame, PayloadType, flag
+from raysm.contract.ssm.frames import Flag, Frame, PayloadType, flag
 from raysm.local.instances import Visit
+from raysm.local.server.ssm.output import Output
 from raysm.local.server.ssm.plugin import Ends
 
 __all__ = ["Command"]
 
-REST_S = 0.5
-"""How long to read on when the command has ended: what it left in the background may hold its terminal for ever."""
+SILENCE_S = 0.5
+"""When the command has ended, the end of its output too: what it left in the background may hold its terminal for ever,
+and never write. Not a limit for all that is left, as it was once: to pass that on takes as long as the client reads."""
 
 
 class Command:
     """A command that is run for a session."""
 
-    def __init__(self, ends: Ends, command: Sequence[str], *, has_terminal: bool) -> None:
+    def __init__(self, ends: Ends, command: Sequence[str], *, has_terminal: bool, silence_s: float = SILENCE_S) -> None:
         """Stand between ``ends``.
 
         Args:
             ends: Where it runs, and who sees it.
             command: What to run.
             has_terminal: Whether somebody sits before it.
+            silence_s: Seconds without a byte that are the end of what it writes, once it has ended itself.
         """
         self._ends = ends
         self._command = command
         self._has_terminal = has_terminal
+        self._silence_s = silence_s
         self._visit: Visit | None = None
         self._master = -1
         self._keys: asyncio.StreamWriter | None = None
@@ -48,17 +53,29 @@ class Command:
             OSError: No terminal is to be had.
         """
         reader, stdin, stdout = self._open()
+        output = Output(reader)
+        sending = asyncio.ensure_future(self._send_all(output))
         try:
+            await self._run_between(stdin, stdout)
+            output.end_by_silence(self._silence_s)
+            await self._until(sending)
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+            self._master = -1
+            output.close()
+
+    async def _run_between(self, stdin: int | None, stdout: int) -> None:
+        """Run the command with what it reads and where it writes to; the latter is closed then."""
+        try:
+            # By a name, since a keeper opens it: a descriptor of this process is none of its own.
             name = f"/proc/{os.getpid()}/fd/{stdout}" if not os.isatty(stdout) else os.ttyname(stdout)
             source = name if stdin is not None else os.devnull
             self._visit = await asyncio.to_thread(self._ends.instance.enter, self._command, stdin=source, stdout=name)
-            sending = asyncio.ensure_future(self._send_all(reader))
-            await self._until_its_end(self._visit)
+            await self._until(asyncio.wrap_future(self._visit.exited))
         finally:
             # The last one of this side: when the command's are closed too, there is nothing more to read.
             os.close(stdout)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(sending, REST_S)
 
     def _open(self) -> tuple[int, int | None, int]:
         """Return what to read from, what the command reads, and where it writes to."""
@@ -74,26 +91,17 @@ class Command:
         tty.setraw(slave)
         return master, None, slave
 
-    async def _until_its_end(self, visit: Visit) -> None:
+    async def _until(self, end: asyncio.Future[Any]) -> None:
+        """Wait for ``end``, or for that of the session."""
         over = asyncio.ensure_future(self._is_over.wait())
-        exited = asyncio.wrap_future(visit.exited)
-        await asyncio.wait((over, exited), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((over, end), return_when=asyncio.FIRST_COMPLETED)
         over.cancel()
 
-    async def _send_all(self, descriptor: int) -> None:
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader()
-        transport, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", buffering=0)
-        )
-        try:
-            # A terminal ends with an error, where a pipe just ends.
-            with contextlib.suppress(OSError):
-                while data := await reader.read(PAYLOAD_BYTES):
-                    await self._ends.send(PayloadType.OUTPUT, data)
-        finally:
-            self._master = -1
-            transport.close()
+    async def _send_all(self, output: Output) -> None:
+        # Where the session has ended, nobody is left to be told.
+        with contextlib.suppress(OSError):
+            while data := await output.read():
+                await self._ends.send(PayloadType.OUTPUT, data)
 
     async def take(self, frame: Frame) -> None:
         """Take keys, or the size of the user's terminal."""
@@ -108,6 +116,7 @@ class Command:
         if self._master < 0:
             return
         with contextlib.suppress(OSError):
+            # A duplicate: the transport that reads closes its own when the command ends.
             if self._keys is None:
                 self._keys = await _writer(os.dup(self._master))
             self._keys.write(keys)
@@ -116,6 +125,7 @@ class Command:
     def _resize(self, frame: Frame) -> None:
         import termios
 
+        # A size that is none is passed over: a terminal of the wrong width is better than none.
         with contextlib.suppress(ValueError, KeyError, TypeError, OSError):
             size = frame.document()
             if self._master >= 0:

@@ -20,6 +20,7 @@ Parameters: TypeAlias = Mapping[str, list[str]]
 
 SHELL = "SSM-SessionManagerRunShell"
 """The document of a session that names none."""
+# Above 3.1.1511.0, from which on an agent leaves keep-alive to the service, and above 3.0.196.0, which multiplexes.
 MULTIPLEXES = "3.3.1611.0"
 PLAIN = "3.0.161.0"
 """Versions of agents that do, and that do not yet."""
@@ -50,6 +51,7 @@ def work_of(document: str, parameters: Parameters) -> Work:
 
 def _port(parameters: Parameters) -> Work:
     port = _one(parameters, "portNumber", "80")
+    # isdecimal, since int() also takes a sign, blanks and 1_000; the document's own pattern does not.
     if not port.isdecimal() or not 1 <= int(port) <= 65535:
         raise validation(f"Parameter portNumber does not match the allowed pattern: {port!r}")
     properties = {
@@ -78,6 +80,7 @@ def _non_interactive(parameters: Parameters) -> Work:
 
 
 def _command(session_type: str, words: list[str], *, has_terminal: bool = True) -> Work:
+    # As root: within SageMaker's containers there is nobody else.
     properties = {"linux": {"commands": shlex.join(words), "runAsElevated": True}}
     return Work(
         session_type=session_type,

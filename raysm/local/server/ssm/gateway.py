@@ -14,6 +14,7 @@ from collections.abc import Coroutine
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from raysm.contract.loop_thread import LoopThread
 from raysm.contract.ssm.conversation import Transmit
 from raysm.local.instances import Instance
 from raysm.local.scenario import Ssm
@@ -42,14 +43,15 @@ class Gateway:
         """Serve as ``switches`` say; nothing runs before the first session."""
         self._switches = switches
         self._chance = chance
+        # Touched in the loop alone; requests come in threads of the server.
         self._agents: dict[str, Agent] = {}
         self._tokens: dict[str, str] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._loop: LoopThread | None = None
         self._lock = threading.Lock()
 
     def start(self, instance: Instance, work: Work) -> tuple[str, str]:
         """Begin a session; return its id and the token that lets one WebSocket in."""
+        # AWS's ids end so, behind the name of whoever asked: 17 hexadecimal digits.
         session = f"raysm-{secrets.token_hex(9)[:17]}"
         return session, self._call(self._start(session, instance, work))
 
@@ -68,27 +70,25 @@ class Gateway:
             connection: Stays the caller's.
             head: Its request, up to the empty line.
         """
+        # A descriptor of its own: werkzeug closes its one when the request is over, asyncio this one.
         own = socket.socket(fileno=socket.dup(connection.fileno()))
         own.setblocking(False)
         self._call(self._serve(own, head))
 
     def close(self) -> None:
         """End every session, and the loop."""
-        if self._loop is None or self._thread is None:
+        if self._loop is None:
             return
         self._call(self._end_all())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
         self._loop.close()
         self._loop = None
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="ssm", daemon=True)
-                self._thread.start()
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+                # Only now: most servers never have a session.
+                self._loop = LoopThread("ssm")
+        return self._loop.run(coroutine)
 
     async def _start(self, session: str, instance: Instance, work: Work) -> str:
         agent = Agent(session, instance, work, multiplexing=self._switches.multiplexing, idle_s=self._switches.idle_s)
@@ -105,6 +105,7 @@ class Gateway:
         agent = self._agents.get(session)
         if agent is None or agent.ended.is_set():
             return None
+        # https://docs.aws.amazon.com/systems-manager/latest/userguide/session-preferences-timeout.html: it begins anew.
         agent.hear()
         return self._new_token(session)
 
@@ -117,10 +118,6 @@ class Gateway:
     async def _end_all(self) -> None:
         for session in list(self._agents):
             await self._terminate(session)
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
 
     async def _serve(self, connection: socket.socket, head: bytes) -> None:
         from aiohttp import web
@@ -128,6 +125,7 @@ class Gateway:
         closed = asyncio.Event()
 
         async def handle(request: "web.BaseRequest") -> "web.StreamResponse":
+            # Of whatever size: frames check their own lengths.
             channel = web.WebSocketResponse(max_msg_size=0)
             try:
                 await channel.prepare(request)
@@ -136,6 +134,7 @@ class Gateway:
                 closed.set()
             return channel
 
+        # One for each connection: aiohttp has the protocol, the connection was accepted by somebody else.
         server = web.Server(handle, access_log=None)
         protocol = server()
         transport, _ = await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, connection)
@@ -158,7 +157,7 @@ class Gateway:
         ended = asyncio.ensure_future(_close_at_end(agent, channel))
         transmit = self._lossy(channel.send_bytes)
         try:
-            await agent.attach(transmit)
+            agent.attach(transmit)
             receive = self._lossy(agent.receive)
             async for message in channel:
                 if isinstance(message.data, bytes):
@@ -173,6 +172,7 @@ class Gateway:
         with contextlib.suppress(TimeoutError, TypeError, ValueError, AttributeError):
             opening = json.loads(await channel.receive_str(timeout=OPENING_S))
             token = self._tokens.get(session, "")
+            # An empty token is none: where a session is not known, "" would equal "".
             if token and secrets.compare_digest(str(opening.get("TokenValue")).encode(), token.encode()):
                 del self._tokens[session]
                 return True
@@ -182,6 +182,7 @@ class Gateway:
         """Close the connection where the scenario wants it, without a word: what is on its way is lost."""
         if self._switches.close_every_s and request.transport is not None:
             await asyncio.sleep(self._switches.close_every_s)
+            # Not closed: a close would first send what is still to be sent.
             request.transport.abort()
 
     def _lossy(self, pass_on: Transmit) -> Transmit:
@@ -201,5 +202,4 @@ class Gateway:
 
 async def _close_at_end(agent: Agent, channel: "web.WebSocketResponse") -> None:
     await agent.ended.wait()
-    await asyncio.sleep(0)  # its last words first
     await channel.close()

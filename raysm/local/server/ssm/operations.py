@@ -58,6 +58,7 @@ class SsmOperations:
 
     def _start(self, request: Mapping[str, Any], host: str) -> Mapping[str, Any]:
         target = _text(request, "Target")
+        # Before the target: a document that does not exist is said also where nobody is connected.
         work = work_of(str(request.get("DocumentName") or SHELL), request.get("Parameters") or {})
         session, token = self.gateway.start(self._instance(target), work)
         return _answer(session, token, host)
@@ -69,6 +70,7 @@ class SsmOperations:
             ApiError: There is none, or nobody is let in.
         """
         named = INSTANCE.fullmatch(target)
+        # One answer to whatever is wrong: AWS does not tell strangers which jobs there are.
         instance = self._instances(named[1]).get(named[2]) if named and self._is_open(named[1]) else None
         if instance is None or instance.exited.done():
             raise ApiError("TargetNotConnected", f"{target} is not connected.")
@@ -80,11 +82,13 @@ class SsmOperations:
         except ApiError:
             return False
         debugging = record.request.get("RemoteDebugConfig") or {}
+        # The record's request is changed by UpdateTrainingJob, so that it can be switched on while the job runs.
         return record.secondary == "Training" and bool(debugging.get("EnableRemoteDebug"))
 
     def _resume(self, request: Mapping[str, Any], host: str) -> Mapping[str, Any]:
         session = _text(request, "SessionId")
         token = self.gateway.resume(session)
+        # As AWS: an id that ended is not told apart from one that never was.
         if token is None:
             raise ApiError("DoesNotExistException", f"Session {session} does not exist.")
         return _answer(session, token, host)
@@ -99,6 +103,7 @@ def _answer(session: str, token: str, host: str) -> Mapping[str, Any]:
     return {
         "SessionId": session,
         "TokenValue": token,
+        # ws, where AWS has wss: on loopback there is no certificate to be had.
         "StreamUrl": f"ws://{host}{PATH}{session}?role=publish_subscribe",
     }
 

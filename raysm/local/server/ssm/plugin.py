@@ -18,6 +18,7 @@ class Ends:
     """In which it works."""
     send: Callable[[PayloadType, bytes], Awaitable[None]]
     """Sends a message to the client; raises OSError where the session has ended."""
+    # Decided by the agent, which alone has heard the client's version.
     multiplexes: bool = True
     """Whether client and agent both do."""
 

@@ -78,6 +78,7 @@ class MuxPort:
     def _accept(self, stream: ByteStream) -> None:
         task = asyncio.ensure_future(self._serve(stream))
         self._carrying.add(task)
+        # A session may have thousands, one after the other: those that are over are not kept.
         task.add_done_callback(self._carrying.discard)
 
     async def _serve(self, stream: ByteStream) -> None:
@@ -100,6 +101,7 @@ class PlainPort:
         self._ends = ends
         self._port = port
         self._writer: asyncio.StreamWriter | None = None
+        # Connections are made from ``run`` and from ``take``: without it both would make the first one.
         self._connecting = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
         self._is_over = asyncio.Event()
@@ -143,6 +145,7 @@ class PlainPort:
             return self._writer
 
     async def _disconnect(self) -> None:
+        # Taken first: what ends meanwhile finds nothing left to close.
         reading, self._reading = self._reading, None
         writer, self._writer = self._writer, None
         if reading is not None and writer is not None:
@@ -154,6 +157,7 @@ class PlainPort:
         with contextlib.suppress(OSError):
             while data := await reader.read(PAYLOAD_BYTES):
                 await self._ends.send(PayloadType.OUTPUT, data)
+        # The next bytes open another connection, unless there is a newer one already.
         if self._writer is writer:
             self._writer = None
         writer.close()

@@ -42,5 +42,6 @@ def serve_channel(request: Request, gateway: Gateway) -> NoReturn:
 
 def _head(request: Request) -> bytes:
     lines = [f"GET {request.environ['RAW_URI']} HTTP/1.1"]
+    # As latin-1, the encoding in which WSGI hands headers over.
     lines += [f"{name}: {value}" for name, value in request.headers]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")

@@ -51,6 +51,7 @@ class Tiling(Protocol):
 class Collector(ABC):
     """What a mode makes of the parts, on the head. It is closed however the work ends."""
 
+    # A part that another run finished is read, not computed: its name has all that decides its bytes.
     recorded: BlockRecord[Part] | None = None
     """Where parts are kept, for another run to find them; None: nothing is."""
 
@@ -65,6 +66,7 @@ class Collector(ABC):
     def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...]:
         """Write the result; return its files."""
 
+    # Not abstract: what most modes need not say, a new one need not write.
     def hint(self, task: TileTask) -> Any:
         """Return what a task is told as it is dispatched."""
         return None
@@ -162,6 +164,7 @@ class Mode(ABC):
             scratch: Folder for what is merged.
             seconds: Measures a call.
         """
+        # Both kinds, since the diagonal's tile has half the pairs, and another share of a small matrix.
         whole = TileBlock(both.rows, both.rows)
         diagonal, beside = (FreeTile(tile, context.self_join, self.probe_hint(tile)) for tile in (whole, both))
         # 0 s to take it in: only top-k merges while tasks run; what the full matrix costs there, the model adds itself.

@@ -63,8 +63,8 @@ class Client:
         return self.plugin
 
     async def attach(self):
-        await self.conversation.attach(self.agent.receive)
-        await self.agent.attach(self.hear)
+        self.conversation.attach(self.agent.receive)
+        self.agent.attach(self.hear)
 
     async def hear(self, data):
         await self.conversation.receive(data)
@@ -192,7 +192,7 @@ def test_a_websocket_that_is_replaced_does_not_take_the_new_one_along():
         async def before(data):
             old.append(data)
 
-        await client.agent.attach(before)
+        client.agent.attach(before)
         await client.attach()
         # The end of the old one is heard after the new one has come.
         client.agent.detach(before)

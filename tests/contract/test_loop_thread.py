@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from raysm.bootstrap.loop_thread import LoopThread, bound_to_this_loop
+from raysm.contract.loop_thread import LoopThread, bound_to_this_loop
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ async def name_of_thread():
 
 
 def test_work_is_done_there_and_its_result_is_here(there):
-    assert asyncio.run(there.run(name_of_thread())) == "there"
+    assert asyncio.run(there.carry_out(name_of_thread())) == "there"
 
 
 def test_what_work_raises_is_raised_here(there):
@@ -30,7 +30,7 @@ def test_what_work_raises_is_raised_here(there):
         raise ConnectionRefusedError("nobody listens")
 
     with pytest.raises(ConnectionRefusedError, match="nobody listens"):
-        asyncio.run(there.run(fail()))
+        asyncio.run(there.carry_out(fail()))
 
 
 def test_calls_come_in_their_order_and_back_in_the_loop_that_asked(there):
@@ -62,7 +62,7 @@ def test_it_goes_on_while_this_thread_waits(there):
                 beats.append(time.monotonic())
                 await asyncio.sleep(0.01)
 
-        beating = asyncio.ensure_future(there.run(beat()))
+        beating = asyncio.ensure_future(there.carry_out(beat()))
         await asyncio.sleep(0)
         deadline = time.monotonic() + 60
         while len(beats) < 5 and time.monotonic() < deadline:  # as a disk holds up a whole loop
@@ -84,7 +84,7 @@ def test_who_gives_up_waiting_ends_the_work(there):
 
     async def scenario():
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(there.run(wait_for_ever()), 0.1)
+            await asyncio.wait_for(there.carry_out(wait_for_ever()), 0.1)
 
     asyncio.run(scenario())
     assert ended.wait(90)
@@ -107,6 +107,45 @@ def test_closing_ends_what_runs_there():
             ended.set()
 
     thread.call(lambda: asyncio.ensure_future(wait_for_ever()) and None)
-    asyncio.run(thread.run(name_of_thread()))
+    asyncio.run(thread.carry_out(name_of_thread()))
     thread.close()
     assert ended.is_set()
+
+
+def test_a_thread_waits_for_work_there(there):
+    assert there.run(name_of_thread()) == "there"
+
+
+def test_work_that_takes_too_long_is_ended(there):
+    ended = threading.Event()
+
+    async def wait_for_ever():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    with pytest.raises(TimeoutError):
+        there.run(wait_for_ever(), 0.05)
+    assert ended.wait(60)
+
+
+def test_a_connection_that_is_lost_in_a_call_is_no_error_there(there, capfd):
+    def fail():
+        raise ConnectionResetError("gone")
+
+    there.call(fail)
+    assert there.run(name_of_thread()) == "there"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_it_can_be_closed_twice_and_from_within():
+    thread = LoopThread("closing")
+
+    async def close():
+        thread.close()
+
+    thread.run(close())
+    thread.close()
+    thread.close()
+    assert thread.is_closed

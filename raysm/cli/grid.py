@@ -1,0 +1,183 @@
+"""The command ``raysm grid``: what is asked for on the command line and in files, and how its answer is printed."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from raysm.cli.arguments import Arguments
+from raysm.cli.choosing import read_settings
+from raysm.cli.flags import flag_layer
+from raysm.client.costs.prices import known_prices
+from raysm.client.service import Service
+from raysm.client.settings import Key, Layer, Settings
+from raysm.errors import InvalidRequest, RaysmError
+from raysm.grid.filling import Template
+from raysm.grid.grid_file import GridFile, read_grid_file
+from raysm.grid.grid_request import GridRequest
+from raysm.grid.place import Place, Quota
+from raysm.grid.plan import GridPlan, places_of, plan_grid
+from raysm.grid.quotas import read_quotas
+from raysm.grid.rows.query import Query
+from raysm.grid.rows.source import MAX_ROWS, Source, source_of
+from raysm.grid.rules import Rules
+from raysm.grid.task import Task
+from raysm.request import Target
+from raysm.request.cluster import LOCAL_TYPE
+from raysm.views.grid.plan_text import plan_lines
+
+__all__ = ["planned", "request_of", "run"]
+
+RULES = {"budget": "budget_usd", "parallel": "parallel", "retries": "retries", "move_data": "move_data"}
+"""Flags, and the rules that they are."""
+
+NO_ROLE = "arn:aws:iam::000000000000:role/none"
+"""A target is not made without a role; a plan needs none."""
+
+
+def run(arguments: Arguments, console: Console) -> None:
+    """Do what the verb says.
+
+    Raises:
+        InvalidRequest: What is asked for cannot be.
+    """
+    plan = planned(request_of(arguments))
+    if arguments.json:
+        print(json.dumps(plan.as_dict(), indent=1))
+        return
+    for line in plan_lines(plan):
+        console.print(Text(line), soft_wrap=True)
+
+
+def request_of(arguments: Arguments) -> GridRequest:
+    """Return the grid that a command line asks for; flags win over its file, and that over the project's.
+
+    Raises:
+        InvalidRequest: A file or a flag says what cannot be, or nothing says where rows come from.
+    """
+    path = Path(arguments.what)
+    file = read_grid_file(path) if path.suffix == ".toml" else None
+    settings = _settings(arguments, file, path)
+    workload, options = settings.workload(), settings.options()
+    # The name of a task is each row's own, and of finished jobs the grid's store knows.
+    for name in ("name", "if_done"):
+        options.pop(name, None)
+    own_types = () if settings.on.names_own_types else (LOCAL_TYPE,)
+    spot = arguments.spot
+    return GridRequest(
+        name=arguments.name or (file.name if file is not None else path.stem),
+        template=Template(workload=workload, target=settings.target(role=NO_ROLE), options=options),
+        source=_source(arguments, file),
+        regions=tuple(arguments.regions) or (file.regions if file is not None else ()),
+        instance_types=tuple(arguments.instance_type) or (file.instance_types if file is not None else ()) or own_types,
+        count=_first(arguments.instances, file and file.count, 1),
+        markets=(True,) if spot else (file.markets if file is not None else None) or (False,),
+        rules=_rules(arguments, file),
+        max_rows=_first(arguments.max_rows, file and file.max_rows, MAX_ROWS),
+    )
+
+
+def planned(request: GridRequest) -> GridPlan:
+    """Return the plan of a grid, by the prices that are at hand and the quotas that can be read.
+
+    Raises:
+        InvalidRequest: What is asked for cannot be.
+    """
+    tasks = request.tasks()
+    own_region = _own_region(request.template.target)
+    quotas, notes = _quotas(request, tasks, own_region)
+    return plan_grid(
+        request,
+        tasks,
+        known_prices(),
+        quotas,
+        today=datetime.now(UTC).date(),
+        own_region=own_region,
+        notes=notes,
+    )
+
+
+def _settings(arguments: Arguments, file: GridFile | None, path: Path) -> Settings:
+    base = read_settings(arguments)
+    layers = [_copy(base)]
+    if file is not None:
+        layers.append(file.layer)
+        # Once more over the file, as every flag is.
+        layers.append(flag_layer(arguments, Settings(layers).on.kind))
+    values: dict[Key, Any] = {}
+    if file is None:
+        values |= {("workload", "kind"): "script", ("workload", "script"): str(path)}
+    if arguments.script_args:
+        values["workload", "args"] = list(arguments.script_args)
+    return Settings([*layers, Layer(values=values, origin=lambda key: "raysm grid")])
+
+
+def _copy(settings: Settings) -> Layer:
+    return Layer(values=settings.values, origin=settings.origin)
+
+
+def _source(arguments: Arguments, file: GridFile | None) -> Source:
+    if arguments.param and not arguments.sql:
+        raise InvalidRequest("--param is for a query: --sql DATABASE QUERY")
+    if arguments.sql:
+        database, text = arguments.sql
+        return source_of(Query(text, on=database, params=_params(arguments.param)))
+    if arguments.rows is not None:
+        return source_of(arguments.rows)
+    if file is None or file.source is None:
+        raise InvalidRequest("nothing says where the rows come from: --rows FILE, or --sql DATABASE QUERY")
+    return file.source
+
+
+def _params(texts: list[str]) -> Mapping[str, str]:
+    params: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise InvalidRequest(f"--param takes NAME=VALUE, got {text!r}")
+        if name in params:
+            raise InvalidRequest(f"the parameter {name!r} is given twice")
+        params[name] = value
+    return params
+
+
+def _rules(arguments: Arguments, file: GridFile | None) -> Rules:
+    rules = (file.rules if file is not None else None) or Rules()
+    flags = {rule: getattr(arguments, flag) for flag, rule in RULES.items() if getattr(arguments, flag) is not None}
+    return replace(rules, **flags)
+
+
+def _first(*values: Any) -> Any:
+    return next(value for value in values if value is not None)
+
+
+def _own_region(target: Target) -> str | None:
+    try:
+        return Service(target).region
+    except RaysmError:
+        # A plan of rows that all name their regions needs none.
+        return None
+
+
+def _quotas(
+    request: GridRequest, tasks: list[Task], own_region: str | None
+) -> tuple[Mapping[Place, Quota], tuple[str, ...]]:
+    """Return the quotas that can be read, and what is to be said of those that cannot."""
+    target = request.template.target
+    if not target.is_billed:
+        return {}, ()
+    quotas: dict[Place, Quota] = {}
+    regions, types = places_of(request, tasks, own_region)
+    for region in regions:
+        try:
+            job = request.template.job(tasks[0], Place(region=region, instance_type=types[0]), request.count)
+            quotas |= read_quotas(Service(job.target), types, request.markets)
+        except RaysmError as error:
+            # A plan without them is still worth more than none; but it must not look like one with them.
+            return {}, (f"the quotas are not known, and count as none: {error}",)
+    return quotas, ()

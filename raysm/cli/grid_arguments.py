@@ -1,0 +1,84 @@
+"""The arguments of ``raysm grid``. Pure: text in, a namespace out."""
+
+from pathlib import Path
+from typing import Any
+
+from raysm.cli.flags import COMMON, TARGET, add_flags
+from raysm.cli.market_arguments import names
+from raysm.cli.parser import add_command
+
+__all__ = ["add_grid"]
+
+VERBS = {
+    "plan": "places, dollars, hours, and what is impossible and why; nothing is sent",
+}
+
+OWN = ("cluster.count", "cluster.instance_type", "limits.spot", "name")
+"""Options of jobs that a grid has otherwise, by their paths."""
+
+
+def add_grid(commands: Any) -> None:
+    """Add ``raysm grid``."""
+    grid = add_command(
+        commands,
+        "grid",
+        "an array of jobs over regions, a job for each row of a file or of a query",
+        run="raysm.cli.grid:run",
+        is_scripted=True,
+    )
+    verbs = grid.add_subparsers(dest="verb", required=True, metavar="|".join(VERBS))
+    for name, text in VERBS.items():
+        verb = verbs.add_parser(
+            name,
+            help=text,
+            description=text[0].upper() + text[1:] + ".",
+            usage=f"raysm grid {name} FILE.toml|SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT, as in --lr {{lr}}]",
+            allow_abbrev=False,
+        )
+        verb.set_defaults(is_scripted=True)
+        _add_request(verb)
+
+
+def _add_request(verb: Any) -> None:
+    verb.add_argument("what", metavar="FILE.toml|SCRIPT", help="a grid's file, or the script that every row runs")
+    rows = verb.add_argument_group("rows")
+    source = rows.add_mutually_exclusive_group()
+    source.add_argument("--rows", type=Path, metavar="FILE", help=".csv, .tsv, .jsonl or .parquet")
+    source.add_argument(
+        "--sql",
+        nargs=2,
+        metavar=("DATABASE", "QUERY"),
+        help="rows that a database answers: sqlite:///campaigns.db, duckdb://, postgresql://…, env:NAME",
+    )
+    rows.add_argument(
+        "--param", action="append", default=[], metavar="NAME=VALUE", help="for :NAME in the query; repeatable"
+    )
+    rows.add_argument("--max-rows", type=int, metavar="N", help="more are refused (default 10000)")
+    places = verb.add_argument_group("places")
+    places.add_argument(
+        "--regions", type=names, default=[], metavar="A,B", help="where rows may run (default: where their data lie)"
+    )
+    places.add_argument(
+        "--instance-type", type=names, default=[], metavar="A,B", help="any of them, the best first; needed on AWS"
+    )
+    places.add_argument(
+        "--instances", type=int, metavar="N", help="of each job, where its row does not say (default 1)"
+    )
+    places.add_argument("--spot", action="store_true", default=None, help="on spare capacity, which can be interrupted")
+    places.add_argument("--move-data", action="store_true", default=None, help="let rows run away from their data")
+    rules = verb.add_argument_group("rules")
+    rules.add_argument("--name", help="of the grid (default: the file's or script's)")
+    rules.add_argument("--budget", type=float, metavar="USD", help="is never exceeded")
+    rules.add_argument("--parallel", type=int, metavar="N", help="jobs at a time (default 200)")
+    rules.add_argument("--retries", type=int, metavar="N", help="of a row whose program fails (default 2)")
+    add_flags(verb, [flag for flag in COMMON if flag.path not in OWN])
+    where = verb.add_argument_group("where")
+    add_flags(where, TARGET)
+    where.add_argument(
+        "--project-file",
+        type=Path,
+        metavar="FILE",
+        help="options for all jobs of a project (default: the nearest raysm.toml, here or above)",
+    )
+    where.add_argument("--config-profile", metavar="NAME", help="one of the project file's profiles, [profile.NAME.…]")
+    verb.add_argument("--json", action="store_true", help="as JSON")

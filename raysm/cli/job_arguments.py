@@ -1,0 +1,139 @@
+"""The arguments of the commands about jobs that were sent: what they did and left, and the ways into them."""
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from raysm.cli.argument_groups import add_instance, add_reading, add_target
+from raysm.cli.parser import add_command
+
+__all__ = ["add_about_jobs", "add_entering"]
+
+ABOUT_JOBS = "raysm.cli.about_jobs:run"
+ENTERING = "raysm.cli.entering:run"
+
+
+def add_about_jobs(commands: Any) -> None:
+    """Add ``raysm jobs``, and what is asked of one job."""
+    jobs = add_command(commands, "jobs", "the latest jobs", run=ABOUT_JOBS)
+    jobs.add_argument("--contains", metavar="TEXT", help="only those with this in their names")
+    jobs.add_argument("--limit", type=int, default=20, help="at most so many (default 20)")
+    jobs.add_argument("--project", help="only those of this project")
+    jobs.add_argument("--task", metavar="NAME", help="only runs of this task")
+    jobs.add_argument("--status", metavar="STATUS", help="only those that are so: Completed, or Failed,Stopped")
+    jobs.add_argument("--since", metavar="TIME", help="only those that were sent since: 2026-11-01, 7d, 12h")
+    jobs.add_argument("--trials", action="store_true", help="behind each sweep its trials, as rows of their own")
+    jobs.add_argument(
+        "--params",
+        metavar="NAMES",
+        nargs="?",
+        const="*",
+        help="columns: what they were called with, lr,batch; without names all",
+    )
+    jobs.add_argument(
+        "--metrics",
+        metavar="NAMES",
+        nargs="?",
+        const="*",
+        help="columns: last values, loss, or loss:min, loss:max, loss:best; without names all",
+    )
+    jobs.add_argument("--sort", metavar="COLUMN", help="by lr, loss, cost_usd …; --sort=-auc: the highest first")
+    add_reading(jobs)
+    remove = add_command(
+        commands, "rm", "remove ended jobs of this machine: records, logs, results, checkpoints", run=ABOUT_JOBS
+    )
+    remove.add_argument("jobs", metavar="JOB", nargs="+", help="a job's name")
+    add_reading(remove)
+    for name, one in OF_ONE_JOB.items():
+        command = add_command(commands, name, one.text, run=one.run)
+        command.add_argument("job", metavar="JOB", help="the job's name")
+        one.add_own(command)
+        add_reading(command)
+
+
+def _add_nothing(command: argparse.ArgumentParser) -> None:
+    pass
+
+
+def _add_logs(command: argparse.ArgumentParser) -> None:
+    command.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
+    command.add_argument("--instance", metavar="HOST", help="of one instance, algo-2")
+    command.add_argument("--metrics", action="store_true", help="the latest values too, every few seconds")
+
+
+def _add_result(command: argparse.ArgumentParser) -> None:
+    # Both say how long: --no-wait is a timeout of 0.
+    waiting = command.add_mutually_exclusive_group()
+    waiting.add_argument("--no-wait", action="store_true", help="end with 1 at once where the job still runs")
+    waiting.add_argument("--timeout", type=float, metavar="S", help="wait at most so many seconds for its end")
+    command.add_argument("--output", type=Path, metavar="DIR", help="where to (default: where it lies)")
+
+
+def _add_metrics(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--name", action="append", default=[], metavar="NAME", help="of this name, or like val/*; repeatable"
+    )
+    which = command.add_mutually_exclusive_group()
+    which.add_argument("--telemetry", action="store_true", help="of the instances: memory, CPU, network …")
+    which.add_argument("--all", action="store_true", help="of the job and of its instances")
+
+
+def _add_dashboard(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--no-open", action="store_true", help="print its address, and open no browser")
+
+
+def _add_debug(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--off", action="store_true", help="let nobody in any more")
+
+
+@dataclass(frozen=True, slots=True)
+class _OfOneJob:
+    """A command that is asked of one job."""
+
+    text: str
+    """What it does."""
+    add_own: Callable[[argparse.ArgumentParser], None] = _add_nothing
+    """Adds the arguments that it alone has."""
+    run: str = ABOUT_JOBS
+    """What carries it out."""
+
+
+OF_ONE_JOB: Mapping[str, _OfOneJob] = {
+    "status": _OfOneJob("how a job is"),
+    "logs": _OfOneJob("what its instances wrote", _add_logs),
+    "result": _OfOneJob("its result, brought here", _add_result),
+    "metrics": _OfOneJob("its metrics", _add_metrics),
+    "dashboard": _OfOneJob(
+        "Ray's dashboard of it, in the browser; of one that has ended, what it last showed",
+        _add_dashboard,
+        run="raysm.cli.dashboard:run",
+    ),
+    "stop": _OfOneJob("stop it: user code has its grace to save its work"),
+    "token": _OfOneJob("its token, which Ray asks for"),
+    "debug": _OfOneJob("let those who may start SSM sessions into its instances, while it runs on AWS", _add_debug),
+}
+
+
+def add_entering(commands: Any) -> None:
+    """Add ``raysm tunnel`` and ``raysm shell``."""
+    tunnel = add_command(
+        commands, "tunnel", "a port of this machine that leads to one of an instance, while its job runs", run=ENTERING
+    )
+    tunnel.add_argument("job", metavar="JOB", help="the job's name")
+    tunnel.add_argument("port", metavar="PORT", type=int, help="on the instance's loopback, 8265")
+    tunnel.add_argument("--local", type=int, default=0, metavar="PORT", help="of this machine (default: any free one)")
+    add_instance(tunnel)
+    add_reading(tunnel)
+    shell = add_command(
+        commands,
+        "shell",
+        "a shell in an instance, or a command; its exit code becomes this one's",
+        run=ENTERING,
+        is_scripted=True,
+        usage="raysm shell JOB [options] [-- COMMAND]",
+    )
+    shell.add_argument("job", metavar="JOB", help="the job's name")
+    add_instance(shell)
+    add_target(shell)

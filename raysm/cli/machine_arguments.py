@@ -1,0 +1,136 @@
+"""The arguments of the commands about this machine, and about what stands between it and a job."""
+
+import argparse
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from raysm.cli.argument_groups import add_change, add_files_of_project, add_reading
+from raysm.cli.flags import COMMON, TARGET, add_flags
+from raysm.cli.parser import add_command
+
+__all__ = ["add_demo", "add_doctor", "add_image", "add_local"]
+
+
+def add_demo(commands: Any) -> None:
+    """Add ``raysm demo``."""
+    command = add_command(
+        commands,
+        "demo",
+        "a whole job on this machine, on data that raysm carries",
+        run="raysm.cli.demo:run",
+        sends_job=True,
+    )
+    command.add_argument("--instances", type=int, default=2, metavar="N", help="number of instances (default 2)")
+    command.add_argument("--output", type=Path, metavar="DIR", help="where the result goes (default: where it lies)")
+
+
+def add_local(commands: Any) -> None:
+    """Add ``raysm local``."""
+    local = add_command(commands, "local", "the embedded SageMaker of this machine", run="raysm.cli.local_server:run")
+    verbs = local.add_subparsers(dest="verb", required=True, metavar="up|down|status|clean|interrupt")
+    for name, text in (
+        ("up", "start it (jobs do that by themselves)"),
+        ("down", "end it; with --force its active jobs too"),
+        ("status", "whether it runs, and which jobs it has"),
+    ):
+        verb = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+        if name == "up":
+            verb.add_argument(
+                "--scenario",
+                metavar="FILE",
+                help="what AWS does to jobs and a laptop does not, as TOML; it holds until raysm local down",
+            )
+        if name == "down":
+            verb.add_argument("--force", action="store_true", help="also while jobs are active: they end as Failed")
+        verb.add_argument("--json", action="store_true", help="as JSON")
+    clean = verbs.add_parser(
+        "clean",
+        help="remove old jobs with what they left",
+        description="Remove jobs that have ended, with their records, logs, results and checkpoints: those older than "
+        "seven days where nothing else is said. What an active job reads stays, and what was brought by --output.",
+        allow_abbrev=False,
+    )
+    # No default here: with --keep alone no age counts.
+    clean.add_argument("--older-than", type=_age, metavar="AGE", help="only those that ended so long ago: 7d, 12h, 30m")
+    clean.add_argument("--keep", type=int, metavar="N", help="all but the N that ended last")
+    clean.add_argument("--dry-run", action="store_true", help="say what would go, and remove nothing")
+    clean.add_argument("--json", action="store_true", help="as JSON")
+    interrupt = verbs.add_parser(
+        "interrupt", help="interrupt a spot job, as AWS does", description="interrupt a spot job", allow_abbrev=False
+    )
+    interrupt.add_argument("job", metavar="JOB", help="the job's name")
+    interrupt.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _age(text: str) -> timedelta:
+    units = {"d": "days", "h": "hours", "m": "minutes"}
+    number, unit = text[:-1], units.get(text[-1:])
+    # int alone would take a sign, blanks and 1_000 too.
+    if unit is None or not number.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no age; write 7d, 12h or 30m")
+    return timedelta(**{unit: int(number)})
+
+
+def add_image(commands: Any) -> None:
+    """Add ``raysm image``."""
+    image = add_command(commands, "image", "container images for jobs", run="raysm.cli.image:run")
+    verbs = image.add_subparsers(dest="verb", required=True, metavar="build")
+    build = verbs.add_parser(
+        "build",
+        help="build one with all that a job needs",
+        description="Build an image with all that a job needs, so that its instances install nothing as they start.",
+        allow_abbrev=False,
+    )
+    build.add_argument(
+        "--base", metavar="URI", help="the image that it begins with (default: python:X.Y-slim of this Python)"
+    )
+    build.add_argument("--gpu", action="store_true", help="for GPUs (default base: NVIDIA's CUDA image)")
+    build.add_argument(
+        "--tag", metavar="NAME:TAG", help="what it is called; or a whole URI of ECR (default: raysm:VERSION-cpu)"
+    )
+    build.add_argument(
+        "--platform", metavar="OS/ARCH", help="linux/arm64 for Graviton (default: linux/amd64 or this machine's)"
+    )
+    build.add_argument(
+        "--push", action="store_true", help="to Amazon ECR of the account; the repository is made where it is missing"
+    )
+    build.add_argument("--dry-run", action="store_true", help="print the commands and run none")
+    build.add_argument("--json", action="store_true", help="what was built as JSON")
+    add_files_of_project(build)
+    add_flags(build, [flag for flag in TARGET if flag.path in ("target.region", "target.profile")])
+    # Where it goes is no question, so there is no flag --on that would say whose region this is.
+    build.set_defaults(on="aws")
+
+
+def add_doctor(commands: Any) -> None:
+    """Add ``raysm doctor``."""
+    command = add_command(
+        commands, "doctor", "what stands in the way of a job, with the remedy for each", run="raysm.cli.doctor:run"
+    )
+    add_flags(command, COMMON)
+    command.add_argument(
+        "--for",
+        dest="request",
+        type=Path,
+        metavar="FILE",
+        help="check this one job: a whole request, .json or .toml, as --dry-run --json prints one; flags win over it",
+    )
+    command.add_argument(
+        "--policy",
+        choices=("user", "role"),
+        help="print the policy that whoever sends jobs needs, or the role that they run as, and look at nothing",
+    )
+    add_change(command)
+    first = command.add_argument_group("the first hour")
+    first.add_argument(
+        "--first-job",
+        action="store_true",
+        help="send a few small jobs, for less than 1 USD, and write down what SageMaker shows of itself",
+    )
+    first.add_argument(
+        "--price-per-hour", type=float, metavar="USD", help="of one instance (default: a dated table, where it has one)"
+    )
+    first.add_argument("--yes", action="store_true", help="agree to what they cost without being asked")
+    first.add_argument("--output", type=Path, metavar="DIR", help="where what was seen is written (default: first-job)")
+    add_reading(command)

@@ -1,0 +1,90 @@
+"""``raysm prices``: what instances cost, by region, each price with the date and the version of its list.
+
+What flows in is a parsed command line, what flows out are lines or JSON; refreshed lists are kept in raysm's home.
+"""
+
+import json
+from datetime import UTC, date, datetime
+
+from rich.console import Console
+from rich.text import Text
+
+from raysm.cli.arguments import Arguments
+from raysm.client.costs.prices import OLD_DAYS, Price, PriceTable, known_prices, save_prices
+from raysm.errors import InvalidRequest
+from raysm.grid.refreshing import published_prices
+
+__all__ = ["run", "table_of"]
+
+
+def run(arguments: Arguments, console: Console) -> None:
+    """Print prices; with ``--refresh``, bring the lists of some regions first.
+
+    Raises:
+        InvalidRequest: ``--refresh`` names no region, or nothing is known of what is asked for.
+        ServiceError: A list cannot be had.
+    """
+    if arguments.refresh:
+        _refresh(arguments, console)
+    chosen = table_of(known_prices(), arguments.type, arguments.regions)
+    if not chosen:
+        what = arguments.type or "any type"
+        where = ", ".join(arguments.regions) or "any region"
+        raise InvalidRequest(
+            f"no price of {what} in {where} is at hand; bring it: raysm prices --refresh --regions "
+            f"{','.join(arguments.regions) or 'us-east-1'}"
+        )
+    if arguments.json:
+        print(json.dumps([_as_json(*each) for each in chosen], indent=1))
+        return
+    today = datetime.now(UTC).date()
+    width = max(len(instance_type) for _, instance_type, _ in chosen)
+    for region, instance_type, price in chosen:
+        line = f"{region:<16} {instance_type:<{width}} {price.usd_per_hour:>10,.4f} USD/h  {_dated(price, today)}"
+        console.print(Text(line), soft_wrap=True)
+
+
+def table_of(table: PriceTable, instance_type: str | None, regions: list[str]) -> list[tuple[str, str, Price]]:
+    """Return region, type and price of what is asked for, the cheapest first where one type is.
+
+    Args:
+        table: All that is known.
+        instance_type: One; None is all.
+        regions: None is all.
+    """
+    chosen = [
+        (region, name, price)
+        for (region, name), price in table.prices.items()
+        if instance_type in (None, name) and (not regions or region in regions)
+    ]
+    if instance_type is not None:
+        return sorted(chosen, key=lambda each: (each[2].usd_per_hour, each[0]))
+    return sorted(chosen, key=lambda each: each[:2])
+
+
+def _refresh(arguments: Arguments, console: Console) -> None:
+    if not arguments.regions:
+        # Not all that there are: each is a file of tens of MB.
+        raise InvalidRequest("--refresh takes the regions whose prices to bring: --regions us-east-1,eu-west-1")
+    for region in arguments.regions:
+        prices = published_prices(region)
+        path = save_prices(prices)
+        if not arguments.json:
+            text = f"{region}: {len(prices.usd)} types, version {prices.version} of {prices.as_of}, kept in {path}"
+            console.print(Text(text), soft_wrap=True)
+
+
+def _dated(price: Price, today: date) -> str:
+    age = price.age_days(today)
+    old = f", {age} days old: raysm prices --refresh" if age is not None and age > OLD_DAYS else ""
+    return f"as of {price.as_of}, version {price.version}{old}"
+
+
+def _as_json(region: str, instance_type: str, price: Price) -> dict[str, object]:
+    return {
+        "region": region,
+        "instance_type": instance_type,
+        "usd_per_hour": price.usd_per_hour,
+        "as_of": price.as_of,
+        "version": price.version,
+    }

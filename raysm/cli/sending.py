@@ -1,0 +1,85 @@
+"""The commands that send a job of the user's: it is prepared, sent and followed, and its result is brought."""
+
+import json
+import os
+import sys
+import time
+
+from rich.console import Console
+
+from raysm.cli.about_jobs import described
+from raysm.cli.arguments import Arguments
+from raysm.cli.choosing import read_settings
+from raysm.cli.display import Display
+from raysm.cli.report import brought, print_result
+from raysm.cli.submitting import as_request, check_output, crowding, facts, follow, prepared
+from raysm.client.result_folder import check_folder
+from raysm.contract.names import WORKLOAD_TAG
+from raysm.errors import JobFailed, RaysmError
+
+__all__ = ["run"]
+
+
+def run(arguments: Arguments, console: Console) -> None:
+    """Send the job that ``arguments`` ask for, or say what it would be."""
+    if getattr(arguments, "estimate", False):
+        # Here alone: it measures by the engines, which who only sends need not load.
+        from raysm.cli import estimating
+
+        estimating.run(arguments, console)
+    else:
+        _send(arguments, console)
+
+
+def _send(arguments: Arguments, console: Console) -> None:
+    started_s = time.monotonic()
+    if arguments.output is not None:
+        check_output(arguments.output)
+    settings = read_settings(arguments)
+    ready = prepared(settings)
+    if arguments.output is not None:
+        # Again, now that the task is known: the result of another one must stay.
+        check_folder(arguments.output, ready.request.name)
+    warning = crowding(ready, os.cpu_count() or 1)
+    if warning is not None:
+        print(f"raysm: {warning}", file=sys.stderr)
+    if arguments.dry_run:
+        print(json.dumps(as_request(ready, settings), indent=1) if arguments.json else ready.plan.json())
+        for verb, _, fact in facts(ready):
+            print(f"would {verb} {fact}", file=sys.stderr)
+        return
+    done = ready.finished() if settings.options().get("if_done") == "skip" else None
+    job = done or ready.send()
+    lines = [] if done is not None else [f"{label} {fact}" for _, label, fact in facts(ready)]
+    if arguments.detach:
+        for line in lines:
+            print(line, file=sys.stderr)
+        print(json.dumps(described(job), indent=1) if arguments.json else job.name)
+        return
+    # stdout is for the result alone where a program reads it.
+    shown = Console(stderr=True) if arguments.json else console
+    with Display(shown) as display:
+        if done is not None and done.done():
+            display.say(f"already done by {job.name}; nothing was started")
+        else:
+            for line in (f"job {job.name}", *lines):
+                display.say(line)
+            display.way_in = job.service.target.way_to_dashboard(job.name)
+            follow(job, display)
+    try:
+        result = brought(job, arguments.output, shown)
+    except JobFailed as error:
+        traceback = error.remote_traceback.splitlines()
+        if arguments.json or not traceback or not display.has_shown(traceback):
+            raise
+        # It stands above, where it came up.
+        raise RaysmError(error.headline) from error
+    print_result(
+        console,
+        result,
+        workload=job.tags.get(WORKLOAD_TAG, ""),
+        as_json=arguments.json,
+        elapsed_s=None if done is not None else time.monotonic() - started_s,
+        forming_s=display.forming_s,
+        bill=None if done is not None else job.cost(),
+    )

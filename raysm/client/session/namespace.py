@@ -1,0 +1,78 @@
+"""The namespace of a session: ``session.exec``, ``push`` and ``pull``.
+
+What flows in are source, which any Python reads, and pickled values by their names; what flows out are what the last
+line of a cell shows, and values.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from raysm.client.function import pickled_call
+from raysm.client.session.calls import Call
+from raysm.client.session.connected import ConnectedSession
+from raysm.client.session.outcomes import Shown
+from raysm.contract.session import CELL, DONE, PULL, PUSH, CallRequest
+
+__all__ = ["SessionNamespace"]
+
+
+class SessionNamespace(ConnectedSession):
+    """A session that runs source in one namespace, which stays."""
+
+    def exec(self, source: str, *, args: Sequence[str] = (), filename: str = "") -> Shown | None:
+        """Run source in the session's one namespace, and print here what it prints there; Ctrl-C interrupts it.
+
+        Args:
+            source: Python, of whatever version: it is read topened.
+            args: ``sys.argv[1:]``, where it is a file.
+            filename: What tracebacks call it.
+
+        Returns:
+            What its last line shows, where that is an expression with a value; None else.
+
+        Raises:
+            Exception: What it raised, with the remote traceback among its notes.
+        """
+        call = self.cell(source, args=args, filename=filename)
+        call.show()
+        return call.result()
+
+    def cell(self, source: str, *, args: Sequence[str] = (), filename: str = "") -> "Call[Shown | None]":
+        """Do what ``exec`` does, but do not wait, and print nothing."""
+        request = CallRequest(kind=CELL, name=filename or "a cell", args=tuple(map(str, args)), filename=filename)
+        return self._opened.call(request, source.encode())
+
+    def push(self, **values: Any) -> None:
+        """Put values into the namespace, by their names.
+
+        Raises:
+            InvalidRequest: One cannot be pickled; the message says which, by its path.
+        """
+        self._opened.check_python("what is pushed")
+        pickled = pickled_call(dict, (), values)
+        request = CallRequest(kind=PUSH, name=f"push of {', '.join(values)}", python=self._opened.pickles)
+        self._opened.call(request, pickled).result()
+
+    def pull(self, *names: str) -> Any:
+        """Return a value of the namespace; of several names, a tuple.
+
+        Raises:
+            NameError: There is none of that name.
+        """
+        self._opened.check_python("what is pulled")
+        request = CallRequest(kind=PULL, name=f"pull of {', '.join(names)}", python=self._opened.pickles)
+        values: Mapping[str, Any] = self._opened.call(request, json.dumps(names).encode()).result()
+        return values[names[0]] if len(names) == 1 else tuple(values[name] for name in names)
+
+    def complete(self, text: str) -> list[str]:
+        """Return how ``text``, a name of the namespace or ``name.attribute``, may go on."""
+        return [str(match) for match in self._opened.ask("POST", "/complete", json={"text": text})["matches"]]
+
+    def interrupt(self) -> int:
+        """Interrupt the cells that run or wait, of all clients; return how many."""
+        cells = [status for status in self._opened.statuses() if status.kind == CELL and status.state != DONE]
+        # The last first: one that waits would begin as soon as the one before it is interrupted.
+        for status in reversed(cells):
+            self._opened.ask("POST", f"/calls/{status.id}/interrupt")
+        return len(cells)

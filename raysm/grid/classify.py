@@ -1,0 +1,137 @@
+"""How SageMaker says no: its words flow in, the class of an end flows out. The words are data, with a version.
+
+Where they were seen: public reports of users and the API's own model; none of them by this project on AWS. What
+matches nothing is UNKNOWN, which has an action of its own, so that no new word stops a grid.
+"""
+
+import re
+from dataclasses import dataclass
+
+from raysm.client.description import Description, SecondaryStatus, Status
+from raysm.errors import CredentialsExpired, ServiceError
+from raysm.grid.endings import ENDINGS, Ending
+
+__all__ = ["VERSION", "LearnedQuota", "Verdict", "of_end", "of_refusal", "quota_in", "same_reason"]
+
+VERSION = "2026-11-22"
+"""Of the words below."""
+
+REFUSALS: tuple[tuple[str, str, str], ...] = (
+    # Code, words (both regular expressions, found anywhere), class: the first that fits counts.
+    (r"^(Throttl|TooManyRequests|RequestLimitExceeded|SlowDown)", "", "THROTTLED"),
+    # "Rate exceeded" comes under several codes, ClientError among them.
+    ("", r"Rate exceeded", "THROTTLED"),
+    (r"^ResourceLimitExceeded", "", "QUOTA"),
+    # Said by Create itself for capacity that is reserved by a training plan.
+    (r"CapacityExceeded|InsufficientCapacity", "", "CAPACITY"),
+    (r"^ResourceInUse", "", "CLASH"),
+    (
+        r"^(AccessDenied|UnrecognizedClient|InvalidClientTokenId|InvalidSignature|OptInRequired|ExpiredToken)",
+        "",
+        "DENIED",
+    ),
+    ("", r"no AWS credentials", "DENIED"),
+    (r"^ValidationException", "", "INVALID"),
+    # botocore's own check, before anything is sent.
+    ("", r"Parameter validation failed|Unknown parameter in input", "INVALID"),
+)
+"""What Create answers."""
+
+FAILURES: tuple[tuple[str, str], ...] = (
+    (r"^CapacityError|Unable to provision requested ML compute capacity", "CAPACITY"),
+    (r"[Ii]nsufficient\w*[ -]?[Cc]apacity|not enough capacity|InsufficientInstanceCapacity", "CAPACITY"),
+    (r"^InternalServerError|We encountered an internal error", "SERVICE"),
+    (r"^(AlgorithmError|ClientError)|exit code", "USER"),
+)
+"""What FailureReason says of a job that Failed."""
+
+QUOTA = re.compile(
+    r"service limit '(?P<type>ml\.\S+) for (?P<spot>spot )?(?:training|processing) job usage' is "
+    r"(?P<limit>\d+) Instances?"
+    r", with current utilization of (?P<used>\d+) Instances? and a request delta of (?P<wanted>\d+)"
+)
+
+NEVER_RAN = (SecondaryStatus.STARTING, SecondaryStatus.PENDING, SecondaryStatus.LAUNCHING, SecondaryStatus.PREPARING)
+"""What a job goes through before it works."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """A class, and the words that it was found by."""
+
+    ending: Ending
+    """What follows from it."""
+    reason: str
+    """The service's own words."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LearnedQuota:
+    """What a refusal says of a quota."""
+
+    limit: int
+    """Instances that the account may have."""
+    used: int
+    """Of them, in use by anybody."""
+    wanted: int
+    """What was asked for."""
+
+
+def of_refusal(error: ServiceError) -> Verdict:
+    """Return what an error of Create means."""
+    text = str(error)
+    for code, words, name in REFUSALS:
+        if re.search(code, error.code) and re.search(words, text):
+            return Verdict(ending=ENDINGS[name], reason=text)
+    # By its class: the codes that mean it are many, and stand where the error is made.
+    if isinstance(error, CredentialsExpired):
+        return Verdict(ending=ENDINGS["DENIED"], reason=text)
+    return Verdict(ending=ENDINGS["MAYBE" if error.is_transient else "UNKNOWN"], reason=text)
+
+
+def of_end(description: Description, wish: str = "") -> Verdict | None:
+    """Return what a job's last status means; None of one that goes on.
+
+    Args:
+        description: What Describe says.
+        wish: Why the controller itself asked to stop it; empty where it did not.
+    """
+    if not description.status.is_terminal:
+        return None
+    return Verdict(ending=ENDINGS[_name(description, wish)], reason=description.reason or description.message)
+
+
+def _name(description: Description, wish: str) -> str:
+    if description.status is Status.COMPLETED:
+        return "OK"
+    return _of_failure(description.reason) if description.status is Status.FAILED else _of_stop(description, wish)
+
+
+def _of_failure(reason: str) -> str:
+    return next((name for words, name in FAILURES if re.search(words, reason)), "UNKNOWN")
+
+
+def _of_stop(description: Description, wish: str) -> str:
+    if description.secondary is SecondaryStatus.MAX_RUNTIME_EXCEEDED:
+        return "TIME"
+    # AWS Batch's documentation has jobs that found no capacity end as Stopped, others were seen Failed: take both.
+    if description.secondary is SecondaryStatus.MAX_WAIT_EXCEEDED or wish == "patience":
+        return "CAPACITY"
+    phases = [SecondaryStatus(status) for status, _, _ in description.transitions]
+    ended_by_itself = not any(phase is SecondaryStatus.STOPPING for phase in phases)
+    worked = [phase for phase in phases if phase not in (*NEVER_RAN, SecondaryStatus.STOPPED)]
+    return "CAPACITY" if phases and ended_by_itself and not worked and not wish else "STOPPED"
+
+
+def quota_in(reason: str) -> LearnedQuota | None:
+    """Return what a refusal's words say of a quota; None where they say nothing."""
+    told = QUOTA.search(reason)
+    if told is None:
+        return None
+    return LearnedQuota(limit=int(told["limit"]), used=int(told["used"]), wanted=int(told["wanted"]))
+
+
+def same_reason(reason: str) -> str:
+    """Return the words without what tells two jobs apart: numbers, names of hosts, and what follows the first line."""
+    lines = reason.strip().splitlines()
+    return re.sub(r"\S*\d\S*", "#", lines[0]) if lines else ""

@@ -1,0 +1,127 @@
+"""What follows from the end of an attempt: its cost, its place's standing, and what its task does next.
+
+All of it is one transaction: a controller that is killed has done the whole of it, or nothing.
+"""
+
+from typing import Any
+
+from raysm.client.description import Description
+from raysm.grid.attempt import Attempt, AttemptState, TaskState
+from raysm.grid.classify import Verdict, same_reason
+from raysm.grid.endings import ending
+from raysm.grid.ledger import settle
+from raysm.grid.standing import close, failed, learn_quota, succeeded
+from raysm.grid.store import GridRecord, Store
+
+__all__ = ["LANDING_S", "WATCH_S", "billed_s", "brake", "conclude", "refuse"]
+
+LANDING_S = 120.0
+"""Seconds after a lost answer within which its Create may still be carried out: twice botocore's read timeout."""
+
+WATCH_S = 900.0
+"""Seconds for which a refused attempt whose first answer was lost is looked for nevertheless."""
+
+FIRST = 10
+"""How many times as many ends are looked at for the brake, as some of them say nothing of the tasks."""
+
+
+def refuse(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
+    """End an attempt that the service did not take, within a transaction."""
+    # An earlier Create, whose answer was lost, may be on its way: the task waits until it would have landed.
+    lands = attempt.is_doubtful
+    ended = store.move(
+        attempt,
+        now,
+        state=AttemptState.ENDED,
+        ending=verdict.ending.name,
+        reason=verdict.reason,
+        ended_s=now,
+        watch_s=now + WATCH_S if lands else 0.0,
+    )
+    learn_quota(store, ended, verdict.reason, now)
+    _follow(store, ended, verdict, now)
+    if lands:
+        store.hold(attempt.task, now + LANDING_S)
+
+
+def conclude(store: Store, attempt: Attempt, verdict: Verdict, description: Description | None, now: float) -> None:
+    """End an attempt that the service says has ended, within a transaction; without a description nothing is known."""
+    started = description.started if description else None
+    ended = store.move(
+        attempt,
+        now,
+        state=AttemptState.ENDED,
+        ending=verdict.ending.name,
+        reason=verdict.reason,
+        # Found by List before its Create was answered, a job was sent all the same, and is billed.
+        sent_s=attempt.sent_s if attempt.sent_s is not None else now,
+        started_s=started.timestamp() if started else attempt.started_s,
+        ended_s=now,
+        training_s=description.training_s if description else None,
+        billable_s=billed_s(description) if description else None,
+    )
+    settle(store, ended)
+    if started:
+        succeeded(store, ended)
+    _follow(store, ended, verdict, now)
+
+
+def billed_s(description: Description) -> float | None:
+    """Return the seconds that a job is billed for; None where the service does not say."""
+    # Of one that never had its instances it leaves the field out.
+    return description.billable_s if description.started or description.billable_s is not None else 0.0
+
+
+def _follow(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
+    kind, record = verdict.ending, store.task(attempt.task)
+    if kind.blocks_from:
+        failed(store, attempt, verdict, now)
+    if kind.closes_region:
+        close(store, attempt.region, verdict.reason, now)
+    state, reason = kind.then, verdict.reason
+    changes: dict[str, Any] = {}
+    if attempt.started_s is not None:
+        changes["since_s"] = None
+    if state is TaskState.WAITING:
+        state, why = _again(store, attempt, verdict, now)
+        reason = f"{reason}; {why}" if why else reason
+        changes["retries_left"] = record.retries_left - kind.counts
+    # A wish to stop it came in while it ended in another way: it is not tried again.
+    if attempt.wish == "user" and state is TaskState.WAITING:
+        state = TaskState.STOPPED
+    if state is TaskState.FAILED and kind.advice:
+        reason = f"{reason}; {kind.advice}"
+    store.move_task(attempt.task, TaskState.PLACED, state, now, reason=reason, **changes)
+
+
+def _again(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> tuple[TaskState, str]:
+    """Return whether a task is tried again, and why not."""
+    kind, record = verdict.ending, store.task(attempt.task)
+    if kind.counts and record.retries_left < 1:
+        return TaskState.FAILED, "its retries are used up"
+    if kind.most:
+        alike = sum(each.ending == kind.name for each in store.attempts(attempt.task))
+        if alike >= kind.most:
+            return TaskState.FAILED, f"{alike} attempts ended so"
+    give_up_s = store.grid().rules.give_up_s
+    if attempt.started_s is None and record.since_s is not None and now - record.since_s > give_up_s:
+        return TaskState.FAILED, f"given up: for {give_up_s / 3600:g} h it never ran"
+    return TaskState.WAITING, ""
+
+
+def brake(store: Store, grid: GridRecord) -> str | None:
+    """Return why the grid is to be paused: its first ends are all failures with one reason; None where it is not."""
+    limit = grid.rules.brake
+    if not limit or grid.goes_on:
+        return None
+    # Those that say something of the tasks: no capacity in one region is not the user's fault.
+    told = [end for end in store.first_ends(limit * FIRST) if ending(end.ending).brakes or end.started_s is not None]
+    ends = told[:limit]
+    if len(ends) < limit or not all(ending(end.ending).brakes for end in ends):
+        return None
+    if len({same_reason(end.reason) for end in ends}) > 1:
+        return None
+    return (
+        f"the first {limit} jobs failed for one reason: {ends[0].reason}; correct it and raysm grid retry, or "
+        "raysm grid run --go-on"
+    )

@@ -1,0 +1,136 @@
+"""One step of a grid: what has become of its jobs, and which are sent next.
+
+The same step runs in the foreground, in the background, as a job of its own or from cron, and in tests under a clock of
+their own. What flows in is the moment; all else is in the store. A step may be ended at any point, by anything: the
+next one, of this process or another, goes on from what the store says.
+"""
+
+from collections.abc import Mapping
+
+from raysm.grid.concluding import brake
+from raysm.grid.database import this_process
+from raysm.grid.limiter import Limiter
+from raysm.grid.outside import Outside, Silence
+from raysm.grid.place import Placement
+from raysm.grid.placing import Placing
+from raysm.grid.region import Region
+from raysm.grid.sending import send, send_owed
+from raysm.grid.standing import close
+from raysm.grid.stopping import ask_to_stop, wish_all, wish_impatient
+from raysm.grid.store import GridRecord, Store
+from raysm.grid.sweep import PAUSE_S, Sweep
+
+__all__ = ["Controller"]
+
+SHORTEST_S = 0.05
+"""Seconds between two steps: what a step itself takes, about."""
+
+LONGEST_S = 10.0
+"""Seconds after which there is a next step in any case: the lease has to be renewed, and wishes be seen."""
+
+
+class Controller:
+    """The one that runs a grid.
+
+    Attributes:
+        store: All that is known.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        regions: Mapping[str, Region],
+        placement: Placement,
+        limiter: Limiter,
+        *,
+        owner: str | None = None,
+        sweep_s: float = PAUSE_S,
+    ) -> None:
+        """Take the grid's store, and all that is outside of it; nothing is called yet.
+
+        Args:
+            store: The grid's.
+            regions: By name.
+            placement: Says where tasks go.
+            limiter: The buckets of the account.
+            owner: Whose lease it is; None is this process.
+            sweep_s: Seconds from one look at all jobs of a region to the next.
+        """
+        self.store = store
+        self._owner = owner or this_process()
+        self._placement = placement
+        self._limiter = limiter
+        self._outside = Outside(regions, limiter, store.database.between)
+        self._sweeps = {name: Sweep(name, store, self._outside, pause_s=sweep_s) for name in regions}
+        self._learned = 0
+
+    def step(self, now: float) -> float | None:
+        """Do all that can be done at ``now``; return the seconds until the next step, None where the grid is over.
+
+        Args:
+            now: Seconds since the epoch.
+
+        Raises:
+            LeaseLost: Another controller runs the grid.
+        """
+        self.store.database.take_lease(self._owner, now)
+        self._look(now)
+        grid = self._governed(now)
+        if grid.state == "stopping":
+            wish_all(self.store, now)
+        else:
+            wish_impatient(self.store, now)
+        send_owed(self.store, self._outside, now)
+        ask_to_stop(self.store, self._outside, now)
+        again_s = self._place(now) if grid.state == "open" else None
+        return self._end_or_wait(grid, again_s, now)
+
+    def _look(self, now: float) -> None:
+        for name, sweep in self._sweeps.items():
+            try:
+                sweep.step(now)
+            except Silence as silence:
+                sweep.rest(now)
+                # Not heard of is not ended: its attempts keep their slots, and nothing new is sent there.
+                with self.store.database.transaction("silent"):
+                    close(self.store, name, silence.reason, now)
+        self._learn()
+
+    def _learn(self) -> None:
+        """Tell the placement what has ended since it was last told; a new one hears all of it."""
+        for attempt, number in self.store.ends_after(self._learned):
+            self._placement.learn(self.store.task(attempt.task).task, attempt)
+            self._learned = number
+
+    def _governed(self, now: float) -> GridRecord:
+        """Return the grid, paused if its first jobs have all failed for one reason."""
+        grid = self.store.grid()
+        why = brake(self.store, grid) if grid.state == "open" else None
+        if why is not None:
+            self.store.change_grid("paused", now, why=why)
+            return self.store.grid()
+        return grid
+
+    def _place(self, now: float) -> float | None:
+        placing = Placing(self.store, self._placement, self._limiter, list(self._sweeps), now)
+        for attempt in placing.intend():
+            send(self.store, self._outside, attempt, now)
+        if placing.too_dear and not self.store.open_count() and not self.store.is_watching(now):
+            self.store.change_grid("paused", now, why="the budget does not allow a further job: raise it, or stop")
+        return placing.again_s
+
+    def _end_or_wait(self, grid: GridRecord, again_s: float | None, now: float) -> float | None:
+        if not self.store.open_count() and not self.store.is_watching(now):
+            state = self.store.grid().state
+            if state == "stopping" or (state == "open" and self.store.is_over()):
+                self.store.change_grid("closed", now)
+            if self.store.grid().state in ("closed", "paused"):
+                self.store.database.release_lease()
+                return None
+        moments = [now + LONGEST_S, *([] if again_s is None else [again_s])]
+        for name, sweep in self._sweeps.items():
+            due_s = sweep.due_s(now)
+            if due_s is not None:
+                operation = "describe" if sweep.describes else "list"
+                moments.append(max(due_s, now + self._limiter.wait_s(name, operation, now)))
+        return max(SHORTEST_S, min(moments) - now)

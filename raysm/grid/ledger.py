@@ -1,0 +1,79 @@
+"""What a grid has spent, and may still have to: attempts that end flow in, dollars flow out.
+
+Spent is what the service bills: seconds of each instance at the on-demand price, of spot capacity fewer of them. What
+is not known is counted as unknown, never as nothing.
+"""
+
+from dataclasses import dataclass
+
+from raysm.grid.attempt import Attempt
+from raysm.grid.endings import ending
+from raysm.grid.store import Store
+
+__all__ = ["Money", "money", "settle", "settle_stray"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Money:
+    """Dollars of one region, or of all."""
+
+    spent_usd: float = 0.0
+    """Billed, of all that has ended."""
+    wasted_usd: float = 0.0
+    """Of it, for attempts that brought nothing, and for jobs that nobody wanted."""
+    saved_usd: float = 0.0
+    """What spot capacity saved: seconds that were trained and not billed."""
+    at_stake_usd: float = 0.0
+    """What open attempts can cost at most, and those that may still land."""
+    unpriced: int = 0
+    """Jobs of which price or billed time is not known: they have cost something, too."""
+
+    @property
+    def worst_usd(self) -> float:
+        """What all will have cost at most, if nothing more is sent."""
+        return self.spent_usd + self.at_stake_usd
+
+
+def money(store: Store, now: float, region: str | None = None) -> Money:
+    """Return what a region has cost, or all of them."""
+    execute = store.database.connection.execute
+    spent = execute(
+        "SELECT coalesce(sum(usd), 0), coalesce(sum(wasted_usd), 0), coalesce(sum(saved_usd), 0), "
+        "coalesce(sum(unpriced), 0) FROM spent WHERE ?1 IS NULL OR region = ?1",
+        (region,),
+    ).fetchone()
+    worst = "sum(coalesce(usd_per_hour, 0) * count * max_runtime_s / 3600)"
+    staked = 0.0
+    for table in (
+        "attempt WHERE state <> 'ended'",
+        # Refused, but a Create whose answer was lost may still land. Where it has, its stray is counted instead.
+        "attempt WHERE watch_s > :now AND name NOT IN (SELECT name FROM stray)",
+        "stray WHERE ended_s IS NULL",
+    ):
+        query = f"SELECT {worst} FROM {table} AND (:region IS NULL OR region = :region)"
+        staked += execute(query, {"region": region, "now": now}).fetchone()[0] or 0.0
+    return Money(spent_usd=spent[0], wasted_usd=spent[1], saved_usd=spent[2], unpriced=spent[3], at_stake_usd=staked)
+
+
+def settle(store: Store, attempt: Attempt) -> None:
+    """Count what an attempt has cost, once, in the transaction in which it ends."""
+    # What the service never took costs nothing, and nobody bills it.
+    if attempt.sent_s is None:
+        return
+    usd = attempt.usd
+    price = (attempt.usd_per_hour or 0.0) * attempt.count / 3600
+    saved = price * max(0.0, (attempt.training_s or 0.0) - (attempt.billable_s or 0.0)) if attempt.spot else 0.0
+    _count(store, attempt.region, usd, saved, is_waste=ending(attempt.ending).is_waste)
+
+
+def settle_stray(store: Store, attempt: Attempt) -> None:
+    """Count what a job has cost that nobody wanted."""
+    _count(store, attempt.region, attempt.usd, 0.0, is_waste=True)
+
+
+def _count(store: Store, region: str, usd: float | None, saved: float, *, is_waste: bool) -> None:
+    store.database.connection.execute(
+        "INSERT INTO spent VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (region) DO UPDATE SET usd = usd + ?2, "
+        "wasted_usd = wasted_usd + ?3, saved_usd = saved_usd + ?4, unpriced = unpriced + ?5",
+        (region, usd or 0.0, (usd or 0.0) if is_waste else 0.0, saved, int(usd is None)),
+    )

@@ -1,0 +1,137 @@
+"""How often each operation of the service may be called: token buckets in one small database for all grids of a host.
+
+The rates are the account's, whichever grid or process calls. A refusal for too many calls halves the rate, quiet time
+lets it grow again (AIMD), up to its cap; calls of the account's other users so slow ours down, and not the reverse.
+"""
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+__all__ = ["RATES", "Bucket", "Limiter", "Rate"]
+
+FLOOR = 0.1
+"""Calls a second, below which no bucket falls: a grid must not stand still for ever."""
+
+GROWTH = 0.1
+"""Of the cap, by which a rate grows again a quiet minute."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rate:
+    """How often an operation may be called."""
+
+    per_s: float
+    """Calls a second, at most."""
+    burst: float = 5.0
+    """Calls that may come at once after a while without any."""
+
+
+RATES: Mapping[str, Rate] = {
+    # In practice about 1/s; sagemaker-python-sdk issue 645 is throttled at 5 in parallel.
+    "create": Rate(per_s=1.0),
+    # 2/s an account and region, not adjustable (deepracer-on-aws issue 87): half of it, as others list too.
+    "list": Rate(per_s=1.0),
+    "describe": Rate(per_s=4.0),
+    "stop": Rate(per_s=1.0),
+}
+"""By operation, each of a region of its own."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bucket:
+    """Calls that may be made now, and how fast more come."""
+
+    rate: float
+    """Calls a second at present."""
+    tokens: float
+    """Calls that may be made at ``at_s``."""
+    at_s: float
+    """When that was, on the clock that is given."""
+
+    def at(self, now: float, most: Rate) -> "Bucket":
+        """Return the bucket as it is at ``now``."""
+        # A clock that was set back gives nothing, and takes nothing: else an hour would pass without a call.
+        passed = max(0.0, now - self.at_s)
+        rate = min(most.per_s, self.rate + passed / 60 * GROWTH * most.per_s)
+        return Bucket(rate=rate, tokens=min(max(1.0, most.burst), self.tokens + passed * rate), at_s=now)
+
+    def halved(self) -> "Bucket":
+        """Return the bucket after a refusal: half as fast, and empty."""
+        return replace(self, rate=max(FLOOR, self.rate / 2), tokens=0.0)
+
+
+class Limiter:
+    """The buckets of all regions and operations, by ``REGION/OPERATION``."""
+
+    def __init__(self, path: Path | str, rates: Mapping[str, Rate] = RATES, *, account: str = "") -> None:
+        """Open the database.
+
+        Args:
+            path: Of the file, which other processes may use at the same time; ``:memory:`` is this one's alone.
+            rates: By operation.
+            account: Whose rates they are: each account has its own.
+        """
+        self._rates = rates
+        self._account = account
+        self._database = sqlite3.connect(path, isolation_level=None, timeout=30)
+        self._database.execute("PRAGMA journal_mode = WAL")
+        # What a crash of the machine loses are tokens of the last seconds.
+        self._database.execute("PRAGMA synchronous = OFF")
+        self._database.execute(
+            "CREATE TABLE IF NOT EXISTS bucket (name TEXT PRIMARY KEY, rate REAL NOT NULL, tokens REAL NOT NULL, "
+            "at_s REAL NOT NULL) STRICT"
+        )
+
+    def close(self) -> None:
+        """Close the database."""
+        self._database.close()
+
+    def take(self, region: str, operation: str, now: float, most: int = 1) -> int:
+        """Take up to ``most`` calls; return how many may be made, which may be none."""
+        with self._bucket(region, operation, now) as (bucket, keep):
+            # Sums of parts of a second: 0.1 ten times is a little less than 1.
+            granted = min(most, int(bucket.tokens + 1e-9))
+            keep(replace(bucket, tokens=bucket.tokens - granted))
+        return granted
+
+    def wait_s(self, region: str, operation: str, now: float) -> float:
+        """Return the seconds until a call may be made; 0 is now."""
+        with self._bucket(region, operation, now) as (bucket, _):
+            return max(0.0, 1 - bucket.tokens - 1e-9) / bucket.rate
+
+    def give_back(self, region: str, operation: str, calls: int, now: float) -> None:
+        """Return calls that were taken and not made."""
+        with self._bucket(region, operation, now) as (bucket, keep):
+            keep(replace(bucket, tokens=bucket.tokens + calls))
+
+    def throttled(self, region: str, operation: str, now: float) -> None:
+        """Take note that the service refused a call because there were too many."""
+        with self._bucket(region, operation, now) as (bucket, keep):
+            keep(bucket.halved())
+
+    @contextlib.contextmanager
+    def _bucket(self, region: str, operation: str, now: float) -> "Iterator[tuple[Bucket, _Keep]]":
+        name, most = f"{self._account}/{region}/{operation}", self._rates[operation]
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            row = self._database.execute("SELECT rate, tokens, at_s FROM bucket WHERE name = ?", (name,)).fetchone()
+            stored = Bucket(rate=row[0], tokens=row[1], at_s=row[2]) if row else None
+            # A new one is not full: a controller that is killed and started again every second must not burst.
+            current = (stored or Bucket(rate=most.per_s, tokens=1.0, at_s=now)).at(now, most)
+            yield current, _Keep(self._database, name)
+        finally:
+            self._database.execute("COMMIT")
+
+
+@dataclass(frozen=True, slots=True)
+class _Keep:
+    database: sqlite3.Connection
+    name: str
+
+    def __call__(self, bucket: Bucket) -> None:
+        self.database.execute(
+            "INSERT OR REPLACE INTO bucket VALUES (?, ?, ?, ?)", (self.name, bucket.rate, bucket.tokens, bucket.at_s)
+        )

@@ -1,0 +1,189 @@
+"""Where a row runs: by what it costs there, what its data cost on their way, and how long it will wait.
+
+Pure. A place is worth what a row pays in it: dollars of its instances, dollars of moving its data, and a price for
+each hour that it waits, for capacity and for a slot of the quota. The cheapest place that takes the row now is chosen,
+or none for a while, where waiting for a better one is worth it. What is not known is never 0: a place without a price
+comes after every place with one.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from raysm.grid.attempt import Attempt
+from raysm.grid.experience import Experience
+from raysm.grid.place import Choice, Market, Offer
+from raysm.grid.task import Task
+from raysm.grid.transfer import transfer_usd
+
+__all__ = ["UNKNOWN_S", "WAITING_USD_PER_HOUR", "Cheapest", "Rate", "Worth", "refusal"]
+
+WAITING_USD_PER_HOUR = 1.0
+"""What an hour of waiting is worth to a row: so much that a dollar less is no reason to wait until tomorrow."""
+
+OPTIMISM = 0.9
+"""Of the best type's cost, what one that is not known is believed to cost: enough to be tried, and soon found out."""
+
+UNKNOWN_S = 3600.0
+"""Of a row whose time nobody knows: then types are compared by their price alone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Worth:
+    """What a place costs a row, in dollars."""
+
+    usd: float | None
+    """Of its instances, as they will be billed; None is unknown."""
+    transfer_usd: float | None
+    """Of its data on their way; None is unknown."""
+    wait_s: float
+    """Seconds until its instances start."""
+    seconds: float | None
+    """That it will run; None is unknown."""
+
+    def score(self, waiting_usd_per_hour: float) -> tuple[int, float]:
+        """Return what places are compared by: how much of it is unknown, and then the dollars."""
+        parts = (self.usd, self.transfer_usd)
+        known = sum(part for part in parts if part is not None)
+        return sum(part is None for part in parts), known + self.wait_s * waiting_usd_per_hour / 3600
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rate:
+    """What a place costs a row but for the time that it runs: the same for all rows of its shape."""
+
+    usd_per_s: float | None
+    """Of its instances, as they will be billed; None is unknown."""
+    transfer_usd: float | None
+    """Of its data on their way; None is unknown."""
+    wait_s: float
+    """Seconds until its instances start."""
+
+    def worth(self, seconds: float | None, delay_s: float = 0.0) -> Worth:
+        """Return what the place costs a row that runs for ``seconds``, and is sent after ``delay_s``."""
+        assumed_s = UNKNOWN_S if seconds is None else seconds
+        return Worth(
+            usd=None if self.usd_per_s is None else self.usd_per_s * assumed_s,
+            transfer_usd=self.transfer_usd,
+            wait_s=self.wait_s + delay_s,
+            seconds=seconds,
+        )
+
+
+@dataclass(kw_only=True)
+class Cheapest:
+    """The placement of a grid that knows prices; it is a ``Placement``."""
+
+    offers: Sequence[Offer]
+    """All places, the user's favorite first."""
+    move_data: bool = False
+    """Whether a row may run away from its data."""
+    waiting_usd_per_hour: float = WAITING_USD_PER_HOUR
+    """What an hour of waiting is worth."""
+    experience: Experience = field(default_factory=Experience)
+    """What was learned."""
+    lacks: Callable[[Task, str], str | None] = lambda task, region: None
+    """Says why a row cannot run in a region for what is missing there, its image for example; None is nothing."""
+
+    def choose(self, task: Task, tried: Sequence[Attempt], market: Market, now: float) -> Choice:
+        """Return where ``task`` goes now; see ``Placement``."""
+        reasons: dict[str, str] = {}
+        ways: list[tuple[tuple[int, float], int, float | None, Offer]] = []
+        for place, offer in enumerate(self.offers):
+            why = refusal(task, offer, self.move_data) or self.lacks(task, offer.place.region)
+            count = task.count or offer.count
+            barred = None if why else market.bars(offer.place, count, now)
+            if barred is not None:
+                until, why = barred
+            if why:
+                reasons[str(offer.place)] = why
+                if barred is None or barred[0] is None:
+                    continue
+            until = None if barred is None else barred[0]
+            # As long as a place takes nobody, that is part of the wait.
+            delay = 0.0 if until is None else max(until - now, self._turnover(task, offer, market, count))
+            worth = self.worth(task, offer, delay)
+            ways.append((worth.score(self.waiting_usd_per_hour), place, until, offer))
+        if not ways:
+            return Choice(reasons=reasons)
+        return self._best(task, ways, reasons)
+
+    def learn(self, task: Task, attempt: Attempt) -> None:
+        """Take note of an attempt that has ended."""
+        self.experience.learn(task, attempt)
+
+    def worth(self, task: Task, offer: Offer, delay_s: float = 0.0) -> Worth:
+        """Return what a place costs a row.
+
+        Args:
+            task: The row.
+            offer: The place.
+            delay_s: Seconds before it can even be sent there.
+        """
+        return self.rate(task, offer).worth(self.seconds(task, offer), delay_s)
+
+    def rate(self, task: Task, offer: Offer) -> Rate:
+        """Return what a place costs a row but for its time."""
+        place, count = offer.place, task.count or offer.count
+        factor = self.experience.billed_factor(place)
+        return Rate(
+            usd_per_s=None if offer.usd_per_hour is None else offer.usd_per_hour * count * factor / 3600,
+            transfer_usd=transfer_usd(task.region, place.region, task.input_bytes),
+            wait_s=self.experience.wait_s(place),
+        )
+
+    def seconds(self, task: Task, offer: Offer) -> float | None:
+        """Return how long the row will take; of a type that nobody knows yet, long enough to be worth a try."""
+        name = offer.place.instance_type
+        if self.experience.samples(name):
+            return self.experience.seconds(task, name)
+        known = [
+            (each.usd_per_hour, each.place.instance_type)
+            for each in self.offers
+            if each.usd_per_hour and self.experience.samples(each.place.instance_type)
+        ]
+        if not known or not offer.usd_per_hour:
+            return self.experience.seconds(task, name)
+        # A machine of twice the price is believed to be twice as fast: else the dear ones would never be tried.
+        costs = [usd * (self.experience.seconds(task, other) or 0.0) for usd, other in known]
+        return OPTIMISM * min(costs) / offer.usd_per_hour
+
+    def _turnover(self, task: Task, offer: Offer, market: Market, count: int) -> float:
+        """Return about how long it takes until one of the jobs in a place has ended."""
+        quota = market.quotas.get(offer.place)
+        seconds = self.seconds(task, offer)
+        if quota is None or seconds is None:
+            return 0.0
+        return seconds / max(1, quota.limit // count)
+
+    def _best(
+        self,
+        task: Task,
+        ways: list[tuple[tuple[int, float], int, float | None, Offer]],
+        reasons: Mapping[str, str],
+    ) -> Choice:
+        _, _, until, offer = min(ways, key=lambda way: way[:2])
+        if until is None:
+            return Choice(offer=replace(offer, expected_s=self.seconds(task, offer)), reasons=reasons)
+        # The best one takes nobody now, and what would take the row at once costs more than to wait for it.
+        again_s = min(way[2] for way in ways if way[2] is not None)
+        return Choice(again_s=again_s, reasons=reasons)
+
+
+def refusal(task: Task, offer: Offer, move_data: bool) -> str | None:
+    """Return why a row's own columns do not admit a place; None where they do.
+
+    Args:
+        task: The row.
+        offer: The place.
+        move_data: Whether rows may run away from their data.
+    """
+    place = offer.place
+    if task.region not in (None, place.region) and not move_data:
+        return f"its data lie in {task.region}, and move_data is not allowed"
+    if task.instance_types and place.instance_type not in task.instance_types:
+        return f"the row asks for {', '.join(task.instance_types)}"
+    if task.spot not in (None, place.spot):
+        return f"the row says spot={task.spot}"
+    assert math.isfinite(offer.usd_per_hour or 0.0), "a list has no such price"
+    return None

@@ -1,0 +1,173 @@
+"""Which tasks get a job now: in the order of their worth, while slots, buckets, quotas and the budget allow it.
+
+What flows in are the tasks that wait, what flows out are intents in the store.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from raysm.grid.attempt import Attempt, AttemptState, TaskState
+from raysm.grid.endings import ending
+from raysm.grid.ledger import money
+from raysm.grid.limiter import Limiter
+from raysm.grid.place import Choice, Offer, Placement
+from raysm.grid.standing import market
+from raysm.grid.store import GridRecord, Store, TaskRecord
+
+__all__ = ["Placing", "probing"]
+
+PROBE_S = 120.0
+"""Seconds for which a first job has to run before the others are sent: a mistake in the program shows within them."""
+
+MAX_RUNTIME_S = 86_400
+"""Of a task that says none: what raysm.Limits has by default."""
+
+
+def probing(store: Store, grid: GridRecord, now: float) -> bool:
+    """Whether only the first few jobs are sent yet, to see whether the program runs at all."""
+    if not grid.rules.brake or grid.goes_on:
+        return False
+    row = store.database.connection.execute(
+        "SELECT 1 FROM attempt WHERE started_s IS NOT NULL AND (state = 'ended' AND ending IN ('OK', 'TIME') "
+        "OR state <> 'ended' AND started_s <= ?) LIMIT 1",
+        (now - PROBE_S,),
+    ).fetchone()
+    return row is None
+
+
+class Placing:
+    """The placing of one step."""
+
+    def __init__(self, store: Store, placement: Placement, limiter: Limiter, regions: list[str], now: float) -> None:
+        """Look at the market, once for all tasks of the step."""
+        self._store = store
+        self._placement = placement
+        self._limiter = limiter
+        self._now = now
+        self._grid = store.grid()
+        self._market = market(store, limiter, regions, now)
+        self._in_use = Counter(self._market.in_use)
+        self._taken: Counter[str] = Counter()
+        self._regions = regions
+        self._cost = money(store, now).worst_usd
+        # Moments at which a task that found no place may find one.
+        self._again_s: list[float] = []
+        self.too_dear = False
+
+    @property
+    def again_s(self) -> float | None:
+        """When the next task may find a place; None where nothing says so."""
+        return min(self._again_s, default=None)
+
+    def intend(self) -> list[Attempt]:
+        """Keep as many intents as there is room for, in one transaction; return them."""
+        room = self._room()
+        chosen = [] if room < 1 else list(self._chosen(room))
+        if not chosen:
+            return []
+        with self._store.database.transaction("intents", durable=True):
+            return [self._keep(record, offer) for record, offer in chosen]
+
+    def _room(self) -> int:
+        rules, started = self._grid.rules, self._store.open_count()
+        most = rules.brake if probing(self._store, self._grid, self._now) else rules.parallel
+        return min(most, rules.parallel) - started
+
+    def _chosen(self, room: int) -> Iterator[tuple[TaskRecord, Offer]]:
+        closed: set[str] = set()
+        for shape, record in self._in_order(room):
+            if shape in closed or self.too_dear:
+                continue
+            choice = self._choose(record)
+            if choice.offer is not None:
+                yield record, choice.offer
+                room -= 1
+                if room < 1:
+                    return
+            elif choice.again_s is not None:
+                # Of one shape all wait for the same: the others need not be asked.
+                closed.add(shape)
+                self._again_s.append(choice.again_s)
+            else:
+                self._give_up(record, choice)
+
+    def _in_order(self, room: int) -> Iterator[tuple[str, TaskRecord]]:
+        def worth(item: tuple[str, TaskRecord]) -> tuple[float, float, int]:
+            task = item[1].task
+            return -task.priority, -(task.expected_s or 0.0), task.position
+
+        shapes = [
+            [(shape, record) for record in self._store.waiting(shape, self._now, room)]
+            for shape in self._store.shapes()
+        ]
+        return heapq.merge(*shapes, key=worth)
+
+    def _choose(self, record: TaskRecord) -> Choice:
+        tried = [] if not record.attempts else self._store.attempts(record.task.key)
+        task = record.task
+        if tried and ending(tried[-1].ending).stays:
+            # Its checkpoints lie in the bucket of that region.
+            task = replace(task, region=tried[-1].region)
+        market = replace(self._market, in_use=self._in_use) if self._taken else self._market
+        choice = self._placement.choose(task, tried, market, self._now)
+        return choice if choice.offer is None else self._admitted(record, choice, choice.offer)
+
+    def _admitted(self, record: TaskRecord, choice: Choice, offer: Offer) -> Choice:
+        """Return the choice, if the region's bucket and the budget admit it."""
+        place, count = offer.place, record.task.count or offer.count
+        budget, usd = self._grid.rules.budget_usd, _worst(record, offer)
+        if budget is not None and usd is None:
+            return Choice(reasons={str(place): "its price is unknown, and the grid has a budget"})
+        if budget is not None and usd is not None and self._cost + usd > budget:
+            self.too_dear = True
+            return Choice(again_s=self._now + 60, reasons={str(place): "the budget does not allow it now"})
+        if not self._limiter.take(place.region, "create", self._now):
+            wait_s = self._limiter.wait_s(place.region, "create", self._now)
+            self._market = replace(
+                self._market, closed={**self._market.closed, place.region: self._now + max(wait_s, 1e-3)}
+            )
+            # Another region may have a call left.
+            return self._choose(record)
+        self._in_use[place] += count
+        self._taken[place.region] += 1
+        self._cost += usd or 0.0
+        return choice
+
+    def _keep(self, record: TaskRecord, offer: Offer) -> Attempt:
+        task, grid, number = record.task, self._grid, record.attempts + 1
+        # Two keys of one hash, in one grid of 200 that have 100,000 rows each: the second takes the next number.
+        while self._store.attempt(grid.job_name(task, number)) is not None:
+            number += 1
+        attempt = Attempt(
+            task=task.key,
+            number=number,
+            name=grid.job_name(task, number),
+            region=offer.place.region,
+            instance_type=offer.place.instance_type,
+            count=task.count or offer.count,
+            spot=offer.place.spot,
+            state=AttemptState.INTENDED,
+            intended_s=self._now,
+            max_runtime_s=task.max_runtime_s or MAX_RUNTIME_S,
+            usd_per_hour=offer.usd_per_hour,
+            price_version=offer.price_version,
+        )
+        self._store.insert(attempt)
+        since_s = self._now if record.since_s is None else record.since_s
+        changes = {"attempts": number, "since_s": since_s, "reason": ""}
+        self._store.move_task(task.key, TaskState.WAITING, TaskState.PLACED, self._now, **changes)
+        return attempt
+
+    def _give_up(self, record: TaskRecord, choice: Choice) -> None:
+        reason = "; ".join(f"{place}: {why}" for place, why in choice.reasons.items()) or "no place is given"
+        with self._store.database.transaction("impossible"):
+            self._store.move_task(record.task.key, TaskState.WAITING, TaskState.IMPOSSIBLE, self._now, reason=reason)
+
+
+def _worst(record: TaskRecord, offer: Offer) -> float | None:
+    if offer.usd_per_hour is None:
+        return None
+    count, seconds = record.task.count or offer.count, record.task.max_runtime_s or MAX_RUNTIME_S
+    return offer.usd_per_hour * count * seconds / 3600

@@ -1,0 +1,64 @@
+"""The tables of a grid's store. STRICT: what has another type than its column is refused, instead of kept as text."""
+
+__all__ = ["SCHEMA", "VERSION"]
+
+VERSION = 1
+"""Of the tables; a store of another version is not touched."""
+
+SCHEMA = """
+CREATE TABLE grid (
+    name TEXT NOT NULL, run TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL, rules TEXT NOT NULL,
+    template TEXT NOT NULL, template_digest TEXT NOT NULL, source TEXT NOT NULL, created_s REAL NOT NULL,
+    goes_on INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE TABLE task (
+    key TEXT PRIMARY KEY, position INTEGER NOT NULL, content TEXT NOT NULL, digest TEXT NOT NULL,
+    region TEXT, shape TEXT NOT NULL, priority INTEGER NOT NULL, expected_s REAL NOT NULL,
+    state TEXT NOT NULL, retries_left INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
+    after_s REAL NOT NULL DEFAULT 0, since_s REAL, reason TEXT NOT NULL DEFAULT ''
+) STRICT, WITHOUT ROWID;
+-- The order in which tasks are placed: of each shape (what its place depends on) the head is asked alone.
+CREATE INDEX waiting ON task (shape, priority DESC, expected_s DESC, position) WHERE state = 'waiting';
+CREATE INDEX by_state ON task (state);
+CREATE INDEX by_digest ON task (digest) WHERE state = 'done';
+
+CREATE TABLE attempt (
+    name TEXT PRIMARY KEY, task TEXT NOT NULL, number INTEGER NOT NULL,
+    region TEXT NOT NULL, instance_type TEXT NOT NULL, count INTEGER NOT NULL, spot INTEGER NOT NULL,
+    state TEXT NOT NULL, ending TEXT NOT NULL, reason TEXT NOT NULL,
+    intended_s REAL NOT NULL, sent_s REAL, started_s REAL, ended_s REAL, training_s REAL, billable_s REAL,
+    max_runtime_s INTEGER NOT NULL, usd_per_hour REAL, price_version TEXT NOT NULL,
+    calls INTEGER NOT NULL, retry_s REAL NOT NULL, is_doubtful INTEGER NOT NULL, watch_s REAL NOT NULL,
+    wish TEXT NOT NULL, asked_s REAL, seen TEXT NOT NULL,
+    UNIQUE (task, number)
+) STRICT, WITHOUT ROWID;
+-- Not a rule of the program alone: the database itself refuses a second open attempt.
+CREATE UNIQUE INDEX one_open ON attempt (task) WHERE state <> 'ended';
+CREATE INDEX by_region ON attempt (region, state) WHERE state <> 'ended';
+CREATE INDEX pending ON attempt (sent_s) WHERE state IN ('sent', 'pending');
+CREATE INDEX unwanted ON attempt (intended_s) WHERE wish <> '';
+CREATE INDEX watched ON attempt (watch_s) WHERE watch_s > 0;
+CREATE INDEX ends ON attempt (ended_s) WHERE state = 'ended';
+
+CREATE TABLE stray (
+    name TEXT PRIMARY KEY, task TEXT, region TEXT NOT NULL, count INTEGER NOT NULL, usd_per_hour REAL,
+    max_runtime_s INTEGER NOT NULL, seen_s REAL NOT NULL, asked_s REAL, ended_s REAL, billable_s REAL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE spent (region TEXT PRIMARY KEY, usd REAL NOT NULL, wasted_usd REAL NOT NULL, saved_usd REAL NOT NULL,
+    unpriced INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE block (region TEXT, instance_type TEXT, spot INTEGER, until_s REAL NOT NULL, failures INTEGER NOT NULL,
+    reason TEXT NOT NULL, PRIMARY KEY (region, instance_type, spot)) STRICT, WITHOUT ROWID;
+CREATE TABLE quota (region TEXT, instance_type TEXT, spot INTEGER, instances INTEGER NOT NULL,
+    used_by_others INTEGER NOT NULL, source TEXT NOT NULL, learned_s REAL NOT NULL,
+    PRIMARY KEY (region, instance_type, spot)) STRICT, WITHOUT ROWID;
+CREATE TABLE region (name TEXT PRIMARY KEY, closed_s REAL NOT NULL, failures INTEGER NOT NULL, reason TEXT NOT NULL,
+    heard_s REAL) STRICT, WITHOUT ROWID;
+CREATE TABLE lease (one INTEGER PRIMARY KEY CHECK (one = 1), owner TEXT NOT NULL, fence INTEGER NOT NULL,
+    until_s REAL NOT NULL) STRICT;
+CREATE TABLE event (seq INTEGER PRIMARY KEY, at_s REAL NOT NULL, task TEXT, attempt TEXT, was TEXT NOT NULL,
+    now TEXT NOT NULL, text TEXT NOT NULL) STRICT;
+CREATE INDEX ended ON event (seq) WHERE now = 'ended';
+CREATE TABLE outbox (task TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+"""

@@ -1,0 +1,128 @@
+"""How places and regions stand: what refused, until when it is left alone, what is learned of quotas.
+
+What flows in are refusals and ends; what flows out is the ``Market`` that the placement is asked with.
+"""
+
+from collections import Counter
+
+from raysm.grid.attempt import Attempt
+from raysm.grid.classify import Verdict, quota_in
+from raysm.grid.limiter import Limiter
+from raysm.grid.place import Market, Place, Quota
+from raysm.grid.store import Store
+
+__all__ = ["close", "failed", "heard", "learn_quota", "market", "place_of", "set_quota", "succeeded"]
+
+FIRST_PAUSE_S = 60.0
+LONGEST_PAUSE_S = 3_600.0
+"""A place that refuses is left alone for 1, 2, 4 … 60 minutes: waits of 28 to 58 were measured for GPUs."""
+
+REGION_PAUSE_S = 15.0
+LONGEST_REGION_PAUSE_S = 600.0
+
+
+def place_of(attempt: Attempt) -> Place:
+    """Return the place of an attempt."""
+    return Place(region=attempt.region, instance_type=attempt.instance_type, spot=attempt.spot)
+
+
+def failed(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
+    """Leave a place alone that has refused, the longer the oftener it did so in a row."""
+    place, execute = place_of(attempt), store.database.connection.execute
+    key = (place.region, place.instance_type, place.spot)
+    row = execute(
+        "SELECT failures, until_s FROM block WHERE region = ? AND instance_type = ? AND spot = ?", key
+    ).fetchone()
+    # Jobs that were sent together are refused together: each of them would double the pause.
+    if row is not None and row["until_s"] > now:
+        return
+    failures = 1 + (row["failures"] if row else 0)
+    over = failures - verdict.ending.blocks_from
+    pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(over, 6)) if over >= 0 else 0.0
+    execute("INSERT OR REPLACE INTO block VALUES (?, ?, ?, ?, ?, ?)", (*key, now + pause_s, failures, verdict.reason))
+    if pause_s:
+        store.log(now, "", "blocked", f"{place} for {pause_s / 60:.0f} min: {verdict.reason}", attempt=attempt.name)
+
+
+def succeeded(store: Store, attempt: Attempt) -> None:
+    """Take note that a place gave its instances: what it refused before counts no more."""
+    place = place_of(attempt)
+    store.database.connection.execute(
+        "DELETE FROM block WHERE region = ? AND instance_type = ? AND spot = ?",
+        (place.region, place.instance_type, place.spot),
+    )
+
+
+def learn_quota(store: Store, attempt: Attempt, reason: str, now: float) -> None:
+    """Take from a refusal's words how many instances there may be, and how many of them others have."""
+    learned = quota_in(reason)
+    if learned is None:
+        return
+    place = place_of(attempt)
+    ours = market_in_use(store)[place]
+    # The refused attempt stands among ours by now, and is none of those that the service counts.
+    others = max(0, learned.used - max(0, ours - attempt.count))
+    set_quota(store, place, Quota(limit=learned.limit, used_by_others=others, source="error"), now)
+
+
+def set_quota(store: Store, place: Place, quota: Quota, now: float) -> None:
+    """Keep what is known of a quota, within a transaction."""
+    store.database.connection.execute(
+        "INSERT OR REPLACE INTO quota VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (place.region, place.instance_type, place.spot, quota.limit, quota.used_by_others, quota.source, now),
+    )
+
+
+def close(store: Store, region: str, reason: str, now: float) -> None:
+    """Send nothing to a region for a while: it does not answer, or does not let us in."""
+    execute = store.database.connection.execute
+    row = execute("SELECT failures, closed_s FROM region WHERE name = ?", (region,)).fetchone()
+    if row is not None and row["closed_s"] > now:
+        return
+    failures = 1 + (row["failures"] if row else 0)
+    pause_s = min(LONGEST_REGION_PAUSE_S, REGION_PAUSE_S * 2 ** min(failures - 1, 6))
+    execute(
+        "INSERT INTO region VALUES (?1, ?2, ?3, ?4, NULL) ON CONFLICT (name) DO UPDATE SET closed_s = ?2, "
+        "failures = ?3, reason = ?4",
+        (region, now + pause_s, failures, reason),
+    )
+    store.log(now, "", "closed", f"{region} for {pause_s:.0f} s: {reason}")
+
+
+def heard(store: Store, region: str, now: float, *, opens: bool = False) -> None:
+    """Take note that a region has answered; ``opens``: and took a job, so that it is open again."""
+    store.database.connection.execute(
+        "INSERT INTO region VALUES (?1, 0, 0, '', ?2) ON CONFLICT (name) DO UPDATE SET heard_s = ?2"
+        + (", closed_s = 0, failures = 0, reason = ''" if opens else ""),
+        (region, now),
+    )
+
+
+def market_in_use(store: Store) -> Counter[Place]:
+    """Return how many instances this grid's open attempts have, or are to have, by place."""
+    rows = store.database.connection.execute(
+        "SELECT region, instance_type, spot, sum(count) FROM attempt WHERE state <> 'ended' GROUP BY 1, 2, 3"
+    )
+    return Counter({_place(row): int(row[3]) for row in rows})
+
+
+def market(store: Store, limiter: Limiter, regions: list[str], now: float) -> Market:
+    """Return what is known of all places at this moment."""
+    execute = store.database.connection.execute
+    closed = {row[0]: row[1] for row in execute("SELECT name, closed_s FROM region WHERE closed_s > ?", (now,))}
+    for region in regions:
+        wait_s = limiter.wait_s(region, "create", now)
+        if wait_s > 0:
+            closed[region] = max(closed.get(region, 0.0), now + wait_s)
+    blocks = execute("SELECT region, instance_type, spot, until_s FROM block WHERE until_s > ?", (now,))
+    quotas = execute("SELECT region, instance_type, spot, instances, used_by_others, source FROM quota")
+    return Market(
+        in_use=market_in_use(store),
+        blocked={_place(row): row[3] for row in blocks},
+        quotas={_place(row): Quota(limit=row[3], used_by_others=row[4], source=row[5]) for row in quotas},
+        closed=closed,
+    )
+
+
+def _place(row: "tuple[str, str, int, object]") -> Place:
+    return Place(region=row[0], instance_type=row[1], spot=bool(row[2]))

@@ -1,0 +1,421 @@
+"""All that a grid knows: its rows, its attempts and what became of them. What flows in and out are frozen values.
+
+Nothing here calls the service, and nothing decides: the modules beside it do, and keep here what they decided.
+"""
+
+import dataclasses
+import json
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from raysm.contract.home import home
+from raysm.errors import InvalidRequest
+from raysm.grid.attempt import Attempt, AttemptState, TaskState
+from raysm.grid.database import Database, LeaseLost
+from raysm.grid.rules import Rules
+from raysm.grid.task import Task
+from raysm.request.codec import from_json, to_json
+
+__all__ = ["Event", "GridRecord", "Store", "TaskRecord", "folder", "path_of"]
+
+NAME_CHARACTERS = 24
+"""Of the grid's name in the names of its jobs, which have 63."""
+
+RUN_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GridRecord:
+    """The grid as a whole."""
+
+    name: str
+    """As the user named it."""
+    run: str
+    """Six characters that tell it from a later grid of the same name."""
+    state: str
+    """``open``, ``paused``, ``stopping`` or ``closed``."""
+    why: str
+    """Why it is paused; empty otherwise."""
+    rules: Rules
+    """What holds for all of it."""
+    template: str
+    """The request of which each task's is made, as JSON."""
+    source: str
+    """Where the rows come from, as JSON."""
+    created_s: float
+    """When it was made."""
+    goes_on: bool
+    """Whether the user has said that it goes on although its first tasks failed."""
+
+    @property
+    def prefix(self) -> str:
+        """With what the names of all its jobs begin, and no other grid's."""
+        letters = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in self.name)
+        return f"{letters[:NAME_CHARACTERS].strip('-') or 'grid'}-{self.run}-"
+
+    def job_name(self, task: Task, number: int) -> str:
+        """Return the name of a task's job: of its key and number alone, so that the same try is the same job."""
+        return f"{self.prefix}{task.key_hash}-a{number}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskRecord:
+    """A task, and what became of it."""
+
+    task: Task
+    """The row."""
+    state: TaskState
+    """Where it stands."""
+    retries_left: int
+    """Tries that it has left where its own program fails."""
+    attempts: int
+    """Number of its last attempt."""
+    since_s: float | None
+    """Since when it has been tried without ever having run; None is not yet."""
+    reason: str
+    """Why it failed, waits or is impossible."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """A line of the log that a person reads."""
+
+    seq: int
+    at_s: float
+    task: str | None
+    attempt: str | None
+    was: str
+    now: str
+    text: str
+
+
+def folder(root: str | None = None) -> Path:
+    """Return where the grids of a home lie."""
+    return home(root) / "grids"
+
+
+def path_of(name: str, root: str | None = None) -> Path:
+    """Return the file of a grid."""
+    if not name or any(letter in "/\\\0" for letter in name) or name.startswith("."):
+        raise InvalidRequest(f"a grid's name is the name of its file, got {name!r}; take letters, digits and hyphens")
+    return folder(root) / f"{name}.db"
+
+
+class Store:
+    """The store of one grid."""
+
+    def __init__(self, path: Path | str, *, between: Callable[[str], None] = lambda point: None) -> None:
+        """Open the file of a grid, or make it; see ``Database``."""
+        self.database = Database(path, between=between)
+        self._execute = self.database.connection.execute
+
+    def close(self) -> None:
+        """Let go of the lease, and close the file."""
+        self.database.release_lease()
+        self.database.close()
+
+    # -- the grid
+
+    def make(self, name: str, *, rules: Rules, now: float, template: str = "{}", source: str = "{}") -> GridRecord:
+        """Make the grid where there is none yet; return it."""
+        with self.database.transaction("grid", durable=True, fenced=False):
+            if self._execute("SELECT 1 FROM grid").fetchone() is None:
+                run = "".join(secrets.choice(RUN_ALPHABET) for _ in range(6))
+                row = (name, run, "open", "", json.dumps(to_json(rules)), template, "", source, now, 0)
+                self._execute("INSERT INTO grid VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        return self.grid()
+
+    def grid(self) -> GridRecord:
+        """Return the grid.
+
+        Raises:
+            InvalidRequest: The file holds none.
+        """
+        row = self._execute("SELECT * FROM grid").fetchone()
+        if row is None:
+            raise InvalidRequest(f"{self.database.path} holds no grid yet; raysm grid run makes one")
+        values = {field.name: row[field.name] for field in dataclasses.fields(GridRecord)}
+        rules = from_json(Rules, json.loads(row["rules"]), "rules")
+        return GridRecord(**values | {"rules": rules, "goes_on": bool(row["goes_on"])})
+
+    def change_grid(self, state: str, now: float, *, why: str = "", fenced: bool = True) -> None:
+        """Have the grid be open, paused, stopping or closed: what the next step finds."""
+        with self.database.transaction(f"grid {state}", durable=True, fenced=fenced):
+            was = self._execute("SELECT state FROM grid").fetchone()[0]
+            self._execute("UPDATE grid SET state = ?, why = ?", (state, why))
+            self.log(now, was, state, why)
+
+    def change_rules(self, rules: Rules) -> None:
+        """Have other rules hold from the next step."""
+        with self.database.transaction("rules", fenced=False):
+            self._execute("UPDATE grid SET rules = ?", (json.dumps(to_json(rules)),))
+
+    def go_on(self, now: float) -> None:
+        """Open a grid that was paused, whatever its first tasks said."""
+        with self.database.transaction("go on", fenced=False):
+            self._execute("UPDATE grid SET state = 'open', why = '', goes_on = 1")
+            self.log(now, "paused", "open", "the user goes on")
+
+    # -- tasks
+
+    def add(
+        self, tasks: Iterable[Task], *, template_digest: str = "", done: Callable[[str], bool] | None = None
+    ) -> int:
+        """Add the tasks whose keys are new; return how many they are.
+
+        Args:
+            tasks: The rows; one whose key is there already changes nothing.
+            template_digest: Of what is common to all tasks, so that another program's results are not taken for these.
+            done: Whether a task of this digest was done before, by another grid.
+        """
+        retries = self.grid().rules.retries
+        with self.database.transaction("tasks", fenced=False):
+            before = self._count("task")
+            self.database.connection.executemany(
+                "INSERT OR IGNORE INTO task (key, position, content, digest, region, shape, priority, expected_s, "
+                "state, retries_left) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (_row_of(task, template_digest, done, retries) for task in tasks),
+            )
+            self._execute("UPDATE grid SET state = 'open' WHERE state = 'closed'")
+            return self._count("task") - before
+
+    def _count(self, table: str) -> int:
+        return int(self._execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+    def task(self, key: str) -> TaskRecord:
+        """Return a task by its key.
+
+        Raises:
+            InvalidRequest: There is none.
+        """
+        row = self._execute("SELECT * FROM task WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            raise InvalidRequest(f"the grid has no row {key!r}")
+        return _record(row)
+
+    def tasks(self, state: str | None = None) -> Iterator[TaskRecord]:
+        """Yield all tasks, or those of a state, in the order of their source."""
+        for row in self._execute("SELECT * FROM task WHERE ? IN (state, '') ORDER BY position, key", (state or "",)):
+            yield _record(row)
+
+    def states(self) -> dict[str, int]:
+        """Return how many tasks are in each state."""
+        return dict(self._execute("SELECT state, count(*) FROM task GROUP BY state").fetchall())
+
+    def is_over(self) -> bool:
+        """Whether no task waits or runs."""
+        return self._execute("SELECT 1 FROM task WHERE state IN ('waiting', 'placed') LIMIT 1").fetchone() is None
+
+    def shapes(self) -> list[str]:
+        """Return the shapes of which a task waits: what the place of a task depends on, apart from its own worth."""
+        found: list[str] = []
+        row = self._execute("SELECT min(shape) FROM task WHERE state = 'waiting'").fetchone()
+        # A step for each shape: DISTINCT would walk over every task that waits.
+        while row[0] is not None:
+            found.append(row[0])
+            row = self._execute("SELECT min(shape) FROM task WHERE state = 'waiting' AND shape > ?", row).fetchone()
+        return found
+
+    def waiting(self, shape: str, now: float, limit: int) -> list[TaskRecord]:
+        """Return the first tasks of a shape that may be placed now."""
+        rows = self._execute(
+            "SELECT * FROM task WHERE state = 'waiting' AND shape = ? AND after_s <= ? AND NOT EXISTS "
+            # A job of it that nobody wanted still runs: a second one at the same time would be one too many.
+            "(SELECT 1 FROM stray WHERE stray.task = task.key AND stray.ended_s IS NULL) "
+            "ORDER BY priority DESC, expected_s DESC, position LIMIT ?",
+            (shape, now, limit),
+        )
+        return [_record(row) for row in rows]
+
+    def move_task(self, key: str, was: TaskState, state: TaskState, now: float, **changes: Any) -> None:
+        """Change a task's state within a transaction, and note it for whoever writes it back.
+
+        Raises:
+            LeaseLost: It is in another state than ``was``.
+        """
+        self._change("task", "key", key, was, {"state": state.value, **changes})
+        seq = self.log(now, was, state, str(changes.get("reason", "")), task=key)
+        self._execute("INSERT OR REPLACE INTO outbox VALUES (?, ?)", (key, seq))
+
+    def hold(self, key: str, after_s: float) -> None:
+        """Have a task not be placed before a moment."""
+        self._execute("UPDATE task SET after_s = ? WHERE key = ?", (after_s, key))
+
+    def again(self, states: Iterable[str], now: float) -> int:
+        """Have the tasks that ended in one of these states wait again, with all their retries; return how many."""
+        retries, chosen = self.grid().rules.retries, [state for state in states if TaskState(state).final]
+        with self.database.transaction("again", fenced=False):
+            marks = ", ".join("?" * len(chosen))
+            keys = [row[0] for row in self._execute(f"SELECT key FROM task WHERE state IN ({marks})", chosen)]
+            for key in keys:
+                self._execute(
+                    "UPDATE task SET state = 'waiting', retries_left = ?, after_s = 0, since_s = NULL, reason = '' "
+                    "WHERE key = ?",
+                    (retries, key),
+                )
+            self.log(now, "", "waiting", f"{len(keys)} tasks are tried again")
+            self._execute("UPDATE grid SET state = 'open', why = ''")
+        return len(keys)
+
+    # -- attempts
+
+    def insert(self, attempt: Attempt) -> None:
+        """Keep a new attempt, within a transaction."""
+        values = dataclasses.asdict(attempt)
+        marks = ", ".join(f":{name}" for name in values)
+        self._execute(f"INSERT INTO attempt ({', '.join(values)}) VALUES ({marks})", values)
+        self.log(attempt.intended_s, "", attempt.state, "", task=attempt.task, attempt=attempt.name)
+
+    def move(self, attempt: Attempt, now: float, **changes: Any) -> Attempt:
+        """Change an attempt within a transaction; return it as it is then.
+
+        Raises:
+            LeaseLost: It is in another state than ``attempt`` says.
+        """
+        changed = dataclasses.replace(attempt, **changes)
+        self._change("attempt", "name", attempt.name, attempt.state, changes)
+        if changed.state is not attempt.state:
+            text = f"{changed.ending}: {changed.reason}" if changed.ending else ""
+            self.log(now, attempt.state, changed.state, text, task=attempt.task, attempt=attempt.name)
+        return changed
+
+    def _change(self, table: str, key: str, value: str, was: str, changes: Mapping[str, Any]) -> None:
+        assignments = ", ".join(f"{name} = ?" for name in changes)
+        done = self._execute(
+            f"UPDATE {table} SET {assignments} WHERE {key} = ? AND state = ?", (*changes.values(), value, was)
+        )
+        if done.rowcount != 1:
+            raise LeaseLost(f"{value} is not {was} any more: another process has changed the grid")
+
+    def attempt(self, name: str) -> Attempt | None:
+        """Return an attempt by its job's name; None where there is none."""
+        row = self._execute("SELECT * FROM attempt WHERE name = ?", (name,)).fetchone()
+        return _attempt(row) if row else None
+
+    def attempts(self, task: str | None = None) -> list[Attempt]:
+        """Return the attempts of a task, or all, the earliest first."""
+        rows = self._execute("SELECT * FROM attempt WHERE ?1 IS NULL OR task = ?1 ORDER BY task, number", (task,))
+        return [_attempt(row) for row in rows]
+
+    def open_attempts(self, region: str | None = None, *, unsent: bool = False) -> list[Attempt]:
+        """Return the attempts that have not ended, of one region or all; ``unsent``: those that Create is owed to."""
+        rows = self._execute(
+            "SELECT * FROM attempt WHERE state <> 'ended' AND (?1 IS NULL OR region = ?1) "
+            "AND (NOT ?2 OR state IN ('intended', 'maybe')) ORDER BY intended_s, name",
+            (region, unsent),
+        )
+        return [_attempt(row) for row in rows]
+
+    def pending_since(self, before_s: float) -> list[Attempt]:
+        """Return the attempts that were sent before a moment, still wait for their instances, and may go on waiting."""
+        rows = self._execute(
+            "SELECT * FROM attempt WHERE state IN ('sent', 'pending') AND wish = '' AND sent_s < ?", (before_s,)
+        )
+        return [_attempt(row) for row in rows]
+
+    def unwanted(self) -> list[Attempt]:
+        """Return the open attempts that are to stop."""
+        rows = self._execute("SELECT * FROM attempt WHERE state <> 'ended' AND wish <> '' ORDER BY intended_s, name")
+        return [_attempt(row) for row in rows]
+
+    def sent_before(self, region: str, before_s: float) -> dict[str, str]:
+        """Return what was last seen of the open attempts that a region took before a moment, by their names."""
+        return dict(
+            self._execute(
+                "SELECT name, seen FROM attempt WHERE state <> 'ended' AND region = ? AND sent_s < ?",
+                (region, before_s),
+            ).fetchall()
+        )
+
+    def open_count(self) -> int:
+        """Return how many attempts have not ended."""
+        return int(self._execute("SELECT count(*) FROM attempt WHERE state <> 'ended'").fetchone()[0])
+
+    def is_watching(self, now: float) -> bool:
+        """Whether a job may still be there, or land, that no open attempt stands for."""
+        query = "SELECT 1 FROM attempt WHERE watch_s > ? UNION ALL SELECT 1 FROM stray WHERE ended_s IS NULL LIMIT 1"
+        return self._execute(query, (now,)).fetchone() is not None
+
+    def ends_after(self, number: int) -> list[tuple[Attempt, int]]:
+        """Return the attempts that ended after the event of a number, each with the number of its own event."""
+        rows = self._execute(
+            "SELECT attempt.*, event.seq FROM event JOIN attempt ON attempt.name = event.attempt "
+            "WHERE event.seq > ? AND event.now = 'ended' ORDER BY event.seq",
+            (number,),
+        )
+        return [(_attempt(row), row["seq"]) for row in rows]
+
+    def first_ends(self, limit: int) -> list[Attempt]:
+        """Return the attempts that ended first."""
+        rows = self._execute("SELECT * FROM attempt WHERE state = 'ended' ORDER BY ended_s, name LIMIT ?", (limit,))
+        return [_attempt(row) for row in rows]
+
+    # -- what happened
+
+    def log(
+        self, now: float, was: str, state: str, text: str, *, task: str | None = None, attempt: str | None = None
+    ) -> int:
+        """Keep a line of what happened, within a transaction; return its number."""
+        row = (now, task, attempt, str(was), str(state), text)
+        done = self._execute("INSERT INTO event (at_s, task, attempt, was, now, text) VALUES (?, ?, ?, ?, ?, ?)", row)
+        return int(done.lastrowid or 0)
+
+    def events(self, after: int = 0, limit: int = 1000) -> list[Event]:
+        """Return what happened after the event of a number."""
+        rows = self._execute("SELECT * FROM event WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit))
+        return [Event(**dict(row)) for row in rows]
+
+    def unwritten(self, limit: int = 1000) -> list[tuple[int, TaskRecord]]:
+        """Return the tasks whose state was not yet written back, each with the number of its last event."""
+        rows = self._execute(
+            "SELECT task.*, seq FROM outbox JOIN task ON task.key = outbox.task ORDER BY seq LIMIT ?", (limit,)
+        )
+        return [(row["seq"], _record(row)) for row in rows]
+
+    def written(self, tasks: Iterable[tuple[int, str]]) -> None:
+        """Take note of numbers and keys that were written back; what has changed since is to be written again."""
+        with self.database.transaction("written", fenced=False):
+            self.database.connection.executemany("DELETE FROM outbox WHERE seq = ? AND task = ?", tasks)
+
+
+def _row_of(task: Task, template_digest: str, done: Callable[[str], bool] | None, retries: int) -> tuple[Any, ...]:
+    defaults = {field.name: field.default for field in dataclasses.fields(Task)}
+    content = {
+        field.name: value
+        for field in dataclasses.fields(Task)
+        # Only what the row says: of 100,000 rows all else would be most of the file.
+        if (value := getattr(task, field.name)) != defaults[field.name] and value != {}
+    }
+    digest = f"{template_digest}{task.digest}"
+    state = TaskState.SKIPPED if done is not None and done(digest) else TaskState.WAITING
+    shape = json.dumps([task.region, task.instance_types, task.count, task.spot, task.image])
+    return (
+        task.key, task.position, json.dumps(content), digest, task.region, shape, task.priority,
+        task.expected_s or 0.0, state.value, retries,
+    )  # fmt: skip
+
+
+def _record(row: Any) -> TaskRecord:
+    content = json.loads(row["content"])
+    content["instance_types"] = tuple(content.get("instance_types", ()))
+    return TaskRecord(
+        task=Task(**content),
+        state=TaskState(row["state"]),
+        retries_left=row["retries_left"],
+        attempts=row["attempts"],
+        since_s=row["since_s"],
+        reason=row["reason"],
+    )
+
+
+_ATTEMPT = tuple(field.name for field in dataclasses.fields(Attempt))
+
+
+def _attempt(row: Any) -> Attempt:
+    values = {name: row[name] for name in _ATTEMPT}
+    values["state"] = AttemptState(row["state"])
+    values["spot"], values["is_doubtful"] = bool(row["spot"]), bool(row["is_doubtful"])
+    return Attempt(**values)

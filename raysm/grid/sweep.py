@@ -1,0 +1,185 @@
+"""One look at all jobs of a grid in a region: List, page by page, then Describe of what has changed.
+
+List tells which jobs there are, Describe alone what becomes of one: after Create, List may lack a job for a while. What
+was learned of a sweep that a crash ends is learned again by the next.
+"""
+
+import contextlib
+from typing import Any
+
+from raysm.client.description import Description, SecondaryStatus
+from raysm.errors import JobNotFound
+from raysm.grid.attempt import Attempt, AttemptState
+from raysm.grid.classify import Verdict, of_end
+from raysm.grid.concluding import conclude
+from raysm.grid.endings import ENDINGS
+from raysm.grid.outside import Outside, Silence
+from raysm.grid.region import Listed, Page
+from raysm.grid.standing import heard
+from raysm.grid.store import Store
+from raysm.grid.strays import end_stray, note_stray
+
+__all__ = ["Sweep"]
+
+PAUSE_S = 10.0
+"""Seconds from the beginning of a sweep to that of the next."""
+
+GONE_S = 900.0
+"""Seconds after which a job that the service took, and says it does not know, is taken for one that is gone."""
+
+MARGIN_S = 3_600.0
+"""Seconds by which the service's clock and ours may differ: so much further back List is read."""
+
+UNLISTED_S = 60.0
+"""Seconds for which a job that was sent may be missing in List without being asked for by its name."""
+
+WAITING = (SecondaryStatus.STARTING, SecondaryStatus.PENDING, SecondaryStatus.LAUNCHING, SecondaryStatus.PREPARING)
+
+
+class Sweep:
+    """The sweeps of one region, one after the other; a step may do a part of one."""
+
+    def __init__(self, region: str, store: Store, outside: Outside, *, pause_s: float = PAUSE_S) -> None:
+        """Begin with the first sweep at once."""
+        self.region = region
+        self._store = store
+        self._outside = outside
+        self._pause_s = pause_s
+        self._due_s = float("-inf")
+        self._token: str | None = None
+        self._in_progress = False
+        self._rests_until_s = float("-inf")
+        self._listed: set[str] = set()
+        # A dict for its order: the first that changed is asked about first.
+        self._changed: dict[str, str] = {}
+
+    @property
+    def describes(self) -> bool:
+        """Whether all that is left of the sweep is to describe what has changed."""
+        return bool(self._changed) and not self._in_progress
+
+    def due_s(self, now: float) -> float | None:
+        """Return when it has something to do; None is never, until something is sent."""
+        if self._changed or self._in_progress:
+            return max(now, self._rests_until_s)
+        return self._due_s if self._has_work(now) else None
+
+    def _has_work(self, now: float) -> bool:
+        return self._since(now) is not None
+
+    def _since(self, now: float) -> float | None:
+        """Return when the oldest job was intended that List has to show; None where there is none."""
+        row = self._store.database.connection.execute(
+            "SELECT min(at_s) FROM ("
+            "SELECT min(intended_s) AS at_s FROM attempt WHERE state <> 'ended' AND region = :region "
+            "UNION ALL SELECT min(intended_s) FROM attempt WHERE watch_s > :now AND region = :region "
+            "UNION ALL SELECT min(seen_s) FROM stray WHERE ended_s IS NULL AND region = :region)",
+            {"region": self.region, "now": now},
+        ).fetchone()
+        return None if row[0] is None else float(row[0])
+
+    def rest(self, now: float) -> None:
+        """Leave a region alone for a pause that did not answer; then the sweep begins anew."""
+        self._in_progress, self._due_s, self._rests_until_s = False, now + self._pause_s, now + self._pause_s
+
+    def step(self, now: float) -> None:
+        """Do as much of the sweep as the buckets allow.
+
+        Raises:
+            Silence: The region did not answer.
+        """
+        if now < self._rests_until_s <= now + self._pause_s:
+            return
+        # The clock may have been set back: no sweep is due later than a pause from now.
+        if not self._in_progress and (now >= self._due_s or self._due_s > now + self._pause_s) and self._has_work(now):
+            self._in_progress, self._token, self._due_s = True, None, now + self._pause_s
+            self._listed.clear()
+        with contextlib.suppress(_Pause):
+            while self._in_progress:
+                self._read_page(now)
+        with contextlib.suppress(_Pause):
+            while self._changed:
+                self._look_at(next(iter(self._changed)), now)
+
+    def _ask(self, operation: str, now: float, call: Any) -> Any:
+        try:
+            return self._outside.ask(self.region, operation, now, call)
+        except Silence as silence:
+            if silence.reason:
+                raise
+            raise _Pause from None
+
+    def _read_page(self, now: float) -> None:
+        prefix, token, since = self._store.grid().prefix, self._token, self._since(now)
+        page: Page = self._ask("list", now, lambda region: region.page(prefix, token))
+        with self._store.database.transaction("page"):
+            heard(self._store, self.region, now)
+            for listed in page.jobs:
+                # AWS's NameContains finds the words anywhere in a name.
+                if listed.name.startswith(prefix):
+                    self._compare(listed, now)
+        oldest = min((listed.created_s for listed in page.jobs), default=None)
+        self._token = page.token
+        if page.token is None or (oldest is not None and since is not None and oldest < since - MARGIN_S):
+            self._in_progress = False
+            self._ask_for_unlisted(now)
+
+    def _compare(self, listed: Listed, now: float) -> None:
+        self._listed.add(listed.name)
+        attempt = self._store.attempt(listed.name)
+        if attempt is None or (attempt.state is AttemptState.ENDED and attempt.sent_s is None):
+            # Nobody of us waits for it: a Create that landed late, or one of a store that was lost.
+            if note_stray(self._store, listed, attempt, self.region, now):
+                self._changed[listed.name] = listed.seen
+        elif attempt.state is not AttemptState.ENDED and attempt.seen != listed.seen:
+            self._changed[listed.name] = listed.seen
+
+    def _ask_for_unlisted(self, now: float) -> None:
+        for name, seen in self._store.sent_before(self.region, now - UNLISTED_S).items():
+            if name not in self._listed:
+                self._changed.setdefault(name, seen)
+
+    def _look_at(self, name: str, now: float) -> None:
+        try:
+            description: Description = self._ask("describe", now, lambda region: region.describe(name))
+        except JobNotFound as error:
+            with self._store.database.transaction("gone"):
+                self._take_for_gone(name, str(error), now)
+            del self._changed[name]
+            return
+        with self._store.database.transaction("described"):
+            heard(self._store, self.region, now)
+            attempt = self._store.attempt(name)
+            if attempt is not None and attempt.state is not AttemptState.ENDED:
+                apply(self._store, attempt, description, self._changed[name], now)
+            elif attempt is None or attempt.sent_s is None:
+                end_stray(self._store, name, description, now)
+        del self._changed[name]
+
+    def _take_for_gone(self, name: str, words: str, now: float) -> None:
+        attempt = self._store.attempt(name)
+        # List and Describe may lag behind Create: for a while not to be known says nothing.
+        if attempt is None or attempt.sent_s is None or now - attempt.sent_s < GONE_S:
+            return
+        if attempt.state is not AttemptState.ENDED:
+            verdict = Verdict(ending=ENDINGS["UNKNOWN"], reason=f"the service knows the job no more: {words}")
+            conclude(self._store, attempt, verdict, None, now)
+
+
+class _Pause(Exception):
+    """No call is left: the sweep goes on with the next step."""
+
+
+def apply(store: Store, attempt: Attempt, description: Description, seen: str, now: float) -> None:
+    """Take over what Describe says of an open attempt, within a transaction."""
+    verdict = of_end(description, attempt.wish)
+    if verdict is not None:
+        conclude(store, attempt, verdict, description, now)
+        return
+    state = AttemptState.PENDING if description.secondary in WAITING else AttemptState.RUNNING
+    changes: dict[str, Any] = {"state": state, "seen": seen, "is_doubtful": False}
+    if attempt.sent_s is None:
+        changes["sent_s"] = now
+    if description.started is not None:
+        changes["started_s"] = description.started.timestamp()
+    store.move(attempt, now, **changes)

@@ -1,0 +1,283 @@
+"""A session beside ipyparallel, dask.distributed and Ray's Jobs API: calls, a map, and the first result, in one run.
+
+    python3 -m pip install -e '.[bench]'
+    chrt -r 1 python3 tests/benchmarks/session.py [--rounds 5] [--against ipyparallel dask jobs]
+
+Each contender has two workers on this machine and a client in a process of its own; they are asked in turn, so that
+what the machine does meanwhile happens to all. What is printed are medians over the rounds, and raysm's over the best
+of the others': of times, above 1 is slower; of rates, below 1 is. 1 is allowed of latency, 0.9 of throughput.
+``--profile FILE`` writes what raysm's client does in its calls, for pstats.
+"""
+
+import argparse
+import contextlib
+import cProfile
+import importlib.metadata
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+WORKERS = 2
+CALLS, BURST, ITEMS = 200, 1000, 10_000
+JOBS = 3
+"""Calls of Ray's Jobs API, each of which is a process of its own: seconds."""
+
+START_S = 300
+
+
+def nothing():
+    """Do as little as can be asked for."""
+
+
+def one_more(number):
+    return number + 1
+
+
+class Session:
+    """raysm's, in the embedded SageMaker, whose one instance has both cores."""
+
+    def start(self):
+        import raysm
+
+        self.session = raysm.Session(cluster=raysm.Cluster(count=1), name=f"bench-{os.getpid()}").start()
+
+    def call(self):
+        self.session.run(nothing)
+
+    def burst(self, count):
+        for call in [self.session.submit(nothing) for _ in range(count)]:
+            call.result()
+
+    def map(self, items):
+        return list(self.session.map(one_more, items))
+
+    def close(self):
+        self.session.close()
+
+
+class Jobs(Session):
+    """Ray's Jobs API, of the same kind of cluster: a program for each call."""
+
+    def start(self):
+        super().start()
+        from ray.job_submission import JobSubmissionClient
+
+        from raysm.errors import InvalidRequest
+
+        until_s = time.monotonic() + START_S
+        while True:
+            try:
+                self.client = JobSubmissionClient(f"raysm://{self.session.name}")
+                return
+            except InvalidRequest:  # Ray's dashboard takes jobs, and is there some seconds after the session
+                assert time.monotonic() < until_s
+                time.sleep(0.1)
+
+    def call(self):
+        self.await_end(self.submit())
+
+    def burst(self, count):
+        for job in [self.submit() for _ in range(count)]:
+            self.await_end(job)
+
+    def submit(self):
+        return self.client.submit_job(entrypoint=f"{sys.executable} -c pass")
+
+    def await_end(self, job):
+        while not self.client.get_job_status(job).is_terminal():
+            time.sleep(0.01)
+
+
+class IPyParallel:
+    """A controller with two engines; calls by the view that chooses the engine."""
+
+    def start(self):
+        import ipyparallel
+
+        # Its own engines must not be those of whoever else works here.
+        self.folder = tempfile.TemporaryDirectory(prefix="bench-ipp")
+        os.environ["IPYTHONDIR"] = self.folder.name
+        self.cluster = ipyparallel.Cluster(n=WORKERS, log_level=50)
+        self.view = self.cluster.start_and_connect_sync(activate=False).load_balanced_view()
+
+    def call(self):
+        self.view.apply_sync(nothing)
+
+    def burst(self, count):
+        for call in [self.view.apply_async(nothing) for _ in range(count)]:
+            call.get()
+
+    def map(self, items):
+        return list(self.view.map_sync(one_more, items))
+
+    def close(self):
+        self.cluster.stop_cluster_sync()
+        self.folder.cleanup()
+
+
+class Dask:
+    """A scheduler with two workers of one thread each."""
+
+    def start(self):
+        from distributed import Client, LocalCluster
+
+        self.cluster = LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=None, silence_logs=50)
+        self.client = Client(self.cluster)
+
+    def call(self):
+        # Not pure: it would be asked once, and answered from memory ever after.
+        self.client.submit(nothing, pure=False).result()
+
+    def burst(self, count):
+        self.client.gather([self.client.submit(nothing, pure=False) for _ in range(count)])
+
+    def map(self, items):
+        return self.client.gather(self.client.map(one_more, items, pure=False))
+
+    def close(self):
+        self.client.close()
+        self.cluster.close()
+
+
+CONTENDERS = {"raysm": Session, "ipyparallel": IPyParallel, "dask": Dask, "jobs": Jobs}
+PACKAGES = {"raysm": "raysm", "ipyparallel": "ipyparallel", "dask": "distributed", "jobs": "ray"}
+
+
+def latencies(contender, count):
+    taken_s = []
+    for _ in range(count):
+        began_s = time.perf_counter()
+        contender.call()
+        taken_s.append(time.perf_counter() - began_s)
+    return taken_s
+
+
+def first(contender):
+    """Return the seconds from nothing to the first result."""
+    began_s = time.perf_counter()
+    contender.start()
+    contender.call()
+    return {"first result, s": time.perf_counter() - began_s}
+
+
+def asked(contender):
+    """Return one round's figures."""
+    is_slow = isinstance(contender, Jobs)
+    taken_s = sorted(latencies(contender, JOBS if is_slow else CALLS))
+    figures = {
+        "no-op call, median ms": 1000 * statistics.median(taken_s),
+        "no-op call, p95 ms": 1000 * taken_s[int(0.95 * len(taken_s))],
+    }
+    count = JOBS if is_slow else BURST
+    began_s = time.perf_counter()
+    contender.burst(count)
+    figures["calls a second"] = count / (time.perf_counter() - began_s)
+    if not is_slow:
+        began_s = time.perf_counter()
+        assert contender.map(range(ITEMS)) == list(range(1, ITEMS + 1))
+        figures[f"map of {ITEMS} items, s"] = time.perf_counter() - began_s
+    return figures
+
+
+def profiled(contender, path):
+    """Write what this process does in its calls; the loop's thread is none of it."""
+    with cProfile.Profile() as profile:
+        latencies(contender, CALLS)
+    profile.dump_stats(path)
+
+
+def _child(pipe, name):
+    sys.path.insert(0, str(ROOT))
+    contender = CONTENDERS[name]()
+    # What they print of themselves would stand between the figures.
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        pipe.send(first(contender))
+        try:
+            latencies(contender, 1 if name == "jobs" else 20)
+            pipe.send("warm")
+            while (word := pipe.recv()) != "end":
+                pipe.send(asked(contender) if word == "go" else profiled(contender, word))
+        finally:
+            contender.close()
+
+
+class Process:
+    """One contender in a process of its own."""
+
+    def __init__(self, name):
+        self.name = name
+        context = multiprocessing.get_context("spawn")
+        self.pipe, there = context.Pipe()
+        self.process = context.Process(target=_child, args=(there, name))
+        self.process.start()
+        there.close()
+
+    def hear(self):
+        assert self.pipe.poll(START_S), f"{self.name} says nothing"
+        return self.pipe.recv()
+
+    def ask(self, word):
+        self.pipe.send(word)
+        return self.hear()
+
+    def end(self):
+        with contextlib.suppress(OSError):
+            self.pipe.send("end")
+        self.process.join(60)
+        if self.process.is_alive():
+            self.process.kill()
+
+
+def is_rate(figure):
+    return figure.endswith("a second")
+
+
+def show(figures):
+    """Print a table: figures of all, and raysm's over the best of the others."""
+    names = list(figures)
+    print("".join([f"{'':28}", *(f"{name:>14}" for name in names), f"{'ratio':>10}"]))
+    for figure in figures["raysm"]:
+        values = {name: of[figure] for name, of in figures.items() if figure in of}
+        others = [value for name, value in values.items() if name != "raysm"]
+        best = (max if is_rate(figure) else min)(others, default=None)
+        cells = [f"{values[name]:14.2f}" if name in values else f"{'-':>14}" for name in names]
+        ratio = f"{values['raysm'] / best:10.2f}" if best else f"{'-':>10}"
+        print("".join([f"{figure:28}", *cells, ratio]))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--against", nargs="*", default=["ipyparallel", "dask", "jobs"], choices=sorted(CONTENDERS))
+    parser.add_argument("--profile", type=Path)
+    chosen = parser.parse_args()
+    processes, figures = [], {}
+    try:
+        # One after the other: two that start at once would be timed by each other.
+        for name in ["raysm", *chosen.against]:
+            processes.append(Process(name))
+            figures[name] = processes[-1].hear()
+            assert processes[-1].hear() == "warm"
+        rounds = {name: [] for name in figures}
+        for _ in range(chosen.rounds):
+            for process in processes:
+                rounds[process.name].append(process.ask("go"))
+        if chosen.profile:
+            processes[0].ask(str(chosen.profile))
+    finally:
+        for process in processes:
+            process.end()
+    for name, each in rounds.items():
+        figures[name] |= {figure: statistics.median(one[figure] for one in each) for figure in each[0]}
+    versions = {name: importlib.metadata.version(package) for name, package in PACKAGES.items() if package != "raysm"}
+    print(", ".join(f"{name} {version}" for name, version in versions.items()), f"; {chosen.rounds} rounds", sep="")
+    show(figures)
+
+
+if __name__ == "__main__":
+    main()

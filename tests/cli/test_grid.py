@@ -1,0 +1,94 @@
+"""``raysm grid plan``: from a command line and files to lines, with nothing sent."""
+
+import json
+import os
+import sqlite3
+
+import pytest
+
+from raysm.cli.arguments import parse
+from raysm.cli.grid import request_of
+from raysm.cli.main import main
+from raysm.errors import InvalidRequest
+
+ON = ["--on", "aws", "--role", "arn:aws:iam::123456789012:role/r"]
+PLACES = ["--regions", "us-east-1", "--instance-type", "ml.g5.12xlarge"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "rows.csv").write_text("key,lr,expected_s\na,0.1,3600\nb,0.2,7200\n")
+    before = os.getcwd()
+    os.chdir(tmp_path)
+    yield tmp_path
+    os.chdir(before)
+
+
+def request(*argv):
+    return request_of(parse(["grid", "plan", *argv]))
+
+
+def test_a_script_with_rows_of_a_file_is_a_grid(folder):
+    grid = request("train.py", "--rows", "rows.csv", *PLACES, "--instances", "4", "--spot", "--", "--lr", "{lr}")
+    assert (grid.name, grid.count, grid.markets, grid.regions) == ("train", 4, (True,), ("us-east-1",))
+    assert grid.template.workload.args == ("--lr", "{lr}")
+    assert [task.key for task in grid.tasks()] == ["a", "b"]
+
+
+def test_flags_win_over_the_file_and_the_file_over_the_project(folder):
+    (folder / "raysm.toml").write_text("[limits]\nmax_runtime_s = 11\nmax_restarts = 5\n[cluster]\nvolume_gb = 7\n")
+    (folder / "drives.toml").write_text(
+        'script = "train.py"\nrows = "rows.csv"\ncount = 3\nregions = ["us-west-2"]\ninstance_type = "ml.g5.xlarge"\n'
+        "[limits]\nmax_runtime_s = 22\nmax_restarts = 1\n[rules]\nretries = 9\nparallel = 8\n"
+    )
+    grid = request("drives.toml", "--max-runtime", "33", "--retries", "0", "--instances", "2")
+    limits = grid.template.options["limits"]
+    assert (limits.max_runtime_s, limits.max_restarts) == (33, 1)
+    assert grid.template.options["cluster"].volume_gb == 7
+    assert (grid.name, grid.count, grid.regions) == ("drives", 2, ("us-west-2",))
+    assert (grid.rules.retries, grid.rules.parallel) == (0, 8)
+
+
+def test_rows_of_a_query_take_values_that_are_bound(folder):
+    with sqlite3.connect("campaigns.db") as connection:
+        connection.execute("CREATE TABLE drives (campaign TEXT, day TEXT)")
+        connection.execute("INSERT INTO drives VALUES ('a', '2026-10-02'), ('b', '2026-09-01')")
+    connection.close()
+    query = "SELECT campaign AS key FROM drives WHERE day >= :since"
+    grid = request("train.py", "--sql", "campaigns.db", query, "--param", "since=2026-10-01", *PLACES)
+    assert [task.key for task in grid.tasks()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["train.py"], "nothing says where the rows come from"),
+        (["train.py", "--rows", "rows.csv", "--param", "a=1"], "--param is for a query"),
+        (["train.py", "--sql", "a.db", "SELECT :a", "--param", "a"], "--param takes NAME=VALUE"),
+        (["train.py", "--sql", "a.db", "SELECT :a", "--param", "a=1", "--param", "a=2"], "'a' is given twice"),
+        (["train.py", "--rows", "rows.csv", "--parallel", "0"], "parallel"),
+    ],
+    ids=["no rows", "a value and no query", "no value", "twice", "nothing at a time"],
+)
+def test_what_cannot_be_is_refused(folder, argv, message):
+    with pytest.raises(InvalidRequest, match=message):
+        request(*argv)
+
+
+def test_the_plan_of_this_machine_is_printed_and_nothing_is_begun(folder, capsys):
+    assert main(["grid", "plan", "train.py", "--rows", "rows.csv", "--regions", "us-east-1", "--", "{lr}"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("grid train: 2 rows, nothing is sent")
+    assert "no price is known of local in us-east-1" in out
+    assert not (folder / ".raysm").exists()
+
+
+def test_as_json_a_program_reads_it(folder, capsys):
+    assert main(["grid", "plan", "train.py", "--rows", "rows.csv", "--regions", "us-east-1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 2
+
+
+def test_a_typo_in_a_template_is_refused_with_the_nearest_column(folder, capsys):
+    assert main(["grid", "plan", "train.py", "--rows", "rows.csv", "--", "--lr", "{rl}"]) == 2
+    assert "did you mean {lr}?" in capsys.readouterr().err

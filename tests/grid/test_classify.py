@@ -1,0 +1,105 @@
+"""The service's words and what they mean: as they were seen in public, and what was never seen."""
+
+import pytest
+
+from raysm.client.description import Description, SecondaryStatus, Status
+from raysm.contract.job_api import TRAINING
+from raysm.errors import CredentialsExpired, ServiceError
+from raysm.grid.classify import LearnedQuota, of_end, of_refusal, quota_in, same_reason
+
+LIMIT = (
+    "create_training_job: ResourceLimitExceeded: The account-level service limit 'ml.p4d.24xlarge for spot training "
+    "job usage' is 2 Instances, with current utilization of 1 Instances and a request delta of 2 Instances."
+)
+
+
+def job(status, reason="", secondary=SecondaryStatus.NONE, phases=("Starting", "Pending", "Training")):
+    transitions = tuple((phase, None, None) for phase in phases)
+    return Description(
+        name="j", arn="", api=TRAINING, status=status, reason=reason, secondary=secondary, transitions=transitions
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "name"),
+    [
+        ("ResourceLimitExceeded", LIMIT, "QUOTA"),
+        ("ThrottlingException", "Rate exceeded", "THROTTLED"),
+        ("TooManyRequestsException", "", "THROTTLED"),
+        ("ClientError", "Rate exceeded", "THROTTLED"),
+        ("ResourceInUse", "Training job names must be unique", "CLASH"),
+        ("ValidationException", "no such image", "INVALID"),
+        ("", "Parameter validation failed: Unknown parameter in input", "INVALID"),
+        ("AccessDeniedException", "not authorized to perform sagemaker:CreateTrainingJob", "DENIED"),
+        ("", "no AWS credentials were found", "DENIED"),
+        ("SomethingNew", "which nobody has seen", "UNKNOWN"),
+    ],
+)
+def test_a_refusal_has_the_class_of_its_words(code, text, name):
+    assert of_refusal(ServiceError(text, code=code)).ending.name == name
+
+
+@pytest.mark.parametrize("code", ["", "InternalFailure", "ServiceUnavailable", "503"])
+def test_a_call_of_which_nobody_knows_whether_it_was_carried_out_is_in_doubt(code):
+    assert of_refusal(ServiceError("lost", code=code, is_transient=True)).ending.name == "MAYBE"
+
+
+def test_expired_credentials_are_no_fault_of_the_task():
+    assert of_refusal(CredentialsExpired("log in again")).ending.name == "DENIED"
+
+
+@pytest.mark.parametrize(
+    ("reason", "name"),
+    [
+        (
+            "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different",
+            "CAPACITY",
+        ),
+        ("There is not enough capacity for instance type ml.p4d.24xlarge", "CAPACITY"),
+        ("InsufficientInstanceCapacity: we currently do not have sufficient capacity", "CAPACITY"),
+        ("InternalServerError: We encountered an internal error. Please try again.", "SERVICE"),
+        ("AlgorithmError: NameError: x, exit code: 1", "USER"),
+        ("ClientError: Data download failed: no such key", "USER"),
+        ("Something quite new", "UNKNOWN"),
+    ],
+)
+def test_a_failure_has_the_class_of_its_words(reason, name):
+    verdict = of_end(job(Status.FAILED, reason))
+    assert (verdict.ending.name, verdict.reason) == (name, reason)
+
+
+def test_a_job_that_goes_on_has_no_end():
+    assert of_end(job(Status.IN_PROGRESS)) is None
+    assert of_end(job(Status.STOPPING)) is None
+
+
+def test_a_completed_job_is_ok():
+    assert of_end(job(Status.COMPLETED)).ending.name == "OK"
+
+
+@pytest.mark.parametrize(
+    ("secondary", "phases", "wish", "name"),
+    [
+        (SecondaryStatus.MAX_RUNTIME_EXCEEDED, ("Training",), "", "TIME"),
+        (SecondaryStatus.MAX_WAIT_EXCEEDED, ("Pending",), "", "CAPACITY"),
+        # Batch's documentation has jobs without capacity end so.
+        (SecondaryStatus.STOPPED, ("Starting", "Pending"), "", "CAPACITY"),
+        (SecondaryStatus.STOPPED, ("Starting", "Pending", "Stopping"), "", "STOPPED"),
+        (SecondaryStatus.STOPPED, ("Pending", "Stopping"), "patience", "CAPACITY"),
+        (SecondaryStatus.STOPPED, ("Pending", "Training", "Stopping"), "user", "STOPPED"),
+    ],
+)
+def test_a_stop_has_the_class_of_what_came_before_it(secondary, phases, wish, name):
+    assert of_end(job(Status.STOPPED, secondary=secondary, phases=phases), wish).ending.name == name
+
+
+def test_a_quota_is_learned_from_the_words_of_its_refusal():
+    assert quota_in(LIMIT) == LearnedQuota(limit=2, used=1, wanted=2)
+    assert quota_in("no such words") is None
+
+
+def test_two_jobs_fail_for_one_reason_whatever_their_hosts_and_numbers():
+    first = "AlgorithmError: KeyError: 'lr' at algo-1:1234, exit code: 1\nmore"
+    assert same_reason(first) == same_reason("AlgorithmError: KeyError: 'lr' at algo-2:99, exit code: 1")
+    assert same_reason(first) != same_reason("AlgorithmError: MemoryError")
+    assert same_reason("") == ""

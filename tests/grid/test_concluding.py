@@ -1,0 +1,62 @@
+"""What follows from an end: seconds that are billed, tries that are left, when it is given up."""
+
+import pytest
+
+from raysm.client.description import Description, Status
+from raysm.contract.job_api import TRAINING
+from raysm.grid.attempt import TaskState
+from raysm.grid.classify import Verdict
+from raysm.grid.concluding import billed_s, brake, conclude, refuse
+from raysm.grid.endings import ENDINGS
+from raysm.grid.rules import Rules
+from tests.support.grids import Bench
+
+
+@pytest.fixture
+def bench(tmp_path):
+    bench = Bench(tmp_path, rows=1, rules=Rules(retries=1, give_up_s=3_600))
+    bench.step()
+    return bench
+
+
+def end(bench, name, now=None, reason="why"):
+    (attempt,) = bench.store.open_attempts()
+    with bench.store.database.transaction("end"):
+        refuse(bench.store, attempt, Verdict(ending=ENDINGS[name], reason=reason), now or bench.clock.now)
+    return bench.store.task("row-0")
+
+
+def test_a_job_that_never_had_its_instances_is_billed_for_nothing():
+    assert billed_s(Description(name="j", arn="", api=TRAINING, status=Status.FAILED)) == 0
+    assert billed_s(Description(name="j", arn="", api=TRAINING, status=Status.FAILED, billable_s=7)) == 7
+
+
+def test_the_tasks_own_fault_uses_up_a_retry(bench):
+    assert end(bench, "USER").retries_left == 0
+
+
+def test_what_never_runs_is_given_up_after_a_time(bench):
+    record = end(bench, "CAPACITY", bench.clock.now + 3_700)
+    assert record.state is TaskState.FAILED
+    assert "given up: for 1 h it never ran" in record.reason
+
+
+def test_what_never_runs_is_tried_again_before_that(bench):
+    assert end(bench, "CAPACITY", bench.clock.now + 3_500).state is TaskState.WAITING
+
+
+def test_a_wish_to_stop_is_not_answered_by_another_try(bench):
+    bench.store.database.connection.execute("UPDATE attempt SET wish = 'user'")
+    assert end(bench, "USER").state is TaskState.STOPPED
+
+
+def test_of_a_job_that_is_gone_the_cost_is_unknown(bench):
+    (attempt,) = bench.store.open_attempts()
+    with bench.store.database.transaction("end"):
+        conclude(bench.store, attempt, Verdict(ending=ENDINGS["UNKNOWN"], reason="gone"), None, bench.clock.now)
+    assert bench.store.attempts()[0].usd is None
+
+
+def test_no_capacity_never_brakes(bench):
+    end(bench, "CAPACITY")
+    assert brake(bench.store, bench.store.grid()) is None

@@ -1,0 +1,355 @@
+"""The controller under a clock that the test moves: what becomes of a grid's tasks, step by step."""
+
+import dataclasses
+import random
+import time
+
+import pytest
+
+from raysm.errors import ServiceError
+from raysm.grid.attempt import AttemptState
+from raysm.grid.classify import Verdict
+from raysm.grid.concluding import conclude
+from raysm.grid.controller import Controller
+from raysm.grid.database import LeaseLost
+from raysm.grid.endings import ENDINGS
+from raysm.grid.ledger import money
+from raysm.grid.limiter import Rate
+from raysm.grid.place import FirstAdmitted, Offer, Place
+from raysm.grid.rules import Rules
+from raysm.grid.store import Store
+from raysm.grid.task import Task
+from tests.support.grid_world import CAPACITY_ERROR, Behaviour, overlaps
+from tests.support.grids import Bench
+
+USER = "AlgorithmError: NameError: name 'x' is not defined, exit code: 1"
+
+
+def test_each_task_is_done_once(tmp_path):
+    bench = Bench(tmp_path, rows=20)
+    bench.run()
+    assert bench.states() == {"done": 20}
+    assert sum(len(region.lives) for region in bench.regions.values()) == 20
+    bench.judge()
+    assert bench.store.grid().state == "closed"
+
+
+def test_the_intent_is_in_the_store_before_create_is_called(tmp_path):
+    bench = Bench(tmp_path, rows=1)
+    region = bench.regions["us-east-1"]
+    create, seen = region.create, []
+
+    def looking(task, attempt):
+        # Through a connection of its own: what is not committed is not seen.
+        other = Store(tmp_path / "g.db")
+        seen.append((other.attempt(attempt.name).state, attempt.name))
+        other.close()
+        create(task, attempt)
+
+    region.create = looking
+    bench.step()
+    assert seen == [(AttemptState.INTENDED, f"{bench.store.grid().prefix}{Task(key='row-0').key_hash}-a1")]
+
+
+def test_the_names_of_jobs_do_not_depend_on_the_order_of_the_rows(tmp_path):
+    names = []
+    for number, order in enumerate((1, -1)):
+        (tmp_path / str(number)).mkdir()
+        tasks = [Task(key=key, position=place) for place, key in enumerate("abc"[::order])]
+        bench = Bench(tmp_path / str(number), tasks=tasks)
+        bench.run()
+        run = bench.store.grid().run
+        names.append({attempt.name.replace(run, "RUN") for attempt in bench.store.attempts()})
+    assert names[0] == names[1]
+
+
+def test_a_failed_task_is_tried_again_as_often_as_the_rules_say(tmp_path):
+    bench = Bench(
+        tmp_path, rows=2, regions={"us-east-1": Behaviour(fails={"row-1": USER})}, rules=Rules(brake=0, retries=2)
+    )
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 1, "failed": 1}
+    assert [attempt.ending for attempt in bench.store.attempts("row-1")] == ["USER"] * 3
+    reason = bench.store.task("row-1").reason
+    assert reason.startswith(USER)
+    assert "its retries are used up" in reason
+    assert "raysm grid retry" in reason
+
+
+def test_a_place_without_capacity_is_left_and_costs_no_retry(tmp_path):
+    regions = {"us-east-1": Behaviour(fails={"share:1": CAPACITY_ERROR}), "eu-west-1": Behaviour()}
+    bench = Bench(tmp_path, rows=3, regions=regions, rules=Rules(brake=0, retries=0))
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 3}
+    assert len(bench.regions["eu-west-1"].lives) == 3
+
+
+def test_a_job_that_waits_too_long_for_its_instances_is_taken_elsewhere(tmp_path):
+    regions = {"us-east-1": Behaviour(start_s=10**6), "eu-west-1": Behaviour()}
+    bench = Bench(tmp_path, rows=2, regions=regions, rules=Rules(brake=0, patience_s=600))
+    took_s = bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 2}
+    assert took_s < 600 + 840 + 200
+    assert {attempt.ending for attempt in bench.store.attempts()} == {"CAPACITY", "OK"}
+
+
+def test_a_task_that_no_place_can_take_is_impossible_with_each_places_reason(tmp_path):
+    tasks = [Task(key="a"), Task(key="b", region="ap-south-1")]
+    bench = Bench(tmp_path, tasks=tasks)
+    bench.run()
+    assert bench.states() == {"done": 1, "impossible": 1}
+    assert "ml.m5.large in us-east-1: its data lie in ap-south-1" in bench.store.task("b").reason
+
+
+def test_a_quota_that_a_refusal_names_is_learned_and_never_exceeded_again(tmp_path):
+    bench = Bench(tmp_path, rows=20, regions={"us-east-1": Behaviour(quota=3, run_s=60, start_s=10)})
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 20}
+    refused = [attempt for attempt in bench.store.attempts() if attempt.ending == "QUOTA"]
+    # All of the first step were sent before the first refusal came back; of later ones none.
+    assert {attempt.intended_s for attempt in refused} == {min(attempt.intended_s for attempt in refused)}
+
+
+def test_no_more_jobs_run_at_a_time_than_the_rules_allow(tmp_path):
+    bench = Bench(tmp_path, rows=20, rules=Rules(brake=0, parallel=3))
+    most = 0
+    while bench.step():
+        lives = [life for region in bench.regions.values() for life in region.lives.values()]
+        most = max(most, sum(life.ended_s > bench.clock.now for life in lives))
+    assert most == 3
+    assert bench.states() == {"done": 20}
+
+
+def test_the_first_jobs_that_fail_for_one_reason_pause_the_grid(tmp_path):
+    bench = Bench(
+        tmp_path, rows=1000, regions={"us-east-1": Behaviour(run_s=30, fails={"share:1": USER})}, rules=Rules(retries=2)
+    )
+    bench.run()
+    assert bench.store.grid().state == "paused"
+    assert USER in bench.store.grid().why
+    assert len(bench.regions["us-east-1"].lives) == 3
+    bench.judge(ended=False)
+
+
+def test_the_user_can_go_on_although_the_first_jobs_failed(tmp_path):
+    bench = Bench(tmp_path, rows=5, regions={"us-east-1": Behaviour(fails={"share:1": USER})}, rules=Rules(retries=0))
+    bench.run()
+    bench.store.go_on(bench.clock.now)
+    bench.run()
+    assert bench.states() == {"failed": 5}
+
+
+def test_once_a_job_has_run_for_a_while_all_others_are_sent(tmp_path):
+    bench = Bench(tmp_path, rows=50, rules=Rules(brake=3), regions={"us-east-1": Behaviour(start_s=100, run_s=3_000)})
+    while bench.clock.now < 1_800_000_000 + 100 + 120:
+        bench.step()
+    assert len(bench.regions["us-east-1"].lives) == 3
+    for _ in range(5):
+        bench.step()
+    assert len(bench.regions["us-east-1"].lives) == 50
+
+
+def test_a_stopped_grid_stops_all_jobs_at_the_buckets_rate_and_starts_none(tmp_path):
+    bench = Bench(
+        tmp_path,
+        rows=60,
+        rates={name: Rate(per_s=50, burst=50) for name in ("create", "list", "describe")}
+        | {"stop": Rate(per_s=2, burst=2)},
+        rules=Rules(brake=0, parallel=40),
+    )
+    for _ in range(3):
+        bench.step()
+    created = sum(region.calls["create"] for region in bench.regions.values())
+    bench.store.change_grid("stopping", bench.clock.now, fenced=False)
+    took_s = bench.run()
+    bench.judge()
+    assert sum(region.calls["create"] for region in bench.regions.values()) == created
+    assert bench.states() == {"stopped": 60}
+    assert took_s < 60
+
+
+def test_a_restart_goes_on_stopping(tmp_path):
+    bench = Bench(tmp_path, rows=8)
+    bench.step()
+    bench.store.change_grid("stopping", bench.clock.now, fenced=False)
+    bench.clock.now += 31
+    bench.open()
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"stopped": 8}
+
+
+def test_retry_takes_up_what_failed_and_keeps_what_is_done(tmp_path):
+    region = Behaviour(fails={"row-1": USER})
+    bench = Bench(tmp_path, rows=3, regions={"us-east-1": region}, rules=Rules(brake=0, retries=0))
+    bench.run()
+    region.fails.clear()
+    assert bench.store.again(["failed"], bench.clock.now) == 1
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 3}
+    assert len(bench.regions["us-east-1"].lives) == 4
+
+
+def test_extending_adds_only_new_keys(tmp_path):
+    bench = Bench(tmp_path, rows=3)
+    bench.run()
+    for day in range(1, 10):
+        bench.store.add([Task(key=f"row-{number}", position=number) for number in range(3 + day)])
+        bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 12}
+    assert len(bench.store.attempts()) == 12
+
+
+def test_what_runs_out_of_time_goes_on_in_the_region_of_its_checkpoints(tmp_path):
+    bench = Bench(tmp_path, rows=1)
+    store = bench.store
+    bench.step()
+    (attempt,) = store.open_attempts()
+    with store.database.transaction("end"):
+        conclude(store, attempt, Verdict(ending=ENDINGS["TIME"], reason="MaxRuntimeExceeded"), None, bench.clock.now)
+    offers = [Offer(place=Place(region=name, instance_type="ml.m5.large")) for name in ("eu-west-1", "us-east-1")]
+    bench.controller = Controller(store, bench.regions, FirstAdmitted(offers), bench.limiter, owner="another")
+    store.database.fence = 0
+    bench.clock.now += 31
+    bench.step()
+    assert store.attempts()[-1].region == "us-east-1"
+
+
+def throttled(folder, create):
+    """Run 120 rows in four regions that answer List 0.5/s and Create 0.2/s; the grid believes in ``create``."""
+    rates = {"create": 0.2, "list": 0.5}
+    regions = {f"r-{number}": Behaviour(rates=rates, start_s=60, run_s=60) for number in range(4)}
+    ours = {
+        "create": Rate(per_s=create, burst=1),
+        "list": Rate(per_s=1),
+        "describe": Rate(per_s=4),
+        "stop": Rate(per_s=1),
+    }
+    bench = Bench(folder, rows=120, regions=regions, rates=ours)
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 120}
+    assert {attempt.ending for attempt in bench.store.attempts()} == {"OK"}
+    last_s = max(life.created_s for region in bench.regions.values() for life in region.lives.values())
+    return 120 / (last_s - 1_800_000_000) / (4 * 0.2), sum(region.throttled for region in bench.regions.values())
+
+
+def test_a_rate_that_is_known_is_used_to_nine_tenths_and_never_exceeded(tmp_path):
+    share, refused = throttled(tmp_path, create=0.2)
+    assert share >= 0.9
+    assert refused == 0
+
+
+def test_a_rate_that_is_smaller_than_believed_fails_no_row(tmp_path):
+    share, refused = throttled(tmp_path, create=1.0)
+    assert refused > 0
+    assert share >= 0.5
+
+
+def test_only_one_controller_runs_a_grid(tmp_path):
+    bench = Bench(tmp_path, rows=2)
+    bench.step()
+    other = Store(tmp_path / "g.db")
+    with pytest.raises(LeaseLost, match="the grid is run by"):
+        Controller(other, bench.regions, bench.placement, bench.limiter, owner="another").step(bench.clock.now)
+    other.close()
+
+
+def test_the_placement_is_told_each_end_once_and_a_new_one_all_of_them(tmp_path):
+    learned = []
+
+    class Learning(FirstAdmitted):
+        def learn(self, task, attempt):
+            learned.append(attempt.name)
+
+    offers = [Offer(place=Place(region="us-east-1", instance_type="ml.m5.large"))]
+    bench = Bench(tmp_path, rows=5, placement=Learning(offers), regions={"us-east-1": Behaviour()})
+    bench.run()
+    assert sorted(learned) == sorted(bench.regions["us-east-1"].lives)
+    bench.open()
+    bench.store.add([Task(key="more", position=9)])
+    bench.step()
+    assert len(learned) == 10
+
+
+@pytest.mark.parametrize("scenarios", [10, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
+def test_a_budget_is_never_exceeded(tmp_path, scenarios):
+    for seed in range(scenarios):
+        chance = random.Random(seed)
+        regions = {
+            name: Behaviour(
+                usd_per_hour=chance.uniform(0.5, 5),
+                run_s=chance.uniform(60, 3_000),
+                spread=0.5,
+                lost=chance.uniform(0, 0.3),
+                late=chance.choice([0, 0.2]),
+                billed=chance.uniform(0.3, 1),
+                quota=chance.choice([2, 10**9]),
+                fails={"share:0.3": chance.choice([USER, CAPACITY_ERROR, "InternalServerError: again"])},
+            )
+            for name in ("us-east-1", "eu-west-1")
+        }
+        budget = chance.uniform(1, 30)
+        (tmp_path / str(seed)).mkdir()
+        tasks = [Task(key=f"row-{number}", position=number, max_runtime_s=5_400) for number in range(8)]
+        bench = Bench(tmp_path / str(seed), tasks=tasks, regions=regions, rules=Rules(brake=0, budget_usd=budget))
+        bench.run()
+        bench.judge(ended=False)
+        assert sum(region.usd() for region in bench.regions.values()) <= budget
+        assert overlaps(bench.regions.values()) == []
+        bench.store.close()
+
+
+def test_a_budget_that_is_used_up_pauses_the_grid_and_says_so(tmp_path):
+    bench = Bench(tmp_path, rows=5, rules=Rules(brake=0, budget_usd=2.5), regions={"us-east-1": Behaviour()})
+    bench.run()
+    assert bench.store.grid().state == "paused"
+    assert "budget" in bench.store.grid().why
+    assert money(bench.store, bench.clock.now).spent_usd <= 2.5
+    bench.store.change_rules(dataclasses.replace(bench.rules, budget_usd=100))
+    bench.store.go_on(bench.clock.now)
+    bench.run()
+    assert bench.states() == {"done": 5}
+
+
+def test_with_a_budget_a_place_of_unknown_price_is_refused(tmp_path):
+    offers = [Offer(place=Place(region="us-east-1", instance_type="ml.m5.large"))]
+    bench = Bench(tmp_path, rows=1, rules=Rules(brake=0, budget_usd=5), placement=FirstAdmitted(offers))
+    bench.run()
+    assert bench.states() == {"impossible": 1}
+    assert "its price is unknown, and the grid has a budget" in bench.store.task("row-0").reason
+
+
+def test_an_invalid_request_fails_its_row_at_once(tmp_path):
+    refusal = ServiceError("create: ValidationException: no such image", code="ValidationException")
+    bench = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(refusal=refusal)})
+    bench.run()
+    assert bench.states() == {"failed": 1}
+    assert "no such image; correct the request or the row" in bench.store.task("row-0").reason
+
+
+def test_words_that_were_never_seen_are_tried_again_and_then_left_to_a_person(tmp_path):
+    bench = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(fails={"row-0": "Something quite new"})})
+    bench.run()
+    assert bench.states() == {"failed": 1}
+    assert [attempt.ending for attempt in bench.store.attempts()] == ["UNKNOWN"] * 3
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_hundred_thousand_rows_take_a_minute_and_a_half_of_this_machine(tmp_path):
+    rates = {operation: Rate(per_s=20, burst=200) for operation in ("create", "list", "describe", "stop")}
+    regions = {f"r-{number}": Behaviour(start_s=60, run_s=120) for number in range(4)}
+    began_s = time.process_time()
+    bench = Bench(tmp_path, rows=100_000, regions=regions, rates=rates, rules=Rules(brake=0, parallel=20_000))
+    bench.run()
+    assert bench.states() == {"done": 100_000}
+    # Of this process alone, so that the load of the machine does not count; a margin for slower ones.
+    assert time.process_time() - began_s < 180
+    assert (tmp_path / "g.db").stat().st_size < 200e6

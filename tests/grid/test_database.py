@@ -1,0 +1,110 @@
+"""The file of a grid: its transactions, its one lease, and what it refuses."""
+
+import contextlib
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from raysm.errors import InvalidRequest
+from raysm.grid import schema
+from raysm.grid.database import Database, LeaseLost, this_process
+
+
+@pytest.fixture
+def database(tmp_path):
+    database = Database(tmp_path / "g.db")
+    yield database
+    database.close()
+
+
+def test_what_is_no_database_is_refused(tmp_path):
+    (tmp_path / "g.db").write_text("key,region\n" * 200)
+    with pytest.raises(InvalidRequest, match=r"g\.db is no grid's file"):
+        Database(tmp_path / "g.db")
+
+
+def test_tables_of_another_version_are_left_alone(tmp_path, database):
+    database.connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+    with pytest.raises(InvalidRequest, match=rf"of version {schema.VERSION + 1}, this one reads {schema.VERSION}"):
+        Database(tmp_path / "g.db")
+
+
+def test_a_transaction_that_fails_changes_nothing(database):
+    database.take_lease("me", 0)
+    with contextlib.suppress(ZeroDivisionError), database.transaction("x"):
+        database.connection.execute("INSERT INTO outbox VALUES ('a', 1)")
+        _ = 1 / 0
+    assert database.connection.execute("SELECT * FROM outbox").fetchall() == []
+
+
+def test_each_effect_is_announced_before_and_after(tmp_path):
+    points = []
+    database = Database(tmp_path / "g.db", between=points.append)
+    database.take_lease("me", 0)
+    assert points == ["before lease", "after lease"]
+    database.close()
+
+
+def test_the_lease_is_one_controllers_until_it_is_over(tmp_path, database):
+    database.take_lease("first", 0)
+    other = Database(tmp_path / "g.db")
+    with pytest.raises(LeaseLost, match="run by first"):
+        other.take_lease("second", 29)
+    other.take_lease("second", 31)
+    with pytest.raises(LeaseLost, match="second"), database.transaction("late"):
+        pass
+    other.close()
+
+
+def test_who_has_lost_its_lease_does_not_take_it_back(tmp_path, database):
+    database.take_lease("first", 0)
+    other = Database(tmp_path / "g.db")
+    other.take_lease("second", 31)
+    with pytest.raises(LeaseLost):
+        database.take_lease("first", 1_000)
+    other.close()
+
+
+def test_a_lease_survives_a_clock_that_jumps(database):
+    database.take_lease("me", 0)
+    for now in (7_200, 0, 10):
+        database.take_lease("me", now)
+    assert database.fence == 1
+
+
+def test_a_released_lease_is_free_at_once(tmp_path, database):
+    database.take_lease("first", 0)
+    database.release_lease()
+    other = Database(tmp_path / "g.db")
+    other.take_lease("second", 1)
+    other.close()
+
+
+def test_the_lease_of_a_process_that_has_ended_is_not_waited_for(tmp_path, database):
+    code = "from raysm.grid.database import this_process; print(this_process())"
+    gone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    database.take_lease(gone, 0)
+    other = Database(tmp_path / "g.db")
+    other.take_lease("second", 1)
+    other.close()
+
+
+def test_a_process_is_told_from_another_of_its_number():
+    host, pid, _ = json.loads(this_process())
+    assert pid == os.getpid()
+    assert host
+
+
+def test_a_second_open_attempt_of_a_task_is_refused_by_the_database_itself(database):
+    row = (
+        "INSERT INTO attempt VALUES (?, 't', ?, 'r', 'ml', 1, 0, ?, '', '', 0, NULL, NULL, NULL, NULL, NULL, 1, NULL, "
+        "'', 0, 0, 0, 0, '', NULL, '')"
+    )
+    database.connection.execute(row, ("a", 1, "ended"))
+    database.connection.execute(row, ("b", 2, "sent"))
+    with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
+        database.connection.execute(row, ("c", 3, "intended"))

@@ -1,0 +1,259 @@
+"""The controller is killed, and the service misbehaves: no row is lost, no two jobs of one live, the books agree."""
+
+import contextlib
+import random
+import sqlite3
+
+import pytest
+
+from raysm.errors import ServiceError
+from raysm.grid.database import LeaseLost
+from raysm.grid.rules import Rules
+from raysm.grid.task import Task
+from tests.support.grid_world import CAPACITY_ERROR, Behaviour
+from tests.support.grids import Bench, Killed
+
+BEGIN = 1_800_000_000.0
+
+
+def hostile(seed):
+    """Return regions that lose answers, land calls late, fail jobs, refuse capacity and go silent."""
+    chance = random.Random(seed)
+    begin = 1_800_000_000.0
+    return {
+        "us-east-1": Behaviour(
+            spread=0.5,
+            run_s=300,
+            lost=chance.uniform(0, 0.3),
+            late=chance.uniform(0, 0.2),
+            capacity=chance.choice([3, 10, 10**6]),
+            fails={"share:0.1": "AlgorithmError: exit code: 1", "row-1": "AlgorithmError: exit code: 2"},
+            usd_per_hour=3.6,
+        ),
+        "eu-west-1": Behaviour(
+            spread=0.9,
+            run_s=500,
+            lost=0.1,
+            quota=chance.choice([2, 8]),
+            fails={"share:0.2": CAPACITY_ERROR, "row-2": "InternalServerError: We encountered an internal error."},
+            silent=((begin + 400, begin + 400 + chance.choice([0, 600])),),
+            usd_per_hour=1.23,
+            billed=0.4,
+        ),
+    }
+
+
+class Chance:
+    """Kills at random points, so many times."""
+
+    def __init__(self, seed, kills, share):
+        self.left = kills
+        self._share = share
+        self._chance = random.Random(seed)
+
+    def __call__(self, point):
+        if self.left and self._chance.random() < self._share:
+            self.left -= 1
+            raise Killed(point)
+
+
+def killed_at_random(folder, seed, kills):
+    chance = Chance(seed, 0, 0.05)
+    bench = Bench(folder, rows=12, regions=hostile(seed), kill=chance, rules=Rules(brake=0, retries=3))
+    chance.left = kills
+    bench.run()
+    return bench, kills - chance.left
+
+
+@pytest.mark.parametrize("wanted", [100, pytest.param(2_000, marks=pytest.mark.long)])
+def test_random_kills_lose_nothing_double_nothing_and_the_books_agree(tmp_path, wanted):
+    done, seed = 0, 0
+    while done < wanted:
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        bench, kills = killed_at_random(folder, seed, 60)
+        bench.judge()
+        assert sum(bench.states().values()) == 12
+        done, seed = done + kills, seed + 1
+        bench.store.close()
+
+
+def scenario():
+    """Return three tasks and two regions in which each kind of effect occurs at least once."""
+    begin, bad = 1_800_000_000.0, {"bad": "AlgorithmError: exit code: 1"}
+    regions = {
+        "us-east-1": Behaviour(fails=bad, lost=0.5, quota=2, run_s=120, start_s=60),
+        "eu-west-1": Behaviour(fails=bad, run_s=200, start_s=60, late=0.5, silent=((begin + 20, begin + 90),)),
+    }
+    return regions, [Task(key=key, position=number) for number, key in enumerate(("a", "bad", "c", "d"))]
+
+
+# All 611 points take a minute and a half, and a sample of them a few seconds.
+@pytest.mark.parametrize("stride", [37, pytest.param(1, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
+def test_killed_at_a_point_between_two_effects_it_goes_on_as_if_nothing_had_been(tmp_path, stride):
+    regions, tasks = scenario()
+    (tmp_path / "whole").mkdir()
+    whole = Bench(tmp_path / "whole", regions=regions, tasks=tasks)
+    first = len(whole.points)
+    whole.run()
+    whole.judge()
+    kinds = {point.partition(" ")[2] for point in whole.points[first:]}
+    assert {"lease", "intents", "create", "sent", "refused", "page", "list", "described", "describe"} <= kinds
+    for number in range(first, len(whole.points), stride):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        bench = Bench(folder, regions=scenario()[0], tasks=tasks, kill=_At(number))
+        bench.run()
+        bench.judge()
+        assert bench.states() == {"done": 3, "failed": 1}
+        bench.store.close()
+
+
+class _At:
+    """Kills at one point, counted from the first."""
+
+    def __init__(self, number):
+        self._left = number
+
+    def __call__(self, point):
+        self._left -= 1
+        if self._left == -1:
+            raise Killed(point)
+
+
+def run(folder, **options):
+    bench = Bench(folder, **options)
+    bench.run()
+    bench.judge()
+    return bench
+
+
+def both(**options):
+    return {"us-east-1": Behaviour(**options), "eu-west-1": Behaviour(**options)}
+
+
+def test_a_region_that_is_down_for_an_hour_ends_no_attempt(tmp_path):
+    silent = ((BEGIN + 100, BEGIN + 3_700),)
+    bench = run(tmp_path, regions={"us-east-1": Behaviour(silent=silent, run_s=1_000)}, rows=5)
+    assert [attempt.ending for attempt in bench.store.attempts()] == ["OK"] * 5
+    assert len(bench.regions["us-east-1"].lives) == 5
+
+
+def test_lost_answers_make_no_second_job(tmp_path):
+    bench = run(tmp_path, regions=both(lost=0.5), rows=40)
+    assert bench.states() == {"done": 40}
+    assert sum(len(region.lives) for region in bench.regions.values()) == 40
+
+
+def test_a_create_that_lands_late_is_the_same_job(tmp_path):
+    bench = run(tmp_path, regions=both(late=0.5), rows=40)
+    assert bench.states() == {"done": 40}
+    assert sum(len(region.lives) for region in bench.regions.values()) == 40
+
+
+def test_a_create_that_lands_after_its_refusal_is_stopped_and_counted_as_waste(tmp_path):
+    region = Behaviour(late=1.0, late_s=60, run_s=5_000)
+    bench = Bench(tmp_path, rows=1, regions={"us-east-1": region, "eu-west-1": Behaviour()})
+    bench.step()
+    # Before it lands the account's quota is lowered: sent again, the same call is refused.
+    bench.regions["us-east-1"].behaviour.late = 0
+    bench.regions["us-east-1"].behaviour.quota = 0
+    bench.run()
+    bench.judge()
+    (landed,) = bench.regions["us-east-1"].lives.values()
+    assert landed.asked_s is not None
+    assert bench.states() == {"done": 1}
+    assert any(event.now == "stray" for event in bench.store.events())
+
+
+@pytest.mark.parametrize("jump_s", [3_600, -3_600])
+def test_a_clock_that_jumps_loses_nothing(tmp_path, jump_s):
+    bench = Bench(tmp_path, rows=6)
+    for number in range(40):
+        bench.step()
+        if number == 10:
+            bench.clock.now += jump_s
+            # The service's own clock is right: it is ours that was set.
+            for region in bench.regions.values():
+                for life in region.lives.values():
+                    life.created_s, life.started_s, life.ended_s = (
+                        at + jump_s for at in (life.created_s, life.started_s, life.ended_s)
+                    )
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 6}
+
+
+def test_a_quota_that_is_lowered_while_it_runs_sends_the_rest_elsewhere(tmp_path):
+    bench = Bench(tmp_path, rows=12, regions=both(quota=6))
+    bench.step()
+    bench.regions["us-east-1"].behaviour.quota = 0
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 12}
+
+
+def test_credentials_that_expire_close_their_region_and_no_task_fails(tmp_path):
+    expired = ServiceError(
+        "create: ExpiredTokenException: The security token has expired", code="ExpiredTokenException"
+    )
+    bench = Bench(tmp_path, rows=4, regions={"us-east-1": Behaviour(refusal=expired), "eu-west-1": Behaviour()})
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 4}
+    assert len(bench.regions["eu-west-1"].lives) == 4
+    assert any(event.now == "closed" and "ExpiredToken" in event.text for event in bench.store.events())
+
+
+def test_list_that_answers_once_in_five_seconds_is_enough(tmp_path):
+    bench = run(tmp_path, rows=30, regions=both(rates={"list": 0.2}))
+    assert bench.states() == {"done": 30}
+
+
+def test_a_controller_that_was_thought_dead_changes_nothing_when_it_wakes(tmp_path):
+    bench = Bench(tmp_path, rows=4)
+    bench.step()
+    sleeper, bench.controller = bench.controller, None
+    bench.clock.now += 31
+    bench.open()
+    bench.step()
+    before = sum(region.calls["create"] for region in bench.regions.values())
+    with pytest.raises(LeaseLost):
+        sleeper.step(bench.clock.now)
+    assert sum(region.calls["create"] for region in bench.regions.values()) == before
+    sleeper.store.database.close()
+    bench.run()
+    bench.judge()
+
+
+def test_a_disk_that_is_full_ends_the_step_and_loses_nothing(tmp_path):
+    bench = Bench(tmp_path, rows=200)
+    pages = bench.store.database.connection.execute("PRAGMA page_count").fetchone()[0]
+    bench.store.database.connection.execute(f"PRAGMA max_page_count = {pages + 2}")
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        bench.run()
+    bench.clock.now += 31
+    bench.open()
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 200}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_stopped_in_the_midst_of_all_that_nothing_is_sent_any_more(tmp_path, seed):
+    bench = Bench(tmp_path, rows=12, regions=hostile(seed), kill=Chance(seed, 30, 0.05))
+    for _ in range(random.Random(seed).randrange(3, 40)):
+        with contextlib.suppress(Killed):
+            bench.step()
+            continue
+        bench.clock.now += 31
+        bench.open()
+    stopped_s = bench.clock.now
+    bench.store.change_grid("stopping", stopped_s, fenced=False)
+    bench.run()
+    bench.judge()
+    # What lands after it was called before; nothing else is created. Of those, some end before they can be asked.
+    late = [life for region in bench.regions.values() for life in region.lives.values() if life.created_s > stopped_s]
+    assert all(life.asked_s is not None or not life.runs for life in late)
+    assert set(bench.states()) <= {"done", "failed", "stopped"}
+    assert bench.store.grid().state == "closed"

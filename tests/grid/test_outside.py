@@ -1,0 +1,62 @@
+"""Calls go out under their buckets, and come back as an answer, a refusal or silence."""
+
+import pytest
+
+from raysm.errors import JobNotFound, ServiceError
+from raysm.grid.limiter import Limiter, Rate
+from raysm.grid.outside import Outside, Silence
+
+
+@pytest.fixture
+def outside():
+    limiter = Limiter(":memory:", {"list": Rate(per_s=1), "create": Rate(per_s=1)})
+    outside = Outside({"r": object()}, limiter, POINTS.append)
+    POINTS.clear()
+    yield outside
+    limiter.close()
+
+
+POINTS = []
+
+
+def raising(error):
+    def call(region):
+        raise error
+
+    return call
+
+
+def test_an_answer_is_announced_before_and_after(outside):
+    assert outside.ask("r", "list", 0.0, lambda region: 7) == 7
+    assert POINTS == ["before list", "after list"]
+
+
+def test_without_a_call_left_nobody_is_asked(outside):
+    outside.ask("r", "list", 0.0, lambda region: 7)
+    with pytest.raises(Silence) as silence:
+        outside.ask("r", "list", 0.0, raising(AssertionError("asked")))
+    assert silence.value.reason == ""
+
+
+def test_a_throttled_call_is_silence_and_slows_the_bucket(outside):
+    with pytest.raises(Silence):
+        outside.ask("r", "list", 0.0, raising(ServiceError("Rate exceeded", code="ThrottlingException")))
+    assert outside.limiter.wait_s("r", "list", 0.0) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("error", [ServiceError("lost", is_transient=True), ServiceError("no", code="AccessDenied")])
+def test_a_region_that_cannot_be_reached_or_lets_nobody_in_is_silent(outside, error):
+    with pytest.raises(Silence) as silence:
+        outside.ask("r", "list", 0.0, raising(error))
+    assert silence.value.reason == str(error)
+
+
+def test_a_definite_answer_is_the_callers_to_judge(outside):
+    with pytest.raises(JobNotFound):
+        outside.ask("r", "list", 0.0, raising(JobNotFound("none", code="ValidationException")))
+
+
+def test_create_is_announced_too_and_its_refusal_is_passed_on(outside):
+    with pytest.raises(ServiceError, match="no"):
+        outside.create("r", raising(ServiceError("no", code="ValidationException")))
+    assert POINTS == ["before create"]

@@ -1,0 +1,137 @@
+"""The plan of a grid: dollars with their dates, ranges that are honest, and what is impossible and why."""
+
+import json
+import time
+from datetime import date
+
+import pytest
+
+from raysm.client.costs.prices import PriceTable, RegionPrices
+from raysm.errors import InvalidRequest
+from raysm.grid.filling import Template
+from raysm.grid.grid_request import GridRequest
+from raysm.grid.place import Place, Quota
+from raysm.grid.plan import places_of, plan_grid
+from raysm.grid.rows.source import source_of
+from raysm.grid.rules import Rules
+from raysm.request import AWS, Limits, Script
+
+G5 = "ml.g5.xlarge"
+TODAY = date(2026, 11, 22)
+TABLE = PriceTable.of(
+    [
+        RegionPrices(region="us-east-1", as_of="2026-11-01", version="v1", usd={G5: 2.0}),
+        RegionPrices(region="us-west-2", as_of="2026-09-01", version="v0", usd={G5: 1.0}),
+    ]
+)
+
+
+def grid(*rows, args=(), options=None, **more):
+    template = Template(
+        workload=Script("train.py", args=args), target=AWS(role="arn:aws:iam::1:role/r"), options=options or {}
+    )
+    source = source_of([{"key": f"k{number}", **row} for number, row in enumerate(rows)])
+    return GridRequest(
+        name="drives", template=template, source=source, **{"regions": ("us-east-1",), "instance_types": (G5,), **more}
+    )
+
+
+def plan(request, quotas=None, table=TABLE, **more):
+    return plan_grid(request, request.tasks(), table, quotas or {}, today=TODAY, **more)
+
+
+def test_places_dollars_and_hours_of_rows_that_say_how_long_they_take():
+    made = plan(grid({"expected_s": 3600}, {"expected_s": 7200, "count": 2}))
+    (place,) = made.places
+    assert (place.rows, place.instances, place.usd) == (2, 3, (10.0, 10.0))
+    assert (place.price_version, place.price_as_of) == ("v1", "2026-11-01")
+    assert made.usd == (10.0, 10.0)
+    assert made.hours == pytest.approx((7200 + 240) / 3600)
+    assert made.most_usd == pytest.approx(2.0 * 24 * 3)
+    assert made.notes == ()
+
+
+def test_of_spot_the_range_is_from_nine_tenths_saved_to_nothing():
+    made = plan(grid({"expected_s": 3600}, markets=(True,)))
+    assert made.usd == (pytest.approx(0.2), 2.0)
+    assert any("SageMaker publishes no price" in note for note in made.notes)
+
+
+def test_rows_without_a_time_cost_what_nobody_knows_and_at_most_their_limit():
+    made = plan(grid({"lr": 1}, {"lr": 2, "max_runtime_s": 1800}, options={"limits": Limits(max_runtime_s=3600)}))
+    assert (made.usd, made.hours) == (None, None)
+    assert made.most_usd == 3.0
+    assert any("expected_s" in note for note in made.notes)
+
+
+def test_a_price_that_is_not_known_is_said_and_is_not_nothing():
+    made = plan(grid({"expected_s": 60}, regions=("eu-west-1",)))
+    assert (made.usd, made.most_usd, made.places[0].usd_per_hour) == (None, None, None)
+    assert made.notes[0].startswith("no price is known of ml.g5.xlarge in eu-west-1")
+
+
+def test_an_unknown_price_and_a_budget_are_refused_with_the_remedy():
+    with pytest.raises(InvalidRequest, match="raysm prices --refresh --regions eu-west-1"):
+        plan(grid({"expected_s": 60}, regions=("eu-west-1",), rules=Rules(budget_usd=5)))
+
+
+def test_a_budget_that_the_rows_exceed_at_best_is_refused():
+    assert plan(grid({"expected_s": 3600}, rules=Rules(budget_usd=2))).usd == (2.0, 2.0)
+    with pytest.raises(InvalidRequest, match="cost at least 2.00 USD, and the budget is 1.90"):
+        plan(grid({"expected_s": 3600}, rules=Rules(budget_usd=1.9)))
+
+
+def test_an_old_price_is_said_with_its_age():
+    made = plan(grid({"expected_s": 60}, regions=("us-west-2",)))
+    assert made.notes == ("the prices of us-west-2 are 82 days old (version v0): raysm prices --refresh",)
+
+
+def test_data_that_move_are_paid_for_and_of_unknown_size_unknown():
+    row = {"region": "us-east-1", "expected_s": 36_000, "input_gb": 100}
+    both = {"regions": ("us-east-1", "us-west-2"), "rules": Rules(move_data=True)}
+    made = plan(grid(row, **both))
+    assert made.transfer_usd == pytest.approx(2.0)
+    assert made.usd == (pytest.approx(12.0), pytest.approx(12.0))
+    del row["input_gb"]
+    assert plan(grid(row, **both)).places[0].place.region == "us-east-1"
+    assert plan(grid(row, regions=("us-west-2",), rules=Rules(move_data=True))).usd is None
+
+
+def test_a_row_that_can_run_nowhere_says_why():
+    quotas = {Place(region="us-east-1", instance_type=G5): Quota(limit=4)}
+    made = plan(grid({"count": 9}, {"region": "eu-west-1"}, {"expected_s": 5}), quotas)
+    assert [each.task.key for each in made.impossible] == ["k0", "k1"]
+    assert "the quota leaves 4" in next(iter(made.impossible[0].reasons.values()))
+    assert "its data lie in eu-west-1" in next(iter(made.impossible[1].reasons.values()))
+
+
+def test_a_row_that_cannot_be_a_job_is_refused_with_its_column():
+    with pytest.raises(InvalidRequest, match=r"row 2 \(k1\): the column 'lr' is empty"):
+        plan(grid({"lr": 1}, {"lr": None}, args=("{lr}",)))
+
+
+def test_places_are_the_users_else_the_rows_else_the_targets():
+    request = grid({"region": "us-west-2", "instance_type": "ml.p4d.24xlarge"}, {}, regions=())
+    assert places_of(request, request.tasks(), "us-east-1") == (("us-west-2",), (G5, "ml.p4d.24xlarge"))
+    request = grid({"lr": 1}, regions=(), instance_types=())
+    with pytest.raises(InvalidRequest, match="give --regions"):
+        places_of(request, request.tasks(), None)
+    with pytest.raises(InvalidRequest, match="give --instance-type"):
+        places_of(request, request.tasks(), "us-east-1")
+
+
+def test_what_a_program_reads_has_null_for_what_is_not_known():
+    made = plan(grid({"lr": 1}, {"count": 9, "region": "eu-west-1"}), notes=("beside",))
+    answer = json.loads(json.dumps(made.as_dict()))
+    assert (answer["usd"], answer["hours"], answer["rows"]) == (None, None, 2)
+    assert answer["impossible"][0]["key"] == "k1"
+    assert answer["places"][0]["price_version"] == "v1"
+    assert answer["notes"][0] == "beside"
+
+
+def test_ten_thousand_rows_are_planned_in_less_than_two_seconds_of_cpu():
+    request = grid(*({"lr": number / 7, "expected_s": 60 + number} for number in range(10_000)), args=("--lr", "{lr}"))
+    begin = time.process_time()
+    made = plan(request)
+    assert time.process_time() - begin < 2
+    assert made.places[0].rows == 10_000

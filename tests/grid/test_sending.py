@@ -1,0 +1,60 @@
+"""Create and its answers: the same name is sent again until the service has settled it."""
+
+from raysm.errors import ServiceError
+from raysm.grid.attempt import AttemptState
+from raysm.grid.sending import send_owed
+from tests.support.grid_world import LOST, THROTTLED, Behaviour
+from tests.support.grids import Bench
+
+
+def bench(folder, refusal):
+    one = Bench(folder, rows=1, regions={"us-east-1": Behaviour(refusal=refusal)})
+    one.step()
+    return one
+
+
+def test_an_answer_that_is_lost_leaves_the_attempt_in_doubt(tmp_path):
+    (attempt,) = bench(tmp_path, LOST).store.open_attempts()
+    assert (attempt.state, attempt.calls, attempt.is_doubtful) == (AttemptState.MAYBE, 1, True)
+
+
+def test_too_many_calls_leave_it_intended_and_in_no_doubt(tmp_path):
+    (attempt,) = bench(tmp_path, THROTTLED).store.open_attempts()
+    assert (attempt.state, attempt.is_doubtful) == (AttemptState.INTENDED, False)
+
+
+def test_the_same_name_is_sent_again_the_later_the_oftener(tmp_path):
+    one = bench(tmp_path, LOST)
+    one.regions["us-east-1"].behaviour.silent = ()
+    pauses = []
+    while one.clock.now < 1_800_000_000 + 600:
+        one.step()
+        (attempt,) = one.store.open_attempts()
+        pauses.append(attempt.calls)
+    assert {each.name for each in one.store.attempts()} == {attempt.name}
+    assert 5 < pauses[-1] < 15
+
+
+def test_once_it_is_taken_no_doubt_is_left(tmp_path):
+    one = bench(tmp_path, LOST)
+    one.regions["us-east-1"].behaviour.refusal = None
+    one.run()
+    (attempt,) = one.store.attempts()
+    assert (attempt.ending, attempt.is_doubtful) == ("OK", False)
+
+
+def test_a_refusal_that_follows_a_lost_answer_is_watched(tmp_path):
+    one = bench(tmp_path, LOST)
+    one.regions["us-east-1"].behaviour.refusal = ServiceError("no", code="ValidationException")
+    while one.store.open_attempts():
+        one.step()
+    (attempt,) = one.store.attempts()
+    assert attempt.watch_s == attempt.ended_s + 900
+
+
+def test_what_is_to_be_stopped_is_not_sent_any_more(tmp_path):
+    one = bench(tmp_path, THROTTLED)
+    one.store.database.connection.execute("UPDATE attempt SET wish = 'user'")
+    calls = one.regions["us-east-1"].calls["create"]
+    send_owed(one.store, one.controller._outside, one.clock.now + 600)
+    assert one.regions["us-east-1"].calls["create"] == calls

@@ -1,0 +1,102 @@
+"""How places and regions stand after refusals and successes."""
+
+import pytest
+
+from raysm.grid.attempt import Attempt, AttemptState
+from raysm.grid.classify import Verdict
+from raysm.grid.endings import ENDINGS
+from raysm.grid.limiter import Limiter, Rate
+from raysm.grid.place import Place, Quota
+from raysm.grid.rules import Rules
+from raysm.grid.standing import close, failed, heard, learn_quota, market, set_quota, succeeded
+from raysm.grid.store import Store
+
+PLACE = Place(region="r", instance_type="ml.m5.large")
+NO_CAPACITY = Verdict(ending=ENDINGS["CAPACITY"], reason="CapacityError")
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(tmp_path / "g.db")
+    store.make("g", rules=Rules(), now=0)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def limiter():
+    limiter = Limiter(":memory:", {"create": Rate(per_s=0.5)})
+    yield limiter
+    limiter.close()
+
+
+def attempt(**changes):
+    values = {"task": "t", "number": 1, "name": "a1", "region": "r", "instance_type": "ml.m5.large", "count": 2}
+    return Attempt(**values | changes)
+
+
+def test_a_place_that_refuses_is_left_alone_the_longer_the_oftener(store, limiter):
+    now, pauses = 0.0, []
+    for _ in range(8):
+        failed(store, attempt(), NO_CAPACITY, now)
+        until = market(store, limiter, [], now).blocked[PLACE]
+        pauses.append(round((until - now) / 60))
+        now = until
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_refusals_of_jobs_that_were_sent_together_are_one(store, limiter):
+    for _ in range(5):
+        failed(store, attempt(), NO_CAPACITY, 0.0)
+    assert market(store, limiter, [], 0.0).blocked == {PLACE: 60.0}
+
+
+def test_a_service_error_blocks_from_the_second_in_a_row(store, limiter):
+    verdict = Verdict(ending=ENDINGS["SERVICE"], reason="InternalServerError")
+    failed(store, attempt(), verdict, 0.0)
+    assert market(store, limiter, [], 0.0).blocked == {}
+    failed(store, attempt(), verdict, 1.0)
+    assert market(store, limiter, [], 1.0).blocked == {PLACE: 61.0}
+
+
+def test_a_place_that_gives_its_instances_begins_anew(store, limiter):
+    failed(store, attempt(), NO_CAPACITY, 0.0)
+    succeeded(store, attempt())
+    assert market(store, limiter, [], 0.0).blocked == {}
+
+
+def test_a_quota_is_learned_with_what_others_use_of_it(store, limiter):
+    store.insert(attempt(name="ours", task="other", count=1))
+    words = (
+        "service limit 'ml.m5.large for training job usage' is 4 Instances, with current utilization of 3 Instances "
+        "and a request delta of 2 Instances"
+    )
+    store.insert(attempt())
+    learn_quota(store, attempt(), words, 5.0)
+    assert market(store, limiter, [], 5.0).quotas == {PLACE: Quota(limit=4, used_by_others=2, source="error")}
+
+
+def test_a_quota_that_was_read_is_known(store, limiter):
+    set_quota(store, PLACE, Quota(limit=7, source="api"), 0.0)
+    assert market(store, limiter, [], 0.0).quotas[PLACE].limit == 7
+
+
+def test_a_region_that_does_not_answer_is_left_alone_until_it_takes_a_job(store, limiter):
+    close(store, "r", "Could not connect", 0.0)
+    assert market(store, limiter, [], 1.0).closed == {"r": 15.0}
+    close(store, "r", "Could not connect", 15.0)
+    heard(store, "r", 16.0)
+    assert market(store, limiter, [], 16.0).closed == {"r": 45.0}
+    heard(store, "r", 17.0, opens=True)
+    assert market(store, limiter, [], 17.0).closed == {}
+
+
+def test_a_region_without_a_call_left_is_closed_until_there_is_one(store, limiter):
+    limiter.take("r", "create", 0.0)
+    assert market(store, limiter, ["r"], 0.0).closed == {"r": pytest.approx(2.0)}
+
+
+def test_instances_of_open_attempts_are_in_use(store, limiter):
+    store.insert(attempt())
+    store.insert(attempt(name="a2", task="u", state=AttemptState.ENDED))
+    assert market(store, limiter, [], 0.0).in_use == {PLACE: 2}

@@ -1,0 +1,71 @@
+"""One look at all jobs: List in pages, and Describe only of what has changed."""
+
+from raysm.grid.attempt import AttemptState
+from raysm.grid.limiter import Rate
+from raysm.grid.rules import Rules
+from raysm.grid.sweep import Sweep
+from tests.support.grid_world import Behaviour
+from tests.support.grids import Bench
+
+ONE = {"us-east-1": Behaviour(start_s=100, run_s=500)}
+
+
+def test_a_job_is_described_only_where_its_listed_state_has_changed(tmp_path):
+    bench = Bench(tmp_path, rows=10, regions=dict(ONE))
+    bench.run()
+    # Once as it waits, once as it runs, once as it has ended.
+    assert bench.regions["us-east-1"].calls["describe"] == 30
+
+
+def test_where_nothing_runs_nobody_is_asked(tmp_path):
+    bench = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(), "eu-west-1": Behaviour()})
+    bench.run()
+    assert bench.regions["eu-west-1"].calls["list"] == 0
+    assert bench.controller._sweeps["eu-west-1"].due_s(bench.clock.now) is None
+
+
+def test_more_jobs_than_a_page_holds_are_all_seen(tmp_path):
+    bench = Bench(tmp_path, rows=350, regions=dict(ONE), rules=Rules(brake=0, parallel=350))
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 350}
+
+
+def test_a_sweep_goes_on_where_its_bucket_was_empty(tmp_path):
+    rates = {name: Rate(per_s=50, burst=50) for name in ("create", "describe", "stop")} | {
+        "list": Rate(per_s=0.2, burst=1)
+    }
+    bench = Bench(tmp_path, rows=250, regions=dict(ONE), rates=rates, rules=Rules(brake=0, parallel=250))
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 250}
+
+
+def test_a_job_that_list_leaves_out_is_asked_for_by_its_name(tmp_path):
+    bench = Bench(tmp_path, rows=1, regions=dict(ONE))
+    bench.step()
+    region = bench.regions["us-east-1"]
+    region._order.clear()
+    bench.run()
+    assert bench.states() == {"done": 1}
+
+
+def test_a_job_that_the_service_knows_no_more_is_taken_for_gone_only_after_a_while(tmp_path):
+    bench = Bench(tmp_path, rows=1, regions=dict(ONE))
+    bench.step()
+    region = bench.regions["us-east-1"]
+    region.lives.clear()
+    region._order.clear()
+    sent_s = bench.clock.now
+    while bench.store.attempts()[0].state is not AttemptState.ENDED:
+        bench.step()
+    assert bench.clock.now - sent_s >= 899
+    assert "knows the job no more" in bench.store.attempts()[0].reason
+
+
+def test_a_region_that_is_silent_is_asked_again_after_a_pause(tmp_path):
+    bench = Bench(tmp_path, rows=1, regions=dict(ONE))
+    bench.step()
+    sweep = Sweep("us-east-1", bench.store, bench.controller._outside)
+    sweep.rest(bench.clock.now)
+    assert sweep.due_s(bench.clock.now) == bench.clock.now + 10

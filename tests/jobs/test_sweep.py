@@ -1,0 +1,152 @@
+"""Whole sweeps on instances: many trials with early ends, losses of instances on the way, and the command."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+import raysm
+from raysm.client.package import package_of
+from raysm.contract.events import Trial
+from raysm.contract.result import Manifest
+from raysm.contract.trials import Trials
+from raysm.local.checkpoints import FolderStore
+from raysm.local.job_spec import Checkpoints
+from raysm.request import Cluster, JobRequest
+from tests.support import jobs
+from tests.support.leftovers import leaving_nothing
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
+
+SWEEP_S = 900.0
+"""Until 50 trials are done: a minute on two cores, and many beside others' work."""
+
+RAYSM = (sys.executable, "-m", "raysm")
+
+SCRIPT = """
+import argparse
+import raysm
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.add_argument("--batch-size", type=int)
+parser.add_argument("--epochs", type=int)
+options = parser.parse_args()
+for epoch in range(options.epochs):
+    raysm.report(step=epoch, loss=(options.lr - 0.01) ** 2 + options.batch_size / 1e6)
+"""
+
+
+def work(x):
+    for step in range(6):
+        time.sleep(0.05)
+        raysm.report(step=step, loss=(x - 0.3) ** 2 + 1 / (step + 1))
+
+
+def slow_work(x):
+    for step in range(4):
+        time.sleep(0.5)
+        raysm.report(step=step, loss=(x - 0.3) ** 2 + 1 / (step + 1))
+
+
+def started(function, root, store, *, on_instance_loss="fail", **options):
+    sweep = raysm.Sweep(function, space={"x": raysm.uniform(0, 1)}, metric="loss", seed=1, **options)
+    package = package_of(sweep)
+    cluster = Cluster(count=2, on_instance_loss=on_instance_loss)
+    request = JobRequest(name="test-job", workload=package.workload, cluster=cluster)
+    checkpoints = Checkpoints(store=FolderStore(store), uri="s3://bucket/checkpoints")
+    return jobs.started(request, root, "namespace", function=package.pickled, checkpoints=checkpoints)
+
+
+def done_in(store):
+    """The numbers of the trials that the checkpoints say are done."""
+    entries = [json.loads(path.read_text()) for path in store.rglob("trials/*.json")]
+    return {entry["trial"]["number"] for entry in entries if entry["trial"]["status"] == "done"}
+
+
+def begun(log):
+    return [event.number for event in log.events(Trial) if event.status == "running"]
+
+
+def wait_until(condition, log):
+    deadline_s = time.monotonic() + SWEEP_S
+    while not condition():
+        assert time.monotonic() < deadline_s, log.text()
+        time.sleep(0.1)
+
+
+@pytest.mark.namespace
+def test_fifty_trials_with_early_ends_leave_no_placement_group(tmp_path):
+    with (
+        leaving_nothing(tmp_path),
+        started(work, tmp_path / "1", tmp_path / "store", trials=50, stop="asha") as (job, log),
+    ):
+        assert job.wait(SWEEP_S).status == "Completed", log.text()
+        trials = Trials.read(job.model_dir)
+        assert [trial.number for trial in trials.trials] == list(range(50))
+        assert {trial.status for trial in trials.trials} == {"done", "stopped"}
+        assert {trial.host for trial in trials.trials} == {"algo-1", "algo-2"}
+        assert Manifest.read(job.model_dir).measures["placement_groups_left"] == 0
+        assert abs(trials.trials[trials.best].params["x"] - 0.3) < 0.2
+
+
+@pytest.mark.namespace
+def test_the_trials_of_a_worker_that_was_lost_are_tried_again_on_those_that_are_left(tmp_path):
+    with (
+        leaving_nothing(tmp_path),
+        started(
+            slow_work, tmp_path / "1", tmp_path / "store", trials=12, search="random", on_instance_loss="continue"
+        ) as (job, log),
+    ):
+        wait_until(lambda: len(done_in(tmp_path / "store")) >= 2, log)
+        job.kill("algo-2")
+        assert job.wait(SWEEP_S).status == "Completed", log.text()
+        trials = Trials.read(job.model_dir).trials
+        assert [(trial.number, trial.status) for trial in trials] == [(number, "done") for number in range(12)]
+        # None was begun anew as another one: a trial keeps its number and its parameters.
+        assert sorted(begun(log)) == list(range(12))
+        assert trials[-1].host == "algo-1"
+
+
+@pytest.mark.namespace
+def test_a_sweep_whose_head_was_killed_goes_on_and_runs_no_trial_again_that_was_done(tmp_path):
+    store = tmp_path / "store"
+    with leaving_nothing(tmp_path):
+        with started(slow_work, tmp_path / "1", store, trials=16, search="random") as (job, log):
+            wait_until(lambda: len(done_in(store)) >= 3, log)
+            job.kill("algo-1")
+            assert job.wait(jobs.ENDS_S).status == "Failed", log.text()
+            done = done_in(store)
+            assert done < set(range(16))
+        with started(slow_work, tmp_path / "2", store, trials=16, search="random") as (job, log):
+            assert job.wait(SWEEP_S).status == "Completed", log.text()
+            assert not set(begun(log)) & done
+            trials = Trials.read(job.model_dir).trials
+            assert [trial.number for trial in trials] == list(range(16))
+            assert Manifest.read(job.model_dir).measures["resumed_trials"] == len(done)
+
+
+def test_the_command_sweeps_a_script_and_brings_the_table_and_the_best(home, tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    spaces = ("--space", "lr=loguniform:1e-4:1e-1", "--space", "batch_size=choice:32,64")
+    command = ("sweep", "train.py", *spaces, "--metric", "loss", "--trials", "5", "--seed", "3", "--output", "out")
+    done = subprocess.run(
+        [*RAYSM, *command, "--", "--epochs", "2"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=SWEEP_S,
+        env=os.environ,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    trials = Trials.read(tmp_path / "out")
+    assert [(trial.status, trial.reports) for trial in trials.trials] == [("done", 2)] * 5
+    best = min(trials.trials, key=lambda trial: trial.value)
+    assert f"best of 5 trials (5 done): loss = {best.value:.6g} with lr = {best.params['lr']}" in done.stdout
+    # The table of the trials, for whoever sits at the terminal.
+    assert "where the best quarter lies" in done.stdout
+    # The reports are the trials', not lines for people.
+    assert "raysm_report" not in done.stdout + done.stderr

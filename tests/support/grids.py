@@ -1,0 +1,88 @@
+"""Grids under a clock that the test moves: stores, controllers, and the oracle that judges how they ended."""
+
+from raysm.grid.attempt import TaskState
+from raysm.grid.controller import Controller
+from raysm.grid.ledger import money
+from raysm.grid.limiter import Limiter, Rate
+from raysm.grid.place import FirstAdmitted, Offer, Place
+from raysm.grid.rules import Rules
+from raysm.grid.store import Store
+from raysm.grid.task import Task
+from tests.support.grid_world import Behaviour, Clock, FakeRegion, overlaps
+
+FAST = {operation: Rate(per_s=50, burst=50) for operation in ("create", "list", "describe", "stop")}
+TYPE = "ml.m5.large"
+
+
+class Killed(BaseException):
+    """The controller's process ended here: nothing of it runs on, not even its handlers of errors."""
+
+
+class Bench:
+    """One grid over fake regions; ``run`` is what a process would do, and ``kill`` says where it ends."""
+
+    def __init__(self, folder, rows=10, *, regions=None, rules=None, rates=None, tasks=None, kill=None, placement=None):
+        self.clock = Clock()
+        behaviours = regions or {"us-east-1": Behaviour(), "eu-west-1": Behaviour()}
+        self.regions = {name: FakeRegion(name, self.clock, behaviour) for name, behaviour in behaviours.items()}
+        self.folder = folder
+        self.rules = rules or Rules(brake=0)
+        self.limiter = Limiter(":memory:", rates or FAST)
+        self.kill = kill or (lambda point: None)
+        self.points = []
+        self.placement = placement or FirstAdmitted(
+            [
+                Offer(place=Place(region=name, instance_type=TYPE), usd_per_hour=region.behaviour.usd_per_hour)
+                for name, region in self.regions.items()
+            ]
+        )
+        self.controller = None
+        self.open()
+        self.store.make("g", rules=self.rules, now=self.clock.now)
+        self.store.add(
+            tasks or [Task(key=f"row-{number}", position=number, max_runtime_s=7200) for number in range(rows)]
+        )
+
+    def open(self):
+        """Start a process: what an earlier one had in memory is lost."""
+        if self.controller is not None:
+            self.store.database.close()
+        self.store = Store(self.folder / "g.db", between=self._between)
+        self.controller = Controller(
+            self.store, self.regions, self.placement, self.limiter, owner=f"[{id(self.store)}]"
+        )
+
+    def _between(self, point):
+        self.points.append(point)
+        self.kill(point)
+
+    def step(self):
+        """Do one step, and let the clock run to the next; return whether there is one."""
+        wait_s = self.controller.step(self.clock.now)
+        self.clock.now += 0 if wait_s is None else wait_s
+        return wait_s is not None
+
+    def run(self, most_s=30 * 86_400):
+        """Run to the end, a new process after each that was killed; return the seconds that it took."""
+        began = self.clock.now
+        while self.clock.now - began < most_s:
+            try:
+                if not self.step():
+                    return self.clock.now - began
+            except Killed:
+                # Whoever comes after it comes when its lease is over.
+                self.clock.now += 31
+                self.open()
+        raise AssertionError(f"the grid did not end within {most_s} s: {self.store.states()}")
+
+    def states(self):
+        return self.store.states()
+
+    def judge(self, *, ended=True):
+        """Check what must hold after everything: no row lost, no two live attempts, cost as the service's books say."""
+        assert overlaps(self.regions.values()) == []
+        states = self.store.states()
+        if ended:
+            assert {TaskState(state).final for state in states} <= {True}, states
+        books = sum(region.usd() for region in self.regions.values())
+        assert abs(money(self.store, self.clock.now).spent_usd - books) < 0.005, (money(self.store, 0), books)
