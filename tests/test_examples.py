@@ -79,6 +79,8 @@ def test_a_sweep_over_digits_finds_a_good_classifier_and_brings_it_back():
     assert len(re.findall(r"^\d+ +(?:done|stopped) ", said, re.MULTILINE)) == 6
 
 
+# 97 s of a core, the most of all tests: that a hybrid follows one process is held by workloads/training's own tests.
+@pytest.mark.long
 @pytest.mark.usefixtures("home")
 def test_a_vision_transformer_trains_as_a_hybrid_of_pipelines_and_replicas_as_it_does_alone(tmp_path):
     asked = "examples/train_vit.py --parallel hybrid --epochs 1 --batch-size 600 --output".split()
