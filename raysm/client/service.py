@@ -268,14 +268,14 @@ class Service:
 
     def tags(self, arn: str) -> dict[str, str]:
         """Return the tags of a job."""
-        found: dict[str, str] = {}
+        tags: dict[str, str] = {}
         more: dict[str, str] = {}
         while True:
             # Asked for by themselves: Describe does not tell them.
             page = self.call("sagemaker", "list_tags", ResourceArn=arn, **more)
-            found.update({tag["Key"]: tag["Value"] for tag in page.get("Tags", ())})
+            tags.update({tag["Key"]: tag["Value"] for tag in page.get("Tags", ())})
             if not page.get("NextToken"):
-                return found
+                return tags
             more = {"NextToken": page["NextToken"]}
 
 

@@ -12,7 +12,7 @@ from raysm.client.session.calls import Line
 from raysm.client.session.wire import Wire
 from raysm.contract.events import State, line, parse
 from raysm.contract.loop_thread import LoopThread
-from raysm.contract.session import BATCH, CALL, SERVING, SHELL
+from raysm.contract.session import BATCH, CALL, SERVING, SHELL, SessionState, Versions
 from raysm.errors import JobFailed, NotDone
 from raysm.workloads.session import work
 from raysm.workloads.session.host import Description, SessionHost
@@ -23,6 +23,28 @@ from raysm.workloads.session.server import SessionServer
 
 TOKEN = "t" * 64
 WAIT_S = 60.0
+
+
+def state(**fields):
+    """Return how a session is that is open, and of which nobody knows the price; ``fields`` replace."""
+    plain = {
+        "job": "digits-1",
+        "versions": Versions.here(),
+        "hosts": ("algo-1", "algo-2"),
+        "cpus": 8.0,
+        "gpus": 0.0,
+        "busy": 0,
+        "clients": 1,
+        "uptime_s": 60.0,
+        "ends_in_s": 1700.0,
+        "ends_why": "idle for 30 min with a client attached",
+        "closing": "",
+        "usd": None,
+        "usd_per_hour": None,
+        "budget_usd": None,
+        "folder": "/x",
+    }
+    return SessionState(**(plain | fields))
 
 
 class ThreadedCalls:

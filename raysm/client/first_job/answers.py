@@ -134,14 +134,13 @@ def _isolation(outcome: Outcome) -> str:
 
 def _after_kill(outcome: Outcome) -> str:
     # They come in the order of their times, so that of each instance the last one stays.
-    said = {item.host: item.values["tick"] for item in outcome.said("tick")}
-    kept = {name: text.strip() for name, text in outcome.objects.items() if name.endswith("-tick.txt")}
-    if not said:
+    logged = {item.host: item.values["tick"] for item in outcome.said("tick")}
+    uploaded = {name: text.strip() for name, text in outcome.objects.items() if name.endswith("-tick.txt")}
+    if not logged:
         return ""
-    shown = ", ".join(f"{name} says {tick}" for name, tick in kept.items()) or "nothing is there"
-    return (
-        f"the last second that was logged: {', '.join(f'{host} {tick}' for host, tick in said.items())}; in S3: {shown}"
-    )
+    shown = ", ".join(f"{name} says {tick}" for name, tick in uploaded.items()) or "nothing is there"
+    last = ", ".join(f"{host} {tick}" for host, tick in logged.items())
+    return f"the last second that was logged: {last}; in S3: {shown}"
 
 
 def _after_failure(outcome: Outcome) -> str:

@@ -19,8 +19,9 @@ from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.definitions import kind_of
 from raysm.local.server.moto_internals import ACCOUNT
 from raysm.local.server.records import JobRecord, Transition
-from raysm.local.server.run import JobRun, Services
+from raysm.local.server.run import JobRun
 from raysm.local.server.served_apis import served
+from raysm.local.server.services import Services
 from raysm.local.server.validation import check, check_unwritten
 
 __all__ = ["Operations"]

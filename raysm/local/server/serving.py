@@ -35,7 +35,7 @@ from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
 from raysm.local.server.operations import Operations
 from raysm.local.server.records import Records
-from raysm.local.server.run import Services
+from raysm.local.server.services import Services
 from raysm.local.server.ssm.gateway import Gateway
 from raysm.local.server.ssm.operations import SsmOperations
 from raysm.local.server.warm_pools import WarmPools, terminated

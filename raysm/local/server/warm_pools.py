@@ -45,9 +45,9 @@ def keep_alive_s(request: Mapping[str, Any]) -> int:
     return int((request.get("ResourceConfig") or {}).get("KeepAlivePeriodInSeconds") or 0)
 
 
-def terminated(told: Mapping[str, Any]) -> Mapping[str, Any]:
+def terminated(status: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what is told of a pool whose server has ended, from what was told before."""
-    return told if told["Status"] == "Reused" else {**told, "Status": "Terminated"}
+    return status if status["Status"] == "Reused" else {**status, "Status": "Terminated"}
 
 
 class WarmPools:
@@ -90,15 +90,15 @@ class WarmPools:
     def take(self, record: JobRecord) -> bool:
         """Give a new job the instances of one that is like it, if there are any; return whether there are."""
         with self._lock:
-            found = next((pool for pool in self._pools.values() if _key(pool.record) == _key(record)), None)
-            if found is None:
+            pool = next((pool for pool in self._pools.values() if _key(pool.record) == _key(record)), None)
+            if pool is None:
                 return False
             # One that has fired already waits for the lock, and then finds no pool to end.
-            found.end.cancel()
-            del self._pools[found.record.name]
-            if found.folder.is_dir():
-                shutil.move(found.folder, self.folder(record))
-            self._tell(found, "Reused", ReusedByJob=record.arn)
+            pool.end.cancel()
+            del self._pools[pool.record.name]
+            if pool.folder.is_dir():
+                shutil.move(pool.folder, self.folder(record))
+            self._tell(pool, "Reused", ReusedByJob=record.arn)
             if keep_alive_s(record.request):
                 self._records.update(record.api, record.name, warm_pool={"Status": "InUse"})
             return True
@@ -134,10 +134,10 @@ class WarmPools:
 
     def _tell(self, pool: _Pool, status: str, **more: str) -> None:
         seconds = round(time.time() - pool.since_s)
-        told = {"Status": status, "ResourceRetainedBillableTimeInSeconds": seconds, **more}
+        status_document = {"Status": status, "ResourceRetainedBillableTimeInSeconds": seconds, **more}
         # Its job may have been deleted meanwhile.
         with contextlib.suppress(ApiError):
-            self._records.update(pool.record.api, pool.record.name, warm_pool=told)
+            self._records.update(pool.record.api, pool.record.name, warm_pool=status_document)
 
 
 def _key(record: JobRecord) -> tuple[Any, ...]:

@@ -9,65 +9,23 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
 
 from raysm.client.costs.bill import usd_so_far
 from raysm.client.description import Description, Status
 from raysm.client.follow import FOLLOW_S, JobStream
 from raysm.client.job import Job
-from raysm.errors import InvalidRequest, RaysmError
+from raysm.errors import RaysmError
 from raysm.views.card.drawing import Moment, card, words
+from raysm.views.card.outputs import Output, output_here
 from raysm.views.card.watched import Watched
 
-__all__ = ["Output", "Watch", "watch"]
+__all__ = ["Watch", "watch"]
 
 LEAST_S = 0.5
 """Seconds between two cards, at least."""
 
 STALE_S = 30.0
 """Seconds after which a card is drawn again although nothing has changed but the time and the cost."""
-
-
-class Output(Protocol):
-    """Where cards are shown."""
-
-    def show(self, html: str, text: str) -> None:
-        """Show a card for the first time, or in place of the one before; ``text`` is for where no HTML is shown."""
-
-
-class NotebookOutput:
-    """A cell of a notebook, by ``display_id``: later cards replace the first one, wherever that stands."""
-
-    def __init__(self) -> None:
-        """Show nothing yet.
-
-        Raises:
-            InvalidRequest: This is no notebook.
-        """
-        try:
-            from IPython.core.getipython import get_ipython
-        except ImportError:
-            raise InvalidRequest(NO_NOTEBOOK) from None
-        if get_ipython() is None:
-            raise InvalidRequest(NO_NOTEBOOK)
-        self._handle: Any = None
-
-    def show(self, html: str, text: str) -> None:
-        """See ``Output``."""
-        from IPython import display
-
-        content = {"text/html": html, "text/plain": text}
-        if self._handle is None:
-            show: Any = display.display
-            self._handle = show(content, raw=True, display_id=True)
-        else:
-            self._handle.update(content, raw=True)
-
-
-NO_NOTEBOOK = (
-    "job.watch() draws a card in a notebook, and this is none: job.logs(follow=True) shows a job in a terminal, and "
-    "raysm logs -f JOB does"
-)
 
 
 class Watch:
@@ -90,8 +48,7 @@ class Watch:
         self._trouble = ""
         self._stopping = threading.Event()
         self._look()
-        # A daemon: a kernel that is shut down does not wait for a job.
-        self._thread = threading.Thread(target=self._run, name=f"raysm card {job.name}", daemon=True)
+        self._thread = output.thread(self._run, f"raysm card {job.name}")
         self._thread.start()
 
     def stop(self) -> None:
@@ -111,6 +68,8 @@ class Watch:
     def _run(self) -> None:
         pauses = self._job.service.polling.pauses()
         while not self._stream.is_over and not self._stopping.wait(max(LEAST_S, min(next(pauses), FOLLOW_S))):
+            if self._output.is_gone:
+                return
             if self._look():
                 # A log that has just grown is looked at often again.
                 pauses = self._job.service.polling.pauses()
@@ -178,4 +137,4 @@ def watch(job: Job, output: Output | None = None) -> Watch:
     Raises:
         InvalidRequest: This is no notebook.
     """
-    return Watch(job, NotebookOutput() if output is None else output)
+    return Watch(job, output_here() if output is None else output)

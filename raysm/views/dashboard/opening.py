@@ -114,8 +114,8 @@ def _record_of(job: Job) -> DashboardRecord:
 def _page(job: Job, record: DashboardRecord) -> Path:
     """Return the folder of Ray's page: of the version that the job had, where it is here."""
     version = str(record.answers.get("api/version", {}).get("ray_version", ""))
-    kept = sorted(_cache(job).glob(f"{version}-*"))
-    folder = installed_build(version) or next((path for path in kept if (path / "index.html").is_file()), None)
+    folders = sorted(_cache(job).glob(f"{version}-*"))
+    folder = installed_build(version) or next((path for path in folders if (path / "index.html").is_file()), None)
     folder = folder or installed_build()
     if folder is None:
         raise MissingDependency(

@@ -213,7 +213,7 @@ class SessionServer:
     async def _tell(self, socket: web.WebSocketResponse, listener: "_Listener") -> None:
         """Send what the client's calls print, and what there is to know."""
         # From the beginning: what the client has heard by an earlier connection it passes over itself.
-        told: dict[str, int] = {}
+        positions: dict[str, int] = {}
         # What was said before it came is not said again: a new client is not warned of an end that was put off.
         notices = len(self._host.notices)
         while not socket.closed:
@@ -221,8 +221,8 @@ class SessionServer:
             listener.wake.clear()
             while listener.calls:
                 call = listener.calls.pop()
-                for piece in call.output.since(told.get(call.id, 0)):
-                    told[call.id] = piece.end
+                for piece in call.output.since(positions.get(call.id, 0)):
+                    positions[call.id] = piece.end
                     row = {"start": piece.start, "stream": piece.stream, "text": piece.text}
                     # A client that reads slowly waits here alone: the call's own output is bounded.
                     await socket.send_json({"call": call.id, **row})

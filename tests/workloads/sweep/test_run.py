@@ -98,10 +98,9 @@ def test_each_trial_is_a_row_and_the_best_one_is_told_as_they_end(base, tmp_path
     assert [event.done for event in told if isinstance(event, Progress)] == [0, 1, 2, 3, 4, 5]
 
 
-def test_the_worst_are_ended_early_and_no_placement_group_is_left(base, tmp_path):
-    sweep = raysm.Sweep(
-        steps, space={"x": raysm.uniform(0, 10)}, metric="loss", trials=10, stop=raysm.Asha(factor=2), seed=3
-    )
+@pytest.mark.parametrize("stop", [raysm.Asha(factor=2), raysm.Median(least_trials=2)], ids=["asha", "median"])
+def test_the_worst_are_ended_early_and_no_placement_group_is_left(base, tmp_path, stop):
+    sweep = raysm.Sweep(steps, space={"x": raysm.uniform(0, 10)}, metric="loss", trials=10, stop=stop, seed=3)
     outcome, _, _ = run(sweep, base, tmp_path)
     trials = trials_of(outcome)
     assert {trial.status for trial in trials} == {"done", "stopped"}
