@@ -163,6 +163,7 @@ def _add_files(command: argparse.ArgumentParser) -> None:
 
 
 def _lacks_of_similarity(arguments: argparse.Namespace) -> str | None:
+    # What a request lacks is said when it is read: a flag may also name it.
     if arguments.request is not None:
         return None
     if arguments.matrix is None:

@@ -107,6 +107,11 @@ class Service:
         """Root folder of the embedded SageMaker; of AWS, where results are downloaded to."""
         return self._connection.home
 
+    @property
+    def profile(self) -> str:
+        """The profile of the AWS configuration, for programs of AWS's that take one; empty is the default."""
+        return self._connection.profile
+
     @functools.cached_property
     def region(self) -> str:
         """The region, from the target or from the AWS configuration.

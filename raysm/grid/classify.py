@@ -125,10 +125,10 @@ def _of_stop(description: Description, wish: str) -> str:
 
 def quota_in(reason: str) -> LearnedQuota | None:
     """Return what a refusal's words say of a quota; None where they say nothing."""
-    told = QUOTA.search(reason)
-    if told is None:
+    numbers = QUOTA.search(reason)
+    if numbers is None:
         return None
-    return LearnedQuota(limit=int(told["limit"]), used=int(told["used"]), wanted=int(told["wanted"]))
+    return LearnedQuota(limit=int(numbers["limit"]), used=int(numbers["used"]), wanted=int(numbers["wanted"]))
 
 
 def same_reason(reason: str) -> str:

@@ -211,13 +211,13 @@ class Store:
 
     def shapes(self) -> list[str]:
         """Return the shapes of which a task waits: what the place of a task depends on, apart from its own worth."""
-        found: list[str] = []
+        shapes: list[str] = []
         row = self._execute("SELECT min(shape) FROM task WHERE state = 'waiting'").fetchone()
         # A step for each shape: DISTINCT would walk over every task that waits.
         while row[0] is not None:
-            found.append(row[0])
+            shapes.append(row[0])
             row = self._execute("SELECT min(shape) FROM task WHERE state = 'waiting' AND shape > ?", row).fetchone()
-        return found
+        return shapes
 
     def waiting(self, shape: str, now: float, limit: int) -> list[TaskRecord]:
         """Return the first tasks of a shape that may be placed now."""

@@ -17,7 +17,8 @@ from raysm.request.early_stopping import Rule, rule_of
 from raysm.request.options import decides
 from raysm.request.pickled import Pickled
 from raysm.request.script import Script
-from raysm.request.space import Parameter, space_of
+from raysm.request.space import Parameter
+from raysm.request.space_reading import space_of
 from raysm.request.workload import Workload, Wrapper
 
 __all__ = ["Earlier", "FunctionSweep", "ScriptSweep", "Search", "SweepWorkload", "swept_script"]

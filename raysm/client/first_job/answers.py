@@ -55,6 +55,7 @@ def answers(outcomes: Outcomes) -> Iterator[Answer]:
         outcome = outcomes.get(question.trial)
         if outcome is None:
             text = f"not seen: the trial {question.trial} was left out"
+        # A trial that could not be sent shows nothing, whatever its log may have.
         elif outcome.obstacle:
             text = f"not seen: {outcome.obstacle}"
         else:
@@ -171,6 +172,7 @@ def _billed(outcome: Outcome) -> str:
     description = outcome.description
     if description is None or description.billable_s is None:
         return ""
+    # Both are the service's own figures: what is billed may be less, by the spot discount.
     training_s = description.answer.get("TrainingTimeInSeconds")
     return f"{description.billable_s} s billed of {training_s} s of training"
 
@@ -190,6 +192,7 @@ def _each(items: list[Observation], show: Callable[[Observation], str]) -> str:
     return "; ".join(f"{item.host}: {show(item)}" for item in items)
 
 
+# Each names the trial that answers it: a trial without a question would be paid for nothing.
 QUESTIONS = (
     Question(
         name="scratch",

@@ -8,7 +8,7 @@ import secrets
 import shlex
 from collections.abc import Sequence
 
-__all__ = ["Marked"]
+__all__ = ["SHELL", "Marked"]
 
 SHELL = "if command -v bash >/dev/null 2>&1; then bash; else sh; fi"
 """What is run where nobody says what."""

@@ -43,17 +43,13 @@ from raysm.local.server.metrics import MetricScanner
 from raysm.local.server.records import JobRecord
 from raysm.local.server.served_apis import served
 from raysm.local.server.services import Services
+from raysm.local.server.ssm.agent_log import agent_lines
 from raysm.local.server.warm_pools import keep_alive_s
 
 __all__ = ["JobRun"]
 
 TICK_S = 0.1
 """How often a job that waits for its turn looks at the limits of time."""
-AGENT_COMPLAINS = (
-    "amazon-ssm-agent: AccessDeniedException: the role is not authorized to perform ssmmessages:OpenControlChannel"
-)
-"""What the agent of remote debugging writes where a role lacks its four permissions, as most do."""
-
 METRICS_S = 2.0
 """How often metrics are passed on."""
 
@@ -295,8 +291,8 @@ class JobRun:
         ):
             for host in job.hosts:
                 writer.open(host)
-                if self._definition.remote_debug or self._services.scenario.logs.ssm_streams:
-                    writer.agent_line(host, AGENT_COMPLAINS)
+                for line in agent_lines(self._services.scenario, remote_debug=self._definition.remote_debug):
+                    writer.agent_line(host, line)
             job.start(self._status.enter_training)
             self._job = job
             try:
