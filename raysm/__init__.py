@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from raysm import sdk as sdk
     from raysm import testing as testing
     from raysm import training as training
+    from raysm.client.batch import Batch
+    from raysm.client.batch_result import BatchResult
     from raysm.client.data_parallel import DataParallel
     from raysm.client.experiments.experiment import Experiment
     from raysm.client.function import Function
@@ -50,6 +52,8 @@ __version__ = "0.1.0"
 __all__ = [
     "AWS",
     "Asha",
+    "Batch",
+    "BatchResult",
     "Cluster",
     "DataParallel",
     "Experiment",
@@ -108,6 +112,8 @@ _RAY_ADDRESS = ("ClientBuilder", "get_job_submission_client_cluster_info")
 _IPYTHON = ("load_ipython_extension", "unload_ipython_extension")
 
 _HOMES = {
+    "raysm.client.batch": ("Batch",),
+    "raysm.client.batch_result": ("BatchResult",),
     "raysm.client.data_parallel": ("DataParallel",),
     "raysm.client.experiments.experiment": ("Experiment",),
     "raysm.client.function": ("Function",),

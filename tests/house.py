@@ -9,7 +9,8 @@ How it is counted: blank lines count in modules; functions are counted without t
 stands for a reader, so that ``noqa``, ``type:`` and the like are left out; parameters are counted without ``self``;
 circles are groups of modules that import each other at any place, ``TYPE_CHECKING`` too; a duplicated line is one of a
 run of at least six that stands the same, indentation aside, at another place; a module has a test where a ``test_*.py``
-imports it, and one of its own where that file has its name and its folder.
+imports it, and one of its own where that file has its name and its folder; a value is named by how it was got where a
+variable or a parameter is one of a few participles.
 """
 
 import argparse
@@ -31,6 +32,9 @@ from tests.support.sources import circles, imports, modules_of
 ROOT = Path(__file__).parents[1]
 DIRECTIVES = ("noqa", "type:", "pragma", "fmt:", "ruff:", "mypy:", "!/")
 MOST_PARAMETERS = 8
+MOST_LINES = 400
+BY_HOW_THEY_WERE_GOT = ("found", "given", "told", "said", "kept")
+"""Names of values that say how they were got, and not what they are."""
 RUN_LINES = 6
 TEST_FOLDERS = {"benchmarks"}
 """Of tests/, what is measuring and not testing: its lines are not counted."""
@@ -68,6 +72,16 @@ def checks(module):
     """Return how often a module asks ``isinstance``."""
     calls = (node.func for node in ast.walk(module.tree) if isinstance(node, ast.Call))
     return sum(isinstance(called, ast.Name) and called.id == "isinstance" for called in calls)
+
+
+def named_by_how_they_were_got(module):
+    """Return the lines that give a value such a name."""
+    names = (
+        (node.lineno, node.arg if isinstance(node, ast.arg) else node.id)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.arg) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    )
+    return sorted({line for line, name in names if name in BY_HOW_THEY_WERE_GOT})
 
 
 def duplicated(modules):
@@ -130,7 +144,7 @@ def figures(root):
         "lines of source": total,
         "median module lines": statistics.median(lengths),
         "largest module": lengths[-1],
-        "modules > 400 lines": sum(length > 400 for length in lengths),
+        "modules > 400 lines": sum(length > MOST_LINES for length in lengths),
         "functions": len(every),
         "median function lines": statistics.median(bodies),
         "90 % of functions have at most": bodies[int(len(bodies) * 0.9)],
@@ -141,6 +155,9 @@ def figures(root):
             module.lines >= 100 and not comments(module.text) for module in modules.values()
         ),
         "isinstance / 1,000 lines": 1000 * sum(map(checks, modules.values())) / total,
+        "values named by how they were got": sum(
+            len(named_by_how_they_were_got(module)) for module in modules.values()
+        ),
         "circles of imports": len(circles(modules)),
         "duplicated lines": duplicated(modules),
         "lines of tests": test_lines(root),
@@ -172,6 +189,12 @@ def details(root):
         for function in functions(module.tree):
             if parameters(function) > MOST_PARAMETERS:
                 yield f"> {MOST_PARAMETERS} parameters: {module.name}.{function.name} ({parameters(function)})"
+        if module.lines > MOST_LINES:
+            yield f"> {MOST_LINES} lines: {module.name} ({module.lines})"
+        for line in named_by_how_they_were_got(module):
+            yield f"named by how it was got: {module.path.relative_to(root)}:{line}"
+        if module.lines >= 100 and not comments(module.text):
+            yield f"no comment in {module.lines} lines: {module.name}"
     yield from (f"circle: {', '.join(group)}" for group in circles(modules))
     without, without_own = untested(root, modules)
     yield from (f"no test imports {name}" for name in without)

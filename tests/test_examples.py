@@ -79,6 +79,24 @@ def test_a_sweep_over_digits_finds_a_good_classifier_and_brings_it_back():
     assert len(re.findall(r"^\d+ +(?:done|stopped) ", said, re.MULTILINE)) == 6
 
 
+@pytest.mark.long
+@pytest.mark.usefixtures("home")
+def test_digits_as_images_are_predicted_in_batches(tmp_path):
+    said = run(sys.executable, "examples/batch_digits.py", "--output", str(tmp_path / "out"))
+    assert float(re.search(r"1797 predictions; .* learned from ([0-9.]+)% right", said)[1]) > 80
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("home")
+def test_lines_of_text_become_vectors_beside_their_numbers(tmp_path):
+    (tmp_path / "lines.txt").write_text("a game of war\nanother game\n")
+    said = run(sys.executable, "examples/batch_text.py", str(tmp_path / "lines.txt"), "--output", str(tmp_path / "out"))
+    assert "2 predictions in 1 part" in said
+    assert "vector: fixed_size_list<element: float>[256]" in said
+
+
+# 97 s of a core, the most of all tests: that a hybrid follows one process is held by workloads/training's own tests.
+@pytest.mark.long
 @pytest.mark.usefixtures("home")
 def test_a_vision_transformer_trains_as_a_hybrid_of_pipelines_and_replicas_as_it_does_alone(tmp_path):
     asked = "examples/train_vit.py --parallel hybrid --epochs 1 --batch-size 600 --output".split()

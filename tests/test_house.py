@@ -3,7 +3,11 @@
 import ast
 import textwrap
 
+import pytest
+
 from tests import house
+
+COMMENTS = 4.0
 
 
 def tree(text):
@@ -57,7 +61,40 @@ def test_a_test_of_its_own_has_the_modules_name_and_folder(tmp_path):
     assert house.untested(tmp_path, modules) == (["raysm.c"], ["raysm.b", "raysm.c"])
 
 
-def test_the_figures_of_this_tree_can_be_taken():
-    figures = house.figures(house.ROOT)
+def test_a_value_is_named_by_how_it_was_got_where_it_is_stored_so(tmp_path):
+    modules = package(tmp_path, a="found = 1\nprint(found)\ndef f(told, name): ...\nself.kept = found\n")
+    assert house.named_by_how_they_were_got(modules["raysm.a"]) == [1, 3]
+
+
+@pytest.fixture(scope="module")
+def figures():
+    return house.figures(house.ROOT)
+
+
+def test_the_figures_of_this_tree_can_be_taken(figures):
     assert figures["modules"] > 200
     assert figures["lines of source"] > figures["functions"]
+
+
+@pytest.mark.parametrize(
+    ("figure", "most"),
+    [
+        ("median function lines", 5),
+        ("modules > 400 lines", 0),
+        ("functions > 8 parameters", 0),
+        ("modules >= 100 lines without a comment", 0),
+        ("isinstance / 1,000 lines", 3),
+        ("values named by how they were got", 0),
+        ("circles of imports", 0),
+        ("duplicated lines", 200),
+        ("modules that no test imports", 0),
+        ("modules without a test of their own", 0),
+    ],
+)
+def test_the_house_is_kept_as_it_is_meant_to_be(figures, figure, most):
+    assert figures[figure] <= most, "python3 -m tests.house --details names where"
+
+
+@pytest.mark.parametrize(("figure", "least"), [("comments / 100 lines", COMMENTS), ("tests : source", 0.9)])
+def test_what_is_written_for_readers_and_for_tests_does_not_become_less(figures, figure, least):
+    assert figures[figure] >= least, "python3 -m tests.house prints all figures"

@@ -107,7 +107,7 @@ async def port_answers(address: str, port: int) -> bool:
 async def find_own_address(
     host: str,
     named: str | None,
-    told: str | None,
+    shared_interface: str | None,
     interfaces: Callable[[], Sequence[Interface]] = list_interfaces,
     lookup: Callable[[str], str] = socket.gethostbyname,
 ) -> str | None:
@@ -116,7 +116,7 @@ async def find_own_address(
     Args:
         host: This instance's name.
         named: The address, or another name, that it was told to have; None where it was told none.
-        told: The name of the network interface that the service says the instances share.
+        shared_interface: The name of the network interface that the service says the instances share.
         interfaces: Lists this instance's interfaces.
         lookup: Resolves a name.
     """
@@ -125,9 +125,11 @@ async def find_own_address(
     own = interfaces()
     candidates = {item.name for item in own if not is_loopback(item.address)}
     # Its own name resolves late, to loopback, or to what an address of old was: asked only where it can decide.
-    undecided = len(candidates) != 1 and told not in candidates
+    undecided = len(candidates) != 1 and shared_interface not in candidates
     own_name = await _reachable_address(host, lookup) if undecided else None
-    chosen = choose_interface(own, told=told, own_name=own_name, default=default_route() if undecided else None)
+    chosen = choose_interface(
+        own, named=shared_interface, own_name=own_name, default=default_route() if undecided else None
+    )
     # Without a list of interfaces, as on macOS, the name is all that there is.
     return own_name if chosen is None else chosen.address
 

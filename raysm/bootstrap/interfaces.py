@@ -66,20 +66,20 @@ def default_route(routes: Path = ROUTES) -> str | None:
 
 
 def choose_interface(
-    interfaces: Sequence[Interface], *, told: str | None, own_name: str | None, default: str | None
+    interfaces: Sequence[Interface], *, named: str | None, own_name: str | None, default: str | None
 ) -> Interface | None:
     """Return the interface by which the other instances most likely reach this one; None if there is only loopback.
 
     Args:
         interfaces: All of this instance, in the kernel's order.
-        told: The one that the service names; a Processing job is told none.
+        named: The one that the service names; a Processing job is told none.
         own_name: The address that this host's name resolves to here; None where it does not, or nobody asked.
         default: The one of the default route.
     """
     reachable = [item for item in interfaces if not item.address.startswith("127.")]
 
     def rank(item: Interface) -> tuple[bool, bool, bool]:
-        return item.name != told, item.address != own_name, item.name != default
+        return item.name != named, item.address != own_name, item.name != default
 
     # The first of equals: on a machine with many, the kernel numbered the primary one first.
     return min(reachable, key=rank, default=None)

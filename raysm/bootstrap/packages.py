@@ -100,9 +100,9 @@ def bring(payload: Payload, wanted: Wanted, site: Path, environ: Mapping[str, st
         install(payload, wanted, site, environ)
         return site
     cache, key = PackageCache(folder), key_of(_asked(payload, wanted, environ))
-    if kept := cache.find(key):
+    if cached := cache.find(key):
         remark(f"{wanted}: found as an earlier job of this warm pool has installed it")
-        return kept
+        return cached
     try:
         with cache.fill(key) as fresh:
             install(payload, wanted, fresh, environ)

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from raysm.cli import grids
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
 from raysm.cli.flags import flag_layer
@@ -46,6 +47,10 @@ def run(arguments: Arguments, console: Console) -> None:
     Raises:
         InvalidRequest: What is asked for cannot be.
     """
+    VERBS[arguments.verb](arguments, console)
+
+
+def _plan(arguments: Arguments, console: Console) -> None:
     plan = planned(request_of(arguments))
     if arguments.json:
         print(json.dumps(plan.as_dict(), indent=1))
@@ -181,3 +186,7 @@ def _quotas(
             # A plan without them is still worth more than none; but it must not look like one with them.
             return {}, (f"the quotas are not known, and count as none: {error}",)
     return quotas, ()
+
+
+VERBS = {"plan": _plan, **grids.VERBS}
+"""What carries out each verb."""

@@ -9,9 +9,19 @@ from raysm.cli.parser import add_command
 
 __all__ = ["add_grid"]
 
-VERBS = {
+ASKING = {
     "plan": "places, dollars, hours, and what is impossible and why; nothing is sent",
 }
+"""Verbs that take a whole grid, and what they do."""
+
+NAMING = {
+    "status": "how it stands: states by region, dollars, blocked places, time left",
+    "rows": "its rows, with the state and the reason of each",
+    "report": "the same as one HTML file, without any network",
+    "stop": "stop it: no further job is sent, and those that are open are stopped",
+    "retry": "try its failed rows again",
+}
+"""Verbs that take the name of a grid that there is."""
 
 OWN = ("cluster.count", "cluster.instance_type", "limits.spot", "name")
 """Options of jobs that a grid has otherwise, by their paths."""
@@ -26,8 +36,8 @@ def add_grid(commands: Any) -> None:
         run="raysm.cli.grid:run",
         is_scripted=True,
     )
-    verbs = grid.add_subparsers(dest="verb", required=True, metavar="|".join(VERBS))
-    for name, text in VERBS.items():
+    verbs = grid.add_subparsers(dest="verb", required=True, metavar="|".join((*ASKING, *NAMING)))
+    for name, text in ASKING.items():
         verb = verbs.add_parser(
             name,
             help=text,
@@ -37,6 +47,22 @@ def add_grid(commands: Any) -> None:
         )
         verb.set_defaults(is_scripted=True)
         _add_request(verb)
+    _add_naming(verbs)
+
+
+def _add_naming(verbs: Any) -> None:
+    for name, text in NAMING.items():
+        verb = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
+        # Behind -- stands the script's, and these have none.
+        verb.set_defaults(is_scripted=False)
+        # Of one grid alone the name need not be known.
+        verb.add_argument("grid", metavar="NAME", nargs="?" if name == "status" else None, help="of the grid")
+        if name == "rows":
+            verb.add_argument("--state", metavar="STATE", help="those alone: waiting, placed, done, failed, …")
+        if name == "report":
+            verb.add_argument("--html", type=Path, metavar="FILE", help="where it is written (default: NAME.html)")
+        if name in ("status", "rows"):
+            verb.add_argument("--json", action="store_true", help="as JSON")
 
 
 def _add_request(verb: Any) -> None:

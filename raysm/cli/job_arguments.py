@@ -19,6 +19,7 @@ def add_about_jobs(commands: Any) -> None:
     """Add ``raysm jobs``, and what is asked of one job."""
     jobs = add_command(commands, "jobs", "the latest jobs", run=ABOUT_JOBS)
     jobs.add_argument("--contains", metavar="TEXT", help="only those with this in their names")
+    # A screen of them.
     jobs.add_argument("--limit", type=int, default=20, help="at most so many (default 20)")
     jobs.add_argument("--project", help="only those of this project")
     jobs.add_argument("--task", metavar="NAME", help="only runs of this task")
@@ -122,6 +123,7 @@ def add_entering(commands: Any) -> None:
         commands, "tunnel", "a port of this machine that leads to one of an instance, while its job runs", run=ENTERING
     )
     tunnel.add_argument("job", metavar="JOB", help="the job's name")
+    # Which ports there can be is said by whoever opens the way, for Python's users too.
     tunnel.add_argument("port", metavar="PORT", type=int, help="on the instance's loopback, 8265")
     tunnel.add_argument("--local", type=int, default=0, metavar="PORT", help="of this machine (default: any free one)")
     add_instance(tunnel)

@@ -137,13 +137,13 @@ def _clean(arguments: Arguments) -> dict[str, Any]:
         older_than = OLD
     # Measured now: afterwards nothing is there that could be.
     before, every = usage(service.home), descriptions(service)
-    gone, kept = [], []
+    gone, refusals = [], []
     for job in removable(service, older_than=older_than, keep=arguments.keep or 0):
         try:
             check(job, every)
         except InvalidRequest as error:
             # Nobody named this very job, as with raysm rm: the others go nevertheless.
-            kept.append(str(error))
+            refusals.append(str(error))
             continue
         if not arguments.dry_run:
             remove(job, every)
@@ -151,7 +151,7 @@ def _clean(arguments: Arguments) -> dict[str, Any]:
             every = [other for other in every if other.name != job.name]
         gone.append(job.name)
     freed = sum(before.jobs.get(name, 0) for name in gone)
-    return {"would_remove" if arguments.dry_run else "removed": gone, "kept": kept, "bytes": freed}
+    return {"would_remove" if arguments.dry_run else "removed": gone, "kept": refusals, "bytes": freed}
 
 
 def _for_others(url: str, folder: Path) -> dict[str, str]:

@@ -21,6 +21,7 @@ def add_demo(commands: Any) -> None:
         run="raysm.cli.demo:run",
         sends_job=True,
     )
+    # Two: the least that shows a cluster.
     command.add_argument("--instances", type=int, default=2, metavar="N", help="number of instances (default 2)")
     command.add_argument("--output", type=Path, metavar="DIR", help="where the result goes (default: where it lies)")
 

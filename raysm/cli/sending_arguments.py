@@ -34,8 +34,8 @@ def add_similarity(commands: Any) -> None:
         help=".npy, .npz, .csv, .csv.gz, .parquet, or a folder of them; a path or s3://…",
     )
     # Not required here, since a request's file may choose it: ``_lacks_of_similarity`` looks at both.
-    kept = command.add_mutually_exclusive_group()
-    add_flags(kept, SIMILARITY[:KEPT], "similarity")
+    modes = command.add_mutually_exclusive_group()
+    add_flags(modes, SIMILARITY[:KEPT], "similarity")
     add_flags(command, SIMILARITY[KEPT:], "similarity")
     command.add_argument(
         "--sharded", action="store_true", help="give each instance its share of MATRIX's files alone (ShardedByS3Key)"
@@ -163,6 +163,7 @@ def _add_files(command: argparse.ArgumentParser) -> None:
 
 
 def _lacks_of_similarity(arguments: argparse.Namespace) -> str | None:
+    # What a request lacks is said when it is read: a flag may also name it.
     if arguments.request is not None:
         return None
     if arguments.matrix is None:

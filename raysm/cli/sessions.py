@@ -71,12 +71,12 @@ def _start(arguments: Arguments, console: Console, service: Service | None) -> N
     }
     chosen: dict[str, Any] = options | {name: value for name, value in limits.items() if value is not None}
     session = Session(on=service or settings.target(), **chosen)
-    told = Console(stderr=True) if arguments.json else console
+    progress = Console(stderr=True) if arguments.json else console
 
     def show(event: Event) -> None:
         match event:
             case State():
-                told.print(Text(sentence(event)), soft_wrap=True)
+                progress.print(Text(sentence(event)), soft_wrap=True)
 
     session.start(show)
     _tell(session, arguments, console)
@@ -97,14 +97,14 @@ def _tell(session: Session, arguments: Arguments, console: Console) -> None:
 def _list(arguments: Arguments, console: Console, service: Service | None) -> None:
     every = list(sessions(service or _service(arguments)))
     if arguments.json:
-        print(json.dumps([asdict(found) | {"created": found.created.isoformat()} for found in every], indent=1))
+        print(json.dumps([asdict(session) | {"created": session.created.isoformat()} for session in every], indent=1))
         return
     if not every:
         console.print("no sessions", highlight=False)
         return
     table = Table("name", "job", "started", box=None, pad_edge=False)
-    for found in every:
-        table.add_row(Text(found.name), Text(found.job), f"{found.created:%Y-%m-%d %H:%M:%S}")
+    for session in every:
+        table.add_row(Text(session.name), Text(session.job), f"{session.created:%Y-%m-%d %H:%M:%S}")
     console.print(table)
 
 

@@ -131,9 +131,9 @@ def _start(home: Path, command: tuple[str, ...]) -> ServerRecord:
     while time.monotonic() < deadline_s:
         # Asked before the record is read: one that lost the race ends, and the winner's record is there or comes soon.
         ended = process.poll() is not None
-        found = answering(home)
-        if found is not None:
-            return found
+        record = answering(home)
+        if record is not None:
+            return record
         if ended and is_locked(home):
             had_rival = True
         elif ended and (had_rival or LOST in _tail(log, begin)):

@@ -26,7 +26,7 @@ def check_inputs(workload: Workload, inputs: Mapping[str, Input]) -> None:
         check = pkgutil.resolve_name(workload.input_check)
     except ImportError:  # the light half, without NumPy
         return
-    check(workload, {channel: _path(given.uri) for channel, given in inputs.items()})
+    check(workload, {channel: _path(item.uri) for channel, item in inputs.items()})
 
 
 def _path(uri: str) -> Path | None:

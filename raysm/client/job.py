@@ -22,10 +22,11 @@ from raysm.client.follow import EventLog, JobStream
 from raysm.client.job_views import JobViews
 from raysm.client.logs import LogLine
 from raysm.client.metrics import FoundByService, Metrics
+from raysm.client.outputs import input_of, output_path
 from raysm.client.plan import chosen_types
 from raysm.client.printable import printable
 from raysm.client.rendering import Rendering
-from raysm.client.result import fetch, raised, read_as, value
+from raysm.client.result import fetch, raised, read_as, value, with_remedy
 from raysm.client.result_folder import manifest_of
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
@@ -36,13 +37,10 @@ from raysm.contract.events import Event, Progress, parse
 from raysm.contract.job_api import APIS
 from raysm.contract.names import PYTHON_TAG
 from raysm.contract.source import Source
-from raysm.errors import InvalidRequest, JobFailed, JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
+from raysm.errors import JobFailed, JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
 from raysm.request import Input, Target
 
 __all__ = ["Job", "attach"]
-
-OUTPUTS = {"model": "model", "result": "model", "data": "data"}
-"""What a job leaves, by the name under which the next one asks for it."""
 
 
 class Job(JobViews):
@@ -212,7 +210,7 @@ class Job(JobViews):
             self.outputs, self._storage, job=self.name, python=self.tags.get(PYTHON_TAG), reason=description.reason
         )
         remedy = self._source.remedy_for(str(error)) if self._source is not None else None
-        return error if remedy is None else _with_remedy(error, remedy)
+        return error if remedy is None else with_remedy(error, remedy)
 
     def add_done_callback(self, fn: "Callable[[Job], object]") -> None:
         """Call ``fn(job)`` once it has ended, in a thread of its own; at once where it has ended already.
@@ -287,16 +285,7 @@ class Job(JobViews):
         Raises:
             InvalidRequest: The job has no such instance.
         """
-        out = sys.stdout if to is None else to
-        rendering = Rendering(metrics=metrics)
-        for line in self.lines(follow=follow, instance=instance):
-            for text in rendering.render(line.host, line.text):
-                out.write(f"{text}\n")
-                # Through a pipe, too, who follows sees a line when it comes.
-                out.flush()
-        for text in rendering.rest():
-            out.write(f"{text}\n")
-        out.flush()
+        Rendering(metrics=metrics).write(self.lines(follow=follow, instance=instance), sys.stdout if to is None else to)
 
     def events(self, *, follow: bool = False) -> Iterator[Event]:
         """Yield what the job says of itself: states, progress, metrics."""
@@ -350,15 +339,11 @@ class Job(JobViews):
             InvalidRequest: There is no such output.
             JobFailed: The job did not complete.
         """
-        folder, slash, rest = name.partition("/")
-        if folder not in OUTPUTS:
-            raise InvalidRequest(f"a job leaves 'model' (or 'result') and 'data', got {name!r}")
+        left = output_path(name)
         error = self.exception()
         if error is not None:
             raise error
-        uri = f"{self.outputs}/{OUTPUTS[folder]}{slash}{rest}"
-        # SageMaker takes every key that begins with a prefix: without the slash, those of model-2 too.
-        return Input(uri + "/" if uri.startswith("s3://") and not rest else uri)
+        return input_of(self.outputs, left)
 
     def cost(self) -> Bill | None:
         """Return what it and its follow-ups have cost; None on this machine, and until they have ended."""
@@ -387,15 +372,6 @@ class Job(JobViews):
 
     def _identity(self) -> tuple[str, Target]:
         return self.chain.first, self.service.target
-
-
-def _with_remedy(error: BaseException, remedy: str) -> BaseException:
-    if not isinstance(error, JobFailed):
-        # An exception of the user's own: how it would be made anew with another text nobody knows.
-        error.add_note(remedy)
-        return error
-    text = f"{error}\n{remedy}"
-    return JobFailed(text, job=error.job, reason=error.reason, remote_traceback=error.remote_traceback)
 
 
 def attach(name: str, on: Target | Service | None = None) -> Job:

@@ -80,12 +80,12 @@ def removable(service: Service, *, older_than: timedelta | None, keep: int) -> l
 
 def descriptions(service: Service) -> list[Description]:
     """Return how every job is: what some refer to is not to be removed with others."""
-    found = []
+    every = []
     for listed in jobs(service, limit=EVERY):
         # Another process may remove jobs too, while they are described.
         with contextlib.suppress(JobNotFound):
-            found.append(Chain(listed.name, service=service, api=listed.api).describe())
-    return found
+            every.append(Chain(listed.name, service=service, api=listed.api).describe())
+    return every
 
 
 def check(job: Job, every: Iterable[Description]) -> None:
@@ -124,14 +124,14 @@ def remove(job: Job, every: Iterable[Description]) -> None:
     """
     check(job, every)
     service, folder = job.service, _own_folder(job)
-    kept = {uri for other in every if other.name != job.name for uri in _uris(other)}
+    needed = {uri for other in every if other.name != job.name for uri in _uris(other)}
     state = job.describe().answer.get("CheckpointConfig", {}).get("S3Uri", "")
     # A job that went on with the state, or is to, is another one of the same checkpoints.
-    if _is_ours(service, state) and state not in kept:
+    if _is_ours(service, state) and state not in needed:
         shutil.rmtree(file_path(state), ignore_errors=True)
     project, task = job.tags.get(PROJECT_TAG), job.tags.get(TASK_TAG)
     if project and task:
-        _remove_payload(job, project, kept)
+        _remove_payload(job, project, needed)
         file_path(f"{service.places.records(project, task)}/{job.name}.json").unlink(missing_ok=True)
     if folder is not None:
         # It may be gone, by a removal that was interrupted.
@@ -141,10 +141,10 @@ def remove(job: Job, every: Iterable[Description]) -> None:
     service.delete(job.api, job.name)
 
 
-def _remove_payload(job: Job, project: str, kept: set[str]) -> None:
+def _remove_payload(job: Job, project: str, needed: set[str]) -> None:
     """Remove what travelled to the job, unless another one of its chain travels with the same."""
     prefix = job.service.places.payload(project, job.tags.get(FIRST_TAG, job.name))
-    if f"{prefix}/" not in kept:
+    if f"{prefix}/" not in needed:
         Storage(job.service).remove(prefix)
 
 

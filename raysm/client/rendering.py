@@ -5,8 +5,10 @@ progress and metrics the latest is told every few seconds, and the rest is left 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TextIO
 
+from raysm.client.logs import LogLine
 from raysm.contract import events
 
 __all__ = ["INTERVAL_S", "Phase", "Rendering", "metric_value", "sentence", "trial_sentence"]
@@ -104,6 +106,16 @@ class Rendering:
         untold = [self._phases[name].sentence(event) for name, event in self._untold.items()]
         self._untold.clear()
         return untold + (self._metrics.rest() if self._metrics else [])
+
+    def write(self, lines: Iterable[LogLine], out: TextIO) -> None:
+        """Write a log as it comes, and what is left at its end."""
+        for line in lines:
+            for text in self.render(line.host, line.text):
+                out.write(f"{text}\n")
+                # Through a pipe, too, who follows sees a line when it comes.
+                out.flush()
+        out.writelines(f"{text}\n" for text in self.rest())
+        out.flush()
 
     def phase(self, event: events.Progress) -> Phase:
         """Return the phase of an event, which may be its first."""

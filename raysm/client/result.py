@@ -20,7 +20,7 @@ from raysm.errors import IN_THE_JOB, InvalidConfig, InvalidRequest, JobFailed, M
 from raysm.request.codec import from_json
 from raysm.request.workload import built_in_kind
 
-__all__ = ["Result", "fetch", "raised", "read_as", "value"]
+__all__ = ["Result", "fetch", "raised", "read_as", "value", "with_remedy"]
 
 ARCHIVE = "model.tar.gz"
 """What a Training job leaves that does not ask for ``CompressionType`` NONE."""
@@ -214,3 +214,13 @@ def _failure(outputs: str, storage: Storage) -> Failure | None:
         return from_json(Failure, json.loads(content), "failure") if content else None
     except (ServiceError, InvalidConfig, ValueError):  # the service's own reason has to do
         return None
+
+
+def with_remedy(error: BaseException, remedy: str) -> BaseException:
+    """Return why a job failed, with what the user may do about it."""
+    if not isinstance(error, JobFailed):
+        # An exception of the user's own: how it would be made anew with another text nobody knows.
+        error.add_note(remedy)
+        return error
+    text = f"{error}\n{remedy}"
+    return JobFailed(text, job=error.job, reason=error.reason, remote_traceback=error.remote_traceback)

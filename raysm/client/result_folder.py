@@ -86,12 +86,12 @@ def begin_result(folder: Path, job: str, names: Iterable[str], earlier: Earlier 
 
 def finish_result(folder: Path, job: str, names: Iterable[str], earlier: Earlier | None) -> None:
     """Remove what only the earlier result had; all ``names`` but a manifest are there."""
-    kept = set(names)
-    for name in sorted((earlier.names if earlier else frozenset()) - kept):
+    present = set(names)
+    for name in sorted((earlier.names if earlier else frozenset()) - present):
         # Whoever wrote that manifest must not have files elsewhere removed.
         if ".." not in PurePosixPath(name).parts and not PurePosixPath(name).is_absolute():
             (folder / name).unlink(missing_ok=True)
-    _mark(folder, job, kept)
+    _mark(folder, job, present)
 
 
 def unmark(folder: Path) -> None:

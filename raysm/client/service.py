@@ -107,6 +107,11 @@ class Service:
         """Root folder of the embedded SageMaker; of AWS, where results are downloaded to."""
         return self._connection.home
 
+    @property
+    def profile(self) -> str:
+        """The profile of the AWS configuration, for programs of AWS's that take one; empty is the default."""
+        return self._connection.profile
+
     @functools.cached_property
     def region(self) -> str:
         """The region, from the target or from the AWS configuration.
@@ -268,14 +273,14 @@ class Service:
 
     def tags(self, arn: str) -> dict[str, str]:
         """Return the tags of a job."""
-        found: dict[str, str] = {}
+        tags: dict[str, str] = {}
         more: dict[str, str] = {}
         while True:
             # Asked for by themselves: Describe does not tell them.
             page = self.call("sagemaker", "list_tags", ResourceArn=arn, **more)
-            found.update({tag["Key"]: tag["Value"] for tag in page.get("Tags", ())})
+            tags.update({tag["Key"]: tag["Value"] for tag in page.get("Tags", ())})
             if not page.get("NextToken"):
-                return found
+                return tags
             more = {"NextToken": page["NextToken"]}
 
 

@@ -121,11 +121,11 @@ def carry_out(upload: Upload, storage: Storage, kms_key: str | None = None) -> i
 
 def _index(storage: Storage, upload: Upload) -> dict[str, str]:
     try:
-        found = json.loads(storage.read(upload.index) or b"{}")
+        index = json.loads(storage.read(upload.index) or b"{}")
     except ValueError:
         # The index only saves time: without a readable one, everything is sent.
         return {}
-    return found if isinstance(found, dict) else {}
+    return index if isinstance(index, dict) else {}
 
 
 def _bring(upload: Upload, name: str, known: Mapping[str, str], storage: Storage, kms_key: str | None) -> bool:

@@ -19,6 +19,7 @@ __all__ = ["DASHBOARD_RECORD", "DashboardRecord", "SNAPSHOT", "TASKS", "pack", "
 DASHBOARD_RECORD = "raysm/dashboard.json.gz"
 """Its name among the job's other outputs."""
 
+# Raised where the form changes: a later client says so, and does not show half of it.
 VERSION = 1
 """Of the file's form."""
 
@@ -69,6 +70,7 @@ def pack(record: DashboardRecord) -> bytes:
         # To the second and to six digits: thousands of them have to be small.
         point = [round(sample.time_s), float(f"{sample.value:.6g}")]
         series.setdefault(sample.name, {}).setdefault(sample.host, []).append(point)
+    # Lists by name and host: a sample of its own as an object would be four times as long.
     content = {"raysm": VERSION, "time_s": record.time_s, "answers": dict(record.answers), "samples": series}
     return gzip.compress(json.dumps(content, separators=(",", ":")).encode(), compresslevel=5)
 
@@ -81,6 +83,7 @@ def unpack(content: bytes) -> DashboardRecord:
     """
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            # At most so much: a few kilobytes of gzip can be gigabytes.
             data = json.loads(file.read(MOST_BYTES))
         if data["raysm"] != VERSION:
             raise InvalidConfig(f"the dashboard was kept by another version of raysm, in form {data['raysm']!r}")

@@ -238,7 +238,7 @@ class _MlflowPlace:
     def _open(self) -> None:
         self._client = _client(self._run.uri)
         experiment = self._experiment()
-        found = self._client.search_runs(
+        runs = self._client.search_runs(
             [experiment], filter_string=f"tags.`{JOB_TAG}` = '{self._run.job}'", max_results=1
         ) or self._client.search_runs(
             # The service makes a run of that name itself where it was told of the place.
@@ -247,8 +247,8 @@ class _MlflowPlace:
             max_results=1,
         )
         tags = {**self._run.tags, JOB_TAG: self._run.job}
-        if found:
-            run = found[0]
+        if runs:
+            run = runs[0]
             self._client.set_tag(run.info.run_id, JOB_TAG, self._run.job)
         else:
             run = self._client.create_run(experiment, run_name=self._run.job, tags=tags)

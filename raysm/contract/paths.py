@@ -119,6 +119,11 @@ class Paths:
         """
         return (self.checkpoints / "raysm" if lasting else self.scratch) / "similarity"
 
+    @property
+    def batch(self) -> Path:
+        """Folder of the finished parts of a batch inference, among the checkpoints."""
+        return self.checkpoints / "raysm" / "batch"
+
     def sweep(self, *, lasting: bool) -> Path:
         """Folder of a sweep's trials and their checkpoints: with ``lasting`` among the job's, else lost with it."""
         return (self.checkpoints / "raysm" if lasting else self.scratch) / "sweep"

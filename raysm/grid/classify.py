@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from raysm.client.description import Description, SecondaryStatus, Status
-from raysm.errors import CredentialsExpired, ServiceError
+from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
 from raysm.grid.endings import ENDINGS, Ending
 
 __all__ = ["VERSION", "LearnedQuota", "Verdict", "of_end", "of_refusal", "quota_in", "same_reason"]
@@ -77,9 +77,11 @@ class LearnedQuota:
     """What was asked for."""
 
 
-def of_refusal(error: ServiceError) -> Verdict:
-    """Return what an error of Create means."""
+def of_refusal(error: ServiceError | InvalidRequest) -> Verdict:
+    """Return what an error of Create means, or that a row's job cannot even be made."""
     text = str(error)
+    if isinstance(error, InvalidRequest):
+        return Verdict(ending=ENDINGS["INVALID"], reason=text)
     for code, words, name in REFUSALS:
         if re.search(code, error.code) and re.search(words, text):
             return Verdict(ending=ENDINGS[name], reason=text)
@@ -125,10 +127,10 @@ def _of_stop(description: Description, wish: str) -> str:
 
 def quota_in(reason: str) -> LearnedQuota | None:
     """Return what a refusal's words say of a quota; None where they say nothing."""
-    told = QUOTA.search(reason)
-    if told is None:
+    numbers = QUOTA.search(reason)
+    if numbers is None:
         return None
-    return LearnedQuota(limit=int(told["limit"]), used=int(told["used"]), wanted=int(told["wanted"]))
+    return LearnedQuota(limit=int(numbers["limit"]), used=int(numbers["used"]), wanted=int(numbers["wanted"]))
 
 
 def same_reason(reason: str) -> str:

@@ -115,8 +115,8 @@ def brake(store: Store, grid: GridRecord) -> str | None:
     if not limit or grid.goes_on:
         return None
     # Those that say something of the tasks: no capacity in one region is not the user's fault.
-    told = [end for end in store.first_ends(limit * FIRST) if ending(end.ending).brakes or end.started_s is not None]
-    ends = told[:limit]
+    telling = [end for end in store.first_ends(limit * FIRST) if ending(end.ending).brakes or end.started_s is not None]
+    ends = telling[:limit]
     if len(ends) < limit or not all(ending(end.ending).brakes for end in ends):
         return None
     if len({same_reason(end.reason) for end in ends}) > 1:

@@ -113,4 +113,4 @@ class Preparation:
 
 def _seen(text: str, inside: str) -> str:
     """Return ``text`` with the folder that plays ``/opt/ml`` in its place: instances of kind process have no other."""
-    return text if inside == str(DEFAULT_BASE) else OPT_ML.sub(lambda found: inside, text)
+    return text if inside == str(DEFAULT_BASE) else OPT_ML.sub(lambda match: inside, text)

@@ -157,6 +157,9 @@ class Ssm:
     """The share of messages that arrive twice, 0 to 1."""
     multiplexing: bool = True
     """Whether the agent carries many connections in one session; agents up to 3.0.196.0 do not."""
+    permitted: bool = True
+    """Whether the job's role lets its agent connect. Most roles do not: AmazonSageMakerFullAccess lacks the four
+    permissions of ssmmessages, and then nobody is let in, and the agent complains in its log stream."""
     idle_s: float = 1200.0
     """Seconds without anything from the user after which a session ends: 20 minutes, where the account's preferences
     say nothing else (https://docs.aws.amazon.com/systems-manager/latest/userguide/session-preferences-timeout.html)."""

@@ -6,13 +6,14 @@ from typing import Any, ClassVar
 
 from raysm.request.options import decides
 from raysm.request.parameters import Parameters
+from raysm.request.pickled import Pickled
 from raysm.request.workload import Workload, Wrapper
 
 __all__ = ["PickledFunction", "PickledWorkload"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PickledWorkload(Workload):
+class PickledWorkload(Pickled, Workload):
     """What every workload says whose code travels as a pickle."""
 
     packages: ClassVar[tuple[str, ...]] = ("cloudpickle",)
@@ -37,16 +38,6 @@ class PickledWorkload(Workload):
     def code_digest(self) -> str:
         """Its ``code``."""
         return self.code
-
-    @property
-    def pickled_by(self) -> str:
-        """Its ``python``."""
-        return self.python
-
-    @property
-    def title(self) -> str:
-        """Its ``name``."""
-        return self.name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

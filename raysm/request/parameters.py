@@ -14,6 +14,7 @@ __all__ = ["Parameters", "of_arguments", "of_command_line", "plain", "typed"]
 Parameters: TypeAlias = Mapping[str, str | int | float | bool | None]
 """By name."""
 
+# By the name alone: what a value looks like tells nothing certain of it.
 SECRET = re.compile(r"passw|secret|token|credential|api_?key|private", re.IGNORECASE)
 """Names of texts that are not told; of numbers (``max_tokens``) they are."""
 
@@ -29,6 +30,7 @@ NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 def of_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call as parameters: of a mapping its members, ``config.lr``; of others their kind."""
     pairs = list(_flat("", arguments))
+    # The first ones, in the order of the call: a record is read for every row of a table.
     return {name: plain(name, value) for name, value in pairs[:MOST_PARAMETERS]}
 
 
@@ -62,6 +64,7 @@ def typed(value: Any) -> Any:
     words = {"true": True, "false": False}
     if NUMBER.fullmatch(value):
         number = float(value)
+        # 18 digits fit into 64 bits, which is what tables and databases hold.
         is_whole = re.fullmatch(r"[-+]?\d{1,18}", value)
         return int(value) if is_whole else number if math.isfinite(number) else value
     return words.get(value.lower(), value)
@@ -73,6 +76,7 @@ def plain(name: str, value: Any) -> str | int | float | bool | None:
         case None | bool() | int():
             return value
         case float():
+            # JSON has no NaN and no infinity.
             return value if math.isfinite(value) else str(value)
         case str():
             return "***" if SECRET.search(name) else _short(value)

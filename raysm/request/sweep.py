@@ -15,8 +15,10 @@ from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json
 from raysm.request.early_stopping import Rule, rule_of
 from raysm.request.options import decides
+from raysm.request.pickled import Pickled
 from raysm.request.script import Script
-from raysm.request.space import Parameter, space_of
+from raysm.request.space import Parameter
+from raysm.request.space_reading import space_of
 from raysm.request.workload import Workload, Wrapper
 
 __all__ = ["Earlier", "FunctionSweep", "ScriptSweep", "Search", "SweepWorkload", "swept_script"]
@@ -216,7 +218,7 @@ class SweepWorkload(Workload):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FunctionSweep(SweepWorkload):
+class FunctionSweep(Pickled, SweepWorkload):
     """Trials of a function, pickled by cloudpickle into the payload; ``raysm.Sweep`` makes it."""
 
     trial: ClassVar[str] = "raysm.workloads.sweep.function_trial:run_function"
@@ -235,16 +237,6 @@ class FunctionSweep(SweepWorkload):
     def draws_itself(self) -> bool:
         """Its ``draws``."""
         return self.draws
-
-    @property
-    def pickled_by(self) -> str:
-        """Its ``python``."""
-        return self.python
-
-    @property
-    def title(self) -> str:
-        """Its ``name``."""
-        return self.name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

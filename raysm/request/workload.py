@@ -28,6 +28,7 @@ KINDS: Mapping[str, str] = {
     "session": "raysm.request.session:SessionWorkload",
     "function_sweep": "raysm.request.sweep:FunctionSweep",
     "script_sweep": "raysm.request.sweep:ScriptSweep",
+    "batch": "raysm.request.batch:BatchInference",
 }
 """raysm's own kinds: to add one is to add its line. All others go by where they are imported from."""
 

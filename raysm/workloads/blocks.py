@@ -111,7 +111,7 @@ class MapOptions(TypedDict, total=False):
         retries: How often a block is tried again after an error, a crash, a lost instance or too little memory.
         in_flight: Most unfinished blocks at a time; None is two for each task that the cluster can run at once.
         lasting: One process for each task that the cluster can run at once does all of its blocks, and keeps a GPU's
-            memory meanwhile; a block's ``host`` is not asked then.
+            memory meanwhile.
     """
 
     num_cpus: float
@@ -279,7 +279,7 @@ class _Run:
 
     def _submit(self, block: Any, attempt: int) -> None:
         # While nothing is there that takes blocks, nothing else can be done.
-        while not self._workers.wait(CHECK_S):
+        while not self._workers.wait(CHECK_S, block):
             self._check_presence([block])
         self._running[self._workers.submit(self._shipped, block)] = _Running(block, attempt)
 

@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 
-from raysm.workloads.placed import inputs_of
+from raysm.workloads.nodes import cluster_nodes
+from raysm.workloads.placed import host_of, inputs_of
 
 __all__ = ["Processes"]
 
@@ -18,8 +20,9 @@ class _Process:
     def call(self, function: Callable[..., Any], block: Any, *inputs: Any) -> Any:
         return function(block, *inputs)
 
-    def ready(self) -> None:
-        """Answer, as soon as there is a place for this process."""
+    def ready(self) -> str:
+        """Answer on which of Ray's nodes, as soon as there is a place for this process."""
+        return str(ray.get_runtime_context().get_node_id())
 
 
 class Processes:
@@ -32,24 +35,45 @@ class Processes:
         self._kind = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus, max_restarts=0)(_Process)
         self._running: dict[Any, list[Any]] = {}
         self._starting: dict[Any, Any] = {}
+        self._hosts: dict[Any, str] = {}
         for _ in range(count):
             self._start()
 
-    def wait(self, timeout_s: float) -> bool:
-        """Return whether one of them is there to take blocks, waiting until then at most so long."""
+    def wait(self, timeout_s: float, block: Any = None) -> bool:
+        """Return whether one of them is there to take the block, waiting until then at most so long."""
+        host = host_of(block)
         if self._starting:
-            starting = list(self._starting.values())
-            if len(starting) == len(self._running):
-                ray.wait(starting, num_returns=1, timeout=timeout_s)
-            there, _ = ray.wait(starting, num_returns=len(starting), timeout=0)
-            self._starting = {process: ready for process, ready in self._starting.items() if ready not in there}
-        return len(self._starting) < len(self._running)
+            if not self._there(host):
+                ray.wait(list(self._starting.values()), num_returns=1, timeout=timeout_s)
+            self._meet()
+        return bool(self._there(host))
+
+    def _there(self, host: str | None) -> list[Any]:
+        """Return those that have a place, on that instance; None is any."""
+        # One that has no place yet might never have one: its instance went away, or another's work holds the CPU.
+        there = [process for process in self._running if process not in self._starting]
+        return there if host is None else [process for process in there if self._hosts.get(process) == host]
+
+    def _meet(self) -> None:
+        """Learn where those are that have found a place meanwhile."""
+        starting = list(self._starting.values())
+        there, _ = ray.wait(starting, num_returns=len(starting), timeout=0)
+        hosts = {node.node_id: node.host for node in cluster_nodes()} if there else {}
+        for process, ready in list(self._starting.items()):
+            if ready not in there:
+                continue
+            del self._starting[process]
+            try:
+                self._hosts[process] = hosts.get(ray.get(ready), "")
+            except RayError:
+                # It died before it had a block: submitted to, it would cost that block an attempt.
+                del self._running[process]
+                self._start()
 
     def submit(self, shipped: Any, block: Any) -> Any:
         """Return the object that a block's value becomes; ``wait`` has said that one is there."""
         self._running = {process: _unfinished(blocks) for process, blocks in self._running.items()}
-        # One that has no place yet might never have one: its instance went away, or another's work holds the CPU.
-        there = [process for process in self._running if process not in self._starting]
+        there = self._there(host_of(block))
         # The one with the fewest: blocks differ in length, and a queue by turns would let some processes wait.
         process = min(there, key=lambda process: len(self._running[process]))
         reference = process.call.options(name=str(block)).remote(shipped, block, *inputs_of(block))
@@ -62,6 +86,7 @@ class Processes:
             if reference in blocks:
                 del self._running[process]
                 self._starting.pop(process, None)
+                self._hosts.pop(process, None)
                 ray.kill(process)
                 self._start()
 

@@ -21,8 +21,8 @@ CANCEL_S = 0.5
 class Workers(Protocol):
     """What runs blocks."""
 
-    def wait(self, timeout_s: float) -> bool:
-        """Return whether blocks can be submitted, waiting until then at most so long."""
+    def wait(self, timeout_s: float, block: Any = None) -> bool:
+        """Return whether the block can be submitted, waiting until then at most so long."""
 
     def submit(self, shipped: Any, block: Any) -> Any:
         """Return the object of Ray that the block's value becomes; ``shipped`` is the function."""
@@ -42,8 +42,8 @@ class Tasks:
         # No retries by Ray: it would not count them, and run out of memory for ever.
         self._task = ray.remote(max_retries=0, num_cpus=num_cpus, num_gpus=num_gpus)(_call)
 
-    def wait(self, timeout_s: float) -> bool:
-        """Say that it is: tasks wait in Ray's own queues."""
+    def wait(self, timeout_s: float, block: Any = None) -> bool:
+        """Say that it can be: tasks wait in Ray's own queues."""
         return True
 
     def submit(self, shipped: Any, block: Any) -> Any:

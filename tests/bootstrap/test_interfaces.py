@@ -16,7 +16,7 @@ torn
 
 
 def choose(*interfaces, told=None, own_name=None, default=None):
-    chosen = choose_interface(interfaces, told=told, own_name=own_name, default=default)
+    chosen = choose_interface(interfaces, named=told, own_name=own_name, default=default)
     return chosen and chosen.name
 
 

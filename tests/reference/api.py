@@ -41,7 +41,7 @@ PAGES = {
     "workloads": (
         "Workloads",
         "What a job can run: the first argument of `raysm.submit`.",
-        ("Script", "Function", "Similarity", "TorchScript", "DataParallel"),
+        ("Script", "Function", "Similarity", "TorchScript", "DataParallel", "Batch", "BatchResult"),
     ),
     "sweeps": (
         "Sweeps",
@@ -62,7 +62,7 @@ PAGES = {
 MODULES = {"training": "raysm.training", "testing": "raysm.testing", "sdk": "raysm.sdk"}
 """Modules with a page of their own: all that is in ``__all__``."""
 
-HANDLES = ("Experiment", "Job", "Jobs", "Result", "SweepResult")
+HANDLES = ("BatchResult", "Experiment", "Job", "Jobs", "Result", "SweepResult")
 """Classes that a user is given and never makes."""
 
 PARTS = ("JobViews", "ConnectedSession", "SessionFunctions", "SessionNamespace")

@@ -12,15 +12,10 @@ from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json, to_json
 from raysm.request.space import (
     Choice,
-    LogRandInt,
-    LogUniform,
     Parameter,
-    QLogUniform,
-    QUniform,
     RandInt,
-    Uniform,
-    space_of,
 )
+from raysm.request.space_reading import space_of
 
 EVERY = [
     raysm.uniform(0.5, 2),
@@ -67,23 +62,6 @@ def test_a_range_travels_as_json(parameter):
 
 
 @pytest.mark.parametrize(
-    ("text", "parameter"),
-    [
-        ("uniform:0:1", Uniform(0, 1)),
-        ("loguniform:1e-4:1e-1", LogUniform(1e-4, 1e-1)),
-        ("quniform:0:1:0.25", QUniform(0, 1, 0.25)),
-        ("qloguniform:1:64:1", QLogUniform(1, 64, 1)),
-        ("randint:1:4", RandInt(1, 4)),
-        ("lograndint:1:64", LogRandInt(1, 64)),
-        ("choice:32,64", Choice((32, 64))),
-        ("choice:relu,none,true,1.5,s3://a/b", Choice(("relu", None, True, 1.5, "s3://a/b"))),
-    ],
-)
-def test_a_range_is_written_as_text_on_a_command_line(text, parameter):
-    assert space_of({"x": text}) == {"x": parameter}
-
-
-@pytest.mark.parametrize(
     ("make", "said"),
     [
         (lambda: raysm.uniform(2, 1), "the lower bound 2 must be below the upper one, 1"),
@@ -99,19 +77,6 @@ def test_a_range_is_written_as_text_on_a_command_line(text, parameter):
         (lambda: raysm.choice([]), "nothing to choose from"),
         (lambda: raysm.choice("relu"), r"choice takes a list of values, choice\(\[32, 64\]\), got 'relu'"),
         (lambda: raysm.choice([[1]]), r"a value is a text, a number, True, False or None, got \[1\]"),
-        (lambda: space_of({}), "a sweep needs a space"),
-        (lambda: space_of([1]), "a sweep needs a space"),
-        (lambda: space_of({"l r": raysm.uniform(0, 1)}), "a parameter's name is one that Python allows"),
-        (lambda: space_of({"x": 3}), r"x is 3, which is no range; of fixed values take raysm.choice\(\[3\]\)"),
-        (lambda: space_of({"x": [1, 2]}), r"of fixed values take raysm.choice\(\[1, 2\]\)"),
-        (
-            lambda: space_of({"x": "lguniform:1:2"}),
-            "space: x: there is no range 'lguniform'; did you mean 'loguniform'",
-        ),
-        (lambda: space_of({"x": "zzz"}), "there is no range 'zzz'; there are uniform, "),
-        (lambda: space_of({"x": "uniform:1"}), "write uniform:LOW:HIGH, got 'uniform:1'"),
-        (lambda: space_of({"x": "uniform:a:b"}), "the lower bound must be a finite number, got 'a'"),
-        (lambda: space_of({"x": {"kind": "uniform", "low": 0}}), "space: x: uniform: the key 'high' is missing"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_value_and_the_remedy(make, said):

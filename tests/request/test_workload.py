@@ -12,6 +12,7 @@ from raysm.bootstrap.packages import NEEDS
 from raysm.client.result import Result
 from raysm.errors import InvalidRequest
 from raysm.request import PickledFunction, Script, Similarity, TorchScript, TrainLoop, Workload
+from raysm.request.batch import BatchInference
 from raysm.request.session import SessionWorkload
 from raysm.request.sweep import FunctionSweep, ScriptSweep
 from raysm.request.workload import KINDS, built_in_kind, require_workload
@@ -30,6 +31,7 @@ EXAMPLES = {
     "session": SessionWorkload(),
     "function_sweep": FunctionSweep(name="module.train", python="3.11", space={"lr": "uniform:0:1"}, metric="loss"),
     "script_sweep": ScriptSweep(script="train.py", space={"lr": "uniform:0:1"}, metric="loss"),
+    "batch": BatchInference(name="module.Model", python="3.11", batch_size=8),
 }
 
 
@@ -102,7 +104,7 @@ def test_only_a_runner_that_prepares_is_asked_to(kind):
 def test_what_holds_of_one_kind_alone_stands_at_that_kind():
     scripts = ["script", "torch_script", "script_sweep"]
     assert [kind for kind, example in EXAMPLES.items() if example.entry_script] == scripts
-    pickled = ["function", "data_parallel", "function_sweep"]
+    pickled = ["function", "data_parallel", "function_sweep", "batch"]
     assert [kind for kind, example in EXAMPLES.items() if example.pickled_by] == pickled
     assert [kind for kind in KINDS if Workload.named(kind).returns_value] == ["function"]
     assert [kind for kind in KINDS if Workload.named(kind).prepares_ahead] == ["similarity"]
@@ -113,8 +115,9 @@ def test_what_holds_of_one_kind_alone_stands_at_that_kind():
         "session",
         "function_sweep",
         "script_sweep",
+        "batch",
     ]
-    assert [kind for kind in KINDS if Workload.named(kind).reader] == ["function_sweep", "script_sweep"]
+    assert [kind for kind in KINDS if Workload.named(kind).reader] == ["function_sweep", "script_sweep", "batch"]
 
 
 def test_as_many_workers_are_started_ahead_as_will_have_work():
@@ -171,7 +174,7 @@ def local_kind():
             EXAMPLES["data_parallel"],
             r"wrap the loop: raysm\.submit\(raysm\.DataParallel\(train_loop, config=…\)\), got",
         ),
-        (3, "must be Script, .*, SessionWorkload, Sweep, ScriptSweep or a Workload of your own, got 3"),
+        (3, "must be Script, .*, SessionWorkload, Sweep, ScriptSweep, Batch or a Workload of your own, got 3"),
         (Bare(), "Bare is no dataclass"),
         (Runless(), "Runless names no runner: give it runner = 'module:Class', got ''"),
         (local_kind(), "defined inside a function or class"),

@@ -6,6 +6,7 @@ from raysm.client.plan import plan
 from raysm.contract.job_api import api_of
 from raysm.contract.payload import Seal
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, MetricDefinition, Script, Security
+from raysm.request.batch import BatchInference
 from raysm.request.function import PickledFunction
 from raysm.request.session import SessionWorkload
 from raysm.request.similarity import Similarity
@@ -31,6 +32,7 @@ WORKLOADS = {
     "session": SessionWorkload(),
     "function_sweep": FunctionSweep(name="module.train", python="3.11", space=SPACE, metric="loss"),
     "script_sweep": ScriptSweep(script="train.py", space=SPACE, metric="loss"),
+    "batch": BatchInference(name="module.Model", python="3.11", batch_size=8, channel="matrix"),
 }
 
 INPUTS = {"matrix": Input("s3://b/matrix/", distribution="ShardedByS3Key", mode="FastFile", content_type="text/csv")}

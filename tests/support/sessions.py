@@ -12,7 +12,7 @@ from raysm.client.session.calls import Line
 from raysm.client.session.wire import Wire
 from raysm.contract.events import State, line, parse
 from raysm.contract.loop_thread import LoopThread
-from raysm.contract.session import BATCH, CALL, SERVING, SHELL
+from raysm.contract.session import BATCH, CALL, SERVING, SHELL, SessionState, Versions
 from raysm.errors import JobFailed, NotDone
 from raysm.workloads.session import work
 from raysm.workloads.session.host import Description, SessionHost
@@ -23,6 +23,28 @@ from raysm.workloads.session.server import SessionServer
 
 TOKEN = "t" * 64
 WAIT_S = 60.0
+
+
+def state(**fields):
+    """Return how a session is that is open, and of which nobody knows the price; ``fields`` replace."""
+    plain = {
+        "job": "digits-1",
+        "versions": Versions.here(),
+        "hosts": ("algo-1", "algo-2"),
+        "cpus": 8.0,
+        "gpus": 0.0,
+        "busy": 0,
+        "clients": 1,
+        "uptime_s": 60.0,
+        "ends_in_s": 1700.0,
+        "ends_why": "idle for 30 min with a client attached",
+        "closing": "",
+        "usd": None,
+        "usd_per_hour": None,
+        "budget_usd": None,
+        "folder": "/x",
+    }
+    return SessionState(**(plain | fields))
 
 
 class ThreadedCalls:
@@ -197,7 +219,7 @@ class StubJob:
         self.name, self.tags, self.port = "digits-20261122-120000-abcd1234", {}, port
         self.service = StubService(folder, takes_files)
         self.said = [line(State(name="formed")), *lines]
-        self.reason, self.tunnels, self.is_cancelled = None, [], False
+        self.reason, self.tunnels, self.is_cancelled, self.leads_to = None, [], False, None
         (folder / "token").write_text(f"{TOKEN}\n")
         self.answer = {
             "InputDataConfig": [
@@ -216,7 +238,8 @@ class StubJob:
     @contextlib.contextmanager
     def tunnel(self, port, on=None):
         self.tunnels.append((port, on))
-        yield types.SimpleNamespace(address=f"127.0.0.1:{port}", port=port)
+        end = self.leads_to or port
+        yield types.SimpleNamespace(address=f"127.0.0.1:{end}", port=end)
         self.tunnels.remove((port, on))
 
     def describe(self):

@@ -1,6 +1,8 @@
 import os
+from dataclasses import dataclass
 
-from raysm.workloads.blocks import map_blocks, row_blocks
+from raysm.workloads.blocks import PlacedBlock, map_blocks, row_blocks
+from raysm.workloads.nodes import cluster_nodes
 from raysm.workloads.processes import Processes
 
 
@@ -56,5 +58,26 @@ def test_a_process_that_is_replaced_is_another_one(ray_here):
         assert ray_here.get(processes.submit(function, "two")) == pid
         processes.replace(first)  # is long done: nothing died over it any more
         assert processes.wait(90)
+    finally:
+        processes.close([])
+
+
+@dataclass(frozen=True)
+class Bound(PlacedBlock):
+    number: int
+    host: str | None = None
+
+
+def test_a_block_goes_to_a_process_of_the_instance_that_it_is_bound_to(ray_here):
+    (host,) = {node.host for node in cluster_nodes()}
+    blocks = [Bound(number, host if number % 2 else None) for number in range(6)]
+    assert len(list(map_blocks(pid_of, blocks, lasting=True))) == 6
+
+
+def test_no_process_of_another_instance_takes_a_block(ray_here):
+    processes = Processes(1, 1, 0)
+    try:
+        assert processes.wait(90, Bound(0))
+        assert not processes.wait(0, Bound(1, "algo-7"))
     finally:
         processes.close([])

@@ -65,11 +65,11 @@ def prices_of_offer(lines: Iterable[str], source: str) -> list[RegionPrices]:
         raise ServiceError(
             f"{source} is no list of prices: it has no column {missing[0]!r}; the format may have changed"
         )
-    found: dict[str, _Found] = {}
+    by_region: dict[str, _Found] = {}
     for values in _on_demand(reader, header):
         row = dict(zip(header, values, strict=False))
-        _take(found, row["region code"], row)
-    return _lists(found, metadata.get("Publication Date", "")[:10], metadata.get("Version", ""), source)
+        _take(by_region, row["region code"], row)
+    return _lists(by_region, metadata.get("Publication Date", "")[:10], metadata.get("Version", ""), source)
 
 
 def prices_of_products(texts: Iterable[str], source: str) -> list[RegionPrices]:
@@ -82,7 +82,7 @@ def prices_of_products(texts: Iterable[str], source: str) -> list[RegionPrices]:
     Raises:
         ServiceError: They are no such products.
     """
-    found: dict[str, _Found] = {}
+    by_region: dict[str, _Found] = {}
     published = version = ""
     for text in texts:
         try:
@@ -97,10 +97,10 @@ def prices_of_products(texts: Iterable[str], source: str) -> list[RegionPrices]:
                     "unit": unit,
                     "priceperunit": amount,
                 }
-                _take(found, attributes["regioncode"], row)
+                _take(by_region, attributes["regioncode"], row)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ServiceError(f"{source}: GetProducts answered with what is no product: {error!r}") from error
-    return _lists(found, published[:10], version, source)
+    return _lists(by_region, published[:10], version, source)
 
 
 def _on_demand(reader: Iterator[list[str]], header: list[str]) -> Iterator[list[str]]:
@@ -121,7 +121,7 @@ def _dimensions(terms: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield dimension["unit"], dimension["pricePerUnit"]["USD"]
 
 
-def _take(found: dict[str, _Found], region: str, row: Mapping[str, str]) -> None:
+def _take(by_region: dict[str, _Found], region: str, row: Mapping[str, str]) -> None:
     try:
         amount = float(row["priceperunit"])
     except ValueError:
@@ -132,15 +132,15 @@ def _take(found: dict[str, _Found], region: str, row: Mapping[str, str]) -> None
     name = row.get("instance name", "")
     if row["unit"] == HOURS and row.get("component", "").lower() == TRAINING and name.startswith("ml."):
         # Of several lines the dearest: raysm must not promise less than what is billed.
-        known = found.setdefault(region, _Found())
+        known = by_region.setdefault(region, _Found())
         known.usd[name] = max(amount, known.usd.get(name, 0.0))
     elif row["unit"] == GB_MONTHS and VOLUME in row["usagetype"].lower():
-        known = found.setdefault(region, _Found())
+        known = by_region.setdefault(region, _Found())
         known.volume = max(amount, known.volume or 0.0)
 
 
-def _lists(found: Mapping[str, _Found], as_of: str, version: str, source: str) -> list[RegionPrices]:
-    if not any(each.usd for each in found.values()):
+def _lists(by_region: Mapping[str, _Found], as_of: str, version: str, source: str) -> list[RegionPrices]:
+    if not any(each.usd for each in by_region.values()):
         raise ServiceError(f"{source} has no price of training on demand; the format may have changed")
     if not as_of:
         raise ServiceError(f"{source} does not say when it was published, and a price without a date is none")
@@ -153,5 +153,5 @@ def _lists(found: Mapping[str, _Found], as_of: str, version: str, source: str) -
             volume_gb_month=each.volume,
             source=source,
         )
-        for region, each in sorted(found.items())
+        for region, each in sorted(by_region.items())
     ]

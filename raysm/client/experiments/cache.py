@@ -73,8 +73,8 @@ class Cache:
         if not self._path.exists():
             return {}
         with contextlib.suppress(sqlite3.DatabaseError), self._opened() as file:
-            kept = dict(file.execute("select name, points from curves where arn = ?", (arn,)))
-            return {name: [tuple(point) for point in json.loads(kept[name])] for name in names if name in kept}
+            rows = dict(file.execute("select name, points from curves where arn = ?", (arn,)))
+            return {name: [tuple(point) for point in json.loads(rows[name])] for name in names if name in rows}
         return {}
 
     def trials(self, arn: str) -> list[Experiment]:

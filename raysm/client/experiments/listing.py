@@ -110,9 +110,9 @@ def experiments(service: Service, choice: Choice) -> list[Experiment]:
     if choice.limit < 1:
         raise InvalidRequest(f"limit must be at least 1, got {choice.limit}")
     cache = cache_of(service)
-    kept = cache.rows()
+    cached = cache.rows()
     # Each in full, then merged: how many of the latest are of which API is not known before.
-    by_api = in_parallel(lambda api: list(_of_api(service, api, choice, kept, cache)), APIS)
+    by_api = in_parallel(lambda api: list(_of_api(service, api, choice, cached, cache)), APIS)
     rows = sorted(itertools.chain(*by_api), key=lambda row: row.created_s, reverse=True)
     return rows[: choice.limit]
 
@@ -124,12 +124,12 @@ def with_trials(service: Service, rows: Iterable[Experiment]) -> list[Experiment
         ServiceError: The service cannot be asked for one that has not ended.
     """
     cache = cache_of(service)
-    kept = cache.rows()
+    cached = cache.rows()
 
     def trials_of(row: Experiment) -> Sequence[Experiment]:
         if row.trial is not None:
             return ()
-        if row.arn in kept:
+        if row.arn in cached:
             return cache.trials(row.arn)
         reading = read_job(service, api_of(row.kind), row.name)
         return () if reading is None else reading.trials
@@ -140,19 +140,19 @@ def with_trials(service: Service, rows: Iterable[Experiment]) -> list[Experiment
 
 
 def _of_api(
-    service: Service, api: JobApi, choice: Choice, kept: dict[str, Experiment], cache: Cache
+    service: Service, api: JobApi, choice: Choice, cached: dict[str, Experiment], cache: Cache
 ) -> Iterator[Experiment]:
     left = choice.limit
-    named = _listed(service, api, choice, kept)
+    named = _listed(service, api, choice, cached)
     while left > 0 and (page := list(itertools.islice(named, min(AT_ONCE, left)))):
-        rows = [row for row in _read(service, api, page, kept, cache) if choice.takes(row)]
+        rows = [row for row in _read(service, api, page, cached, cache) if choice.takes(row)]
         yield from rows[:left]
         left -= len(rows)
 
 
-def _listed(service: Service, api: JobApi, choice: Choice, kept: dict[str, Experiment]) -> Iterator[_Named]:
+def _listed(service: Service, api: JobApi, choice: Choice, cached: dict[str, Experiment]) -> Iterator[_Named]:
     # How many have to be looked at nobody knows before: their projects are not in the list.
-    for item in listed(service, api, contains=choice.contains, sent_s=_sent_s(api, choice, kept)):
+    for item in listed(service, api, contains=choice.contains, sent_s=_sent_s(api, choice, cached)):
         created: datetime = item["CreationTime"]
         # The list comes the latest first: all that follow are older still.
         if choice.since is not None and created < choice.since:
@@ -161,19 +161,21 @@ def _listed(service: Service, api: JobApi, choice: Choice, kept: dict[str, Exper
             yield _Named(name=item[api.name_key], arn=item[api.arn_key], created_s=created.timestamp())
 
 
-def _sent_s(api: JobApi, choice: Choice, kept: dict[str, Experiment]) -> list[float]:
+def _sent_s(api: JobApi, choice: Choice, cached: dict[str, Experiment]) -> list[float]:
     """Return when the jobs were sent that are kept, as far back as the choice goes by what is kept."""
-    of_api = [row for row in kept.values() if row.kind == api.kind]
+    of_api = [row for row in cached.values() if row.kind == api.kind]
     wanted = sorted((row.created_s for row in of_api if choice.takes(row)), reverse=True)[: choice.limit]
     return [row.created_s for row in of_api if row.created_s >= wanted[-1]] if wanted else []
 
 
 def _read(
-    service: Service, api: JobApi, page: list[_Named], kept: dict[str, Experiment], cache: Cache
+    service: Service, api: JobApi, page: list[_Named], cached: dict[str, Experiment], cache: Cache
 ) -> list[Experiment]:
     """Return the rows of a page's jobs in their order; read, and keep, those that are not kept yet."""
     # The time too: on this machine a name may be used again after `raysm rm`, and so may its ARN.
-    rows = {job.arn: kept[job.arn] for job in page if job.arn in kept and kept[job.arn].created_s == job.created_s}
+    rows = {
+        job.arn: cached[job.arn] for job in page if job.arn in cached and cached[job.arn].created_s == job.created_s
+    }
     read = in_parallel(lambda job: read_job(service, api, job.name), [job for job in page if job.arn not in rows])
     readings = [reading for reading in read if reading is not None]
     cache.keep(reading for reading in readings if reading.is_final)

@@ -58,14 +58,14 @@ def read_job(service: Service, api: JobApi, name: str) -> Reading | None:
     asked = _Asked()
     tags = asked.attempt(lambda: service.tags(description.arn)) or {}
     record = asked.attempt(lambda: _record(service, tags, name))
-    told: list[Trial] = []
-    curves = asked.attempt(lambda: curves_of(_metrics(LogReader(service, api, name), told))) or {}
+    trials: list[Trial] = []
+    curves = asked.attempt(lambda: curves_of(_metrics(LogReader(service, api, name), trials))) or {}
     row = _row(service, description, tags, record, curves)
     is_late = row.ended_s is not None and time.time() - row.ended_s < service.polling.late_s
     return Reading(
         row=row,
         curves=thinned(curves),
-        trials=trial_rows(row, told),
+        trials=trial_rows(row, trials),
         # The last lines of a job that has just ended may be under way; and who may not read all today may tomorrow.
         is_final=description.status.is_terminal and not is_late and asked.is_whole,
     )
@@ -132,25 +132,25 @@ def _record(service: Service, tags: Mapping[str, str], name: str) -> records.Rec
 
 def _hyperparameters(description: Description) -> dict[str, Any]:
     # Processing has none.
-    told = description.answer.get("HyperParameters", {})
-    return {name: typed(text) for name, text in told.items() if not name.startswith(OF_OTHERS)}
+    hyperparameters = description.answer.get("HyperParameters", {})
+    return {name: typed(text) for name, text in hyperparameters.items() if not name.startswith(OF_OTHERS)}
 
 
-def _metrics(log: LogReader, told: list[Trial]) -> Iterator[Metric]:
-    """Yield the metrics of a log; what it says of trials goes into ``told``."""
+def _metrics(log: LogReader, trials: list[Trial]) -> Iterator[Metric]:
+    """Yield the metrics of a log; what it says of trials goes into ``trials``."""
     for line in log.new_lines():
         match parse(line.text):
             case Metric() as metric:
                 yield metric
             case Trial() as trial:
-                told.append(trial)
+                trials.append(trial)
 
 
 def _summaries(description: Description, curves: Mapping[str, Curve]) -> dict[str, Summary]:
     """Return what each metric came to: of those that the service found, the last value, which is all it tells."""
     final = {item["MetricName"]: item["Value"] for item in description.answer.get("FinalMetricDataList", ())}
-    told = {name: Summary(last=value, lowest=value, highest=value, count=1) for name, value in final.items()}
-    return told | {name: summary_of(curve) for name, curve in curves.items()}
+    by_service = {name: Summary(last=value, lowest=value, highest=value, count=1) for name, value in final.items()}
+    return by_service | {name: summary_of(curve) for name, curve in curves.items()}
 
 
 def _image(answer: Mapping[str, Any]) -> str:

@@ -16,14 +16,14 @@ STATUS = {"done": Status.COMPLETED, "stopped": Status.STOPPED, "failed": Status.
 """Of a trial that has ended, in the words of jobs: one that was ended early was stopped."""
 
 
-def trial_rows(job: Experiment, told: Iterable[Trial]) -> list[Experiment]:
+def trial_rows(job: Experiment, trials: Iterable[Trial]) -> list[Experiment]:
     """Return a row for each trial, by their numbers; of what was told of one the last counts.
 
     Args:
         job: The sweep's row.
-        told: What its log says, in the order in which it was written.
+        trials: What its log says, in the order in which it was written.
     """
-    latest = {trial.number: trial for trial in told}
+    latest = {trial.number: trial for trial in trials}
     return [_row(job, latest[number]) for number in sorted(latest)]
 
 

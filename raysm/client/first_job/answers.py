@@ -55,6 +55,7 @@ def answers(outcomes: Outcomes) -> Iterator[Answer]:
         outcome = outcomes.get(question.trial)
         if outcome is None:
             text = f"not seen: the trial {question.trial} was left out"
+        # A trial that could not be sent shows nothing, whatever its log may have.
         elif outcome.obstacle:
             text = f"not seen: {outcome.obstacle}"
         else:
@@ -134,14 +135,13 @@ def _isolation(outcome: Outcome) -> str:
 
 def _after_kill(outcome: Outcome) -> str:
     # They come in the order of their times, so that of each instance the last one stays.
-    said = {item.host: item.values["tick"] for item in outcome.said("tick")}
-    kept = {name: text.strip() for name, text in outcome.objects.items() if name.endswith("-tick.txt")}
-    if not said:
+    logged = {item.host: item.values["tick"] for item in outcome.said("tick")}
+    uploaded = {name: text.strip() for name, text in outcome.objects.items() if name.endswith("-tick.txt")}
+    if not logged:
         return ""
-    shown = ", ".join(f"{name} says {tick}" for name, tick in kept.items()) or "nothing is there"
-    return (
-        f"the last second that was logged: {', '.join(f'{host} {tick}' for host, tick in said.items())}; in S3: {shown}"
-    )
+    shown = ", ".join(f"{name} says {tick}" for name, tick in uploaded.items()) or "nothing is there"
+    last = ", ".join(f"{host} {tick}" for host, tick in logged.items())
+    return f"the last second that was logged: {last}; in S3: {shown}"
 
 
 def _after_failure(outcome: Outcome) -> str:
@@ -172,6 +172,7 @@ def _billed(outcome: Outcome) -> str:
     description = outcome.description
     if description is None or description.billable_s is None:
         return ""
+    # Both are the service's own figures: what is billed may be less, by the spot discount.
     training_s = description.answer.get("TrainingTimeInSeconds")
     return f"{description.billable_s} s billed of {training_s} s of training"
 
@@ -191,6 +192,7 @@ def _each(items: list[Observation], show: Callable[[Observation], str]) -> str:
     return "; ".join(f"{item.host}: {show(item)}" for item in items)
 
 
+# Each names the trial that answers it: a trial without a question would be paid for nothing.
 QUESTIONS = (
     Question(
         name="scratch",

@@ -42,7 +42,7 @@ def enter(job: Job, port: int) -> Observation:
 
 def _read(visitor: socket.socket) -> str:
     """Return what the other end says until it ends."""
-    said = b""
-    while len(said) < ANSWER_BYTES and (chunk := visitor.recv(ANSWER_BYTES)):
-        said += chunk
-    return said.decode(errors="replace").strip()
+    answer = b""
+    while len(answer) < ANSWER_BYTES and (chunk := visitor.recv(ANSWER_BYTES)):
+        answer += chunk
+    return answer.decode(errors="replace").strip()

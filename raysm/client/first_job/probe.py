@@ -92,14 +92,14 @@ def try_mapping(path: Path) -> str:
 
 def addresses(hosts: list[str]) -> dict[str, str]:
     """Return what the names of the hosts, and this one's own, resolve to."""
-    found = {}
+    resolved = {}
     # This one's own name is said to be aws on every instance, and to resolve to nothing.
     for name in (*hosts, socket.gethostname()):
         try:
-            found[name] = socket.gethostbyname(name)
+            resolved[name] = socket.gethostbyname(name)
         except OSError as error:
-            found[name] = f"{type(error).__name__}: {error}"
-    return found
+            resolved[name] = f"{type(error).__name__}: {error}"
+    return resolved
 
 
 def describe(host: str, hosts: list[str]) -> list[dict[str, Any]]:

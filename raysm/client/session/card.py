@@ -30,8 +30,8 @@ def text(state: SessionState | None, name: str | None) -> str:
     """Return it as one line."""
     if state is None:
         return f"<session {name or ''}: not open>".replace(" :", ":")
-    told = ", ".join(f"{label} {value}" for label, value in rows(state))
-    return f"<session {name or state.job}: {told}>"
+    facts = ", ".join(f"{label} {value}" for label, value in rows(state))
+    return f"<session {name or state.job}: {facts}>"
 
 
 def _minutes(seconds: float) -> str:

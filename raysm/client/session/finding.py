@@ -62,9 +62,9 @@ def find(service: Service, name: str) -> Job:
     Raises:
         JobNotFound: There is none that runs; the message has the nearest names.
     """
-    for found in sessions(service, name):
-        return attach(found.job, service)
-    every = [found.name for found in sessions(service)]
+    for session in sessions(service, name):
+        return attach(session.job, service)
+    every = [session.name for session in sessions(service)]
     # 0.6 is difflib's own: below, names that merely share a few letters are proposed.
     near = difflib.get_close_matches(name, every, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(every) or 'none'}"
@@ -77,8 +77,8 @@ def check_free(service: Service, name: str) -> None:
     Raises:
         InvalidRequest: It is taken.
     """
-    for found in sessions(service, name):
+    for session in sessions(service, name):
         raise InvalidRequest(
-            f"there is a session {name!r} already, the job {found.job}: raysm.Session.attach({name!r}) goes on with "
+            f"there is a session {name!r} already, the job {session.job}: raysm.Session.attach({name!r}) goes on with "
             "it; close it, or take another name"
         )

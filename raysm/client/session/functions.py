@@ -92,8 +92,10 @@ class SessionFunctions(ConnectedSession):
         opened = self._opened
         name = Function(fn, None).title()
         opened.check_python(f"the function {name}")
+        # Once for all batches, under its digest: each of them sends only its items.
         pickled = pickled_call(fn, (), {})
         digest = hashlib.sha256(pickled).hexdigest()
+        # Before the function is sent: where no process fits, nothing has to travel.
         slots = opened.slots(options)
         opened.send_function(digest, pickled)
 
@@ -110,5 +112,6 @@ class SessionFunctions(ConnectedSession):
         Args:
             limit: At most so many.
         """
+        # Not batches, of which a map has thousands, nor what only moves values.
         known = [status for status in self._opened.statuses() if status.kind in FOLLOWED]
         return [self._opened.follow(status) for status in reversed(known[-limit:])]

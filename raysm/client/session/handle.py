@@ -77,7 +77,9 @@ class Session(SessionFunctions, SessionNamespace):
             max_runtime_s=max_runtime_s,
         )
         self._options: dict[str, Any] = dict(options)
+        # As a task's name it would be lost among the options: sessions are found by it.
         self._name: str | None = self._options.pop("name", None)
+        # Connected here: a target that cannot be is said where the session is described.
         self._service = connect(on)
         self._open: Opened | None = None
         self._dashboard: Any = None
@@ -95,6 +97,7 @@ class Session(SessionFunctions, SessionNamespace):
             JobNotFound: There is none of that name; the message has the nearest ones.
             SessionEnded: It is just ending.
         """
+        # No options: of a session that runs they are decided, and what it says of itself counts.
         session = cls(on=on)
         job = find(session._service, name)
         session._name = job.tags.get(TASK_TAG, name)
@@ -174,6 +177,7 @@ class Session(SessionFunctions, SessionNamespace):
             command: For the shell.
             on: The instance, ``algo-2``; None is the head.
         """
+        # The beginning of the command is its name: a script of a page would fill every list of calls.
         request = CallRequest(kind=SHELL, name=command[:60], host=on or "")
         done: Mapping[str, Any] = self._opened.call(request, command.encode()).result()
         print(done["output"], end="")  # noqa: T201
@@ -207,6 +211,7 @@ class Session(SessionFunctions, SessionNamespace):
             # Before the connection is: how they ended would never be known.
             opened.await_calls(INTERRUPTED_S)
         opened.close()
+        # On AWS a job takes minutes to stop: it was told to, and nobody needs to wait for that.
         with contextlib.suppress(NotDone):
             opened.job.wait(CLOSED_S)
 

@@ -63,15 +63,15 @@ def error_of(error: RemoteError, pickled: bytes, name: str, session: str) -> Bas
     if error.cancelled:
         return CallCancelled(f"{name} was interrupted")
     where = f"in the session {session}" + (f" on {error.host}" if error.host else "")
-    told = f"{where}:\n{error.traceback.rstrip()}" if error.traceback else f"raised {where}"
+    note = f"{where}:\n{error.traceback.rstrip()}" if error.traceback else f"raised {where}"
     # The user's except clauses go by its class: CallFailed only where that cannot be had.
     made = _made_anew(pickled)
     if made is None:
-        text = f"{error.headline}\n\n{told}" if error.traceback else error.headline
+        text = f"{error.headline}\n\n{note}" if error.traceback else error.headline
         return CallFailed(text, error_type=error.type, remote_traceback=error.traceback)
     # What raysm itself refused has no frames of anybody's.
     if error.traceback:
-        made.add_note(told)
+        made.add_note(note)
     return made
 
 

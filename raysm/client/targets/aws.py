@@ -44,6 +44,11 @@ class AWSConnection(Connection):
         self._is_warned = False
 
     @property
+    def profile(self) -> str:
+        """The target's."""
+        return self._target.profile or ""
+
+    @property
     def home(self) -> Path:
         """Where results are downloaded to."""
         return home(None)

@@ -49,6 +49,11 @@ class Connection(abc.ABC):
     polling: Polling
 
     @property
+    def profile(self) -> str:
+        """The profile of the AWS configuration whose credentials it has; empty is the default one."""
+        return ""
+
+    @property
     @abc.abstractmethod
     def home(self) -> Path:
         """Below which lies on this machine what belongs to jobs."""

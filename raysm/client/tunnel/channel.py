@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from raysm.client.tunnel.official_plugin import INSTALL
 from raysm.client.tunnel.patience import PATIENCE_S, Patience
 from raysm.client.tunnel.session import Document, Pass, Sessions
 from raysm.contract.ssm import handshake
@@ -26,7 +27,7 @@ from raysm.errors import MissingDependency, ServiceError
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["Channel"]
+__all__ = ["Channel", "import_aiohttp"]
 
 REFRESH_S = 900.0
 HEARTBEAT_S = 30.0
@@ -95,7 +96,7 @@ class Channel:
             ServiceError: It is refused, or the agent does not agree.
             MissingDependency: aiohttp is not installed.
         """
-        _import_aiohttp()
+        import_aiohttp()
         # Whatever fails from here on, a session has begun: close() ends it at the service too.
         self._pass = await self._sessions.start(target, document)
         self._task = asyncio.ensure_future(self._run(self._pass))
@@ -143,10 +144,10 @@ class Channel:
         self._fail(f"the session ended before it began: {error}")
         self.ended.set()
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, *, code: str = "") -> None:
         """Tell whoever waits for the session to begin that it does not."""
         if not self._agreed.done():
-            self._agreed.set_exception(ServiceError(reason))
+            self._agreed.set_exception(ServiceError(reason, code=code))
             self._agreed.exception()  # where nobody waits for it any more, it is no error that nobody saw
 
     async def _run(self, first: Pass) -> None:
@@ -218,7 +219,7 @@ class Channel:
         await socket.close()
 
     async def _take(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
-        aiohttp = _import_aiohttp()
+        aiohttp = import_aiohttp()
         async for message in socket:
             # The service writes text only about itself: what counts comes as frames.
             if message.type != aiohttp.WSMsgType.BINARY:
@@ -246,14 +247,15 @@ class Channel:
         if self.agreement.refused:
             self._fail(
                 f"the agent wants {self.agreement.refused}, which raysm does not speak: the account's Session Manager "
-                "preferences ask for it; use AWS's own plugin (raysm debug prints its commands)"
+                f"preferences ask for it in shells (tunnels are free of it); {INSTALL}",
+                code=self.agreement.refused,
             )
 
 
 def _web_session(url: str) -> "aiohttp.ClientSession":
     host = urlsplit(url).hostname or ""
     # The proxy of this machine's way out knows no loopback.
-    session: aiohttp.ClientSession = _import_aiohttp().ClientSession(trust_env=host not in ("127.0.0.1", "localhost"))
+    session: aiohttp.ClientSession = import_aiohttp().ClientSession(trust_env=host not in ("127.0.0.1", "localhost"))
     return session
 
 
@@ -291,11 +293,15 @@ def _reason(frame: Frame) -> str:
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    return (_import_aiohttp().ClientError,)
+    return (import_aiohttp().ClientError,)
 
 
-def _import_aiohttp() -> Any:
-    # On first use: who only submits jobs need not have it.
+def import_aiohttp() -> Any:
+    """Return the package by which WebSockets are spoken: on first use, for who only submits jobs need not have it.
+
+    Raises:
+        MissingDependency: It is not installed.
+    """
     try:
         import aiohttp
     except ModuleNotFoundError as error:

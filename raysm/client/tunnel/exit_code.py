@@ -8,7 +8,7 @@ import secrets
 import shlex
 from collections.abc import Sequence
 
-__all__ = ["Marked"]
+__all__ = ["SHELL", "Marked"]
 
 SHELL = "if command -v bash >/dev/null 2>&1; then bash; else sh; fi"
 """What is run where nobody says what."""
@@ -55,11 +55,11 @@ class Marked:
     def feed(self, data: bytes) -> bytes:
         """Return what is to be shown of the output; what may become the mark is held back."""
         data = self._held + data
-        found = self._mark.search(data)
-        if found is not None:
-            self.code = int(found[1])
+        mark = self._mark.search(data)
+        if mark is not None:
+            self.code = int(mark[1])
             self._held = b""
-            return data[: found.start()]
+            return data[: mark.start()]
         # Only near the end can a mark be cut off: anything longer than a mark would have matched above.
         start = data.rfind(RECORD, max(0, len(data) - LONGEST))
         # Only what goes on as the mark does: a separator of the command's own is shown at once.

@@ -6,6 +6,7 @@ import re
 from raysm.client.chain import Chain
 from raysm.client.description import Description, SecondaryStatus
 from raysm.client.remote_debugging import switch_remote_debugging
+from raysm.client.tunnel.channel import import_aiohttp
 from raysm.client.tunnel.forwarding import Forwarding
 from raysm.client.tunnel.session import Sessions, port_document, target_of
 from raysm.client.tunnel.tunnel import Tunnel
@@ -48,7 +49,10 @@ def let_in(chain: Chain, on: str | None) -> str:
     Raises:
         InvalidRequest: There is no such instance, or nobody can be let in.
         ServiceError: The account does not let anybody in.
+        MissingDependency: aiohttp is not installed.
     """
+    # Before anything is switched: who cannot use it is not to open a job for others.
+    import_aiohttp()
     description = chain.describe()
     if chain.api.update is None:
         raise InvalidRequest(

@@ -8,10 +8,12 @@ from functools import partial
 from typing import Any
 
 from raysm.client.service import Service
+from raysm.client.tunnel.agent_log import last_complaint
 from raysm.errors import ServiceError
 
 __all__ = ["COMMAND", "PORT", "Document", "Pass", "Sessions", "target_of"]
 
+TARGET = "sagemaker-training-job:"
 CONNECT_S = 60.0
 """An agent that was switched on just now takes some time until it is connected."""
 PAUSE_S = 1.0
@@ -54,15 +56,19 @@ def target_of(job: str, host: str) -> str:
 
     https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html
     """
-    return f"sagemaker-training-job:{job}_{host}"
+    return f"{TARGET}{job}_{host}"
 
 
 class Sessions:
-    """The three operations, for asyncio."""
+    """The three operations, for asyncio.
+
+    Attributes:
+        service: Where they are asked for.
+    """
 
     def __init__(self, service: Service, *, connect_s: float = CONNECT_S) -> None:
         """Ask ``service``; an agent that is not connected yet is waited for so long."""
-        self._service = service
+        self.service = service
         self._connect_s = connect_s
 
     async def start(self, target: str, document: Document) -> Pass:
@@ -75,22 +81,29 @@ class Sessions:
         deadline_s = time.monotonic() + self._connect_s
         while True:
             try:
-                return _pass(
-                    await self._call(
-                        "start_session",
-                        Target=target,
-                        DocumentName=document.name,
-                        Parameters=dict(document.parameters),
-                        # Stands in the account's session history, where somebody may ask who came in.
-                        Reason="raysm",
-                    )
-                )
+                return _pass(await self._call("start_session", **self.request(target, document)))
             except ServiceError as error:
                 if error.code != "TargetNotConnected":
                     raise
                 if time.monotonic() > deadline_s:
-                    raise ServiceError(f"{error}; {NOT_CONNECTED}", code=error.code) from error
+                    raise ServiceError(f"{error}; {await self._why_not(target)}", code=error.code) from error
             await asyncio.sleep(PAUSE_S)
+
+    def request(self, target: str, document: Document) -> dict[str, Any]:
+        """Return what a session is begun with, as the API has it."""
+        return {
+            "Target": target,
+            "DocumentName": document.name,
+            "Parameters": dict(document.parameters),
+            # Stands in the account's session history, where somebody may ask who came in.
+            "Reason": "raysm",
+        }
+
+    async def _why_not(self, target: str) -> str:
+        """Return why an agent is not connected: what it says itself, where it can be read."""
+        job, _, host = target.removeprefix(TARGET).rpartition("_")
+        complaint = await asyncio.to_thread(last_complaint, self.service, job, host)
+        return f"{NOT_CONNECTED}; the agent's last words: {complaint}" if complaint else NOT_CONNECTED
 
     async def resume(self, session: str) -> Pass | None:
         """Return what lets a further connection into a session; None where the session has ended.
@@ -117,13 +130,13 @@ class Sessions:
 
     async def _call(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
         # boto3 blocks: the loop also carries the connections of the tunnel.
-        answer: Mapping[str, Any] = await asyncio.to_thread(partial(self._service.call, "ssm", operation, **parameters))
+        answer: Mapping[str, Any] = await asyncio.to_thread(partial(self.service.call, "ssm", operation, **parameters))
         return answer
 
 
 NOT_CONNECTED = (
     "the agent of the instance has not come up: the job's role needs the four permissions of ssmmessages (raysm doctor "
-    "--policy role), and what the agent complains of stands in the log stream ALGO-N/ssm"
+    "--policy role), and the agent complains in the log stream JOB/ALGO-N-TIME/ssm"
 )
 
 

@@ -6,14 +6,17 @@ What flows in are keys and the terminal's size, what flows out are the command's
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import select
+import shlex
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from raysm.client.chain import Chain
 from raysm.client.tunnel.channel import Channel
-from raysm.client.tunnel.exit_code import Marked
+from raysm.client.tunnel.exit_code import SHELL, Marked
+from raysm.client.tunnel.official_plugin import OfficialPlugin
 from raysm.client.tunnel.opening import let_in
 from raysm.client.tunnel.session import COMMAND, Document, Sessions
 from raysm.contract.ssm.frames import PAYLOAD_BYTES, Frame, PayloadType
@@ -23,6 +26,10 @@ __all__ = ["Shell", "Terminal", "enter"]
 
 INTERRUPT = b"\x03"
 """What Ctrl-C types."""
+ENCRYPTION = "KMSEncryption"
+"""What an agent asks for where the account encrypts shells; it takes KMS, and AWS's own plugin can do it."""
+
+_log = logging.getLogger("raysm")
 
 
 class Terminal:
@@ -74,7 +81,14 @@ class Terminal:
             termios.tcsetattr(self.stdin, termios.TCSADRAIN, before)
 
 
-def enter(chain: Chain, command: Sequence[str] = (), *, on: str | None = None, terminal: Terminal | None = None) -> int:
+def enter(
+    chain: Chain,
+    command: Sequence[str] = (),
+    *,
+    on: str | None = None,
+    terminal: Terminal | None = None,
+    find_plugin: Callable[[], OfficialPlugin | None] = OfficialPlugin.find,
+) -> int:
     """Run a command in an instance before the user's terminal; return its exit code.
 
     Where stdin and stdout are no terminal, the command reads nothing, and its errors come with its output.
@@ -84,13 +98,41 @@ def enter(chain: Chain, command: Sequence[str] = (), *, on: str | None = None, t
         command: Its words; none is a shell.
         on: The instance, ``algo-2``; None is the head.
         terminal: The user's; None is this process's.
+        find_plugin: Returns AWS's plugin, which carries a shell that the account encrypts; None where there is none.
 
     Raises:
         InvalidRequest: There is no such instance, or the job lets nobody in.
         ServiceError: The service refuses the session, or it ended before the command did.
     """
-    shell = Shell(Sessions(chain.service), terminal or Terminal(), command)
-    return asyncio.run(shell.run(let_in(chain, on)))
+    terminal, sessions, target = terminal or Terminal(), Sessions(chain.service), let_in(chain, on)
+    try:
+        return asyncio.run(Shell(sessions, terminal, command).run(target))
+    except ServiceError as error:
+        # Not where the output goes into a pipe: the plugin writes words of its own into it.
+        plugin = find_plugin() if error.code == ENCRYPTION and terminal.is_one else None
+        if plugin is None:
+            raise
+    # Said, for what the plugin cannot do: it ends with 0 whatever the command does.
+    _log.warning("the account encrypts shells with a KMS key: AWS's plugin carries this one, and tells no exit code")
+    document = Document(name=COMMAND, parameters={"command": [shlex.join(command or ["sh", "-c", SHELL])]})
+    return run_by_plugin(plugin, sessions, target, document)
+
+
+def run_by_plugin(plugin: OfficialPlugin, sessions: Sessions, target: str, document: Document) -> int:
+    """Have AWS's plugin carry a session before this process's terminal; return the plugin's exit code."""
+    entry, service = asyncio.run(sessions.start(target, document)), sessions.service
+    try:
+        return plugin.run(
+            entry,
+            sessions.request(target, document),
+            region=service.region,
+            profile=service.profile,
+            endpoint=service.client("ssm").meta.endpoint_url,
+        )
+    finally:
+        # The plugin ends its session only where the shell ended by itself.
+        with contextlib.suppress(ServiceError):
+            asyncio.run(sessions.terminate(entry.session))
 
 
 class Shell:

@@ -127,6 +127,7 @@ class Instance(abc.ABC):
 
     def kill(self) -> None:
         """Kill the main process, and everything with it."""
+        # Of the main process alone: what else is in the instance ends with it, as every kind promises.
         self.signal(signal.SIGKILL)
 
     def wait(self, timeout_s: float | None = None) -> int:

@@ -112,14 +112,14 @@ class DirectFiles:
 
     def _read_folder(self, node: int, body: bytes) -> bytes:
         handle, offset, size = READING.unpack_from(body)
-        told = b""
+        listing = b""
         for at, (inode, kind, name) in enumerate(self._listings[handle][offset:], start=offset + 1):
             one = DIRECTORY_ENTRY.pack(inode, at, len(name), kind) + name
             one += bytes(-len(one) % 8)
-            if len(told) + len(one) > size:
+            if len(listing) + len(one) > size:
                 break
-            told += one
-        return told
+            listing += one
+        return listing
 
     def _release_folder(self, node: int, body: bytes) -> bytes:
         del self._listings[struct.unpack_from("<Q", body)[0]]

@@ -191,7 +191,7 @@ def _parents() -> dict[int, int]:
 
 def _start(request: Mapping[str, Any], report_fd: int) -> int:
     """Start the main process; return its pid as seen from outside once it has been exec'ed."""
-    told, tell = os.pipe()
+    go_on, tell = os.pipe()
     failed, fail = os.pipe()
     mounts = [_served(*mount) for mount in request.get("mounts", ())]
     if request.get("namespaces"):
@@ -201,11 +201,11 @@ def _start(request: Mapping[str, Any], report_fd: int) -> int:
     if pid == 0:
         os.close(tell)
         os.close(failed)
-        _become({**request, "mounts": mounts}, told, fail, report_fd)
+        _become({**request, "mounts": mounts}, go_on, fail, report_fd)
     for kind, source, *_ in mounts:
         if kind == "fuse":
             os.close(int(source))
-    os.close(told)
+    os.close(go_on)
     os.close(fail)
     os.write(tell, b"!")
     os.close(tell)
@@ -246,14 +246,14 @@ def _visit(request: Mapping[str, Any], started: Mapping[str, Any], own: int, rep
     return pid
 
 
-def _become(request: Mapping[str, Any], told: int, fail: int, report_fd: int) -> NoReturn:
+def _become(request: Mapping[str, Any], go_on: int, fail: int, report_fd: int) -> NoReturn:
     """In the child: turn into the main process."""
     step = "start"
     try:
         if LINUX:
             kernel.call("prctl", kernel.PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         # The keeper may have died between fork and prctl: then this pipe is closed, and nobody would end us.
-        if not os.read(told, 1):
+        if not os.read(go_on, 1):
             os._exit(1)
         if request.get("namespaces"):
             step = "namespaces"

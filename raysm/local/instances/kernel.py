@@ -92,8 +92,8 @@ def _make_readonly(target: str) -> None:
 
 def _remount(point: str, flags: int) -> None:
     # A remount sets all flags anew: those that the file system was mounted with have to be repeated.
-    kept = os.statvfs(point).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    _mount("none", point, flags=MS_REMOUNT | MS_BIND | kept | flags)
+    flags_before = os.statvfs(point).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    _mount("none", point, flags=MS_REMOUNT | MS_BIND | flags_before | flags)
 
 
 def _unescape(field: bytes) -> str:

@@ -71,10 +71,10 @@ class Objects:
         Raises:
             InvalidInput: There is nothing; or a name would lead out of the folder.
         """
-        found = list(self._listed(uri) if manifest else self._below(uri))
-        if not found:
+        objects = list(self._listed(uri) if manifest else self._below(uri))
+        if not objects:
             raise InvalidInput(f"No S3 objects found under S3 URL {uri!r}; check the bucket and the prefix")
-        self._bring(found, folder)
+        self._bring(objects, folder)
 
     def fetch(self, uri: str, folder: Path) -> None:
         """Bring what lies below the folder ``uri``, which may be nothing."""

@@ -16,9 +16,8 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from raysm.errors import InvalidRequest, RaysmError
@@ -26,10 +25,8 @@ from raysm.local.instances import Instance
 from raysm.local.job_spec import JobSpec, Patience
 from raysm.local.local_job import LocalJob
 from raysm.local.outcome import Outcome
-from raysm.local.scenario import Scenario
 from raysm.local.server import inputs, outputs
 from raysm.local.server.api_error import ApiError
-from raysm.local.server.capacity import Capacity
 from raysm.local.server.endings import (
     ENDS,
     FAILURES,
@@ -43,45 +40,18 @@ from raysm.local.server.job_status import JobStatus
 from raysm.local.server.late_lines import LateLines
 from raysm.local.server.log_files import LogWriter
 from raysm.local.server.metrics import MetricScanner
-from raysm.local.server.moto_services import MotoServices
-from raysm.local.server.objects import Objects
-from raysm.local.server.records import JobRecord, Records
+from raysm.local.server.records import JobRecord
 from raysm.local.server.served_apis import served
-from raysm.local.server.warm_pools import WarmPools, keep_alive_s
+from raysm.local.server.services import Services
+from raysm.local.server.ssm.agent_log import agent_lines
+from raysm.local.server.warm_pools import keep_alive_s
 
-__all__ = ["JobRun", "Services"]
+__all__ = ["JobRun"]
 
 TICK_S = 0.1
 """How often a job that waits for its turn looks at the limits of time."""
-AGENT_COMPLAINS = (
-    "amazon-ssm-agent: AccessDeniedException: the role is not authorized to perform ssmmessages:OpenControlChannel"
-)
-"""What the agent of remote debugging writes where a role lacks its four permissions, as most do."""
-
 METRICS_S = 2.0
 """How often metrics are passed on."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Services:
-    """What all jobs share."""
-
-    records: Records
-    """Of all jobs."""
-    moto: MotoServices
-    """S3, CloudWatch …"""
-    objects: Objects
-    """By URI."""
-    capacity: Capacity
-    """The machine's cores."""
-    pools: WarmPools
-    """Of jobs whose instances are kept."""
-    stop_grace_s: float = 120.0
-    """Seconds from SIGTERM to SIGKILL."""
-    scenario: Scenario = field(default_factory=Scenario)
-    """What AWS would do to them."""
-    chance: Random = field(default_factory=Random)
-    """Decides whatever the scenario leaves to chance."""
 
 
 class _Ended(Exception):
@@ -100,7 +70,7 @@ class JobRun:
         self._created_s = record.created_s
         self._instance_kind = record.instance_kind
         self._definition = served(record.api).define(record)
-        self._folder = services.records.folder(record.api, record.name)
+        self._folder = services.records.folder(record.api, record.name, record.region)
         self._limits = TimeLimits.of(self._definition)
         self._scanner = MetricScanner(services.moto, record, self._definition.metrics)
         self._end_reason: EndReason | None = None
@@ -111,8 +81,13 @@ class JobRun:
         """The attempt that runs."""
         self._warm = False
         """Whether it has the instances that another job left."""
-        self._status = JobStatus(services.records, record.api, record.name)
+        self._status = JobStatus(services.records, record)
         self._thread = threading.Thread(target=self._run, name=f"job {record.name}", daemon=True)
+
+    @property
+    def record(self) -> JobRecord:
+        """What is known of it now."""
+        return self._status.record
 
     @property
     def instances(self) -> Mapping[str, Instance]:
@@ -321,8 +296,8 @@ class JobRun:
         ):
             for host in job.hosts:
                 writer.open(host)
-                if self._definition.remote_debug or self._services.scenario.logs.ssm_streams:
-                    writer.agent_line(host, AGENT_COMPLAINS)
+                for line in agent_lines(self._services.scenario, remote_debug=self._definition.remote_debug):
+                    writer.agent_line(host, line)
             job.start(self._status.enter_training)
             self._job = job
             try:

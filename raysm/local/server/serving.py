@@ -35,7 +35,7 @@ from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
 from raysm.local.server.operations import Operations
 from raysm.local.server.records import Records
-from raysm.local.server.run import Services
+from raysm.local.server.services import Services
 from raysm.local.server.ssm.gateway import Gateway
 from raysm.local.server.ssm.operations import SsmOperations
 from raysm.local.server.warm_pools import WarmPools, terminated
@@ -220,8 +220,7 @@ def _recover(records: Records) -> None:
     for record in records.all():
         if not record.final:
             records.advance(
-                record.api,
-                record.name,
+                record,
                 "Failed",
                 f"{record.api.title} job failed",
                 status="Failed",
@@ -230,6 +229,6 @@ def _recover(records: Records) -> None:
             )
         # Also of those that had just ended: the server may have been killed before it came to that.
         for name in ("work", "warm"):
-            shutil.rmtree(records.folder(record.api, record.name) / name, ignore_errors=True)
+            shutil.rmtree(records.folder(record.api, record.name, record.region) / name, ignore_errors=True)
         if record.warm_pool is not None:
-            records.update(record.api, record.name, warm_pool=terminated(record.warm_pool))
+            records.update(record.api, record.name, record.region, warm_pool=terminated(record.warm_pool))

@@ -83,10 +83,10 @@ def _groups(resources: Mapping[str, Any]) -> tuple[Group, ...]:
 def define(record: JobRecord) -> Definition:
     """Say what the lifecycle has to do for a job."""
     request = record.request
-    condition, given = request.get("StoppingCondition") or {}, request["OutputDataConfig"]
-    prefix = join(given["S3OutputPath"], record.name, "output")
+    condition, output = request.get("StoppingCondition") or {}, request["OutputDataConfig"]
+    prefix = join(output["S3OutputPath"], record.name, "output")
     # SageMaker compresses unless it is told NONE.
-    archived = given.get("CompressionType", "GZIP") == "GZIP"
+    archived = output.get("CompressionType", "GZIP") == "GZIP"
     suffix = ".tar.gz" if archived else ""
     model = f"{prefix}/model{suffix}"
     sources = [
@@ -122,7 +122,7 @@ def define(record: JobRecord) -> Definition:
         remote_debug=bool((request.get("RemoteDebugConfig") or {}).get("EnableRemoteDebug")),
         metrics=request["AlgorithmSpecification"].get("MetricDefinitions") or (),
         artifacts=model,
-        kms_key=given.get("KmsKeyId") or None,
+        kms_key=output.get("KmsKeyId") or None,
     )
 
 
@@ -136,11 +136,11 @@ def specify(record: JobRecord, objects: Objects, sources: Mapping[str, tuple[Pat
     """
     request = record.request
     algorithm = request["AlgorithmSpecification"]
-    kept = request.get("CheckpointConfig")
+    state = request.get("CheckpointConfig")
     checkpoints = None
-    if kept:
-        store = objects.checkpoints(kept["S3Uri"])
-        checkpoints = Checkpoints(store=store, uri=kept["S3Uri"], target=_checkpoint_place(request))
+    if state:
+        store = objects.checkpoints(state["S3Uri"])
+        checkpoints = Checkpoints(store=store, uri=state["S3Uri"], target=_checkpoint_place(request))
     return JobSpec(
         name=record.name,
         account=ACCOUNT,

@@ -45,9 +45,9 @@ def keep_alive_s(request: Mapping[str, Any]) -> int:
     return int((request.get("ResourceConfig") or {}).get("KeepAlivePeriodInSeconds") or 0)
 
 
-def terminated(told: Mapping[str, Any]) -> Mapping[str, Any]:
+def terminated(status: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what is told of a pool whose server has ended, from what was told before."""
-    return told if told["Status"] == "Reused" else {**told, "Status": "Terminated"}
+    return status if status["Status"] == "Reused" else {**status, "Status": "Terminated"}
 
 
 class WarmPools:
@@ -61,7 +61,7 @@ class WarmPools:
 
     def folder(self, record: JobRecord) -> Path:
         """Return where what is kept of a job lies, a folder for each host."""
-        return self._records.folder(record.api, record.name) / "warm"
+        return self._records.folder(record.api, record.name, record.region) / "warm"
 
     def gather(self, record: JobRecord, job: LocalJob) -> None:
         """Take from the instances of a job that have ended what stays, and keep them if the job wants that."""
@@ -78,35 +78,35 @@ class WarmPools:
 
     def _keep(self, record: JobRecord) -> None:
         period_s = keep_alive_s(record.request)
-        end = threading.Timer(period_s, self._end, [record.name])
+        end = threading.Timer(period_s, self._end, [record.arn])
         # A server that ends does not wait for a pool's time: close() ends them.
         end.daemon = True
         pool = _Pool(record=record, folder=self.folder(record), since_s=time.time(), end=end)
         with self._lock:
-            self._pools[record.name] = pool
+            self._pools[record.arn] = pool
             self._tell(pool, "Available")
             end.start()
 
     def take(self, record: JobRecord) -> bool:
         """Give a new job the instances of one that is like it, if there are any; return whether there are."""
         with self._lock:
-            found = next((pool for pool in self._pools.values() if _key(pool.record) == _key(record)), None)
-            if found is None:
+            pool = next((pool for pool in self._pools.values() if _key(pool.record) == _key(record)), None)
+            if pool is None:
                 return False
             # One that has fired already waits for the lock, and then finds no pool to end.
-            found.end.cancel()
-            del self._pools[found.record.name]
-            if found.folder.is_dir():
-                shutil.move(found.folder, self.folder(record))
-            self._tell(found, "Reused", ReusedByJob=record.arn)
+            pool.end.cancel()
+            del self._pools[pool.record.arn]
+            if pool.folder.is_dir():
+                shutil.move(pool.folder, self.folder(record))
+            self._tell(pool, "Reused", ReusedByJob=record.arn)
             if keep_alive_s(record.request):
-                self._records.update(record.api, record.name, warm_pool={"Status": "InUse"})
+                self._records.update(record.api, record.name, record.region, warm_pool={"Status": "InUse"})
             return True
 
     def update(self, record: JobRecord) -> None:
         """Follow a change of how long the pool of a job is to be kept; 0 ends it."""
         with self._lock:
-            pool = self._pools.pop(record.name, None)
+            pool = self._pools.pop(record.arn, None)
         if pool is None:
             return
         pool.end.cancel()
@@ -118,12 +118,12 @@ class WarmPools:
     def close(self) -> None:
         """End all pools."""
         # A copy: each end takes a pool out.
-        for name in list(self._pools):
-            self._end(name)
+        for arn in list(self._pools):
+            self._end(arn)
 
-    def _end(self, name: str) -> None:
+    def _end(self, arn: str) -> None:
         with self._lock:
-            pool = self._pools.pop(name, None)
+            pool = self._pools.pop(arn, None)
         if pool is not None:
             pool.end.cancel()
             self._terminate(pool)
@@ -134,10 +134,10 @@ class WarmPools:
 
     def _tell(self, pool: _Pool, status: str, **more: str) -> None:
         seconds = round(time.time() - pool.since_s)
-        told = {"Status": status, "ResourceRetainedBillableTimeInSeconds": seconds, **more}
+        status_document = {"Status": status, "ResourceRetainedBillableTimeInSeconds": seconds, **more}
         # Its job may have been deleted meanwhile.
         with contextlib.suppress(ApiError):
-            self._records.update(pool.record.api, pool.record.name, warm_pool=told)
+            self._records.update(pool.record.api, pool.record.name, pool.record.region, warm_pool=status_document)
 
 
 def _key(record: JobRecord) -> tuple[Any, ...]:

@@ -77,6 +77,7 @@ class _Frame:
     y: Scale
 
     def at(self, point: Point) -> tuple[float, float]:
+        # Differences of larger ones are infinite, and so would be every place on the axis.
         x, y = (min(max(value, -LARGEST), LARGEST) for value in point)
         return (
             self.left + self.x.place(x) * (self.right - self.left),
@@ -92,10 +93,12 @@ def line_chart(series: Sequence[Series], axes: Axes | None = None) -> str:
         axes: Title, labels, size; None is a plain one.
     """
     axes = axes or Axes()
+    # The legend first: how many lines it takes says where the curves begin.
     drawn = [_Curve.of(one, number, axes) for number, one in enumerate(series)]
     legend, top = _legend([curve for curve in drawn if curve.series.name], axes)
     frame = _frame([point for curve in drawn for part in curve.parts for point in part], axes, top)
     shapes = [shape for curve in drawn for shape in curve.shapes(frame)]
+    # Axes before curves: SVG draws what comes later above what came before.
     body = [*_axes(frame, axes), *legend, *(shapes or [_text("no values", axes.width / 2, axes.height / 2, "middle")])]
     label = _escaped(axes.title or axes.y or "chart")
     return (
@@ -117,6 +120,7 @@ class _Curve:
 
     @classmethod
     def of(cls, series: Series, number: int, axes: Axes) -> "_Curve":
+        # What has no logarithm is a gap, and not a fall to the foot of the chart.
         points = [(x, y if y > 0 or not axes.is_log else float("nan")) for x, y in series.points]
         parts = list(segments(points))
         count = sum(map(len, parts))
@@ -125,6 +129,7 @@ class _Curve:
             # Each stretch its share: of a curve with many gaps there are no more points than of one without.
             parts=[thinned(part, max(4, MOST_POINTS * len(part) // count)) for part in parts[:MOST_POINTS]],
             color=COLORS[number % len(COLORS)],
+            # Dashes once the colors are used up: two curves are never alike before the twenty-fifth.
             dash=DASHES[number // len(COLORS) % len(DASHES)],
         )
 
@@ -158,6 +163,7 @@ def _frame(points: list[Point], axes: Axes, top: float) -> _Frame:
         # Nothing but zeros lies at the foot, not in the middle.
         ys = [0.0, *ys] if any(ys) else [0.0, 1.0]
     y = (scale.logarithmic if axes.is_log else scale.linear)(ys, most_y)
+    # As wide as the labels of the y axis: nobody else measures text in a file without a browser.
     left = MARGIN + max((text_width(label, FONT) for _, label in y.ticks), default=0) + 6
     right = axes.width - MARGIN - FONT
     return _Frame(left=left, top=top, right=right, bottom=bottom, x=_x_scale(points, axes, right - left), y=y)
@@ -180,8 +186,10 @@ def _x_scale(points: list[Point], axes: Axes, width: float) -> Scale:
 def _tight(made: Scale, xs: list[float]) -> Scale:
     """Return the axis from the first x to the last: a curve fills its chart."""
     low, high = (min(xs), max(xs)) if xs else (made.low, made.high)
+    # One value, or as good as one: an axis from it to itself has no length.
     if not high - low > (made.high - made.low) * 1e-6:
         return made
+    # Marks at the very ends stay, though they are computed by other sums.
     slack = (high - low) * 1e-9
     ticks = tuple((value, label) for value, label in made.ticks if low - slack <= value <= high + slack)
     return Scale(low=low, high=high, ticks=ticks, place=lambda value: (value - low) / (high - low))
@@ -219,6 +227,7 @@ def _legend(curves: list[_Curve], axes: Axes) -> tuple[list[str], float]:
     for curve in curves[:MOST_NAMED]:
         name = _cut(curve.series.name, (axes.width - 2 * MARGIN) / 2 - MARK)
         width = MARK + text_width(name, FONT) + LINE
+        # A name that is too long for any line gets one of its own all the same.
         if x > MARGIN and x + width > axes.width:
             x, y = MARGIN, y + LINE
         dash = f' stroke-dasharray="{curve.dash}"' if curve.dash else ""
@@ -244,6 +253,7 @@ def _cut(text: str, width: float) -> str:
     text = CONTROL.sub("", text)
     if text_width(text, FONT) <= width:
         return text
+    # The middle is left out: names of jobs are alike at their beginning, and differ at their end.
     half = max(1, len(text) // 2)
     while half > 1 and text_width(text[:half] + "…" + text[-half:], FONT) > width:
         half -= 1

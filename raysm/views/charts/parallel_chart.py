@@ -61,9 +61,11 @@ class Trace:
 
 def axis_of(name: str, values: Sequence[Any]) -> Axis:
     """Return the axis of some values: of numbers from the least to the largest, of all else one place each."""
+    # Not a set: the order in which values came is the same each time.
     kinds = list(dict.fromkeys(values))
     if all(_is_number(value) for value in kinds) and len(kinds) > 1:
         return _numeric(name, sorted(kinds))
+    # By their texts, since numbers and words have no order among each other.
     kinds.sort(key=str)
     places = {value: (number + 0.5) / len(kinds) for number, value in enumerate(kinds)}
     return Axis(name=name, ticks=tuple((places[value], str(value)) for value in kinds[:MOST_NAMES]), places=places)
@@ -81,9 +83,12 @@ def parallel_chart(axes: Sequence[Axis], traces: Sequence[Trace], *, size: tuple
     top, bottom = LINE * 1.8, height - LINE
     gap = (width - 2 * SIDE) / max(1, len(axes) - 1)
     at = {axis.name: SIDE + number * gap for number, axis in enumerate(axes)}
+    # The best ones: beyond some hundreds a chart is one color.
     drawn = list(traces[:MOST_LINES])
     lines = [
-        _line(trace, axes, at, (top, bottom), rank, len(drawn)) for rank, trace in reversed(list(enumerate(drawn)))
+        # The best last, above all others.
+        _line(trace, axes, at, (top, bottom), rank, len(drawn))
+        for rank, trace in reversed(list(enumerate(drawn)))
     ]
     marks = [mark for axis in axes for mark in _axis(axis, at[axis.name], top, bottom, gap)]
     empty = [] if drawn else [_text("no trials with a value", width / 2, height / 2)]
@@ -96,6 +101,7 @@ def parallel_chart(axes: Sequence[Axis], traces: Sequence[Trace], *, size: tuple
 
 def _numeric(name: str, values: list[float]) -> Axis:
     low, high = values[0], values[-1]
+    # By the values, since the space that they were drawn from is not known here.
     is_log = low > 0 and high / low >= LOG_FROM
 
     def place(value: float) -> float:
@@ -103,6 +109,7 @@ def _numeric(name: str, values: list[float]) -> Axis:
             return math.log(value / low) / math.log(high / low)
         return (value - low) / (high - low)
 
+    # The middle of the axis, in the way in which the axis goes.
     middle = math.sqrt(low * high) if is_log else (low + high) / 2
     ticks = tuple((place(value), f"{value:.3g}") for value in (low, middle, high))
     return Axis(name=name, ticks=ticks, places={value: place(value) for value in values})
@@ -115,9 +122,11 @@ def _line(
     points = [
         f"{at[axis.name]:.1f},{bottom - axis.places[trace.values[axis.name]] * (bottom - top):.1f}"
         for axis in axes
+        # A trial that lacks a parameter, as trials of a space that draws do, passes that axis by.
         if trace.values.get(axis.name) in axis.places
     ]
     color, thick = (BEST_COLOR, 2.2) if rank == 0 else (LINE_COLOR, 1.2)
+    # Never below 0.15: the worst are still to be seen.
     opacity = 1.0 if rank == 0 else 0.75 - 0.6 * rank / count
     return (
         f'<polyline points="{" ".join(points)}" fill="none" stroke="{color}" stroke-width="{thick:g}" '
@@ -144,4 +153,5 @@ def _text(text: str, x: float, y: float, anchor: str = "middle", opacity: float 
 
 
 def _is_number(value: Any) -> bool:
+    # type(), since True is an int, and is no number on an axis.
     return type(value) in (int, float) and math.isfinite(value)

@@ -47,6 +47,7 @@ def linear(values: Iterable[float], most: int) -> Scale:
         most: At most so many marks.
     """
     low, high = _range(values)
+    # Steps that people count in: 1, 2, 2.5, 5 times a power of ten.
     step = _step(high - low, most)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     ticks = [(index * step, _label(index * step, step)) for index in range(first, last + 1)]
@@ -72,6 +73,7 @@ def logarithmic(values: Iterable[float], most: int) -> Scale:
     """
     positive = [value for value in values if value > 0]
     low = math.floor(math.log10(min(positive))) if positive else 0
+    # At least one power: all values may be equal, and just a power of ten.
     high = max(math.ceil(math.log10(max(positive))) if positive else 1, low + 1)
     every = math.ceil((high - low + 1) / max(2, most))
     ticks = tuple((10.0**power, f"{10.0**power:g}") for power in range(low, high + 1, every))

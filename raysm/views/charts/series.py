@@ -42,8 +42,10 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
         points: Without gaps.
         most: At least 4.
     """
+    # Most curves are short, and are drawn as they are.
     if len(points) <= most:
         return list(points)
+    # Four of each: first and last, so that the curve goes on, lowest and highest, so that no peak is lost.
     buckets = max(1, most // 4)
     return [
         point

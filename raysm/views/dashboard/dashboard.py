@@ -1,7 +1,6 @@
 """A dashboard as its user has it: an address to look at, until it is closed."""
 
 import html
-from types import TracebackType
 
 from raysm.views.dashboard.place import seen_from_notebook
 from raysm.views.dashboard.server import DashboardServer
@@ -50,9 +49,7 @@ class Dashboard:
     def __enter__(self) -> "Dashboard":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

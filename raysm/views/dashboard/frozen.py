@@ -145,14 +145,14 @@ def _detail_of_node(answers: Mapping[str, Any], name: str, _: str) -> Any:
 
 
 def _tasks(answers: Mapping[str, Any], _: str, query: str) -> Any:
-    kept = answers.get(TASKS)
-    if kept is None:
+    answer = answers.get(TASKS)
+    if answer is None:
         return None
     key, value = _first(query, "filter_keys"), _first(query, "filter_values")
     # Filtered here, as the head would: the page shows what it gets.
-    tasks = [task for task in kept["data"]["result"]["result"] if not key or str(task.get(key)) == value]
-    result = {**kept["data"]["result"], "result": tasks, "num_filtered": len(tasks)}
-    return {**kept, "data": {**kept["data"], "result": result}}
+    tasks = [task for task in answer["data"]["result"]["result"] if not key or str(task.get(key)) == value]
+    result = {**answer["data"]["result"], "result": tasks, "num_filtered": len(tasks)}
+    return {**answer, "data": {**answer["data"], "result": result}}
 
 
 def _log_names(answers: Mapping[str, Any], _: str, query: str) -> Any:
@@ -161,9 +161,9 @@ def _log_names(answers: Mapping[str, Any], _: str, query: str) -> Any:
     return {"result": True, "msg": "", "data": {"result": files}}
 
 
-def _same(kept: str) -> Callable[[Mapping[str, Any], str, str], Any]:
+def _same(path: str) -> Callable[[Mapping[str, Any], str, str], Any]:
     """Return the rule of a path that is asked with another query than it was kept with."""
-    return lambda answers, name, query: answers.get(kept)
+    return lambda answers, name, query: answers.get(path)
 
 
 def _constant(answer: Any) -> Callable[[Mapping[str, Any], str, str], Any]:

@@ -48,14 +48,14 @@ def upstream_headers(headers: Iterable[tuple[str, str]], *, token: str, address:
         token: The job's.
         address: Of the head's dashboard, ``127.0.0.1:PORT``.
     """
-    given = list(headers)
+    pairs = list(headers)
     passed = [
         (name, value)
-        for name, value in given
+        for name, value in pairs
         if name.lower() not in NOT_UP and not name.lower().startswith("x-forwarded-")
     ]
     # Not the browser's own, which has the secret path: Ray writes it into its access log.
-    if any(name.lower() == "referer" for name, _ in given):
+    if any(name.lower() == "referer" for name, _ in pairs):
         passed.append(("Referer", f"http://{address}/"))
     return [*passed, ("Authorization", f"Bearer {token}")]
 

@@ -60,6 +60,7 @@ def open_dashboard(
     if watch.is_over or job.done():
         parts = _ended_parts(job, watch.timeline)
         return Dashboard(DashboardServer(lambda: FrozenSite(parts)), job.name)
+    # Read once, here: the site is made in the server's own loop, which must not wait for the service.
     token, cache = token_of(job), _cache(job)
 
     def site() -> LiveSite:
@@ -79,6 +80,7 @@ def _await_place(job: Job, watch: Watch, timeout: float | None, say: Say) -> Non
             return
         if deadline_s is not None and time.monotonic() >= deadline_s:
             raise NotDone(f"{job.name} has no dashboard within {timeout:g} s; it goes on")
+        # Somebody sits and waits for it: the polling's own pauses grow to many seconds.
         time.sleep(min(pause_s, 2.0))
 
 
@@ -90,6 +92,7 @@ def _way(job: Job, watch: Watch, tunnel: OpenTunnel) -> AbstractContextManager[R
 
 def _ended_parts(job: Job, timeline: Timeline) -> Sequence[Part]:
     record = _record_of(job)
+    # What was watched while it ran is newer; what the head has kept reaches further back.
     for sample in record.samples:
         timeline.add(sample)
     folder = _page(job, record)
@@ -114,8 +117,9 @@ def _record_of(job: Job) -> DashboardRecord:
 def _page(job: Job, record: DashboardRecord) -> Path:
     """Return the folder of Ray's page: of the version that the job had, where it is here."""
     version = str(record.answers.get("api/version", {}).get("ray_version", ""))
-    kept = sorted(_cache(job).glob(f"{version}-*"))
-    folder = installed_build(version) or next((path for path in kept if (path / "index.html").is_file()), None)
+    folders = sorted(_cache(job).glob(f"{version}-*"))
+    folder = installed_build(version) or next((path for path in folders if (path / "index.html").is_file()), None)
+    # Of another version, rather than none: the page changes little, and the banner says that it has ended.
     folder = folder or installed_build()
     if folder is None:
         raise MissingDependency(

@@ -199,9 +199,9 @@ def _statuses(status: str | Sequence[str] | None) -> tuple[Status, ...]:
 
 def _curves(service: Service, row: Experiment) -> Any:
     """Return a job's curves: those that are kept, or, of one that runs, as they are now."""
-    kept = cache_of(service).curves(row.arn, row.metrics)
-    if kept or row.ended_s is not None:
-        return kept
+    cached = cache_of(service).curves(row.arn, row.metrics)
+    if cached or row.ended_s is not None:
+        return cached
     reading = read_job(service, api_of(row.kind), row.name)
     return {} if reading is None else reading.curves
 

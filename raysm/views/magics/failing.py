@@ -20,12 +20,12 @@ UNASKED = (SyntaxError, BaseExceptionGroup)
 
 def remote(call: Call[Any], error: Exception) -> Exception:
     """Return the exception of a call, to be shown with the frames of the session and none of this process."""
-    told = _told(call)
-    if told is None:
+    failure = _told(call)
+    if failure is None:
         return in_one_line(error)
-    lines = (told.traceback or told.headline).rstrip().splitlines()
+    lines = (failure.traceback or failure.headline).rstrip().splitlines()
     if isinstance(error, UNASKED):
-        error = CallFailed(told.message, error_type=told.type, remote_traceback=told.traceback)
+        error = CallFailed(failure.message, error_type=failure.type, remote_traceback=failure.traceback)
     return _shown_as(error, lines)
 
 

@@ -83,14 +83,14 @@ class Completer:
         Returns:
             The name that is completed, and what it may become.
         """
-        found = NAME.search(before)
-        session = self._session(cell) if found and self._mode.covers(cell) else None
-        if found is None or session is None:
+        word = NAME.search(before)
+        session = self._session(cell) if word and self._mode.covers(cell) else None
+        if word is None or session is None:
             return "", []
-        asked = self._asking.submit(session.complete, found[0])
+        asked = self._asking.submit(session.complete, word[0])
         with contextlib.suppress(RaysmError, concurrent.futures.TimeoutError):
             # Python's own completer adds what a call begins with; notebooks do not.
-            return found[0], [match.rstrip("( ") for match in asked.result(COMPLETED_S)]
+            return word[0], [match.rstrip("( ") for match in asked.result(COMPLETED_S)]
         return "", []
 
     def close(self) -> None:

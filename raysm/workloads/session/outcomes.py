@@ -41,10 +41,10 @@ def outcome_of_error(error: BaseException, *, host: str = "", item: int | None =
         return Outcome(pickled=pickled_value(None, ""))
     # One that is no Exception would end the client's own program.
     pickled = pickled_exception(error.with_traceback(None)) if isinstance(error, Exception) else None
-    told = RemoteError(
+    described = RemoteError(
         type=failure.error_type, message=failure.message, traceback=failure.remote_traceback, host=host, item=item
     )
-    return Outcome(error=told, pickled=pickled or b"")
+    return Outcome(error=described, pickled=pickled or b"")
 
 
 def interrupted(host: str = "") -> Outcome:

@@ -34,14 +34,14 @@ class Piece:
 class Output:
     """What one call has printed."""
 
-    def __init__(self, wake: Callable[[], None] = lambda: None, kept: int = KEPT_CHARACTERS) -> None:
+    def __init__(self, wake: Callable[[], None] = lambda: None, most: int = KEPT_CHARACTERS) -> None:
         """Begin empty.
 
         Args:
             wake: Called, in the writer's thread, when there is more.
-            kept: Characters.
+            most: Characters that are kept.
         """
-        self._wake, self._kept = wake, kept
+        self._wake, self._most = wake, most
         self._lock = threading.Lock()
         self._pieces: deque[Piece] = deque()
         self._end = 0
@@ -64,7 +64,7 @@ class Output:
                 self._pieces.append(Piece(self._end, stream, text))
             self._end += len(text)
             # Whole pieces, only when all that is to be kept lies behind them.
-            while self._end - self._pieces[0].end >= self._kept:
+            while self._end - self._pieces[0].end >= self._most:
                 self._pieces.popleft()
         # Outside of the lock: whoever is woken may read at once.
         self._wake()

@@ -100,8 +100,8 @@ class _Relay(StandIn):
 
     def flush(self) -> None:
         held, self._held = self._held, ""
-        rest, told = events_apart(held)
-        for event in told:
+        rest, events = events_apart(held)
+        for event in events:
             self._line.send({"event": event})
         if rest:
             self._line.send({"stream": self._name, "text": rest})

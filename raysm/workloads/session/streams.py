@@ -52,8 +52,8 @@ class RoutedStream(StandIn):
         output = self._route()
         if output is None:
             return self._original.write(text)
-        rest, told = events_apart(text)
-        for event in told:
+        rest, lines = events_apart(text)
+        for event in lines:
             self._original.write(f"{event}\n")
             self._original.flush()
         output.write(self._name, rest)
@@ -72,8 +72,8 @@ def events_apart(text: str) -> tuple[str, list[str]]:
     if events.MARK not in text:
         return text, []
     lines = text.splitlines(keepends=True)
-    told = [line.rstrip("\n") for line in lines if events.parse(line) is not None]
-    return "".join(line for line in lines if events.parse(line) is None), told
+    of_job = [line.rstrip("\n") for line in lines if events.parse(line) is not None]
+    return "".join(line for line in lines if events.parse(line) is None), of_job
 
 
 @contextlib.contextmanager

@@ -70,6 +70,7 @@ class Chronicle(Callback):  # type: ignore[misc]
     def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
         """A trial begins, or begins again."""
         number = self._searching.numbers[trial.trial_id]
+        # Begun again after its process died: the journal has it already.
         if number in self._going:
             return
         begun = Trial(number=number, status="running", params=self._params(trial))
@@ -82,6 +83,7 @@ class Chronicle(Callback):  # type: ignore[misc]
 
     def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any) -> None:
         """A trial has reported, or told its end."""
+        # Tune makes a result of its own where a trial ends without one.
         if METRICS not in result:
             return
         going = self._going[self._searching.numbers[trial.trial_id]]
@@ -159,6 +161,7 @@ class Chronicle(Callback):  # type: ignore[misc]
         going = self._going.pop(number, None)
         if going is None:
             return
+        # A trial that reported nothing by which it could be compared has not succeeded.
         if status == "done" and going.trial.value is None:
             status, reason = "failed", self._lacks_metric(going.trial)
         trial = replace(
@@ -168,6 +171,7 @@ class Chronicle(Callback):  # type: ignore[misc]
             seconds=round(time.monotonic() - going.began_s, 3),
             time_s=time.time(),
         )
+        # On the disk before it is told: who reads the event finds it there.
         self.entries[number] = self._journal.write(trial, going.checkpoint, traceback)
         self._search.tell(trial)
         self._drop_checkpoints()
@@ -218,4 +222,5 @@ class Gate(Stopper):  # type: ignore[misc]
 
     def stop_all(self) -> bool:
         """Whether all are to end."""
+        # Asked after each result; Tune then ends all trials, and no further one begins.
         return self._chronicle.refusal is not None

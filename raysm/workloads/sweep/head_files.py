@@ -47,9 +47,9 @@ class HeadFiles:
         at = self._at(folder)
         if not at.is_dir():
             return None
-        found = sorted(at.rglob("*") if recursive else at.iterdir())
+        paths = sorted(at.rglob("*") if recursive else at.iterdir())
         # What is being written beside its name is no file of anybody's yet.
-        return [self._info(path) for path in found if not path.name.endswith(PARTIAL)]
+        return [self._info(path) for path in paths if not path.name.endswith(PARTIAL)]
 
     def make_folder(self, folder: str) -> None:
         """Make a folder, with those above it."""

@@ -58,8 +58,8 @@ class Journal:
 
     def entries(self) -> list[Entry]:
         """Return what is known, by the numbers; a torn file is as if it were not there."""
-        found = [self._read(path) for path in sorted((self._folder / "trials").glob("*.json"))]
-        return [entry for entry in found if entry is not None]
+        read = [self._read(path) for path in sorted((self._folder / "trials").glob("*.json"))]
+        return [entry for entry in read if entry is not None]
 
     def write(self, trial: Trial, checkpoint: str | None = None, traceback: str = "") -> Entry:
         """Keep how a trial is, and which checkpoint it goes on from; return both."""

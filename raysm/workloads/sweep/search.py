@@ -67,6 +67,7 @@ class Search:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         # Of a sweep that goes on, another one: the same would draw what has been tried.
         seed = None if workload.seed is None else workload.seed + len(finished)
+        # In memory: the journal has what counts, in a form that does not depend on Optuna's version.
         study = optuna.create_study(
             direction="minimize" if workload.mode == "min" else "maximize",
             sampler=SAMPLERS[workload.chosen_search](seed),
@@ -76,6 +77,7 @@ class Search:
             search._learn(earlier.params, earlier.value)
         for trial in finished:
             search._learn(trial.params, trial.value)
+        # Numbers go on: a trial of after the interruption is not mistaken for one of before.
         search.next_number = max((trial.number + 1 for trial in finished), default=0)
         if workload.chosen_search == "grid":
             search.waiting = _remaining(workload, [trial.params for trial in finished])
@@ -84,6 +86,7 @@ class Search:
     def again(self, interrupted: Sequence[Waiting]) -> None:
         """Let these trials come first, each with its number."""
         known = [item.params for item in interrupted]
+        # First those that have begun: their checkpoints are there.
         self.waiting = [*interrupted, *(item for item in self.waiting if item.params not in known)]
         numbers = [item.number + 1 for item in interrupted if item.number is not None]
         self.next_number = max([self.next_number, *numbers])
@@ -92,6 +95,7 @@ class Search:
         """Return the next trial: its ``number``, its ``params``, and what it goes on from (``restored``)."""
         first = self.waiting.pop(0) if self.waiting else Waiting(params={})
         if first.params:
+            # Enqueued, not set: Optuna then learns from its value as from those that it has drawn.
             self.study.enqueue_trial(dict(first.params))
         number = first.number
         if number is None:
@@ -103,6 +107,7 @@ class Search:
 
     def tell(self, trial: Trial) -> None:
         """Learn how a trial ended."""
+        # Kept by number since Tune knows trials by names of its own.
         asked = self.asked.pop(trial.number)
         if trial.value is None or trial.status == "failed":
             self.study.tell(asked, state=optuna.trial.TrialState.FAIL)
@@ -177,4 +182,5 @@ def _remaining(workload: SweepWorkload, done: Sequence[Mapping[str, Any]]) -> li
     names = list(workload.space)
     grids = [workload.space[name].grid() for name in names]
     every = [dict(zip(names, values, strict=True)) for values in itertools.product(*grids)]
+    # By what they tried, not by their numbers: the grid may have grown meanwhile.
     return [Waiting(params=params) for params in every if params not in done]

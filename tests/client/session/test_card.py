@@ -3,28 +3,7 @@
 import pytest
 
 from raysm.client.session.card import rows, text
-from raysm.contract.session import SessionState, Versions
-
-
-def state(**fields):
-    plain = {
-        "job": "digits-1",
-        "versions": Versions.here(),
-        "hosts": ("algo-1", "algo-2"),
-        "cpus": 8.0,
-        "gpus": 0.0,
-        "busy": 0,
-        "clients": 1,
-        "uptime_s": 60.0,
-        "ends_in_s": 1700.0,
-        "ends_why": "idle for 30 min with a client attached",
-        "closing": "",
-        "usd": None,
-        "usd_per_hour": None,
-        "budget_usd": None,
-        "folder": "/x",
-    }
-    return SessionState(**(plain | fields))
+from tests.support.sessions import state
 
 
 def test_it_says_what_there_is_to_know_and_nothing_of_a_price_that_nobody_knows():

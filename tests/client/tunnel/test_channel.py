@@ -33,7 +33,7 @@ def opened(scripted, deliver=pass_over, then=None):
 
 def test_encryption_is_refused_with_the_way_out():
     wanted = {"ActionType": "KMSEncryption", "ActionParameters": {"KMSKeyId": "k"}}
-    with pytest.raises(ServiceError, match="wants KMSEncryption, which raysm does not speak.*raysm debug"):
+    with pytest.raises(ServiceError, match="wants KMSEncryption.*in shells.*install AWS's own plugin"):
         opened(ScriptedAgent([wanted]))
 
 

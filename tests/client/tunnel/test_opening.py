@@ -1,5 +1,8 @@
 """Who can be let in, and where: said before anything is opened."""
 
+import subprocess
+import sys
+
 import pytest
 
 from raysm.client.submit import submit
@@ -81,3 +84,20 @@ def test_an_account_that_lets_nobody_in_is_told_of(remote, job):
 def test_a_port_that_cannot_be_is_said(job, ports, said):
     with pytest.raises(InvalidRequest, match=said):
         open_tunnel(job.chain, **ports)
+
+
+WITHOUT_AIOHTTP = """
+import sys
+sys.modules["aiohttp"] = None  # as where it is not installed
+from raysm.client.tunnel.opening import let_in
+from raysm.errors import MissingDependency
+try:
+    let_in(None, None)
+except MissingDependency as error:
+    print(error)
+"""
+
+
+def test_without_aiohttp_it_says_what_to_install_before_a_job_is_opened_for_anybody():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_AIOHTTP], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "a tunnel needs aiohttp: pip install 'raysm[interactive]'\n", done.stderr

@@ -28,6 +28,9 @@ class Ssm:
 
     resume_session = terminate_session = start_session
 
+    def describe_log_streams(self, **request):
+        return {"logStreams": []}
+
 
 def sessions(*answers, **options):
     ssm = Ssm(*answers)
@@ -60,7 +63,7 @@ def test_an_agent_that_is_not_connected_yet_is_waited_for():
 
 def test_one_that_never_comes_is_told_of_with_the_remedy():
     here, _ = sessions(refusal("TargetNotConnected", "x is not connected."), connect_s=0.0)
-    with pytest.raises(ServiceError, match="x is not connected.*four permissions of ssmmessages.*ALGO-N/ssm"):
+    with pytest.raises(ServiceError, match="x is not connected.*four permissions of ssmmessages.*JOB/ALGO-N-TIME/ssm"):
         asyncio.run(here.start(TARGET, port_document(1)))
 
 
@@ -82,3 +85,9 @@ def test_a_session_is_resumed_and_ended():
     assert asyncio.run(here.resume("s-1")).token == "secret"
     asyncio.run(here.terminate("s-1"))
     assert ssm.asked == [{"SessionId": "s-1"}] * 2
+
+
+def test_what_a_session_is_begun_with_can_be_told_to_others():
+    here, ssm = sessions(ENTRY)
+    asyncio.run(here.start(TARGET, port_document(8265)))
+    assert ssm.asked == [here.request(TARGET, port_document(8265))]

@@ -6,11 +6,12 @@ import os
 import re
 import signal
 import threading
+from types import SimpleNamespace
 
 import pytest
 
-from raysm.client.tunnel.session import COMMAND
-from raysm.client.tunnel.shell import Shell, Terminal
+from raysm.client.tunnel.session import COMMAND, Document
+from raysm.client.tunnel.shell import ENCRYPTION, Shell, Terminal, run_by_plugin
 from raysm.contract.ssm.frames import CHANNEL_CLOSED, notice
 from raysm.errors import ServiceError
 from tests.support.scripted_agent import ScriptedAgent
@@ -96,3 +97,48 @@ def test_the_command_is_run_by_the_document_for_it(pipe):
     agent = Saying(b"")
     ran(agent, Terminal(stdin=pipe[0], stdout=pipe[1]))
     assert [document.name for document in agent.documents] == [COMMAND]
+
+
+class Encrypted(ScriptedAgent):
+    """An agent of an account that encrypts shells; a plugin has them all the same."""
+
+    def __init__(self):
+        super().__init__([{"ActionType": "KMSEncryption", "ActionParameters": {"KMSKeyId": "k"}}])
+        self.terminated = []
+        self.service = SimpleNamespace(
+            region="eu-west-1",
+            profile="",
+            client=lambda name: SimpleNamespace(meta=SimpleNamespace(endpoint_url="https://x")),
+        )
+
+    def request(self, target, document):
+        return {"Target": target, "DocumentName": document.name, "Parameters": document.parameters}
+
+    async def terminate(self, session):
+        self.terminated.append(session)
+
+
+class Plugin:
+    """Notes with what it was run."""
+
+    def __init__(self):
+        self.ran = []
+
+    def run(self, entry, request, **where):
+        self.ran.append((entry.session, request["Parameters"], where))
+        return 0
+
+
+def test_a_shell_that_the_account_encrypts_is_refused_with_its_code(pipe):
+    with pytest.raises(ServiceError, match="wants KMSEncryption.*install AWS's own plugin") as refused:
+        ran(Encrypted(), Terminal(stdin=pipe[0], stdout=pipe[1]))
+    assert refused.value.code == ENCRYPTION
+
+
+def test_the_plugin_carries_a_session_of_its_own_and_it_is_ended():
+    agent, plugin = Encrypted(), Plugin()
+    agent.port = 1
+    document = Document(name=COMMAND, parameters={"command": ["sh"]})
+    assert run_by_plugin(plugin, agent, "target", document) == 0
+    assert plugin.ran == [("s-1", {"command": ["sh"]}, {"region": "eu-west-1", "profile": "", "endpoint": "https://x"})]
+    assert agent.terminated == ["s-1"]

@@ -10,7 +10,8 @@ from raysm.contract.job_api import TRAINING
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.capacity import Capacity
 from raysm.local.server.records import JobRecord, Records
-from raysm.local.server.run import JobRun, Services
+from raysm.local.server.run import JobRun
+from raysm.local.server.services import Services
 from raysm.local.server.warm_pools import WarmPools
 from tests.support.api_requests import training_parameters
 

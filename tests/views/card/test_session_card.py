@@ -4,31 +4,14 @@ import re
 
 import pytest
 
-from raysm.contract.session import SessionState, Versions
 from raysm.views.card.session_card import session_card
+from tests.support.sessions import state as plain_state
 
 HOSTILE = "</div><script>alert(1)</script>"
 
 
 def state(**fields):
-    plain = {
-        "job": "digits-1",
-        "versions": Versions.here(),
-        "hosts": ("algo-1", "algo-2"),
-        "cpus": 8.0,
-        "gpus": 0.0,
-        "busy": 0,
-        "clients": 1,
-        "uptime_s": 60.0,
-        "ends_in_s": 1700.0,
-        "ends_why": "idle for 30 min with a client attached",
-        "closing": "",
-        "usd": 0.5,
-        "usd_per_hour": 2.0,
-        "budget_usd": 20.0,
-        "folder": "/x",
-    }
-    return SessionState(**(plain | fields))
+    return plain_state(**{"usd": 0.5, "usd_per_hour": 2.0, "budget_usd": 20.0, **fields})
 
 
 @pytest.mark.parametrize(

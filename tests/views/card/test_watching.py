@@ -8,12 +8,15 @@ import pytest
 from raysm.client.submit import submit
 from raysm.contract.events import Metric, line
 from raysm.errors import InvalidRequest
-from raysm.request import Cluster, Script
+from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
 from raysm.views.card.outputs import Output
 from raysm.views.card.watching import LEAST_S, Watch, watch
 from tests.support.client_jobs import NOW_MS
-from tests.support.sagemaker import fake_aws, refusal
+from tests.support.running_job import job, remote
+from tests.support.sagemaker import refusal
+
+__all__ = ["job", "remote"]
 
 WITHIN_S = 60
 
@@ -34,18 +37,6 @@ class Screen(Output):
     def wait_for(self, text):
         with self._changed:
             assert self._changed.wait_for(lambda: text in self.cards[-1], WITHIN_S), self.cards[-1]
-
-
-@pytest.fixture
-def remote():
-    with fake_aws() as fake:
-        yield fake
-
-
-@pytest.fixture
-def job(remote, tmp_path):
-    (tmp_path / "train.py").touch()
-    return submit(Script(str(tmp_path / "train.py")), cluster=Cluster("ml.m5.large", count=2), on=remote.service)
 
 
 def tell(remote, job, at, text):

@@ -4,25 +4,10 @@ import http.client
 
 import pytest
 
-from raysm.client.submit import submit
-from raysm.request import Script
-from tests.support.client_jobs import M5
 from tests.support.dashboard_head import serving_head
-from tests.support.sagemaker import fake_aws
+from tests.support.running_job import job, remote
 
-
-@pytest.fixture
-def remote():
-    """AWS, as far as a dashboard can tell."""
-    with fake_aws() as fake:
-        yield fake
-
-
-@pytest.fixture
-def job(remote, tmp_path):
-    """A job that runs until the test ends it."""
-    (tmp_path / "train.py").touch()
-    return submit(Script(str(tmp_path / "train.py")), cluster=M5, on=remote.service)
+__all__ = ["ask", "head", "job", "remote"]
 
 
 @pytest.fixture

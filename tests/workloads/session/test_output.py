@@ -30,7 +30,7 @@ def test_streams_stay_apart_and_in_their_order():
 
 
 def test_of_very_much_the_end_is_kept_with_its_positions():
-    output = Output(kept=100)
+    output = Output(most=100)
     for number in range(1000):
         output.write("stdout" if number % 2 else "stderr", f"{number:03}")
     kept = output.since(0)

@@ -109,7 +109,7 @@ DOCUMENTS: Mapping[str, Callable[[Parameters], Work]] = {
 
 
 def _one(parameters: Parameters, name: str, default: str) -> str:
-    given = parameters.get(name) or [default]
-    if not isinstance(given, list) or len(given) != 1 or not isinstance(given[0], str):
+    values = parameters.get(name) or [default]
+    if not isinstance(values, list) or len(values) != 1 or not isinstance(values[0], str):
         raise validation(f"Parameter {name} takes one string, in a list")
-    return given[0]
+    return values[0]

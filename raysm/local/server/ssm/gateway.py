@@ -37,11 +37,16 @@ REFUSED = 1008
 
 
 class Gateway:
-    """All sessions, and the loop in which they are served."""
+    """All sessions, and the loop in which they are served.
+
+    Attributes:
+        is_permitted: Whether the roles of jobs let their agents connect.
+    """
 
     def __init__(self, switches: Ssm, chance: Random) -> None:
         """Serve as ``switches`` say; nothing runs before the first session."""
         self._switches = switches
+        self.is_permitted = switches.permitted
         self._chance = chance
         # Touched in the loop alone; requests come in threads of the server.
         self._agents: dict[str, Agent] = {}

@@ -83,7 +83,7 @@ class SsmOperations:
             return False
         debugging = record.request.get("RemoteDebugConfig") or {}
         # The record's request is changed by UpdateTrainingJob, so that it can be switched on while the job runs.
-        return record.secondary == "Training" and bool(debugging.get("EnableRemoteDebug"))
+        return self.gateway.is_permitted and record.secondary == "Training" and bool(debugging.get("EnableRemoteDebug"))
 
     def _resume(self, request: Mapping[str, Any], host: str) -> Mapping[str, Any]:
         session = _text(request, "SessionId")

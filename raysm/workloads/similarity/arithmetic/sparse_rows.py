@@ -51,9 +51,9 @@ class SparseRows:
             np.add.at(summed, entries, data)
             data = summed
         # Only now: what was given twice may have added up to zero.
-        kept = data != 0
-        if not kept.all():
-            places, data = places[kept], data[kept]
+        nonzero = data != 0
+        if not nonzero.all():
+            places, data = places[nonzero], data[nonzero]
         rows, indices = np.divmod(places, columns)
         starts = np.searchsorted(rows, np.arange(len(starts)))
         return cls(starts.astype(np.int64), indices.astype(np.int32), np.ascontiguousarray(data), columns)

@@ -194,9 +194,9 @@ def _merge_all(
         everyone = np.concatenate([best[mine][better], keys[better]], axis=1)
         # A whole tile of each row: only the k that stay are worth sorting.
         everyone.partition(k - 1, axis=1)
-        kept = everyone[:, :k]
-        kept.sort(axis=1)
-        best[np.flatnonzero(better) + i] = kept
+        nearest = everyone[:, :k]
+        nearest.sort(axis=1)
+        best[np.flatnonzero(better) + i] = nearest
 
 
 def _pairs(

@@ -33,6 +33,7 @@ class Frame:
     @classmethod
     def plain(cls, columns: int) -> "Frame":
         """Return the frame that takes rows of that many columns as they are."""
+        # Without a shift: products of rows as they are.
         return cls(centre=np.zeros(columns))
 
 
@@ -90,6 +91,7 @@ class Best:
 
     def lowest(self) -> NDArray[np.float32]:
         """Return scores[n] that each row's k-th best reaches, by what was found here and by ``lower_bounds``."""
+        # Whichever is higher: the k-th best so far, or what is known from elsewhere.
         return np.maximum(decode(self.keys[:, -1])[0], self.lower_bounds)
 
 

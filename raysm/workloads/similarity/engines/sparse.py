@@ -138,12 +138,12 @@ class SparseEngine:
         # So that no product of two vanishes, and no touched sum looks untouched.
         small = np.abs(unit) < SMALLEST
         unit[small] = np.copysign(SMALLEST, unit[small])
-        described, kept = described_rows(rows, data, np.ascontiguousarray(norms), unit, start + first_row)
+        described, arrays = described_rows(rows, data, np.ascontiguousarray(norms), unit, start + first_row)
         first = np.empty(rows.columns + 1, dtype=np.int32)
         postings = np.empty(len(data), dtype=np.dtype([("row", np.int32), ("value", np.float32)]))
         self._library.sparse_columns(described, address(first), address(postings))
         columns = ColumnsStructure(address(first), address(postings))
-        return _Segment(start, described, columns, first, (*kept, first, postings))
+        return _Segment(start, described, columns, first, (*arrays, first, postings))
 
     def topk(
         self,
@@ -164,7 +164,7 @@ class SparseEngine:
         for i, above in enumerate(left.prepared.segments):
             # Of a tile with itself, each two segments once: no pair may be offered to a Best twice.
             for beside in right.prepared.segments[i if once else 0 :]:
-                mine, kept = described_best(best_left, above.numbers, bound)
+                mine, arrays = described_best(best_left, above.numbers, bound)
                 theirs, others = (None, ()) if best_right is None else described_best(best_right, beside.numbers, bound)
                 # A copy, which the kernel moves past the rows that are done: ``first`` itself says where columns end.
                 cursor = beside.first.copy() if once and beside.start == above.start else None
@@ -179,7 +179,7 @@ class SparseEngine:
                     same,
                 )
                 # The structures point into these arrays, which had to live until here.
-                del kept, others
+                del arrays, others
 
     def pairs(
         self, left: PreparedTile[SparseTile], right: PreparedTile[SparseTile], threshold: np.float32, *, same: bool

@@ -114,8 +114,8 @@ def described_rows(
         unit: Their elements divided by the norms, as float32.
         start: Number of the first row.
     """
-    kept = (rows.begins, np.ascontiguousarray(rows.indices), unit, data, norms)
-    return RowsStructure(len(rows), start, rows.columns, *(address(array) for array in kept)), kept
+    arrays = (rows.begins, np.ascontiguousarray(rows.indices), unit, data, norms)
+    return RowsStructure(len(rows), start, rows.columns, *(address(array) for array in arrays)), arrays
 
 
 def described_best(best: Best, rows: slice, bound: float) -> tuple[BestStructure, tuple[NDArray[Any], ...]]:
@@ -132,10 +132,10 @@ def sums_as_numpy(library: Any, columns: int) -> bool:
     # Of very long rows, one as long as can be held: they are halved in the same way.
     length = columns if columns <= LONGEST_CHECKED else LONGEST_CHECKED + columns % 128
     rng = np.random.default_rng(length)
-    for kept in (1.0, 0.1):
+    for share in (1.0, 0.1):
         # Elements of very different sizes: sums in another order then round to another number.
         rows = rng.standard_normal((2, length)) * np.exp2(rng.integers(-20, 20, (2, length)))
-        rows *= rng.random((2, length)) < kept
+        rows *= rng.random((2, length)) < share
         sparse = SparseRows.of(np.arange(3) * length, np.tile(np.arange(length), 2), rows.ravel(), length)
         if not np.array_equal(np.sqrt(sums_of_squares(library, sparse)), prepare(rows).norms):
             return False

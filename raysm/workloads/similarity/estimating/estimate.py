@@ -147,9 +147,9 @@ def predict(workload: Similarity, sizing: Sizing, costs: Costs, measured_rows: i
         # It is written beside the computing: what the disk has not taken by then remains.
         gathering_s = max(0.0, gathering_s - computing)
     else:
-        kept = max(2, int(KEPT_BYTES / max(1, costs.operand_bytes * scale)))
+        operands_kept = max(2, int(KEPT_BYTES / max(1, costs.operand_bytes * scale)))
         tasks = blocks * (blocks + 1) // 2
-        computing = _last_slot_ends(blocks, slots, costs, scale, kept)
+        computing = _last_slot_ends(blocks, slots, costs, scale, operands_kept)
     return Estimate(
         engine=costs.engine,
         slots=slots,
@@ -162,7 +162,7 @@ def predict(workload: Similarity, sizing: Sizing, costs: Costs, measured_rows: i
     )
 
 
-def _last_slot_ends(blocks: int, slots: int, costs: Costs, scale: float, kept: int) -> float:
+def _last_slot_ends(blocks: int, slots: int, costs: Costs, scale: float, operands_kept: int) -> float:
     """Return the seconds until all tiles are computed by slots that each keep so many operands."""
     free = [(0.0, slot) for slot in range(min(slots, blocks * (blocks + 1) // 2))]
     held: list[dict[int, None]] = [{} for _ in free]
@@ -178,7 +178,7 @@ def _last_slot_ends(blocks: int, slots: int, costs: Costs, scale: float, kept: i
                 at += operand
             operands[block] = None
         # As ``EngineCache`` does: what was used longest ago is the first to go.
-        while len(operands) > kept:
+        while len(operands) > operands_kept:
             del operands[next(iter(operands))]
         heapq.heapreplace(free, (at + TASK_S + (diagonal if cut.rows == cut.columns else tile), slot))
     return max(free)[0]

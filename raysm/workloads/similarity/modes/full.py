@@ -92,6 +92,7 @@ class Full(Mode):
     @property
     def limits(self) -> PartLimits:
         """A tile's scores all travel."""
+        # Of a tile; strips are cut by ``tiles`` itself, by what fits into a part.
         return PartLimits(rows=TILE_SIDE)
 
     def check_room(
@@ -104,6 +105,7 @@ class Full(Mode):
     ) -> None:
         """See ``Mode``: the file grows where the result is; what lasts of it has a room of its own."""
         size = queries.rows * matrix.rows * np.dtype(self.dtype).itemsize
+        # Once more among the checkpoints, but for what an earlier run has left there.
         recorded = size - occupied_bytes(folders.records) if folders.lasting else 0
         check_room([(folders.result, size), (folders.records, recorded)], free)
 
@@ -140,6 +142,7 @@ class Full(Mode):
 
     def written_bytes(self, matrix: Described, slots: int) -> int:
         """Return the bytes of the whole file, and of the parts that a Training job keeps beside it."""
+        # Once among the parts, once into the file.
         times = 2 if self.is_worth_keeping(matrix, slots) else 1
         return times * matrix.rows**2 * np.dtype(self.dtype).itemsize
 

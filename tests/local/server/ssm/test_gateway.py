@@ -79,7 +79,7 @@ def test_a_hundred_megabytes_arrive_whole_though_the_service_closes_every_two_se
                     assert part, f"it ended after {received} bytes"
                     here.update(part)
                     received += len(part)
-            assert served.resumed > 3
+            assert served.resumed  # how often depends on the machine: it takes 6 to 14 s
         sending.join()
     assert here.digest() == there.digest()
 

@@ -1,0 +1,127 @@
+"""Batch inference as users ask for it: a class or a function, pickled here, called with every batch.
+
+What flows in is the predictor, what flows out is a ``BatchInference`` and what travels with it. Whether it takes what
+it will be called with is asked here, before a cluster is formed for a TypeError.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict, Unpack
+
+from raysm.client.function import arguments_of, code_digest, name_of, pickled_call, python_version
+from raysm.client.own_modules import late_source
+from raysm.contract.keywords import check_names
+from raysm.contract.source import Source
+from raysm.errors import InvalidRequest
+from raysm.request.batch import BatchInference
+
+__all__ = ["Batch", "BatchOptions"]
+
+
+class BatchOptions(TypedDict, total=False):
+    """How the records are read and predicted; ``request.batch.BatchInference`` says it of each.
+
+    Attributes:
+        channel: Which channel is read; None is the only one.
+        read: ``images``, ``text``, ``csv``, ``jsonl``, ``parquet``, ``npy`` or ``files``; None goes by the names.
+        keep: Columns of the input that stand beside the predictions.
+        piece_rows: About how many records are one part of the result; None is 16 batches.
+        cpus: Of one process that predicts.
+        gpus: The same; None is 1 where an instance has any, else 0.
+    """
+
+    channel: str | None
+    read: str | None
+    keep: Sequence[str]
+    piece_rows: int | None
+    cpus: float | None
+    gpus: float | None
+
+
+class Batch:
+    """A workload: a model over all records of a channel, in batches, on all instances.
+
+    A class is made once in each process, with ``arguments``, and then called with every batch of that process; a
+    function is called with every batch and ``arguments``. A batch is a mapping of NumPy arrays by column, and so is
+    what is returned: one prediction a record. The result is one table of Parquet parts, in the order of the input.
+
+    Attributes:
+        predictor: The class or function.
+        arguments: By name.
+    """
+
+    def __init__(
+        self,
+        predictor: Callable[..., Any],
+        *,
+        batch_size: int,
+        arguments: Mapping[str, Any] | None = None,
+        **options: Unpack[BatchOptions],
+    ) -> None:
+        """Check what can be checked here.
+
+        Args:
+            predictor: A class with ``__call__(batch)``, or a function of a batch.
+            batch_size: Records of one call.
+            arguments: Of the class's ``__init__``, or of the function beside the batch.
+            options: As ``BatchOptions`` says.
+
+        Raises:
+            InvalidRequest: It cannot be called so, or an option cannot be.
+        """
+        check_names("Batch", dict.fromkeys(BatchOptions.__annotations__), options)
+        if not callable(predictor):
+            raise InvalidRequest(f"Batch: the first argument is a class or a function, got {predictor!r}")
+        self.predictor, self.arguments = predictor, dict(arguments or {})
+        _check_call(predictor, self.arguments)
+        fields: dict[str, Any] = dict(options)
+        # Without the batch itself, which the function's first parameter is.
+        shown = arguments_of(predictor, () if inspect.isclass(predictor) else (None,), self.arguments)
+        self._workload = BatchInference(
+            name=name_of(predictor),
+            python=python_version(),
+            code=code_digest(predictor),
+            arguments=shown if inspect.isclass(predictor) else dict(list(shown.items())[1:]),
+            batch_size=batch_size,
+            **fields,
+        )
+
+    def workload(self) -> BatchInference:
+        """Return what stands for it in the request."""
+        return self._workload
+
+    def pickled(self) -> bytes:
+        """Return cloudpickle's bytes of the predictor and its arguments.
+
+        Raises:
+            InvalidRequest: Something of it cannot be pickled.
+        """
+        return pickled_call(self.predictor, (), self.arguments)
+
+    def source(self) -> Source | None:
+        """Return the user's own modules that the predictor imports when it is called: they travel as files."""
+        return late_source(self.predictor)
+
+    def title(self) -> str:
+        """Return the predictor's name, which a job has that is given none."""
+        return getattr(self.predictor, "__name__", "batch").lower()
+
+    def __repr__(self) -> str:
+        return f"Batch({name_of(self.predictor)}, batch_size={self._workload.batch_size})"
+
+
+def _check_call(predictor: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Refuse a predictor that cannot be called as it will be."""
+    # Not by callable(): that is true of every class, for a class can be called to make one of it.
+    if inspect.isclass(predictor) and "__call__" not in {name for base in predictor.__mro__ for name in vars(base)}:
+        raise InvalidRequest(
+            f"Batch: {name_of(predictor)} has no __call__(self, batch), which returns the predictions of a batch"
+        )
+    try:
+        signature = inspect.signature(predictor)
+        signature.bind(*(() if inspect.isclass(predictor) else (None,)), **arguments)
+    except TypeError as error:
+        called = "__init__ takes" if inspect.isclass(predictor) else "takes, behind the batch,"
+        raise InvalidRequest(f"Batch: {name_of(predictor)} {called} other arguments: {error}") from error
+    except ValueError:
+        return  # a built-in without a signature: the call itself will tell

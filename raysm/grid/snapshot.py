@@ -1,0 +1,210 @@
+"""A grid at one moment, as people look at it: a store flows in, counts, dollars and reasons flow out.
+
+Only sums leave the database: a screen of 100,000 rows has to be there as fast as one of ten.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from raysm.grid.attempt import TaskState
+from raysm.grid.ledger import Money, money
+from raysm.grid.store import Store
+
+__all__ = ["RegionView", "Snapshot", "snapshot"]
+
+HOUR_S = 3600.0
+
+POINTS = 200
+"""Of the curve of done rows: one in two or three pixels."""
+
+MOST_REASONS = 12
+"""Of failed rows that are told; the rows themselves have all."""
+
+MOST_BLOCKS = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RegionView:
+    """One region."""
+
+    region: str
+    """``us-east-1``."""
+    open: Mapping[str, int]
+    """Attempts that have not ended, by their state."""
+    ended: Mapping[str, int]
+    """Attempts that have, by their class."""
+    instances: int
+    """Of the open ones."""
+    money: Money
+    """What it has cost."""
+    closed_until_s: float | None = None
+    """Until when nothing is sent there; None where it takes jobs."""
+    reason: str = ""
+    """Why not."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """A place that is left alone for a while."""
+
+    place: str
+    """Type, region and market, for people."""
+    until_s: float
+    """On the controller's clock."""
+    reason: str
+    """What it said."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """The grid."""
+
+    name: str
+    """As the user named it."""
+    state: str
+    """open, paused, stopping or closed."""
+    why: str
+    """Why it is paused."""
+    at_s: float
+    """When this was so."""
+    created_s: float
+    """When the grid was made."""
+    states: Mapping[str, int]
+    """Tasks by their state."""
+    regions: tuple[RegionView, ...]
+    """By name."""
+    money: Money
+    """Of all regions."""
+    budget_usd: float | None
+    """What it may cost; None is no limit."""
+    prices: tuple[str, ...]
+    """Versions of the lists that its dollars are from."""
+    blocks: tuple[Block, ...]
+    """Places that are left alone just now."""
+    reasons: tuple[tuple[str, int], ...]
+    """Why rows have failed or cannot run, the most frequent first."""
+    done: tuple[tuple[float, int], ...]
+    """The curve of done rows: moments, and how many there were by then."""
+    done_per_hour: float | None
+    """Of the last hour, or since the first one was sent; None before any is done."""
+
+    @property
+    def total(self) -> int:
+        """Rows in all."""
+        return sum(self.states.values())
+
+    @property
+    def left(self) -> int:
+        """Rows that wait or run."""
+        return sum(count for state, count in self.states.items() if not TaskState(state).final)
+
+    @property
+    def left_s(self) -> float | None:
+        """About how long it still takes, at the pace of the last hour; None where there is none."""
+        return self.left / self.done_per_hour * HOUR_S if self.done_per_hour else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON values; what is not known is null."""
+        return {**asdict(self), "total": self.total, "left": self.left, "left_s": self.left_s}
+
+
+def snapshot(store: Store, now: float) -> Snapshot:
+    """Return a grid as it is.
+
+    Args:
+        store: The grid's; it is only read.
+        now: Seconds since the epoch, on the controller's clock.
+    """
+    grid, states = store.grid(), store.states()
+    execute = store.database.connection.execute
+    names = [row[0] for row in execute("SELECT DISTINCT region FROM attempt ORDER BY region")]
+    versions = execute("SELECT DISTINCT price_version FROM attempt WHERE price_version <> '' ORDER BY 1").fetchall()
+    return Snapshot(
+        name=grid.name,
+        state=grid.state,
+        why=grid.why,
+        at_s=now,
+        created_s=grid.created_s,
+        states=states,
+        regions=tuple(_region(store, name, now) for name in names),
+        money=money(store, now),
+        budget_usd=grid.rules.budget_usd,
+        prices=tuple(row[0] for row in versions),
+        blocks=_blocks(store, now),
+        reasons=_reasons(store),
+        done=_curve(store, states.get(TaskState.DONE, 0)),
+        done_per_hour=_pace(store, now),
+    )
+
+
+def _region(store: Store, region: str, now: float) -> RegionView:
+    execute = store.database.connection.execute
+    still = dict(
+        execute("SELECT state, count(*) FROM attempt WHERE region = ? AND state <> 'ended' GROUP BY 1", (region,))
+    )
+    ended = dict(
+        execute("SELECT ending, count(*) FROM attempt WHERE region = ? AND state = 'ended' GROUP BY 1", (region,))
+    )
+    instances = execute(
+        "SELECT coalesce(sum(count), 0) FROM attempt WHERE region = ? AND state <> 'ended'", (region,)
+    ).fetchone()[0]
+    closed = execute("SELECT closed_s, reason FROM region WHERE name = ? AND closed_s > ?", (region, now)).fetchone()
+    return RegionView(
+        region=region,
+        open={str(state): count for state, count in still.items()},
+        ended={str(name): count for name, count in ended.items()},
+        instances=instances,
+        money=money(store, now, region),
+        closed_until_s=None if closed is None else closed[0],
+        reason="" if closed is None else closed[1],
+    )
+
+
+def _blocks(store: Store, now: float) -> tuple[Block, ...]:
+    rows = store.database.connection.execute(
+        "SELECT region, instance_type, spot, until_s, reason FROM block WHERE until_s > ? ORDER BY until_s LIMIT ?",
+        (now, MOST_BLOCKS),
+    )
+    return tuple(
+        Block(
+            place=f"{row['instance_type']} in {row['region']}{' (spot)' if row['spot'] else ''}",
+            until_s=row["until_s"],
+            reason=row["reason"],
+        )
+        for row in rows
+    )
+
+
+def _reasons(store: Store) -> tuple[tuple[str, int], ...]:
+    ended = [state.value for state in TaskState if state.final and state not in (TaskState.DONE, TaskState.SKIPPED)]
+    marks = ", ".join("?" * len(ended))
+    rows = store.database.connection.execute(
+        f"SELECT reason, count(*) FROM task WHERE state IN ({marks}) GROUP BY reason ORDER BY 2 DESC, 1 LIMIT ?",
+        (*ended, MOST_REASONS),
+    )
+    return tuple((row[0], row[1]) for row in rows)
+
+
+def _curve(store: Store, done: int) -> tuple[tuple[float, int], ...]:
+    """Return moments and how many rows were done by then, as many as a chart can show."""
+    every = max(1, done // POINTS)
+    rows: Sequence[Any] = store.database.connection.execute(
+        "SELECT at_s, number FROM (SELECT at_s, row_number() OVER (ORDER BY seq) AS number, count(*) OVER () AS most "
+        "FROM event WHERE now = 'done' AND task IS NOT NULL) WHERE number % ? = 0 OR number IN (1, most)",
+        (every,),
+    ).fetchall()
+    return tuple((row[0], row[1]) for row in rows)
+
+
+def _pace(store: Store, now: float) -> float | None:
+    execute = store.database.connection.execute
+    done, first_s = execute(
+        "SELECT (SELECT count(*) FROM event WHERE now = 'done' AND task IS NOT NULL AND at_s > ?), "
+        "(SELECT min(intended_s) FROM attempt)",
+        (now - HOUR_S,),
+    ).fetchone()
+    if not done or first_s is None:
+        return None
+    # A grid of ten minutes has no hour behind it.
+    return float(done / min(HOUR_S, max(1.0, now - first_s)) * HOUR_S)

@@ -1,0 +1,69 @@
+"""Batch inference as a workload: a model over all records of a channel, and the channel that it reads."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from raysm.errors import InvalidRequest
+from raysm.request.function import PickledWorkload
+from raysm.request.workload import Wrapper
+
+__all__ = ["READ", "BatchInference"]
+
+READ = ("images", "text", "csv", "jsonl", "parquet", "npy", "files")
+"""How files can be read; ``raysm.workloads.batch.formats`` has a module for each."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchInference(PickledWorkload):
+    """A predictor, pickled by cloudpickle into the payload, called with every batch of a channel's records.
+
+    Raises:
+        InvalidRequest: A field is out of its range.
+    """
+
+    runner: ClassVar[str] = "raysm.workloads.runners.batch:BatchRunner"
+    reader: ClassVar[str] = "raysm.client.batch_result:BatchResult"
+    label: ClassVar[str] = "the batch inference"
+    keeps: ClassVar[str] = "the predictions"
+    wrapper: ClassVar[Wrapper | None] = Wrapper("predictor", "raysm.Batch(Classifier, batch_size=256)")
+    input_check: ClassVar[str | None] = "raysm.workloads.batch.first_look:check_inputs"
+    packages: ClassVar[tuple[str, ...]] = ("cloudpickle", "numpy", "pyarrow")
+    extra: ClassVar[str | None] = "batch"
+
+    batch_size: int
+    """Records of one call; the last one of a piece may have fewer."""
+    channel: str | None = None
+    """Which channel is read; None is the only one."""
+    read: str | None = None
+    """One of ``READ``; None goes by the names of the files."""
+    keep: tuple[str, ...] = ()
+    """Columns of the input that stand beside the predictions; what names a record always does."""
+    piece_rows: int | None = None
+    """About how many records are one part of the result, and are predicted again after a loss; None is 16 batches."""
+    cpus: float | None = None
+    """Of one process that predicts; None is 1, and of one with a GPU its share of the instance's."""
+    gpus: float | None = None
+    """The same; None is 1 where an instance has any, else 0."""
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        if isinstance(self.keep, str) or not isinstance(self.keep, Iterable):
+            raise InvalidRequest(f"Batch: keep is a list of columns, got {self.keep!r}")
+        object.__setattr__(self, "keep", tuple(self.keep))
+        for name in ("batch_size", "piece_rows"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise InvalidRequest(f"Batch: {name} must be a whole number of at least 1, got {value!r}")
+        for name in ("cpus", "gpus"):
+            value = getattr(self, name)
+            least = "at least 0" if name == "gpus" else "above 0"
+            if value is not None and (type(value) not in (int, float) or value < 0 or (value == 0 and name == "cpus")):
+                raise InvalidRequest(f"Batch: {name} must be a number {least}, got {value!r}")
+        if self.read is not None and self.read not in READ:
+            raise InvalidRequest(f"Batch: read is one of {', '.join(map(repr, READ))}, got {self.read!r}")
+
+    @property
+    def rows_of_a_piece(self) -> int:
+        """``piece_rows``, also where nobody said it: it may not depend on the cluster, or the parts would."""
+        return self.piece_rows or 16 * self.batch_size

@@ -1,0 +1,141 @@
+"""A grid as one HTML file that needs nothing else: a Snapshot and its rows flow in, a page flows out. Pure.
+
+No script, no font, no address of anything: the page can be mailed, kept, and opened years later.
+"""
+
+import html
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import islice
+
+from raysm.client.costs.bill import dollars
+from raysm.grid.attempt import TaskState
+from raysm.grid.snapshot import Snapshot
+from raysm.grid.store import TaskRecord
+from raysm.views.charts.line_chart import Axes, line_chart
+from raysm.views.charts.series import Series
+from raysm.views.grid.screen import duration, unpriced_note
+
+__all__ = ["MOST_ROWS", "report_page"]
+
+MOST_ROWS = 1_000
+"""Rows that the page lists, those that did not go well first: ten thousand would be a file of megabytes."""
+
+STYLE = """
+:root { color-scheme: light dark }
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em }
+h1 { font-size: 1.5em; margin: 0 } h2 { font-size: 1.1em; margin: 1.6em 0 .4em }
+table { border-collapse: collapse; width: 100% }
+th, td { text-align: right; padding: .25em .6em; border-bottom: 1px solid #8884 }
+th:first-child, td:first-child, td.text, th.text { text-align: left } th { font-weight: 600 }
+.figures { display: flex; flex-wrap: wrap; gap: 1em; margin: 1em 0 }
+.figures div { flex: 1 1 130px; border: 1px solid #8886; border-radius: 6px; padding: .6em .8em }
+.figures b { display: block; font-size: 1.35em } .scroll { overflow-x: auto } td.text { overflow-wrap: anywhere }
+.failed, .impossible { color: #c0392b } .done, .skipped { color: #1e8449 } footer { margin-top: 2em; opacity: .75 }
+"""
+
+
+def report_page(view: Snapshot, tasks: Iterable[TaskRecord]) -> str:
+    """Return the page.
+
+    Args:
+        view: The grid.
+        tasks: Its rows, those first that are to be seen first; what is too many is left out, and said.
+    """
+    title = f"grid {html.escape(view.name)}"
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>'
+        f"<h1>{title}: {html.escape(view.state)}</h1><p>{_moment(view.at_s)}{_why(view)}</p>"
+        f"{_figures(view)}{_chart(view)}{_regions(view)}{_troubles(view)}{_rows(view, tasks)}"
+        f"<footer>{html.escape(unpriced_note(view).strip())} Prices: {html.escape(', '.join(view.prices) or 'none')}; "
+        "on demand, what spot capacity is billed by, too.</footer></body></html>\n"
+    )
+
+
+def _moment(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _why(view: Snapshot) -> str:
+    return f" &middot; {html.escape(view.why)}" if view.why else ""
+
+
+def _figures(view: Snapshot) -> str:
+    done = view.states.get(TaskState.DONE, 0) + view.states.get(TaskState.SKIPPED, 0)
+    budget = "" if view.budget_usd is None else f" of {dollars(view.budget_usd)}"
+    pace = "-" if view.done_per_hour is None else f"{view.done_per_hour:,.1f}"
+    figures = [
+        (f"{done:,} of {view.total:,}", "rows are done"),
+        (f"{sum(each.instances for each in view.regions):,}", "instances now"),
+        (pace, "rows an hour"),
+        ("-" if view.left_s is None else duration(view.left_s), "left, about"),
+        (f"{dollars(view.money.spent_usd)}{budget}", "spent"),
+        (dollars(view.money.wasted_usd), "wasted"),
+        (dollars(view.money.saved_usd), "saved by spot"),
+    ]
+    return f'<div class="figures">{"".join(f"<div><b>{value}</b>{label}</div>" for value, label in figures)}</div>'
+
+
+def _chart(view: Snapshot) -> str:
+    if len(view.done) < 2:
+        return ""
+    points = [(at_s - view.created_s, float(count)) for at_s, count in view.done]
+    axes = Axes(title="rows that are done", x="since the grid was made", is_time=True, from_zero=True, width=1000)
+    return f'<div class="scroll">{line_chart([Series(name="done", points=points)], axes)}</div>'
+
+
+def _regions(view: Snapshot) -> str:
+    if not view.regions:
+        return ""
+    head = _row(("region", "open", "ended", "instances", "spent", "wasted", "saved"), "th")
+    rows = [
+        _row(
+            (
+                each.region,
+                _counts(each.open),
+                _counts(each.ended),
+                f"{each.instances:,}",
+                dollars(each.money.spent_usd),
+                dollars(each.money.wasted_usd),
+                dollars(each.money.saved_usd),
+            )
+        )
+        for each in view.regions
+    ]
+    return f'<h2>Regions</h2><div class="scroll"><table>{head}{"".join(rows)}</table></div>'
+
+
+def _counts(counts: object) -> str:
+    assert isinstance(counts, dict)
+    return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items())) or "-"
+
+
+def _troubles(view: Snapshot) -> str:
+    items = [f"{count:,} &times; {html.escape(reason or 'without a reason')}" for reason, count in view.reasons]
+    for block in view.blocks:
+        until = duration(block.until_s - view.at_s)
+        items.append(f"{html.escape(block.place)} is left alone for {until}: {html.escape(block.reason)}")
+    items += [
+        f"{html.escape(each.region)} takes no job: {html.escape(each.reason)}"
+        for each in view.regions
+        if each.closed_until_s is not None
+    ]
+    return f"<h2>What went wrong</h2><ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>" if items else ""
+
+
+def _rows(view: Snapshot, tasks: Iterable[TaskRecord]) -> str:
+    shown = list(islice(tasks, MOST_ROWS))
+    more = view.total - len(shown)
+    rest = f"<p>and {more:,} more: raysm grid rows {html.escape(view.name)}</p>" if more > 0 else ""
+    head = '<tr><th>row</th><th class="text">state</th><th>tries</th><th class="text">why</th></tr>'
+    rows = [
+        f'<tr><td>{html.escape(each.task.key)}</td><td class="text {each.state}">{each.state}</td>'
+        f'<td>{each.attempts}</td><td class="text">{html.escape(each.reason[:300])}</td></tr>'
+        for each in shown
+    ]
+    return f'<h2>Rows</h2><div class="scroll"><table>{head}{"".join(rows)}</table></div>{rest}' if shown else ""
+
+
+def _row(cells: Iterable[str], tag: str = "td") -> str:
+    return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>"

@@ -1,0 +1,108 @@
+"""A grid on a terminal: a Snapshot flows in, lines flow out. Pure; whoever shows them draws them again and again."""
+
+from raysm.client.costs.bill import dollars
+from raysm.grid.snapshot import RegionView, Snapshot
+
+__all__ = ["duration", "screen_lines", "unpriced_note"]
+
+BAR = 40
+"""Characters of the bar of all rows."""
+
+SHADES = {"done": "█", "skipped": "█", "placed": "▒", "failed": "x", "stopped": "-", "impossible": "x", "waiting": "·"}
+"""Of the bar, by the state of a task."""
+
+HEADER = ("region", "waiting for capacity", "running", "other open", "ended", "instances", "spent", "wasted", "saved")
+
+RUNNING, PENDING = "running", ("sent", "pending")
+
+
+def screen_lines(view: Snapshot) -> list[str]:
+    """Return one screen of a grid."""
+    lines = [
+        f"grid {view.name}: {view.state}{f' ({view.why})' if view.why else ''}",
+        f"{_bar(view)}  {_states(view)}",
+        "",
+        f"spent   {dollars(view.money.spent_usd)}{_budget(view)}",
+        f"open    at most {dollars(view.money.at_stake_usd)} more, if every open job runs to its limit",
+        f"wasted  {dollars(view.money.wasted_usd)}   saved by spot {dollars(view.money.saved_usd)}",
+        f"pace    {_pace(view)}",
+    ]
+    note = unpriced_note(view)
+    lines += [note] if note else []
+    if view.regions:
+        lines += ["", *_table(view)]
+    lines += [f"{each.region} takes no job: {each.reason}" for each in view.regions if each.closed_until_s is not None]
+    for block in view.blocks:
+        lines.append(f"blocked {block.place}, {duration(block.until_s - view.at_s)} more: {block.reason}")
+    if view.reasons:
+        lines += ["", *(f"{count:>6,} x {reason or 'without a reason'}" for reason, count in view.reasons)]
+    lines += ["", f"prices: {', '.join(view.prices) or 'none is known'}"]
+    return lines
+
+
+def unpriced_note(view: Snapshot) -> str:
+    """Return what is to be said where the dollars are not all; nothing where they are."""
+    number = view.money.unpriced
+    return f"        {number:,} jobs have cost something that is not known, and is not in these sums" if number else ""
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people."""
+    if seconds < 90:
+        return f"{max(0.0, seconds):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
+
+
+def _bar(view: Snapshot) -> str:
+    total = max(1, view.total)
+    cells = ""
+    for state, shade in SHADES.items():
+        count = view.states.get(state, 0)
+        # Of 1,000 rows a single failed one is seen, too.
+        cells += shade * (max(1, round(BAR * count / total)) if count else 0)
+    return cells[:BAR].ljust(BAR, "·")
+
+
+def _states(view: Snapshot) -> str:
+    parts = [f"{view.states[state]:,} {state}" for state in SHADES if view.states.get(state)]
+    return f"{view.total:,} rows: {', '.join(parts)}"
+
+
+def _budget(view: Snapshot) -> str:
+    return "" if view.budget_usd is None else f" of {dollars(view.budget_usd)}"
+
+
+def _pace(view: Snapshot) -> str:
+    if view.done_per_hour is None:
+        return "no row is done yet"
+    left = "" if not view.left or view.left_s is None else f"; about {duration(view.left_s)} left"
+    return f"{view.done_per_hour:,.1f} rows an hour{left}"
+
+
+def _table(view: Snapshot) -> list[str]:
+    table = [HEADER, *map(_cells, view.regions)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if column else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in table
+    ]
+
+
+def _cells(each: RegionView) -> tuple[str, ...]:
+    pending = sum(each.open.get(state, 0) for state in PENDING)
+    running = each.open.get(RUNNING, 0)
+    ended = ", ".join(f"{count:,} {name}" for name, count in sorted(each.ended.items()))
+    return (
+        each.region,
+        f"{pending:,}",
+        f"{running:,}",
+        f"{sum(each.open.values()) - pending - running:,}",
+        ended or "-",
+        f"{each.instances:,}",
+        dollars(each.money.spent_usd),
+        dollars(each.money.wasted_usd),
+        dollars(each.money.saved_usd),
+    )

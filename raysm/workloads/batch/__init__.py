@@ -1,0 +1,1 @@
+"""Batch inference: records are cut into pieces, predicted where there is a place, and written in their order."""

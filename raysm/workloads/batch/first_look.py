@@ -1,0 +1,38 @@
+"""What of a batch inference's input can be seen to be wrong before a job is sent: by the names of files, and headers.
+
+What flows in are files of this machine, what flows out is nothing, or the first thing that is wrong.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from raysm.errors import InvalidInput
+from raysm.request.batch import BatchInference
+from raysm.workloads.batch.formats import format_of
+from raysm.workloads.batch.piece import channel_of, is_hidden
+
+__all__ = ["check_inputs"]
+
+
+def check_inputs(workload: BatchInference, inputs: Mapping[str, Path | None]) -> None:
+    """Look at the channel that is read, where it is here.
+
+    Args:
+        workload: What is asked for.
+        inputs: By channel: the file or folder; None for what is elsewhere.
+
+    Raises:
+        InvalidRequest: No channel can be read, or several could.
+        InvalidInput: It has no files, or it is not known how to read them.
+    """
+    channel = channel_of(workload, inputs)
+    path = inputs[channel]
+    if path is None:
+        return
+    files = [path] if path.is_file() else sorted(item for item in path.rglob("*") if item.is_file())
+    names = [item.name if path.is_file() else item.relative_to(path).as_posix() for item in files]
+    names = [name for name in names if not is_hidden(name)]
+    if not names:
+        raise InvalidInput(f"{path}, the input {channel!r}, has no files")
+    if workload.read is None:
+        format_of(names, channel)

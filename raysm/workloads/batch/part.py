@@ -1,0 +1,137 @@
+"""One piece, in the process that predicts it: read ahead, predicted batch by batch, returned as one Parquet file.
+
+What flows in is a piece, what flows out is a ``Part``. Its bytes depend on the piece and the predictor alone: nothing
+in it tells who made it.
+"""
+
+import io
+import queue
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from raysm.bootstrap import environment
+from raysm.contract.payload import FUNCTION
+from raysm.errors import InvalidRequest
+from raysm.request.batch import BatchInference
+from raysm.workloads.batch.formats import named
+from raysm.workloads.batch.piece import Piece
+from raysm.workloads.batch.predictor import predictor_of, table_of
+
+__all__ = ["Part", "Prediction", "ahead", "parquet_of", "predict"]
+
+T = TypeVar("T")
+
+AHEAD = 2
+"""Batches that are read while one is predicted: one would do if reading took always as long as predicting."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prediction:
+    """What every process that predicts is told."""
+
+    workload: BatchInference
+    """What is asked for."""
+    channel: str
+    """Which channel is read."""
+    format: str
+    """How."""
+    threads: int
+    """How many may decode at once."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """The predictions of one piece."""
+
+    rows: int
+    """How many; 0 of a file without records, which becomes no file."""
+    schema: str
+    """Names and types of its columns, as Arrow writes them: all parts have the same."""
+    content: bytes
+    """A Parquet file."""
+
+
+def predict(prediction: Prediction, piece: Piece) -> Part:
+    """Predict a piece, with the predictor of this process.
+
+    Raises:
+        InvalidInput: A file cannot be read.
+        InvalidRequest: The predictor cannot be made, or returned what cannot be written.
+    """
+    here, workload = environment.read(), prediction.workload
+    # Before anything is read: a model that cannot be made is an error of the first second.
+    predictor = predictor_of(here.payload / FUNCTION, workload.name)
+    reader = named(prediction.format)
+    folder = here.paths.channel(prediction.channel)
+    batches = reader.batches(folder, piece.span, workload.batch_size, prediction.threads)
+    tables = []
+    for batch in ahead(batches, AHEAD):
+        # The predictor's own: what it adds or changes is not what the keys are taken from.
+        predicted = predictor(dict(batch))
+        tables.append(table_of(batch, predicted, reader.keys, workload.keep, workload.name))
+    if not tables:
+        return Part(rows=0, schema="", content=b"")
+    table = _joined(tables, workload.name, piece)
+    return Part(rows=len(table), schema=str(table.schema), content=parquet_of(table))
+
+
+def _joined(tables: list[pa.Table], name: str, piece: Piece) -> pa.Table:
+    try:
+        return pa.concat_tables(tables).combine_chunks()
+    except pa.ArrowInvalid as error:
+        raise InvalidRequest(
+            f"{name} returned columns of other names or types for some batches of {piece} than for others: {error}"
+        ) from error
+
+
+def parquet_of(table: pa.Table) -> bytes:
+    """Return a table as a Parquet file of one row group: the same bytes for the same rows."""
+    sink = io.BytesIO()
+    # zstd: predictions are mostly few labels and texts, and travel to the head and from there to S3.
+    pq.write_table(table, sink, compression="zstd", row_group_size=max(1, len(table)))
+    return sink.getvalue()
+
+
+def ahead(items: Iterable[T], count: int) -> Iterator[T]:
+    """Yield items, of which so many are made in a thread meanwhile; what making them raises is raised here."""
+    made: queue.Queue[tuple[bool, Any]] = queue.Queue(maxsize=count)
+    ended, left = object(), threading.Event()
+
+    def make() -> None:
+        try:
+            for item in items:
+                if not _put(made, (True, item), left):
+                    return
+            _put(made, (True, ended), left)
+        except BaseException as error:  # raised where it is waited for
+            _put(made, (False, error), left)
+
+    thread = threading.Thread(target=make, name="reading-ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            is_item, item = made.get()
+            if not is_item:
+                raise item
+            if item is ended:
+                return
+            yield item
+    finally:
+        # Also where nobody wants more: a reader that waits for room would wait for ever, with its files open.
+        left.set()
+        thread.join()
+
+
+def _put(made: "queue.Queue[Any]", item: Any, left: threading.Event) -> bool:
+    while not left.is_set():
+        try:
+            made.put(item, timeout=0.1)
+            return True
+        except queue.Full:
+            continue
+    return False

@@ -1,0 +1,227 @@
+"""Batch inference, on the head: pieces go to processes that keep their model, parts come back and take their places.
+
+What flows in are the workload and a formed cluster, what flows out are the parts in the model folder, each written
+beside and renamed, and what is known of them. A part is written once, whoever predicted it and however often: its name
+is its place in the input.
+"""
+
+import functools
+import hashlib
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from raysm.contract.events import Metric, State
+from raysm.contract.result import ResultFile
+from raysm.contract.store import put
+from raysm.errors import InvalidRequest
+from raysm.request.batch import BatchInference
+from raysm.request.codec import to_json
+from raysm.workloads.batch.part import Part, Prediction, predict
+from raysm.workloads.batch.piece import Piece, pieces_of
+from raysm.workloads.blocks import map_blocks
+from raysm.workloads.disk import full_disk_is_no_room
+from raysm.workloads.nodes import Node, cluster_nodes
+from raysm.workloads.progress import EmitEvent, ProgressThrottle
+from raysm.workloads.record import BlockRecord
+
+__all__ = ["Gathered", "Outcome", "Places", "Size", "measures_of", "run_batch", "size_of"]
+
+RATE_S = 5.0
+"""How often the rate is told."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Places:
+    """Where the head writes."""
+
+    result: Path
+    """The model folder."""
+    records: Path | None
+    """Where parts are kept beyond this job's containers; None where nothing is."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Size:
+    """What one process that predicts takes."""
+
+    cpus: float
+    """CPUs of Ray."""
+    gpus: float
+    """GPUs of Ray."""
+
+    @property
+    def threads(self) -> int:
+        """How many decode at once."""
+        return max(1, int(self.cpus))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What was predicted."""
+
+    files: tuple[ResultFile, ...]
+    """The parts, in the order of the input."""
+    rows: int
+    """Records in all."""
+    resumed: int
+    """Parts that an earlier run had finished."""
+    seconds: float
+    """From the first piece to the last."""
+    size: Size
+    """Of a process that predicted."""
+
+
+def size_of(workload: BatchInference, nodes: Sequence[Node]) -> Size:
+    """Return what one process takes: what is asked for, or a GPU with its share of the CPUs, or one CPU."""
+    with_gpus = [node for node in nodes if node.gpus and node.cpus]
+    gpus = float(bool(with_gpus)) if workload.gpus is None else float(workload.gpus)
+    if workload.cpus is not None:
+        return Size(cpus=float(workload.cpus), gpus=gpus)
+    # Of the instance that has least for each GPU: one more CPU, and that GPU would find no process.
+    shares = [int(node.cpus / node.gpus * gpus) for node in with_gpus] if gpus else []
+    return Size(cpus=float(max(1, min(shares, default=1))), gpus=gpus)
+
+
+def run_batch(workload: BatchInference, channel: str, pickled: Path, places: Places, emit_event: EmitEvent) -> Outcome:
+    """Predict all records of a channel on the connected cluster.
+
+    Args:
+        workload: What is asked for.
+        channel: Which channel.
+        pickled: The predictor, as the payload brought it.
+        places: Where to write.
+        emit_event: Where events go.
+
+    Raises:
+        InvalidInput: The channel has no files, or one cannot be read.
+        InvalidRequest: The predictor returned what cannot be written, or no instance can run it.
+        BlockFailed: A piece failed on every attempt; the message has the predictor's traceback.
+        InstanceLost: An instance that alone has some records went away for good.
+        NoRoom: The head's disk is full.
+    """
+    emit_event(State(name="running"))
+    kind, pieces = pieces_of(workload, channel)
+    size = size_of(workload, cluster_nodes())
+    prediction = Prediction(workload=workload, channel=channel, format=kind, threads=size.threads)
+    record = _record(places, workload, pieces, pickled)
+    known = 0 if record is None else sum(piece in record for piece in pieces)
+    gathered = Gathered(places.result, pieces, emit_event)
+    begun_s = time.monotonic()
+    for piece, part in map_blocks(
+        functools.partial(predict, prediction),
+        _dealt(pieces),
+        record=record,
+        num_cpus=size.cpus,
+        num_gpus=size.gpus,
+        lasting=True,
+    ):
+        gathered.take(piece, part)
+    files = gathered.files()
+    if record is not None:
+        record.remove()
+    seconds = time.monotonic() - begun_s
+    return Outcome(files=files, rows=gathered.rows, resumed=known, seconds=seconds, size=size)
+
+
+def _dealt(pieces: Sequence[Piece]) -> list[Piece]:
+    """Return pieces in the order in which they are begun: of each instance one, then of each the next."""
+    # In the input's order, all that are begun first could lie on one instance, and the others would have nothing.
+    turns: dict[str | None, int] = {}
+    keyed = []
+    for piece in pieces:
+        turn = turns.get(piece.host, 0)
+        turns[piece.host] = turn + 1
+        keyed.append((turn, piece.number, piece))
+    return [piece for _, _, piece in sorted(keyed, key=lambda item: item[:2])]
+
+
+def _record(
+    places: Places, workload: BatchInference, pieces: Sequence[Piece], pickled: Path
+) -> BlockRecord[Part] | None:
+    """Return where finished parts are kept; what they depend on is all that is not the cluster."""
+    if places.records is None:
+        return None
+    depends_on: dict[str, Any] = {
+        "workload": {name: value for name, value in to_json(workload).items() if name not in ("cpus", "gpus")},
+        "predictor": hashlib.sha256(pickled.read_bytes()).hexdigest(),
+        "pieces": hashlib.sha256("\n".join(map(str, pieces)).encode()).hexdigest(),
+    }
+    return BlockRecord(places.records, depends_on, for_later=True)
+
+
+class Gathered:
+    """The parts that have come so far."""
+
+    def __init__(self, folder: Path, pieces: Sequence[Piece], emit_event: EmitEvent) -> None:
+        """Begin with none."""
+        self.rows = 0
+        self._folder, self._pieces, self._emit = folder, pieces, emit_event
+        self._files: dict[int, ResultFile] = {}
+        self._schema: tuple[str, Piece] | None = None
+        self._progress = ProgressThrottle("predict", len(pieces), "parts", emit_event)
+        self._begun_s = self._told_s = time.monotonic()
+
+    def take(self, piece: Piece, part: Part) -> None:
+        """Write a part in its place.
+
+        Raises:
+            InvalidRequest: Its columns are not those of the other parts.
+            NoRoom: The disk is full.
+        """
+        if part.rows:
+            self._check(piece, part)
+            path = self._folder / piece.file
+            with full_disk_is_no_room(path, f"{piece} was written"):
+                put(path, part.content)
+            self._files[piece.number] = ResultFile(
+                name=piece.file,
+                shape=(part.rows,),
+                bytes=len(part.content),
+                sha256=hashlib.sha256(part.content).hexdigest(),
+                how_to_read=f'import pyarrow.parquet as pq; table = pq.read_table("{piece.file}")',
+                units=("rows",),
+            )
+            self.rows += part.rows
+        self._progress.add(1)
+        now_s = time.monotonic()
+        if now_s - self._told_s >= RATE_S:
+            self._told_s = now_s
+            self._emit(Metric(name="rows_per_s", value=self.rows / (now_s - self._begun_s)))
+
+    def files(self) -> tuple[ResultFile, ...]:
+        """Return the parts in the order of the input."""
+        return tuple(self._files[number] for number in sorted(self._files))
+
+    def _check(self, piece: Piece, part: Part) -> None:
+        if self._schema is None:
+            self._schema = part.schema, piece
+        schema, first = self._schema
+        if part.schema != schema:
+            raise InvalidRequest(
+                f"the predictions of {piece} have other columns than those of {first}; return the same for every "
+                f"batch:\n{_differing(part.schema, schema)}"
+            )
+
+
+def _differing(these: str, those: str) -> str:
+    """Return the lines of two schemas that are in one of them alone."""
+    mine, others = _lines(these), _lines(those)
+    return "\n".join(
+        [f"  {line}" for line in mine if line not in others] + [f"  not {line}" for line in others if line not in mine]
+    )
+
+
+def _lines(schema: str) -> Iterable[str]:
+    return schema.splitlines()
+
+
+def measures_of(outcome: Outcome) -> Mapping[str, float]:
+    """Return the figures that the manifest has."""
+    return {
+        "rows": float(outcome.rows),
+        "rows_per_s": outcome.rows / outcome.seconds if outcome.seconds > 0 else 0.0,
+        "resumed_parts": float(outcome.resumed),
+    }

@@ -1,0 +1,100 @@
+"""The verbs about a grid that there is: by its file alone, in another process than the one that runs it."""
+
+import json
+import os
+
+import pytest
+
+from raysm.cli.main import main
+from raysm.grid.attempt import TaskState
+from raysm.grid.rules import Rules
+from raysm.grid.store import Store, path_of
+from raysm.grid.task import Task
+
+
+@pytest.fixture
+def grid(tmp_path):
+    before, was = os.environ.get("RAYSM_HOME"), os.getcwd()
+    os.environ["RAYSM_HOME"] = str(tmp_path)
+    os.chdir(tmp_path)
+    path = path_of("drives")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    store = Store(path)
+    store.make("drives", rules=Rules(), now=0.0)
+    store.add([Task(key=key, position=place, parameters={"lr": 0.1}) for place, key in enumerate("abc")])
+    with store.database.transaction("test", fenced=False):
+        store.move_task("a", TaskState.WAITING, TaskState.DONE, 1.0)
+        store.move_task("b", TaskState.WAITING, TaskState.FAILED, 1.0, reason="exit code: 1")
+    yield store
+    store.database.close()
+    os.chdir(was)
+    os.environ.pop("RAYSM_HOME")
+    if before is not None:
+        os.environ["RAYSM_HOME"] = before
+
+
+def test_the_only_grid_need_not_be_named(grid, capsys):
+    assert main(["grid", "status"]) == 0
+    assert "3 rows: 1 done, 1 failed, 1 waiting" in capsys.readouterr().out
+
+
+def test_status_and_rows_are_json_for_a_program(grid, capsys):
+    assert main(["grid", "status", "drives", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["states"] == {"done": 1, "failed": 1, "waiting": 1}
+    assert main(["grid", "rows", "drives", "--state", "failed", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["key"], row["reason"], row["usd"], row["parameters"]) == ("b", "exit code: 1", None, {"lr": 0.1})
+
+
+def test_rows_are_lines_in_the_order_of_the_source(grid, capsys):
+    assert main(["grid", "rows", "drives"]) == 0
+    assert [line.split()[2] for line in capsys.readouterr().out.splitlines()] == ["a", "b", "c"]
+
+
+def test_a_report_is_a_file_with_what_failed_first(grid, tmp_path, capsys):
+    assert main(["grid", "report", "drives", "--html", str(tmp_path / "out.html")]) == 0
+    text = (tmp_path / "out.html").read_text()
+    assert text.index("exit code: 1") > 0
+    assert text.index("<td>b</td>") < text.index("<td>a</td>")
+    assert main(["grid", "report", "drives"]) == 0
+    assert (tmp_path / "drives.html").exists()
+
+
+def test_a_wish_to_stop_is_found_by_whoever_runs_the_grid(grid, capsys):
+    assert main(["grid", "stop", "drives"]) == 0
+    assert grid.grid().state == "stopping"
+    assert "no further job is sent" in capsys.readouterr().out
+    grid.change_grid("closed", 2.0, fenced=False)
+    assert main(["grid", "stop", "drives"]) == 0
+    assert "is over" in capsys.readouterr().out
+
+
+def test_failed_rows_wait_again_and_done_ones_stay_done(grid, capsys):
+    assert main(["grid", "retry", "drives"]) == 0
+    assert grid.states() == {"done": 1, "waiting": 2}
+    assert "1 rows of drives wait" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["status", "none"], "there is no grid 'none'"),
+        (["rows", "drives", "--state", "lost"], "--state is one of waiting, placed"),
+        (["status", "../x"], "a grid's name is the name of its file"),
+    ],
+)
+def test_what_there_is_not_is_said_with_what_there_is(grid, argv, message, capsys):
+    assert main(["grid", *argv]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_without_any_grid_a_name_is_asked_for(tmp_path, capsys):
+    before = os.environ.get("RAYSM_HOME")
+    os.environ["RAYSM_HOME"] = str(tmp_path / "empty")
+    try:
+        assert main(["grid", "status"]) == 2
+    finally:
+        os.environ.pop("RAYSM_HOME")
+        if before is not None:
+            os.environ["RAYSM_HOME"] = before
+    assert "name the grid; there are none" in capsys.readouterr().err

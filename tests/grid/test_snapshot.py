@@ -1,0 +1,96 @@
+"""A grid at one moment: the sums of a simulated one, and how fast they are of a large one."""
+
+import json
+import time
+
+import pytest
+
+from raysm.grid.rules import Rules
+from raysm.grid.snapshot import POINTS, snapshot
+from raysm.grid.store import Store
+from raysm.grid.task import Task
+from tests.support.grid_world import Behaviour
+from tests.support.grids import Bench
+
+WORDS = "AlgorithmError: exit code: 1"
+
+
+@pytest.fixture
+def bench(tmp_path):
+    regions = {
+        "us-east-1": Behaviour(usd_per_hour=2.0, fails={"row-3": WORDS}),
+        "eu-west-1": Behaviour(usd_per_hour=1.0, fails={"row-3": WORDS}),
+    }
+    bench = Bench(tmp_path, rows=20, regions=regions, rules=Rules(brake=0, retries=0, budget_usd=5000, parallel=5))
+    yield bench
+    bench.store.database.close()
+
+
+def view(bench):
+    return snapshot(bench.store, bench.clock.now)
+
+
+def test_before_anything_is_sent_all_rows_wait_and_nothing_is_known_of_the_pace(bench):
+    first = view(bench)
+    assert (first.states, first.total, first.left, first.regions) == ({"waiting": 20}, 20, 20, ())
+    assert (first.done_per_hour, first.left_s, first.done) == (None, None, ())
+    assert first.budget_usd == 5000
+
+
+def test_while_it_runs_open_attempts_and_their_instances_are_counted_by_region(bench):
+    for _ in range(3):
+        bench.step()
+    running = view(bench)
+    assert sum(sum(each.open.values()) for each in running.regions) == bench.store.open_count() > 0
+    assert sum(each.instances for each in running.regions) == bench.store.open_count()
+    assert running.money.at_stake_usd > 0
+
+
+def test_at_its_end_dollars_reasons_and_the_curve_are_those_of_the_books(bench):
+    bench.run()
+    end = view(bench)
+    assert (end.states, end.left, end.state) == ({"done": 19, "failed": 1}, 0, "closed")
+    assert end.money.spent_usd == pytest.approx(sum(each.money.spent_usd for each in end.regions))
+    assert end.money.wasted_usd > 0
+    ((reason, number),) = end.reasons
+    assert (number, WORDS.partition(":")[2].strip() in reason) == (1, True)
+    counts = [count for _, count in end.done]
+    assert counts == sorted(counts)
+    assert counts[-1] == 19
+    assert sum(each.ended.get("OK", 0) for each in end.regions) == 19
+
+
+def test_what_a_program_reads_is_json(bench):
+    bench.run()
+    answer = json.loads(json.dumps(view(bench).as_dict()))
+    assert (answer["total"], answer["left"], answer["name"]) == (20, 0, "g")
+
+
+def test_a_refused_place_is_blocked_and_says_why(tmp_path):
+    bench = Bench(tmp_path, rows=3, regions={"us-east-1": Behaviour(capacity=0)})
+    for _ in range(200):
+        bench.step()
+        blocks = view(bench).blocks
+        if blocks:
+            break
+    assert blocks[0].place == "ml.m5.large in us-east-1"
+    assert "capacity" in blocks[0].reason.lower()
+    bench.store.database.close()
+
+
+def test_of_a_hundred_thousand_rows_it_takes_less_than_a_third_of_a_second_of_cpu(tmp_path):
+    store = Store(tmp_path / "many.db")
+    store.make("many", rules=Rules(), now=0.0)
+    store.add(Task(key=f"k{row}", position=row) for row in range(100_000))
+    with store.database.transaction("test", fenced=False):
+        store.database.connection.execute("UPDATE task SET state = 'done' WHERE position % 2 = 0")
+        store.database.connection.execute(
+            "INSERT INTO event (at_s, task, attempt, was, now, text) "
+            "SELECT position, key, NULL, 'placed', 'done', '' FROM task WHERE state = 'done'"
+        )
+    begin = time.process_time()
+    view = snapshot(store, 100_000.0)
+    assert time.process_time() - begin < 0.3
+    assert view.states == {"done": 50_000, "waiting": 50_000}
+    assert len(view.done) <= POINTS + 2
+    store.database.close()

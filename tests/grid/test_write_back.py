@@ -1,0 +1,158 @@
+"""What became of the rows, back in a database: nothing missing and nothing twice, whatever the database does."""
+
+import contextlib
+import random
+import sqlite3
+
+import pytest
+
+from raysm.errors import ServiceError
+from raysm.grid.attempt import Attempt, AttemptState, TaskState
+from raysm.grid.rows.databases.sqlite import Sqlite
+from raysm.grid.rules import Rules
+from raysm.grid.store import Store
+from raysm.grid.task import Task
+from raysm.grid.write_back import BATCH, COLUMNS, TABLE, make_table, write_back
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(tmp_path / "grid.db")
+    store.make("drives", rules=Rules(), now=0.0)
+    yield store
+    store.database.close()
+
+
+@pytest.fixture
+def database(tmp_path):
+    path = tmp_path / "campaigns.db"
+    sqlite3.connect(path).close()
+    database = Sqlite.of(path)
+    make_table(database)
+    return database
+
+
+def rows(database):
+    with contextlib.closing(sqlite3.connect(database.path)) as connection:
+        connection.row_factory = sqlite3.Row
+        return [dict(row) for row in connection.execute(f"SELECT * FROM {TABLE} ORDER BY task")]
+
+
+def add(store, number):
+    store.add([Task(key=f"k{row:04}", position=row) for row in range(number)])
+
+
+def move(store, keys, was, state, **changes):
+    with store.database.transaction("test", fenced=False):
+        for key in keys:
+            store.move_task(key, was, state, 1.0, **changes)
+
+
+def attempt(key, number=1, **changes):
+    fields = {
+        "task": key, "number": number, "name": f"g-{key}-a{number}", "region": "us-east-1", "count": 2,
+        "instance_type": "ml.g5.xlarge", "state": AttemptState.ENDED, "sent_s": 1.0, "started_s": 5.0, "ended_s": 95.0,
+        "billable_s": 90.0, "usd_per_hour": 2.0, "ending": "OK",
+    }  # fmt: skip
+    return Attempt(**fields | changes)
+
+
+def insert(store, *attempts):
+    with store.database.transaction("test", fenced=False):
+        for each in attempts:
+            store.insert(each)
+
+
+def test_a_done_row_has_its_job_its_time_and_all_that_it_cost(store, database):
+    add(store, 1)
+    insert(store, attempt("k0000", ending="USER", billable_s=30.0), attempt("k0000", 2, region="eu-west-1"))
+    move(store, ["k0000"], TaskState.WAITING, TaskState.DONE)
+    assert write_back(store, database, lambda task, last: f"s3://b/{last.name}") == 1
+    (row,) = rows(database)
+    assert row == {
+        "grid": "drives", "task": "k0000", "state": "done", "region": "eu-west-1", "instance_type": "ml.g5.xlarge",
+        "job": "g-k0000-a2", "attempts": 2, "started_s": 5.0, "ended_s": 95.0, "billable_s": 120.0,
+        "usd": pytest.approx(2.0 * 2 * 120 / 3600), "result_uri": "s3://b/g-k0000-a2", "reason": "",
+    }  # fmt: skip
+    assert set(row) == set(COLUMNS)
+
+
+def test_a_cost_that_is_not_known_is_none_and_a_row_that_never_had_a_job_has_no_place(store, database):
+    add(store, 2)
+    insert(store, attempt("k0000", usd_per_hour=None))
+    move(store, ["k0000"], TaskState.WAITING, TaskState.DONE)
+    move(store, ["k0001"], TaskState.WAITING, TaskState.IMPOSSIBLE, reason="no quota")
+    write_back(store, database)
+    assert [(row["state"], row["usd"], row["region"], row["reason"]) for row in rows(database)] == [
+        ("done", None, "us-east-1", ""),
+        ("impossible", None, None, "no quota"),
+    ]
+
+
+def test_what_is_written_is_not_written_again_until_it_changes(store, database):
+    add(store, 1)
+    move(store, ["k0000"], TaskState.WAITING, TaskState.PLACED)
+    assert (write_back(store, database), write_back(store, database)) == (1, 0)
+    move(store, ["k0000"], TaskState.PLACED, TaskState.DONE)
+    assert write_back(store, database) == 1
+    assert [row["state"] for row in rows(database)] == ["done"]
+
+
+class Flaky:
+    """A database that is away half of the time: before anything was written, or after it was, with the answer lost."""
+
+    def __init__(self, database, seed):
+        self.database = database
+        self.chance = random.Random(seed)
+        self.away = 0
+
+    @contextlib.contextmanager
+    def transaction(self):
+        fate = self.chance.random()
+        if fate < 0.3:
+            self.away += 1
+            raise ServiceError("away", is_transient=True)
+        with self.database.transaction() as execute:
+            yield execute
+        if fate < 0.6:
+            self.away += 1
+            raise ServiceError("the answer was lost", is_transient=True)
+
+
+def test_of_a_thousand_rows_none_is_missing_and_none_is_there_twice_though_the_database_is_away(store, database):
+    add(store, 1000)
+    flaky = Flaky(database, seed=4)
+    keys = [f"k{row:04}" for row in range(1000)]
+    states = ((TaskState.WAITING, TaskState.PLACED), (TaskState.PLACED, TaskState.DONE))
+    for was, state in states:
+        for begin in range(0, 1000, 100):
+            move(store, keys[begin : begin + 100], was, state)
+            with contextlib.suppress(ServiceError):
+                write_back(store, flaky)
+    while store.unwritten():
+        with contextlib.suppress(ServiceError):
+            write_back(store, flaky)
+    written = rows(database)
+    assert flaky.away > 5
+    assert [row["task"] for row in written] == keys
+    assert {row["state"] for row in written} == {"done"}
+
+
+def test_a_database_that_refuses_leaves_all_noted(store, tmp_path):
+    add(store, 3)
+    move(store, ["k0000"], TaskState.WAITING, TaskState.DONE)
+    with pytest.raises(ServiceError, match="cannot be used"):
+        write_back(store, Sqlite.of(tmp_path / "none.db"))
+    assert len(store.unwritten()) == 1
+
+
+def test_two_grids_share_a_table_and_a_long_reason_is_cut(store, database, tmp_path):
+    other = Store(tmp_path / "other.db")
+    other.make("others", rules=Rules(), now=0.0)
+    for each in (store, other):
+        add(each, 1)
+        move(each, ["k0000"], TaskState.WAITING, TaskState.FAILED, reason="x" * 5000)
+        write_back(each, database)
+    other.database.close()
+    assert [(row["grid"], len(row["reason"])) for row in rows(database)] == [("drives", 1024), ("others", 1024)]
+    assert BATCH > 1

@@ -1,0 +1,83 @@
+"""A grid on a terminal."""
+
+import time
+
+import pytest
+
+from raysm.grid.ledger import Money
+from raysm.grid.snapshot import Block, RegionView, Snapshot
+from raysm.views.grid.screen import duration, screen_lines, unpriced_note
+
+
+def region(name="us-east-1", **changes):
+    fields = {
+        "region": name, "open": {"running": 3, "pending": 1, "intended": 1}, "ended": {"OK": 7, "USER": 1},
+        "instances": 10, "money": Money(spent_usd=12.5, wasted_usd=0.5, saved_usd=3.0),
+    }  # fmt: skip
+    return RegionView(**fields | changes)
+
+
+def view(**changes):
+    fields = {
+        "name": "drives", "state": "open", "why": "", "at_s": 1000.0, "created_s": 0.0,
+        "states": {"done": 7, "placed": 5, "waiting": 6, "failed": 1, "impossible": 1}, "regions": (region(),),
+        "money": Money(spent_usd=12.5, wasted_usd=0.5, saved_usd=3.0, at_stake_usd=40.0), "budget_usd": 100.0,
+        "prices": ("v1",), "blocks": (), "reasons": (("exit code: 1", 2),), "done": ((10.0, 1), (900.0, 7)),
+        "done_per_hour": 22.0,
+    }  # fmt: skip
+    return Snapshot(**fields | changes)
+
+
+def screen(**changes):
+    return "\n".join(screen_lines(view(**changes)))
+
+
+def test_states_dollars_pace_and_prices_are_on_one_screen():
+    text = screen()
+    assert "20 rows: 7 done, 5 placed, 1 failed, 1 impossible, 6 waiting" in text
+    assert "spent   12.50 USD of 100.00 USD" in text
+    assert "wasted  0.50 USD   saved by spot 3.00 USD" in text
+    assert "22.0 rows an hour; about 30 min left" in text
+    assert "     2 x exit code: 1" in text
+    assert "prices: v1" in text
+
+
+def test_a_line_of_a_region_has_what_waits_runs_and_has_ended():
+    (line,) = (line for line in screen_lines(view()) if line.startswith("us-east-1"))
+    assert line.split("  ")[0] == "us-east-1"
+    assert "7 OK, 1 USER" in line
+
+
+def test_a_single_failed_row_of_a_thousand_is_seen_in_the_bar():
+    bar = screen_lines(view(states={"done": 999, "failed": 1}))[1]
+    assert "x" in bar.split("  ")[0] or bar.split("  ")[0].count("█") == 40
+    assert len(screen_lines(view(states={"waiting": 3}))[1].split("  ")[0]) == 40
+
+
+def test_why_a_grid_a_region_and_a_place_stand_still_is_said():
+    blocked = Block(place="ml.g5.xlarge in us-east-1", until_s=1600.0, reason="CapacityError")
+    closed = region(closed_until_s=2000.0, reason="expired token")
+    text = screen(state="paused", why="three equal failures", blocks=(blocked,), regions=(closed,))
+    assert "grid drives: paused (three equal failures)" in text
+    assert "blocked ml.g5.xlarge in us-east-1, 10 min more: CapacityError" in text
+    assert "us-east-1 takes no job: expired token" in text
+
+
+def test_what_is_not_known_is_said():
+    text = screen(done_per_hour=None, prices=(), money=Money(unpriced=4), budget_usd=None)
+    assert "no row is done yet" in text
+    assert "prices: none is known" in text
+    assert "4 jobs have cost something that is not known" in text
+    assert unpriced_note(view()) == ""
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(5, "5 s"), (-3, "0 s"), (600, "10 min"), (7200, "2.0 h")])
+def test_a_time_is_told_as_people_do(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_a_frame_of_four_regions_takes_less_than_fifty_milliseconds_of_cpu():
+    many = view(regions=tuple(region(f"us-east-{number}") for number in range(1, 5)), states={"done": 1000})
+    begin = time.process_time()
+    screen_lines(many)
+    assert time.process_time() - begin < 0.05

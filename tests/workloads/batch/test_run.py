@@ -1,0 +1,141 @@
+"""Batch inference on one small Ray: parts in the order of the input, each once, the same whoever made them."""
+
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import raysm
+from raysm.contract.events import Metric, Progress
+from raysm.contract.paths import Paths
+from raysm.errors import BlockFailed, InvalidRequest
+from raysm.request.batch import BatchInference
+from raysm.workloads.batch.formats.format import Span
+from raysm.workloads.batch.part import Part
+from raysm.workloads.batch.piece import Piece
+from raysm.workloads.batch.run import Gathered, Size, size_of
+from raysm.workloads.nodes import Node
+from tests.support.batches import run
+
+
+class Lengths:
+    def __init__(self, marks=None):
+        self.marks = marks
+
+    def __call__(self, batch):
+        texts = batch["text"]
+        if self.marks is not None:
+            for row in batch["row"]:
+                with open(f"{self.marks}/{batch['file'][0]}-{row}", "a") as mark:
+                    mark.write("x")
+        return {"length": np.array([len(text) for text in texts]), "upper": [text.upper() for text in texts]}
+
+
+def fails_at(batch, marks, word):
+    """Fail at a word until its file of marks is there."""
+    if word in batch["text"] and not os.path.exists(f"{marks}/mended"):
+        raise ValueError(f"no {word} here")
+    for row in batch["row"]:
+        with open(f"{marks}/{row}", "a") as mark:
+            mark.write("x")
+    return {"y": np.ones(len(batch["text"]))}
+
+
+def changing(batch):
+    return {"y": batch["row"] if batch["row"][0] < 4 else batch["row"].astype(float)}
+
+
+@pytest.fixture
+def words(base):
+    folder = Paths(base).channel("data")
+    folder.mkdir(parents=True)
+    (folder / "a.txt").write_text("".join(f"word {number}\n" for number in range(10)))
+    (folder / "b.txt").write_text("last\n")
+    (folder / "empty.txt").write_text("")
+    return base
+
+
+def test_every_record_is_predicted_once_and_stands_in_its_place(words, tmp_path):
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    batch = raysm.Batch(Lengths, batch_size=2, piece_rows=4, arguments={"marks": str(marks)})
+    outcome, events = run(batch, words, tmp_path / "model")
+    assert (outcome.rows, outcome.resumed) == (11, 0)
+    assert [(file.name, file.shape) for file in outcome.files] == [
+        ("predictions/part-000000.parquet", (4,)),
+        ("predictions/part-000001.parquet", (4,)),
+        ("predictions/part-000002.parquet", (2,)),
+        ("predictions/part-000003.parquet", (1,)),
+    ]
+    table = pa.concat_tables([pq.read_table(tmp_path / "model" / file.name) for file in outcome.files])
+    assert table["file"].to_pylist() == ["a.txt"] * 10 + ["b.txt"]
+    assert table["row"].to_pylist() == [*range(10), 0]
+    assert table["upper"].to_pylist()[-1] == "LAST"
+    assert [mark.read_text() for mark in marks.iterdir()] == ["x"] * 11
+    last = [event for event in events if isinstance(event, Progress)][-1]
+    assert (last.done, last.total) == (4, 4)
+
+
+def test_a_run_that_failed_goes_on_with_what_it_had_finished(words, tmp_path):
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    batch = raysm.Batch(
+        fails_at, batch_size=2, piece_rows=2, arguments={"marks": str(marks), "word": "word 9"}, read="text"
+    )
+    with pytest.raises(BlockFailed, match=r"part 4: a.txt, rows 8 to 9(?s:.)*ValueError: no word 9 here"):
+        run(batch, words, tmp_path / "model", records=tmp_path / "records")
+    before = {mark.name: mark.read_text() for mark in marks.iterdir()}
+    (marks / "mended").touch()
+    outcome, _ = run(batch, words, tmp_path / "model", records=tmp_path / "records")
+    assert outcome.rows == 11
+    assert outcome.resumed >= 1
+    # No finished record again: a piece that was being predicted when the run failed is, and only such a one.
+    again = [name for name, text in before.items() if (marks / name).read_text() != text]
+    assert len(again) <= 2 * 2
+    # Nothing is left of it: the result has it all.
+    assert not (tmp_path / "records").exists()
+
+
+def test_other_columns_for_some_records_are_named_with_both_parts(words, tmp_path):
+    with pytest.raises(InvalidRequest, match=r"have other columns than those of(?s:.)*not y: "):
+        run(raysm.Batch(changing, batch_size=2, piece_rows=4), words, tmp_path / "model")
+
+
+def node(cpus, gpus=0):
+    return Node(host="algo-1", node_id="1", address="", rank=0, instance_type="", cpus=cpus, gpus=gpus)
+
+
+def asked(**fields):
+    return BatchInference(**{"name": "m", "python": "3.11", "batch_size": 2} | fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "nodes", "size"),
+    [
+        ({}, [node(4)], Size(cpus=1, gpus=0)),
+        ({}, [node(8, 1), node(48, 4)], Size(cpus=8, gpus=1)),
+        ({"gpus": 0.5}, [node(8, 1)], Size(cpus=4, gpus=0.5)),
+        ({"gpus": 0}, [node(8, 1)], Size(cpus=1, gpus=0)),
+        ({"cpus": 3}, [node(8, 1)], Size(cpus=3, gpus=1)),
+        ({"gpus": 1}, [node(8)], Size(cpus=1, gpus=1)),
+    ],
+)
+def test_a_process_has_a_gpu_with_its_share_of_the_cpus(fields, nodes, size):
+    assert size_of(asked(**fields), nodes) == size
+
+
+def test_parts_come_in_any_order_and_are_told_in_the_inputs(tmp_path):
+    pieces = [Piece(number=number, span=Span(files=(f"{number}.txt",))) for number in range(3)]
+    events = []
+    gathered = Gathered(tmp_path, pieces, events.append)
+    for number in (2, 0):
+        gathered.take(pieces[number], Part(rows=number + 1, schema="y: double", content=b"part"))
+    gathered.take(pieces[1], Part(rows=0, schema="", content=b""))
+    assert [file.name for file in gathered.files()] == [
+        "predictions/part-000000.parquet",
+        "predictions/part-000002.parquet",
+    ]
+    assert gathered.rows == 4
+    assert not any(isinstance(event, Metric) for event in events)
