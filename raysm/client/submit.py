@@ -124,10 +124,14 @@ class Prepared:
                 return job
         return None
 
-    def send(self) -> Job:
+    def send(self, *, leaves_payload: bool = False) -> Job:
         """Upload what has changed, send the plan, and return the job.
 
         Where the job goes on with the state of one that is just ending, it waits for that end.
+
+        Args:
+            leaves_payload: Whether the payload stays where nobody knows whether the job was made: whoever sends the
+                same job again until that is settled needs it.
 
         Raises:
             InvalidRequest: The job whose state it goes on with runs, or the inputs are larger than the instances'
@@ -158,7 +162,9 @@ class Prepared:
                 self.contents.write(packed)
                 uploads.send_folder(packed, prefix, storage, kms_key)
             self._create()
-        except BaseException:
+        except BaseException as error:
+            if leaves_payload and isinstance(error, ServiceError) and error.is_transient:
+                raise
             # Whatever it was: an upload that Ctrl-C interrupts leaves nothing behind either.
             with contextlib.suppress(ServiceError):  # the reason is not to be hidden by a second one
                 storage.remove(prefix)  # it holds the token of a job that never was
@@ -266,12 +272,23 @@ def prepare(
     *,
     on: "Target | Service | None" = None,
     resume: bool = False,
+    job_name: str | None = None,
+    token: bytes | None = None,
     **options: Unpack[SubmitOptions],
 ) -> Prepared:
     """Do all of ``submit`` but the sending: ``prepare(…).plan`` is the very call that ``.send()`` makes.
 
     Takes what ``submit`` takes, but ``if_done``. Asks AWS for the account's number where the target names no bucket,
     and reads the task's records where ``resume`` is set.
+
+    Args:
+        workload: As ``submit`` takes it.
+        on: The same.
+        resume: The same.
+        job_name: Exact name of the job, where whoever sends it has to know it before; None makes one that no other job
+            has.
+        token: The job's secret, where the same job may be prepared twice; None draws one.
+        options: As ``SubmitOptions`` says.
 
     Raises:
         InvalidRequest: What was asked for cannot be.
@@ -301,9 +318,9 @@ def prepare(
     target = resolved.target
     digest = records.digest_of(request, target, source=package.source, pickled=package.pickled, wheels=wheels)
     # Only now: a piece of the digest is in it, for which the name itself does not count.
-    request = replace(request, name=records.job_name(task, digest, time.time()))
+    request = replace(request, name=_exact(job_name) or records.job_name(task, digest, time.time()))
     state = state_of(request, task, service, resume=resume)
-    contents = payload.contents_of(request, source=package.source, function=package.pickled, wheels=wheels)
+    contents = payload.contents_of(request, source=package.source, function=package.pickled, wheels=wheels, token=token)
     planned = plan(
         request,
         target=target,
@@ -345,6 +362,12 @@ def _check_types(options: Mapping[str, Any]) -> None:
         listed = options.get(name)
         if isinstance(listed, (str, Path)):
             raise InvalidRequest(f"{name} must be a list, got {listed!r}; write {name}=[{str(listed)!r}]")
+
+
+def _exact(name: str | None) -> str | None:
+    if name is not None and not NAME_PATTERN.fullmatch(name):
+        raise InvalidRequest(f"job_name={name!r} is not 1 to 63 letters, digits and inner hyphens; rename it")
+    return name
 
 
 def _task(name: str | None, title: str) -> str:

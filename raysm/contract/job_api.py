@@ -56,6 +56,9 @@ class JobApi:
     """Whether its instances may be of several types."""
     has_checkpoints: bool = False
     """Whether state survives a job, so that a follow-up or a later run can go on from it."""
+    filters_status_late: bool = False
+    """Whether List, where a page's size is given, takes the page first and then those of the wanted status: what the
+    API's model says of ListTrainingJobs (https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ListTrainingJobs.html)."""
     has_secondary_status: bool = False
     """Whether the service tells what a job that is InProgress does just now."""
 
@@ -162,6 +165,7 @@ TRAINING = JobApi(
     has_groups=True,
     has_checkpoints=True,
     has_secondary_status=True,
+    filters_status_late=True,
 )
 """Training jobs: what raysm sends unless the request says otherwise."""
 

@@ -205,9 +205,17 @@ def pack(
 
 
 def contents_of(
-    request: JobRequest, *, source: Source | None = None, function: bytes | None = None, wheels: Sequence[Path] = ()
+    request: JobRequest,
+    *,
+    source: Source | None = None,
+    function: bytes | None = None,
+    wheels: Sequence[Path] = (),
+    token: bytes | None = None,
 ) -> Contents:
-    """Return the payload of ``request``, with a token of its own; takes and raises what ``pack`` does."""
+    """Return the payload of ``request``; takes and raises what ``pack`` does.
+
+    Its token is one of its own, or ``token``, where the same payload may have to be written once more.
+    """
     is_pickled = request.workload.pickled_by is not None
     assert (function is not None) == is_pickled, "a function goes with its pickle"
     script = request.workload.entry_script
@@ -228,7 +236,8 @@ def contents_of(
         files[REQUIREMENTS] = ("\n".join(request.requirements) + "\n").encode()
     files |= {f"{WHEELS}/{wheel.name}": wheel for wheel in wheels}
     files[REQUEST] = json.dumps(to_json(request), indent=1).encode()
-    return Contents(files=files | _own_files())
+    own = _own_files()
+    return Contents(files=files | own | ({} if token is None else {TOKEN: token}))
 
 
 def pack_driver(folder: Path) -> None:

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from raysm.client.description import Description, SecondaryStatus, Status
-from raysm.errors import CredentialsExpired, ServiceError
+from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
 from raysm.grid.endings import ENDINGS, Ending
 
 __all__ = ["VERSION", "LearnedQuota", "Verdict", "of_end", "of_refusal", "quota_in", "same_reason"]
@@ -77,9 +77,11 @@ class LearnedQuota:
     """What was asked for."""
 
 
-def of_refusal(error: ServiceError) -> Verdict:
-    """Return what an error of Create means."""
+def of_refusal(error: ServiceError | InvalidRequest) -> Verdict:
+    """Return what an error of Create means, or that a row's job cannot even be made."""
     text = str(error)
+    if isinstance(error, InvalidRequest):
+        return Verdict(ending=ENDINGS["INVALID"], reason=text)
     for code, words, name in REFUSALS:
         if re.search(code, error.code) and re.search(words, text):
             return Verdict(ending=ENDINGS[name], reason=text)

@@ -4,7 +4,7 @@ The intent is in the store before the call is made, and the name is a function o
 controller in between, the next one makes the very same call, which makes one job.
 """
 
-from raysm.errors import ServiceError
+from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.attempt import Attempt, AttemptState
 from raysm.grid.classify import Verdict, of_refusal
 from raysm.grid.concluding import refuse
@@ -37,7 +37,7 @@ def send(store: Store, outside: Outside, attempt: Attempt, now: float) -> bool:
     task = store.task(attempt.task).task
     try:
         outside.create(attempt.region, lambda region: region.create(task, attempt))
-    except ServiceError as error:
+    except (ServiceError, InvalidRequest) as error:
         verdict = of_refusal(error)
         if verdict.ending.is_throttle:
             outside.limiter.throttled(attempt.region, "create", now)

@@ -5,7 +5,7 @@ connection, ``raysm.client.targets``: so a further target is a class here, a mod
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeAlias
 from urllib.parse import quote
 
@@ -21,6 +21,9 @@ LOCAL_ROLE = "arn:aws:iam::123456789012:role/raysm-local"
 
 PYTHON = re.compile(r"3\.\d{1,2}")
 """A version as pickles name it: their bytecode is the same for all that follows the second number."""
+
+REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
+"""A name as it stands in the signature of a request, by which the server tells the regions apart."""
 
 LOCAL_INSTANCE_TYPE = "ml.m5.large"
 """What the API is told of ``instance_type='local'``: it takes no type that SageMaker does not have."""
@@ -114,6 +117,10 @@ class AWS:
             )
         return chosen
 
+    def in_region(self, region: str) -> "AWS":
+        """Return the same account's target in a region."""
+        return replace(self, region=region)
+
     def default_cluster(self) -> Cluster:
         """Refuse: instances that nobody chose are not paid for.
 
@@ -161,6 +168,8 @@ class Local:
         default="process", metadata=decides(result=True, create=("AlgorithmSpecification.TrainingImage", "Tags"))
     )
     """What plays an instance: ``process``, ``namespace`` or ``docker``."""
+    regions: tuple[str, ...] = field(default=("us-east-1",), metadata=decides(result=False))
+    """Regions that it plays, each with jobs of its own: a job goes to the first, a grid's to any."""
     home: str | None = field(
         default=None,
         metadata=decides(result=False, create=("OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri")),
@@ -173,6 +182,10 @@ class Local:
 
     def __post_init__(self) -> None:
         """Check the fields."""
+        if not self.regions or any(not REGION.fullmatch(region) for region in self.regions):
+            raise InvalidRequest(
+                f"Local: regions are one or more names of regions, ('us-east-1', 'eu-west-1'), got {self.regions!r}"
+            )
         # For its refusal alone: the kind is looked up again wherever it is asked.
         instance_kind(self.instance_kind)
 
@@ -202,6 +215,19 @@ class Local:
         """Return the instance type that the API is told."""
         # A tag tells that nobody chose it: else it would look like the user's own choice.
         return LOCAL_INSTANCE_TYPE if chosen == LOCAL_TYPE else chosen
+
+    def in_region(self, region: str) -> "Local":
+        """Return the same server's target in one of its regions.
+
+        Raises:
+            InvalidRequest: It is none of them.
+        """
+        if region not in self.regions:
+            raise InvalidRequest(
+                f"Local(regions={self.regions!r}) has no region {region!r}; name it among them, or send the job to one "
+                "that is"
+            )
+        return replace(self, regions=(region,))
 
     def default_cluster(self) -> Cluster:
         """Return the cluster of a job that names none."""

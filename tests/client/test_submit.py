@@ -109,6 +109,25 @@ def test_a_jobs_name_says_its_task_and_time_and_is_its_own(remote, script):
     assert all(re.fullmatch(r"My-task-\d{8}-\d{6}-[0-9a-f]{8}", name) for name in names)
 
 
+def test_a_job_has_the_exact_name_that_was_asked_for(remote, script):
+    prepared = prepare(Script(str(script)), cluster=M5, on=remote.service, job_name="g-abc-a1", name="task")
+    assert prepared.request.name == "g-abc-a1"
+    assert prepared.task == "task"
+
+
+def test_an_exact_name_that_the_service_would_refuse_is_refused_here(remote, script):
+    with pytest.raises(InvalidRequest, match="job_name='a/b' is not 1 to 63 letters"):
+        prepare(Script(str(script)), cluster=M5, on=remote.service, job_name="a/b")
+
+
+def test_a_job_that_is_prepared_twice_with_its_token_is_the_very_same(remote, script):
+    first, second = (
+        prepare(Script(str(script)), cluster=M5, on=remote.service, job_name="j", token=b"0" * 64).contents.digests
+        for _ in range(2)
+    )
+    assert first == second
+
+
 def test_a_long_task_name_still_gives_a_name_of_63_characters(remote, script):
     name = submit(Script(str(script)), cluster=M5, on=remote.service, name="a" * 37 + "-" + "b" * 25).name
     assert len(name) <= 63

@@ -4,7 +4,7 @@ import pytest
 
 from raysm.client.description import Description, SecondaryStatus, Status
 from raysm.contract.job_api import TRAINING
-from raysm.errors import CredentialsExpired, ServiceError
+from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
 from raysm.grid.classify import LearnedQuota, of_end, of_refusal, quota_in, same_reason
 
 LIMIT = (
@@ -103,3 +103,7 @@ def test_two_jobs_fail_for_one_reason_whatever_their_hosts_and_numbers():
     assert same_reason(first) == same_reason("AlgorithmError: KeyError: 'lr' at algo-2:99, exit code: 1")
     assert same_reason(first) != same_reason("AlgorithmError: MemoryError")
     assert same_reason("") == ""
+
+
+def test_a_row_whose_job_cannot_be_made_is_invalid():
+    assert of_refusal(InvalidRequest("row 3: no such channel")).ending.name == "INVALID"

@@ -69,3 +69,19 @@ def test_a_job_on_aws_has_a_page_in_the_console():
 )
 def test_a_target_says_where_it_is(target, words):
     assert target.describe() == words
+
+
+def test_a_target_says_what_it_is_in_another_region():
+    assert AWS(role="arn:aws:iam::1:role/r").in_region("eu-west-1").region == "eu-west-1"
+    assert Local(regions=("us-east-1", "eu-west-1")).in_region("eu-west-1").regions == ("eu-west-1",)
+
+
+def test_a_region_that_this_machine_does_not_play_is_refused():
+    with pytest.raises(InvalidRequest, match="has no region 'eu-west-1'"):
+        Local().in_region("eu-west-1")
+
+
+@pytest.mark.parametrize("regions", [(), ("Europe",), ("us-east-1", "")])
+def test_regions_are_names_as_a_signature_has_them(regions):
+    with pytest.raises(InvalidRequest, match="regions are one or more names"):
+        Local(regions=regions)

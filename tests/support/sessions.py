@@ -219,7 +219,7 @@ class StubJob:
         self.name, self.tags, self.port = "digits-20261122-120000-abcd1234", {}, port
         self.service = StubService(folder, takes_files)
         self.said = [line(State(name="formed")), *lines]
-        self.reason, self.tunnels, self.is_cancelled = None, [], False
+        self.reason, self.tunnels, self.is_cancelled, self.leads_to = None, [], False, None
         (folder / "token").write_text(f"{TOKEN}\n")
         self.answer = {
             "InputDataConfig": [
@@ -238,7 +238,8 @@ class StubJob:
     @contextlib.contextmanager
     def tunnel(self, port, on=None):
         self.tunnels.append((port, on))
-        yield types.SimpleNamespace(address=f"127.0.0.1:{port}", port=port)
+        end = self.leads_to or port
+        yield types.SimpleNamespace(address=f"127.0.0.1:{end}", port=end)
         self.tunnels.remove((port, on))
 
     def describe(self):

@@ -17,6 +17,7 @@ from raysm.client.session.calls import Call, Line
 from raysm.client.session.files import Files
 from raysm.client.session.mapping import MapOptions
 from raysm.client.session.starting import why_ended
+from raysm.client.session.way import way_to_server
 from raysm.client.session.wire import Wire
 from raysm.client.token import token_of
 from raysm.contract.loop_thread import LoopThread
@@ -42,14 +43,14 @@ class Opened:
         self._calls: weakref.WeakValueDictionary[str, Call[Any]] = weakref.WeakValueDictionary()
         self._sending: set[Any] = set()
         self._exit = contextlib.ExitStack()
-        host, port = place
-        self._way = self._exit.enter_context(job.tunnel(port, on=host))
+        token = token_of(job).strip()
+        address = self._exit.enter_context(way_to_server(job, token, place))
         self._loop = LoopThread(f"session {name}")
-        # Behind the tunnel on the stack: so the loop, whose connections go through it, ends first.
+        # Behind the way on the stack: so the loop, whose connections go through it, ends first.
         self._exit.callback(self._loop.close)
         wire = Wire(
-            lambda: self._way.address,
-            token_of(job).strip(),
+            address,
+            token,
             # One name for each handle: the session counts clients by it, and two of one process are two.
             secrets.token_hex(8),
             lambda: why_ended(job, name),

@@ -17,9 +17,6 @@ from raysm.request import JobRequest, Local
 
 __all__ = ["LocalConnection"]
 
-REGION = "us-east-1"
-"""The embedded SageMaker answers for every region; its own clients use this one."""
-
 POLL_S = 20
 """Seconds for which it is asked to say when a job ends, before it is asked again."""
 
@@ -41,8 +38,8 @@ class LocalConnection(Connection):
         return self._home
 
     def region(self, clients: Clients) -> str:
-        """Return a region, which is of no consequence."""
-        return REGION
+        """Return the region that a job goes to."""
+        return self._target.regions[0]
 
     def bucket(self, region: Callable[[], str], account: Callable[[], str]) -> Bucket:
         """Return the server's own bucket."""
@@ -68,7 +65,7 @@ class LocalConnection(Connection):
             self._session = boto3.Session(
                 aws_access_key_id="raysm",
                 aws_secret_access_key="raysm",
-                region_name=REGION,
+                region_name=self._target.regions[0],
                 botocore_session=core,
             )
         if self._url is None:

@@ -4,7 +4,6 @@ import threading
 import time
 from typing import Any
 
-from raysm.contract.job_api import JobApi
 from raysm.contract.result import SERVICE_REASON
 from raysm.local.server.capacity import Ticket
 from raysm.local.server.records import JobRecord, Records
@@ -19,21 +18,22 @@ class JobStatus:
         final: Set when it has entered its last status.
     """
 
-    def __init__(self, records: Records, api: JobApi, name: str) -> None:
+    def __init__(self, records: Records, record: JobRecord) -> None:
         """Speak of a job whose record was added."""
         self._records = records
-        self._api = api
-        self._name = name
+        self._api = record.api
+        self._name = record.name
+        self._region = record.region
         self.final = threading.Event()
 
     @property
     def record(self) -> JobRecord:
         """The record as it is now."""
-        return self._records.get(self._api, self._name)
+        return self._records.get(self._api, self._name, self._region)
 
     def update(self, **changes: Any) -> None:
         """Change fields of the record."""
-        self._records.update(self._api, self._name, **changes)
+        self._records.update(self._api, self._name, self._region, **changes)
 
     def enter(self, secondary: str, message: str, **changes: Any) -> None:
         """Enter a status of a job that goes on; one that is being stopped shows that, whatever it still does."""
@@ -42,7 +42,7 @@ class JobStatus:
             if self.record.status == "Stopping" and secondary != "Uploading":
                 self.update(**changes)
             else:
-                self._records.advance(self._api, self._name, secondary, message, **changes)
+                self._records.advance(self.record, secondary, message, **changes)
 
     def enter_training(self) -> None:
         """Enter the status of a job whose instances start."""
@@ -55,7 +55,7 @@ class JobStatus:
         with self._records.held():
             if self.record.status == "InProgress":
                 message = f"Stopping the {self._api.kind} job"
-                self._records.advance(self._api, self._name, "Stopping", message, status="Stopping")
+                self._records.advance(self.record, "Stopping", message, status="Stopping")
 
     def wait_for_capacity(self, reason: str) -> None:
         """Enter the status of a job that is not yet its turn; ``reason`` says what it waits for."""
@@ -65,7 +65,7 @@ class JobStatus:
         """Say what a job that waits for its turn waits for now."""
         with self._records.held():
             if not ticket.granted and self.record.secondary == "Pending":
-                self._records.explain(self._api, self._name, self._waiting(reason))
+                self._records.explain(self.record, self._waiting(reason))
 
     def _waiting(self, reason: str) -> str:
         # There is none where its turn has just come.
@@ -74,8 +74,7 @@ class JobStatus:
     def finish(self, status: str, secondary: str, message: str, reason: str | None = None, **changes: Any) -> None:
         """Enter the last status."""
         self._records.advance(
-            self._api,
-            self._name,
+            self.record,
             secondary,
             message,
             status=status,

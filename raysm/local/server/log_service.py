@@ -77,7 +77,7 @@ class LogService:
                     yield _Stream(name, path, record.created_s)
 
     def _files(self, record: JobRecord) -> list[Path]:
-        folder = self._records.folder(record.api, record.name) / "streams"
+        folder = self._records.folder(record.api, record.name, record.region) / "streams"
         return sorted(folder.iterdir()) if folder.is_dir() else []
 
     def _stream(self, group: str, name: str) -> _Stream:

@@ -30,6 +30,7 @@ Operation: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
 """Answers a request that was sent to a region."""
 
 MAX_TAGS = 50
+STATUS = "StatusEquals"
 PAGE = 10
 """Jobs on a page where the request does not say."""
 
@@ -42,7 +43,7 @@ class Operations:
         self._services = services
         self._records = services.records
         self._default_kind = default_kind
-        self._runs: dict[tuple[JobApi, str], JobRun] = {}
+        self._runs: dict[tuple[str, JobApi, str], JobRun] = {}
         self._lock = threading.Lock()
         self._operations: dict[str, Operation] = {
             "AddTags": lambda request, _: self._add_tags(request),
@@ -55,13 +56,13 @@ class Operations:
     def _operations_of(self, api: JobApi) -> dict[str, Operation]:
         operations: dict[str, Operation] = {
             api.create: partial(self._create, api),
-            api.describe: lambda request, _: describe(self._records.get(api, request[api.name_key])),
-            api.stop: lambda request, _: self._stop(api, request[api.name_key]),
-            api.list: lambda request, _: self._list(api, request),
-            api.delete: lambda request, _: self._delete(api, request[api.name_key]),
+            api.describe: lambda request, region: describe(self._records.get(api, request[api.name_key], region)),
+            api.stop: lambda request, region: self._stop(api, request[api.name_key], region),
+            api.list: lambda request, region: self._list(api, request, region),
+            api.delete: lambda request, region: self._delete(api, request[api.name_key], region),
         }
         if api.update is not None:
-            operations[api.update] = lambda request, _: self._update(api, request)
+            operations[api.update] = lambda request, region: self._update(api, request, region)
         return operations
 
     def has(self, operation: str, request: Mapping[str, Any]) -> bool:
@@ -87,15 +88,22 @@ class Operations:
         Raises:
             ApiError: There is no such job, or it does not run.
         """
-        record = self._records.get(TRAINING, name)
-        run = self._runs.get((TRAINING, name))
+        run = self._run_of(name)
+        record = self._records.get(TRAINING, name) if run is None else run.record
         if run is None or record.final:
             raise ApiError("ValidationException", f"the job {name} does not run: it is {record.status}", 409)
         return run
 
+    def _run_of(self, name: str) -> JobRun | None:
+        """Return the run of a training job of any region: who asks by the name alone does not say which."""
+        with self._lock:
+            runs = [run for (_, api, mine), run in self._runs.items() if (api, mine) == (TRAINING, name)]
+        # One that has ended may have the name of one that runs elsewhere.
+        return min(runs, key=lambda run: run.record.final, default=None)
+
     def instances(self, name: str) -> Mapping[str, Instance]:
         """Return the instances of the training job ``name`` by host; none of one that does not run here."""
-        run = self._runs.get((TRAINING, name))
+        run = self._run_of(name)
         return {} if run is None else run.instances
 
     def await_end(self, name: str, timeout_s: float) -> bool:
@@ -106,7 +114,7 @@ class Operations:
         """
         # A name is one job's only within its API: who asks does not say which.
         with self._lock:
-            runs = [run for (_, mine), run in self._runs.items() if mine == name]
+            runs = [run for (_, _, mine), run in self._runs.items() if mine == name]
         unfinished = [run for run in runs if not run.await_end(0)]
         # Refused: a no would say that the one job goes on, and be asked again.
         if not runs or len(unfinished) > 1:
@@ -116,12 +124,12 @@ class Operations:
     def running(self) -> list[str]:
         """Return the names of the jobs that something is still done for; of some the record is final already."""
         with self._lock:
-            return [name for (_, name), run in self._runs.items() if run.running]
+            return [name for (_, _, name), run in self._runs.items() if run.running]
 
     def unfinished(self) -> list[str]:
         """Return the names of the jobs whose record is not final: a job that is said to be Completed is none."""
         with self._lock:
-            return [name for (_, name), run in self._runs.items() if not run.await_end(0)]
+            return [name for (_, _, name), run in self._runs.items() if not run.await_end(0)]
 
     def shut_down(self) -> None:
         """End all jobs at once."""
@@ -162,28 +170,28 @@ class Operations:
         try:
             run = JobRun(self._services, record)
             with self._lock:
-                self._runs[api, name] = run
+                self._runs[region, api, name] = run
             run.start()
         except BaseException:
             # As where there are threads enough no more: it was refused then, and may be asked for again.
             with self._lock:
-                self._runs.pop((api, name), None)
-            self._records.delete(api, name)
+                self._runs.pop((region, api, name), None)
+            self._records.delete(api, name, region)
             raise
         return {api.arn_key: record.arn}
 
-    def _stop(self, api: JobApi, name: str) -> Mapping[str, Any]:
-        record = self._records.get(api, name)
-        run = self._runs.get((api, name))
+    def _stop(self, api: JobApi, name: str, region: str) -> Mapping[str, Any]:
+        record = self._records.get(api, name, region)
+        run = self._runs.get((region, api, name))
         # Of an earlier server: it ended with that one, or was said to have when this one started.
         if run is None:
             raise validation(f"The request was rejected because the {api.kind} job is in status {record.status}.")
         run.stop()
         return {}
 
-    def _update(self, api: JobApi, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _update(self, api: JobApi, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         with self._records.held():
-            record = self._records.get(api, request[api.name_key])
+            record = self._records.get(api, request[api.name_key], region)
             # Of a job that has ended, its warm pool alone: to end it, or keep it for longer.
             if record.final and set(request) - {api.name_key, "ResourceConfig"}:
                 raise validation(f"The {api.kind} job cannot be updated in status {record.status}.")
@@ -194,24 +202,26 @@ class Operations:
             if request.get("ResourceConfig"):
                 # An update names only what changes, KeepAlivePeriodInSeconds.
                 changed["ResourceConfig"] = {**changed["ResourceConfig"], **request["ResourceConfig"]}
-            record = self._records.update(api, record.name, request=changed)
+            record = self._records.update(api, record.name, region, request=changed)
         self._services.pools.update(record)
         return {api.arn_key: record.arn}
 
-    def _delete(self, api: JobApi, name: str) -> Mapping[str, Any]:
+    def _delete(self, api: JobApi, name: str, region: str) -> Mapping[str, Any]:
         with self._records.held():
-            record = self._records.get(api, name)
+            record = self._records.get(api, name, region)
             if not record.final:
                 raise ApiError(
                     "ResourceInUse", f"The {api.kind} job {name} is in status {record.status}; stop it first"
                 )
-            self._records.delete(api, name)
+            self._records.delete(api, name, region)
         with self._lock:
-            self._runs.pop((api, name), None)
+            self._runs.pop((region, api, name), None)
         return {}
 
-    def _list(self, api: JobApi, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        records = [record for record in self._records.all(api) if _matches(record, request)]
+    def _list(self, api: JobApi, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
+        late = request if api.filters_status_late and request.get("MaxResults") else {}
+        early = {name: value for name, value in request.items() if not late or name != STATUS}
+        records = [record for record in self._records.all(api, region) if _matches(record, early)]
         by = request.get("SortBy", "CreationTime")
         keys: dict[str, Callable[[JobRecord], Any]] = {
             "Name": lambda record: record.name,
@@ -222,7 +232,9 @@ class Operations:
         # By the name too: jobs of one status or moment must not change places between two pages.
         records.sort(key=lambda record: (key(record), record.name), reverse=request.get("SortOrder") != "Ascending")
         page, more = _page(records, request, lambda record: record.name)
-        return {api.summaries_key: [summarize(record) for record in page], **more}
+        # As AWS: the page is taken first, so that it may be empty and yet not the last.
+        matching = [record for record in page if late.get(STATUS) in (None, record.status)]
+        return {api.summaries_key: [summarize(record) for record in matching], **more}
 
     def _add_tags(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         with self._records.held():
@@ -230,7 +242,7 @@ class Operations:
             tags = {**record.tags, **_tags(request["Tags"])}
             if len(tags) > MAX_TAGS:
                 raise ApiError("ResourceLimitExceeded", f"A resource has at most {MAX_TAGS} tags, this is {len(tags)}")
-            self._records.update(record.api, record.name, tags=tags)
+            self._records.update(record.api, record.name, record.region, tags=tags)
         return {"Tags": _listed(tags)}
 
     def _list_tags(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -242,7 +254,7 @@ class Operations:
         with self._records.held():
             record = self._records.by_arn(request["ResourceArn"])
             tags = {key: value for key, value in record.tags.items() if key not in request["TagKeys"]}
-            self._records.update(record.api, record.name, tags=tags)
+            self._records.update(record.api, record.name, record.region, tags=tags)
         return {}
 
 
@@ -265,7 +277,7 @@ def _matches(record: JobRecord, request: Mapping[str, Any]) -> bool:
         "LastModifiedTimeAfter": lambda at: record.modified_s >= at,
         "LastModifiedTimeBefore": lambda at: record.modified_s <= at,
         "NameContains": lambda part: part.lower() in record.name.lower(),
-        "StatusEquals": lambda status: record.status == status,
+        STATUS: lambda status: record.status == status,
         "WarmPoolStatusEquals": lambda status: (record.warm_pool or {}).get("Status") == status,
         "TrainingPlanArnEquals": lambda arn: record.request["ResourceConfig"].get("TrainingPlanArn") == arn,
     }

@@ -6,6 +6,7 @@
     HOME/jobs/training/NAME/streams/        its logs (``log_files``)
     HOME/jobs/training/NAME/work/           what its instances need while they live
     HOME/jobs/processing/NAME/…             the same
+    HOME/jobs/training@REGION/NAME/…        of a job that was sent to another region than the server's own clients'
 """
 
 import contextlib
@@ -23,6 +24,7 @@ from typing import Any
 from raysm.contract.job_api import JobApi, api_of
 from raysm.contract.store import put, read_json
 from raysm.errors import InvalidConfig, InvalidRequest
+from raysm.local.job_spec import REGION
 from raysm.local.server.api_error import ApiError, not_found
 
 __all__ = ["FINAL", "JobRecord", "Records", "Transition"]
@@ -54,7 +56,7 @@ class JobRecord:
     kind: str
     """Of the API that runs it, ``training``."""
     name: str
-    """Of the job, unique within its kind."""
+    """Of the job, unique within its kind and region."""
     arn: str
     """Of the job."""
     region: str
@@ -125,15 +127,16 @@ class Records:
         self._opened = os.stat(self._jobs)
         # Reentrant: who holds the records changes them in the block.
         self._lock = threading.RLock()
-        self._records: dict[tuple[JobApi, str], JobRecord] = {}
+        self._records: dict[tuple[str, JobApi, str], JobRecord] = {}
         for path in self._jobs.glob("*/*/record.json"):
             with contextlib.suppress(InvalidConfig, InvalidRequest, TypeError, KeyError, AttributeError):
                 record = _from_json(read_json(path))
-                self._records[record.api, record.name] = record
+                self._records[record.region, record.api, record.name] = record
 
-    def folder(self, api: JobApi, name: str) -> Path:
+    def folder(self, api: JobApi, name: str, region: str = REGION) -> Path:
         """Return the folder of a job."""
-        return self._jobs / api.kind / name
+        # A kind's own folder for each further region: names are unique in one alone.
+        return self._jobs / (api.kind if region == REGION else f"{api.kind}@{region}") / name
 
     def add(self, record: JobRecord) -> None:
         """Keep a new job.
@@ -142,7 +145,7 @@ class Records:
             ApiError: ResourceInUse, if there is one of its name.
         """
         with self._lock:
-            there = self._records.get((record.api, record.name))
+            there = self._records.get((record.region, record.api, record.name))
             if there is not None:
                 raise ApiError(
                     "ResourceInUse",
@@ -153,25 +156,25 @@ class Records:
             try:
                 self._write(record)
             except OSError:
-                shutil.rmtree(self.folder(record.api, record.name), ignore_errors=True)
+                shutil.rmtree(self.folder(record.api, record.name, record.region), ignore_errors=True)
                 raise
-            self._records[record.api, record.name] = record
+            self._records[record.region, record.api, record.name] = record
 
     def _write(self, record: JobRecord) -> None:
         # A home that was deleted is not to come back by its last jobs, nor they into another one of its name.
         if not os.path.samestat(os.stat(self._jobs), self._opened):
             raise FileNotFoundError(f"{self._jobs} is another folder now")
         # Whole or not at all, and closed to others: a request holds the job's environment.
-        put(self.folder(record.api, record.name) / "record.json", json.dumps(asdict(record)), mode=0o600)
+        put(self.folder(record.api, record.name, record.region) / "record.json", json.dumps(asdict(record)), mode=0o600)
 
-    def get(self, api: JobApi, name: str) -> JobRecord:
+    def get(self, api: JobApi, name: str, region: str = REGION) -> JobRecord:
         """Return a job as it is now.
 
         Raises:
             ApiError: There is none of that name.
         """
         with self._lock:
-            record = self._records.get((api, name))
+            record = self._records.get((region, api, name))
         if record is None:
             raise not_found(f"{api.kind} job {name}")
         return record
@@ -187,11 +190,15 @@ class Records:
                 return record
         raise not_found(arn)
 
-    def all(self, api: JobApi | None = None) -> list[JobRecord]:
-        """Return all jobs, or those of one API."""
+    def all(self, api: JobApi | None = None, region: str | None = None) -> list[JobRecord]:
+        """Return all jobs, or those of one API, or of one region."""
         with self._lock:
             # A list, not a view: jobs come and go while the caller walks it.
-            return [record for record in self._records.values() if api is None or record.api is api]
+            return [
+                record
+                for record in self._records.values()
+                if (api is None or record.api is api) and region in (None, record.region)
+            ]
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -199,41 +206,43 @@ class Records:
         with self._lock:
             yield
 
-    def update(self, api: JobApi, name: str, **changes: Any) -> JobRecord:
+    def update(self, api: JobApi, name: str, region: str = REGION, **changes: Any) -> JobRecord:
         """Change fields of a job; on a full disk in memory alone, for what happened has happened."""
         with self._lock:
-            record = replace(self.get(api, name), modified_s=time.time(), **changes)
+            record = replace(self.get(api, name, region), modified_s=time.time(), **changes)
             # In memory first: the disk may refuse it.
-            self._records[api, name] = record
+            self._records[region, api, name] = record
             try:
                 self._write(record)
             except OSError as error:
                 LOG.warning("the record of the %s job %s was not written: %s", api.kind, name, error)
             return record
 
-    def advance(self, api: JobApi, name: str, secondary: str, message: str, **changes: Any) -> JobRecord:
-        """Enter a secondary status; the one before ends at the same moment."""
+    def advance(self, record: JobRecord, secondary: str, message: str, **changes: Any) -> JobRecord:
+        """Have a job enter a secondary status; the one before ends at the same moment."""
         now = time.time()
         with self._lock:
-            record = self.get(api, name)
+            record = self.get(record.api, record.name, record.region)
             before = record.transitions
             if before and before[-1].end_s is None:
                 before = (*before[:-1], replace(before[-1], end_s=now))
             final = changes.get("status", record.status) in FINAL
             entered = Transition(status=secondary, start_s=now, end_s=now if final else None, message=message)
-            return self.update(api, name, secondary=secondary, transitions=(*before, entered), **changes)
+            changes |= {"secondary": secondary, "transitions": (*before, entered)}
+            return self.update(record.api, record.name, record.region, **changes)
 
-    def explain(self, api: JobApi, name: str, message: str) -> None:
+    def explain(self, record: JobRecord, message: str) -> None:
         """Say something else of the secondary status that lasts."""
         with self._lock:
-            transitions = self.get(api, name).transitions
+            transitions = self.get(record.api, record.name, record.region).transitions
             # Who waits is asked ten times a second, and a record is written at every change.
             if transitions[-1].message != message:
-                self.update(api, name, transitions=(*transitions[:-1], replace(transitions[-1], message=message)))
+                told = (*transitions[:-1], replace(transitions[-1], message=message))
+                self.update(record.api, record.name, record.region, transitions=told)
 
-    def delete(self, api: JobApi, name: str) -> None:
+    def delete(self, api: JobApi, name: str, region: str = REGION) -> None:
         """Forget a job and remove its folder."""
         with self._lock:
-            self.get(api, name)
-            del self._records[api, name]
-            shutil.rmtree(self.folder(api, name), ignore_errors=True)
+            self.get(api, name, region)
+            del self._records[region, api, name]
+            shutil.rmtree(self.folder(api, name, region), ignore_errors=True)

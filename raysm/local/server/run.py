@@ -71,7 +71,7 @@ class JobRun:
         self._instance_kind = record.instance_kind
         self._definition = served(record.api).define(record)
         # Beside its record: what a job leaves goes with it when it is removed.
-        self._folder = services.records.folder(record.api, record.name)
+        self._folder = services.records.folder(record.api, record.name, record.region)
         self._limits = TimeLimits.of(self._definition)
         self._scanner = MetricScanner(services.moto, record, self._definition.metrics)
         self._end_reason: EndReason | None = None
@@ -82,9 +82,14 @@ class JobRun:
         """The attempt that runs."""
         self._warm = False
         """Whether it has the instances that another job left."""
-        self._status = JobStatus(services.records, record.api, record.name)
+        self._status = JobStatus(services.records, record)
         # A daemon: a server that is killed is not kept alive by its jobs; the next one ends them by their records.
         self._thread = threading.Thread(target=self._run, name=f"job {record.name}", daemon=True)
+
+    @property
+    def record(self) -> JobRecord:
+        """What is known of it now."""
+        return self._status.record
 
     @property
     def instances(self) -> Mapping[str, Instance]:

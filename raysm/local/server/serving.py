@@ -220,8 +220,7 @@ def _recover(records: Records) -> None:
     for record in records.all():
         if not record.final:
             records.advance(
-                record.api,
-                record.name,
+                record,
                 "Failed",
                 f"{record.api.title} job failed",
                 status="Failed",
@@ -230,6 +229,6 @@ def _recover(records: Records) -> None:
             )
         # Also of those that had just ended: the server may have been killed before it came to that.
         for name in ("work", "warm"):
-            shutil.rmtree(records.folder(record.api, record.name) / name, ignore_errors=True)
+            shutil.rmtree(records.folder(record.api, record.name, record.region) / name, ignore_errors=True)
         if record.warm_pool is not None:
-            records.update(record.api, record.name, warm_pool=terminated(record.warm_pool))
+            records.update(record.api, record.name, record.region, warm_pool=terminated(record.warm_pool))

@@ -61,7 +61,7 @@ class WarmPools:
 
     def folder(self, record: JobRecord) -> Path:
         """Return where what is kept of a job lies, a folder for each host."""
-        return self._records.folder(record.api, record.name) / "warm"
+        return self._records.folder(record.api, record.name, record.region) / "warm"
 
     def gather(self, record: JobRecord, job: LocalJob) -> None:
         """Take from the instances of a job that have ended what stays, and keep them if the job wants that."""
@@ -78,12 +78,12 @@ class WarmPools:
 
     def _keep(self, record: JobRecord) -> None:
         period_s = keep_alive_s(record.request)
-        end = threading.Timer(period_s, self._end, [record.name])
+        end = threading.Timer(period_s, self._end, [record.arn])
         # A server that ends does not wait for a pool's time: close() ends them.
         end.daemon = True
         pool = _Pool(record=record, folder=self.folder(record), since_s=time.time(), end=end)
         with self._lock:
-            self._pools[record.name] = pool
+            self._pools[record.arn] = pool
             self._tell(pool, "Available")
             end.start()
 
@@ -95,18 +95,18 @@ class WarmPools:
                 return False
             # One that has fired already waits for the lock, and then finds no pool to end.
             pool.end.cancel()
-            del self._pools[pool.record.name]
+            del self._pools[pool.record.arn]
             if pool.folder.is_dir():
                 shutil.move(pool.folder, self.folder(record))
             self._tell(pool, "Reused", ReusedByJob=record.arn)
             if keep_alive_s(record.request):
-                self._records.update(record.api, record.name, warm_pool={"Status": "InUse"})
+                self._records.update(record.api, record.name, record.region, warm_pool={"Status": "InUse"})
             return True
 
     def update(self, record: JobRecord) -> None:
         """Follow a change of how long the pool of a job is to be kept; 0 ends it."""
         with self._lock:
-            pool = self._pools.pop(record.name, None)
+            pool = self._pools.pop(record.arn, None)
         if pool is None:
             return
         pool.end.cancel()
@@ -118,12 +118,12 @@ class WarmPools:
     def close(self) -> None:
         """End all pools."""
         # A copy: each end takes a pool out.
-        for name in list(self._pools):
-            self._end(name)
+        for arn in list(self._pools):
+            self._end(arn)
 
-    def _end(self, name: str) -> None:
+    def _end(self, arn: str) -> None:
         with self._lock:
-            pool = self._pools.pop(name, None)
+            pool = self._pools.pop(arn, None)
         if pool is not None:
             pool.end.cancel()
             self._terminate(pool)
@@ -137,7 +137,7 @@ class WarmPools:
         status_document = {"Status": status, "ResourceRetainedBillableTimeInSeconds": seconds, **more}
         # Its job may have been deleted meanwhile.
         with contextlib.suppress(ApiError):
-            self._records.update(pool.record.api, pool.record.name, warm_pool=status_document)
+            self._records.update(pool.record.api, pool.record.name, pool.record.region, warm_pool=status_document)
 
 
 def _key(record: JobRecord) -> tuple[Any, ...]:

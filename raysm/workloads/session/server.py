@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import hmac
 import json
+import re
 import rlcompleter
 import time
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,7 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
-from raysm.contract.session import CallRequest, frame, unframe
+from raysm.contract.session import CallRequest, frame, proof, unframe
 from raysm.errors import InvalidConfig, InvalidRequest, RaysmError, SessionEnded
 from raysm.request.codec import from_json, to_json
 from raysm.workloads.session.calls import Call
@@ -29,6 +30,9 @@ MOST_BYTES = 2 << 30
 
 MOST_WAIT_S = 25.0
 """For which a client may wait for an outcome before it asks again: less than any proxy's patience."""
+
+PROOF = "/proof"
+CHALLENGE = re.compile(r"[0-9a-f]{64}")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -46,6 +50,7 @@ class SessionServer:
         self._host, self._token = host, token.strip()
         self._listeners: set[_Listener] = set()
         self._runner: web.AppRunner | None = None
+        self._port = 0
 
     async def start(self) -> int:
         """Listen on the loopback; return the port."""
@@ -54,8 +59,8 @@ class SessionServer:
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
-        port: int = self._runner.addresses[0][1]
-        return port
+        self._port = self._runner.addresses[0][1]
+        return self._port
 
     async def close(self) -> None:
         """End what clients wait for, and listen no more."""
@@ -68,6 +73,7 @@ class SessionServer:
         app = web.Application(middlewares=[self._guard], client_max_size=MOST_BYTES)
         app.add_routes(
             [
+                web.get(PROOF, self._proof),
                 web.get("/session", self._state),
                 web.post("/calls/{id}", self._ask),
                 # By GET, and as often as wanted: what is asked again here has never begun anything.
@@ -92,6 +98,9 @@ class SessionServer:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        # The one question that anybody may ask: its answer proves the token, and does not tell it.
+        if request.path == PROOF:
+            return await handler(request)
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         # In constant time, and before the body: whoever has no token has nothing read, least of all unpickled.
         if scheme != "Bearer" or not hmac.compare_digest(token.strip().encode(), self._token):
@@ -104,6 +113,12 @@ class SessionServer:
             return _refusal(400, error)
         except (RaysmError, OSError) as error:
             return _refusal(500, error)
+
+    async def _proof(self, request: web.Request) -> web.Response:
+        challenge = request.query.get("challenge", "")
+        if not CHALLENGE.fullmatch(challenge):
+            raise web.HTTPBadRequest(text="a challenge is 64 hexadecimal digits")
+        return web.Response(text=proof(self._token.decode(), challenge, self._port))
 
     # The session
 

@@ -16,7 +16,7 @@ def status(tmp_path):
     records.add(
         JobRecord(kind="training", name="j", arn="arn:j", region="us-east-1", request={}, created_s=now, modified_s=now)
     )
-    return JobStatus(records, TRAINING, "j")
+    return JobStatus(records, records.get(TRAINING, "j"))
 
 
 def test_a_job_that_is_being_stopped_shows_that_until_it_uploads(status):

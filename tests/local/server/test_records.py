@@ -30,5 +30,5 @@ def test_a_job_ends_though_its_end_cannot_be_written(tmp_path):
     records.add(record())
     (tmp_path / "jobs").rename(tmp_path / "elsewhere")
     (tmp_path / "jobs").write_text("in the way")
-    records.advance(TRAINING, "a", "Failed", "", status="Failed")
+    records.advance(records.get(TRAINING, "a"), "Failed", "", status="Failed")
     assert records.get(TRAINING, "a").final

@@ -10,7 +10,7 @@ import aiohttp
 import cloudpickle
 import pytest
 
-from raysm.contract.session import CALL, DONE, SHELL, CallRequest, Outcome, Versions, frame, unframe
+from raysm.contract.session import CALL, DONE, SHELL, CallRequest, Outcome, Versions, frame, proof, unframe
 from raysm.request.codec import to_json
 from raysm.workloads.session.server import completions
 from tests.support.sessions import TOKEN, served, until
@@ -221,3 +221,21 @@ def test_who_closes_it_says_why(tmp_path):
         told(server, "POST", "/close", json={"why": "all done"})
         until(server.is_over.is_set)
     assert server.why == "all done"
+
+
+def test_it_proves_its_token_to_anybody_and_tells_it_to_nobody(server):
+    challenge = "ab" * 32
+    status, body = asked(server, "GET", "/proof", headers={}, params={"challenge": challenge})
+    assert (status, body.decode()) == (200, proof(TOKEN, challenge, server.port))
+    assert proof(TOKEN, challenge, server.port) != proof(TOKEN, challenge, server.port + 1)
+    assert TOKEN not in body.decode()
+
+
+@pytest.mark.parametrize("challenge", ["", "ab", "AB" * 32, "g" * 64, "a" * 65])
+def test_a_challenge_of_another_form_is_refused(server, challenge):
+    assert asked(server, "GET", "/proof", headers={}, params={"challenge": challenge})[0] == 400
+
+
+@pytest.mark.parametrize("path", ["/proof/", "/proof/../session", "//proof", "/proof;/session"])
+def test_nothing_else_is_answered_by_a_name_like_that(server, path):
+    assert asked(server, "GET", path, headers={})[0] in (401, 404)

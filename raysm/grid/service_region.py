@@ -1,0 +1,85 @@
+"""One region of the service itself as a grid sees it, AWS's or the embedded one's: what it asks is a call each."""
+
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from raysm.client.description import Description, Status, read
+from raysm.client.payload_place import remove_payload
+from raysm.client.service import Service
+from raysm.client.submit import Prepared
+from raysm.contract.job_api import TRAINING
+from raysm.grid.attempt import Attempt
+from raysm.grid.region import Listed, Page
+from raysm.grid.task import Task
+
+__all__ = ["Prepare", "ServiceRegion", "token_of"]
+
+Prepare: TypeAlias = Callable[[Task, Attempt], Prepared]
+"""Makes the job of an attempt, under the attempt's own name; the same attempt always makes the same job."""
+
+PAGE = 100
+"""Jobs on a page of List: the most that it takes, as pages are what its rate counts."""
+
+
+class ServiceRegion:
+    """A region of a service; see ``raysm.grid.region.Region``."""
+
+    def __init__(self, service: Service, prepare: Prepare) -> None:
+        """Take the service of the region, and what makes an attempt's job for it."""
+        self._service = service
+        self._prepare = prepare
+
+    def create(self, task: Task, attempt: Attempt) -> None:
+        """Send an attempt; one that the service has already is found by its payload's place.
+
+        Raises:
+            InvalidRequest: The row cannot be sent.
+            ServiceError: As the service says.
+        """
+        # Its payload stays where the answer is lost: a call that lands late finds it, and so does the next one.
+        self._prepare(task, attempt).send(leaves_payload=True)
+
+    def describe(self, name: str) -> Description:
+        """Return what Describe says; of a job that has ended, the payload is removed: nobody needs it any more."""
+        answer = self._service.describe(TRAINING, name)
+        description = read(TRAINING, answer)
+        if description.status.is_terminal:
+            remove_payload(answer, name, self._service)
+        return description
+
+    def page(self, contains: str, token: str | None) -> Page:
+        """Return a page of List, the latest jobs first."""
+        more = {} if token is None else {"NextToken": token}
+        answer = self._service.call(
+            "sagemaker",
+            "list_training_jobs",
+            NameContains=contains,
+            SortBy="CreationTime",
+            SortOrder="Descending",
+            MaxResults=PAGE,
+            **more,
+        )
+        return Page(jobs=tuple(map(_listed, answer["TrainingJobSummaries"])), token=answer.get("NextToken"))
+
+    def stop(self, name: str) -> None:
+        """Ask the service to stop a job."""
+        self._service.stop(TRAINING, name)
+
+
+def _listed(summary: Mapping[str, Any]) -> Listed:
+    return Listed(
+        name=summary["TrainingJobName"],
+        status=Status(summary["TrainingJobStatus"]),
+        created_s=summary["CreationTime"].timestamp(),
+        changed_s=summary.get("LastModifiedTime", summary["CreationTime"]).timestamp(),
+    )
+
+
+def token_of(secret: str, attempt: Attempt) -> bytes:
+    """Return the job's own secret: the same whenever the same attempt is prepared, and no other attempt's.
+
+    Drawn anew each time, the payload of a repeated Create would not be that of the first one, which may still land.
+    """
+    return hmac.new(secret.encode(), attempt.name.encode(), hashlib.sha256).hexdigest().encode()
