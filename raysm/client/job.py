@@ -141,13 +141,11 @@ class Job(JobViews):
             NotDone: A TimeoutError: it has not ended within ``timeout``; it goes on.
             ServiceError: The service refuses to tell, or has been away for minutes.
         """
-        # By the monotonic clock: a laptop's own may be set while it waits for days.
         deadline_s = None if timeout is None else time.monotonic() + timeout
         patience = Patience(self.service, self.name)
         for pause_s in self.service.polling.pauses():
             try:
                 if self.chain.ended(send=True):
-                    # Only at the very end: metrics that are tracked elsewhere get those of the last run.
                     complete(self.chain)
                     return self.chain.known().status
                 patience.heard()

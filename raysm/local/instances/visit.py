@@ -17,6 +17,7 @@ PR_SET_PDEATHSIG = 1
 NAMESPACES = ("ipc", "uts", "mnt")
 """Those of an instance in which a keeper's child is not: its network it has from the keeper, and since the keeper made
 the PID namespace, all its children are in that one."""
+# Without it vi, less and top say that the terminal is not fully functional.
 TERMINAL = {"TERM": "xterm-256color"}
 """What the agent of SSM sets for a shell."""
 

@@ -4,7 +4,7 @@ No script, no font, no address of anything: the page can be mailed, kept, and op
 """
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -109,8 +109,7 @@ def _regions(view: Snapshot) -> str:
     return f'<h2>Regions</h2><div class="scroll"><table>{head}{"".join(rows)}</table></div>'
 
 
-def _counts(counts: object) -> str:
-    assert isinstance(counts, dict)
+def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items())) or "-"
 
 
