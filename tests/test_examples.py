@@ -95,6 +95,8 @@ def test_lines_of_text_become_vectors_beside_their_numbers(tmp_path):
     assert "vector: fixed_size_list<element: float>[256]" in said
 
 
+# 97 s of a core, the most of all tests: that a hybrid follows one process is held by workloads/training's own tests.
+@pytest.mark.long
 @pytest.mark.usefixtures("home")
 def test_a_vision_transformer_trains_as_a_hybrid_of_pipelines_and_replicas_as_it_does_alone(tmp_path):
     asked = "examples/train_vit.py --parallel hybrid --epochs 1 --batch-size 600 --output".split()

@@ -6,16 +6,26 @@ sagemaker-training-toolkit: texts as they are, everything else as JSON with sort
 """
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from raysm.bootstrap import deferred
 from raysm.bootstrap.environment import Environment
 from raysm.contract import names
 from raysm.request import JobRequest, Workload
 
-__all__ = ["DRIVER", "DROPPED", "network_variables", "ray_variables", "user_variables", "workload_variables"]
+__all__ = [
+    "DRIVER",
+    "DROPPED",
+    "import_variables",
+    "network_variables",
+    "ray_variables",
+    "user_variables",
+    "workload_variables",
+]
 
 MAX_VARIABLE = 128 * 1024 - 1
 """Bytes of one ``NAME=value`` that Linux takes (MAX_ARG_STRLEN, with its NUL); a longer one fails the whole exec."""
@@ -62,6 +72,16 @@ def ray_variables(token_file: Path) -> dict[str, str]:
         # Elsewhere than on Linux, Ray refuses several nodes unless it is told that they are wanted.
         **({} if sys.platform == "linux" else {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}),
     }
+
+
+def import_variables(inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return what keeps imports that nobody uses out of Ray's processes.
+
+    Args:
+        inherited: The environment variables, whose ``PYTHONPATH`` goes on to hold, and comes first.
+    """
+    # Not by the processes themselves: Ray starts its workers and agents by command lines of its own.
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [inherited.get("PYTHONPATH"), str(deferred.FOLDER)]))}
 
 
 def workload_variables(workload: Workload) -> dict[str, str]:

@@ -1,7 +1,9 @@
 """The command ``raysm grid``: what is asked for on the command line and in files, and how its answer is printed."""
 
+import functools
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +20,7 @@ from raysm.client.costs.prices import known_prices
 from raysm.client.service import Service
 from raysm.client.settings import Key, Layer, Settings
 from raysm.errors import InvalidRequest, RaysmError
+from raysm.grid.attempt import TaskState
 from raysm.grid.filling import Template
 from raysm.grid.grid_file import GridFile, read_grid_file
 from raysm.grid.grid_request import GridRequest
@@ -27,27 +30,36 @@ from raysm.grid.quotas import read_quotas
 from raysm.grid.rows.query import Query
 from raysm.grid.rows.source import MAX_ROWS, Source, source_of
 from raysm.grid.rules import Rules
+from raysm.grid.running import Known, Running, open_running
+from raysm.grid.snapshot import snapshot
 from raysm.grid.task import Task
 from raysm.request import Target
 from raysm.request.cluster import LOCAL_TYPE
 from raysm.views.grid.plan_text import plan_lines
+from raysm.views.grid.screen import screen_lines
 
 __all__ = ["planned", "request_of", "run"]
 
-RULES = {"budget": "budget_usd", "parallel": "parallel", "retries": "retries", "move_data": "move_data"}
+RULES = {
+    "write_back": "write_back",
+    "budget": "budget_usd",
+    "parallel": "parallel",
+    "retries": "retries",
+    "move_data": "move_data",
+}
 """Flags, and the rules that they are."""
 
 NO_ROLE = "arn:aws:iam::000000000000:role/none"
 """A target is not made without a role; a plan needs none."""
 
 
-def run(arguments: Arguments, console: Console) -> None:
-    """Do what the verb says.
+def run(arguments: Arguments, console: Console) -> int | None:
+    """Do what the verb says; return the exit code, None where it is 0.
 
     Raises:
         InvalidRequest: What is asked for cannot be.
     """
-    VERBS[arguments.verb](arguments, console)
+    return VERBS[arguments.verb](arguments, console)
 
 
 def _plan(arguments: Arguments, console: Console) -> None:
@@ -57,6 +69,52 @@ def _plan(arguments: Arguments, console: Console) -> None:
         return
     for line in plan_lines(plan):
         console.print(Text(line), soft_wrap=True)
+
+
+def _run(arguments: Arguments, console: Console) -> int:
+    request = request_of(arguments)
+    tasks = request.tasks()
+    request = _reaching(request, tasks)
+    # Planned first: what cannot be is refused before anything is sent.
+    plan, known = _planned(request, tasks)
+    running = open_running(
+        request, tasks, known, functools.lru_cache(Service), now=time.time(), goes_on=arguments.go_on
+    )
+    try:
+        shown = Console(stderr=True) if arguments.json else console
+        for note in plan.notes:
+            shown.print(Text(f"note: {note}"), soft_wrap=True)
+        shown.print(Text(f"grid {request.name}: {len(tasks):,} rows, {running.added:,} of them new"), soft_wrap=True)
+        _follow(running, shown)
+        view = snapshot(running.store, time.time())
+    except KeyboardInterrupt:
+        text = f"its jobs go on: the same command goes on with them, raysm grid stop {request.name} stops them"
+        shown.print(Text(text), soft_wrap=True)
+        raise
+    finally:
+        running.close()
+    if arguments.json:
+        print(json.dumps(view.as_dict(), indent=1))
+    else:
+        for line in screen_lines(view):
+            console.print(Text(line), soft_wrap=True)
+    return 0 if set(view.states) <= {TaskState.DONE, TaskState.SKIPPED} else 1
+
+
+def _follow(running: Running, console: Console) -> None:
+    """Run a grid, and show what happens as it does: a line for each event."""
+    seen = max((event.seq for event in running.store.events(limit=10**9)), default=0) if not running.added else 0
+
+    def sleep(seconds: float) -> None:
+        nonlocal seen
+        for event in running.store.events(seen):
+            seen = event.seq
+            if event.task is not None and event.attempt is None:
+                console.print(Text(f"{event.task}: {event.now} {event.text}".rstrip()), soft_wrap=True)
+        time.sleep(seconds)
+
+    running.run(sleep)
+    sleep(0.0)
 
 
 def request_of(arguments: Arguments) -> GridRequest:
@@ -94,17 +152,32 @@ def planned(request: GridRequest) -> GridPlan:
         InvalidRequest: What is asked for cannot be.
     """
     tasks = request.tasks()
+    return _planned(_reaching(request, tasks), tasks)[0]
+
+
+def _reaching(request: GridRequest, tasks: list[Task]) -> GridRequest:
+    """Return the same grid with a target that plays all of its regions, where a target has to be told which."""
+    target = request.template.target
+    if not hasattr(target, "regions"):
+        return request
+    changes: dict[str, Any] = {"regions": places_of(request, tasks, _own_region(target))[0]}
+    return replace(request, template=replace(request.template, target=replace(target, **changes)))
+
+
+def _planned(request: GridRequest, tasks: list[Task]) -> tuple[GridPlan, Known]:
     own_region = _own_region(request.template.target)
     quotas, notes = _quotas(request, tasks, own_region)
-    return plan_grid(
+    known = Known(prices=known_prices(), quotas=quotas, own_region=own_region)
+    plan = plan_grid(
         request,
         tasks,
-        known_prices(),
+        known.prices,
         quotas,
         today=datetime.now(UTC).date(),
         own_region=own_region,
         notes=notes,
     )
+    return plan, known
 
 
 def _settings(arguments: Arguments, file: GridFile | None, path: Path) -> Settings:
@@ -153,8 +226,8 @@ def _params(texts: list[str]) -> Mapping[str, str]:
 
 def _rules(arguments: Arguments, file: GridFile | None) -> Rules:
     rules = (file.rules if file is not None else None) or Rules()
-    flags = {rule: getattr(arguments, flag) for flag, rule in RULES.items() if getattr(arguments, flag) is not None}
-    return replace(rules, **flags)
+    given = {rule: getattr(arguments, flag, None) for flag, rule in RULES.items()}
+    return replace(rules, **{rule: value for rule, value in given.items() if value is not None})
 
 
 def _first(*values: Any) -> Any:
@@ -188,5 +261,5 @@ def _quotas(
     return quotas, ()
 
 
-VERBS = {"plan": _plan, **grids.VERBS}
+VERBS: Mapping[str, Callable[[Arguments, Console], int | None]] = {"plan": _plan, "run": _run, **grids.VERBS}
 """What carries out each verb."""

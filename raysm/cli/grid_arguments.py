@@ -11,6 +11,7 @@ __all__ = ["add_grid"]
 
 ASKING = {
     "plan": "places, dollars, hours, and what is impossible and why; nothing is sent",
+    "run": "a job for each row, until all are done; the same command again goes on where it stopped",
 }
 """Verbs that take a whole grid, and what they do."""
 
@@ -47,6 +48,13 @@ def add_grid(commands: Any) -> None:
         )
         verb.set_defaults(is_scripted=True)
         _add_request(verb)
+        if name == "run":
+            verb.add_argument(
+                "--go-on", action="store_true", help="although its first rows have all failed for one reason"
+            )
+            verb.add_argument(
+                "--write-back", action="store_true", default=None, help="what becomes of the rows, to their database"
+            )
     _add_naming(verbs)
 
 

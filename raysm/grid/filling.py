@@ -139,9 +139,8 @@ def _limits(limits: Limits, task: Task, place: Place) -> Limits:
 
 def _target(target: Target, task: Task, place: Place, values: Mapping[str, Value], where: str) -> Target:
     changes: dict[str, Any] = {}
-    if hasattr(target, "region"):
-        changes["region"] = place.region
     image = task.image or getattr(target, "image", None)
     if image is not None and hasattr(target, "image"):
         changes["image"] = fill(image, values, where)
-    return replace(target, **changes) if changes else target
+    there = target.in_region(place.region)
+    return replace(there, **changes) if changes else there

@@ -21,6 +21,9 @@ __all__ = ["Placing", "probing"]
 PROBE_S = 120.0
 """Seconds for which a first job has to run before the others are sent: a mistake in the program shows within them."""
 
+MOST = 100
+"""Jobs that one step sends: more than any account's rate allows, and so few that not all rows are read each time."""
+
 MAX_RUNTIME_S = 86_400
 """Of a task that says none: what raysm.Limits has by default."""
 
@@ -63,8 +66,10 @@ class Placing:
 
     def intend(self) -> list[Attempt]:
         """Keep as many intents as there is room for, in one transaction; return them."""
-        room = self._room()
+        room = min(MOST, self._room())
         chosen = [] if room < 1 else list(self._chosen(room))
+        if len(chosen) == MOST:
+            self._again_s.append(self._now)
         if not chosen:
             return []
         with self._store.database.transaction("intents", durable=True):

@@ -19,10 +19,13 @@ from raysm.grid.rules import Rules
 from raysm.grid.task import Task
 from raysm.request.codec import from_json, to_json
 
-__all__ = ["Event", "GridRecord", "Store", "TaskRecord", "folder", "path_of"]
+__all__ = ["ENDED", "Event", "GridRecord", "Store", "TaskRecord", "folder", "path_of"]
 
 NAME_CHARACTERS = 24
 """Of the grid's name in the names of its jobs, which have 63."""
+
+ENDED = "ended"
+"""What is seen of a job that has ended, and is looked at no more."""
 
 RUN_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 
@@ -313,6 +316,16 @@ class Store:
             (region, unsent),
         )
         return [_attempt(row) for row in rows]
+
+    def seen_of(self, names: list[str]) -> dict[str, str]:
+        """Return what was last seen of the jobs of a page by their names; ``ENDED`` of what was sent, and is over."""
+        marks = ", ".join("?" * len(names))
+        rows = self._execute(
+            "SELECT name, iif(state = 'ended' AND sent_s IS NOT NULL, ?, seen) FROM attempt "
+            f"WHERE name IN ({marks}) AND (state <> 'ended' OR sent_s IS NOT NULL)",
+            (ENDED, *names),
+        )
+        return dict(rows.fetchall())
 
     def pending_since(self, before_s: float) -> list[Attempt]:
         """Return the attempts that were sent before a moment, still wait for their instances, and may go on waiting."""

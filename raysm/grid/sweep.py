@@ -16,7 +16,7 @@ from raysm.grid.endings import ENDINGS
 from raysm.grid.outside import Outside, Silence
 from raysm.grid.region import Listed, Page
 from raysm.grid.standing import heard
-from raysm.grid.store import Store
+from raysm.grid.store import ENDED, Store
 from raysm.grid.strays import end_stray, note_stray
 
 __all__ = ["Sweep"]
@@ -27,8 +27,9 @@ PAUSE_S = 10.0
 GONE_S = 900.0
 """Seconds after which a job that the service took, and says it does not know, is taken for one that is gone."""
 
-MARGIN_S = 3_600.0
-"""Seconds by which the service's clock and ours may differ: so much further back List is read."""
+MARGIN_S = 300.0
+"""Seconds by which the service's clock and ours may differ: so much further back List is read. Each page costs a call
+of a rate that is not adjustable, and a job that a greater difference hides is asked for by its name."""
 
 UNLISTED_S = 60.0
 """Seconds for which a job that was sent may be missing in List without being asked for by its name."""
@@ -114,9 +115,14 @@ class Sweep:
         page: Page = self._ask("list", now, lambda region: region.page(prefix, token))
         with self._store.database.transaction("page"):
             heard(self._store, self.region, now)
-            for listed in page.jobs:
-                # AWS's NameContains finds the words anywhere in a name.
-                if listed.name.startswith(prefix):
+            # AWS's NameContains finds the words anywhere in a name.
+            ours = [listed for listed in page.jobs if listed.name.startswith(prefix)]
+            known = self._store.seen_of([listed.name for listed in ours])
+            for listed in ours:
+                # Most have not changed, and of those that have ended nothing more is to be learned.
+                if known.get(listed.name) in (listed.seen, ENDED):
+                    self._listed.add(listed.name)
+                else:
                     self._compare(listed, now)
         oldest = min((listed.created_s for listed in page.jobs), default=None)
         self._token = page.token

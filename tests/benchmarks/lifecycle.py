@@ -100,7 +100,7 @@ def by_hand(folder, count):
         specs = []
         for number, host in enumerate(hosts):
             private = folder / host
-            (private / "ml").mkdir(parents=True)
+            (private / "ml" / "output").mkdir(parents=True)
             words = {"count": count, "cpus": shares[number].cpus}
             programs = {"watch": WATCH.format(**words), "script": SCRIPT.format(**words)}
             text = HEAD if number == 0 else WORKER

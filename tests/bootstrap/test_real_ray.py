@@ -140,11 +140,15 @@ def test_rays_own_clients_wait_for_the_dashboard(tmp_path):
     driver = """
 from ray.job_submission import JobSubmissionClient
 from ray.util.state import list_nodes
+print("asks", flush=True)
 print("NODES", [node.state for node in list_nodes()], flush=True)
 print("JOBS", JobSubmissionClient().list_jobs(), flush=True)
 """
     with Cluster(tmp_path, request(1), driver=driver, fake=False) as cluster:
-        assert cluster.start().wait() == {"algo-1": 0}, cluster.log("algo-1")
+        cluster.start().wait_for("asks", 180)
+        # The head would, too, after 20 s.
+        assert asyncio.run(await_dashboard(cluster.ports["dashboard"]))
+        assert cluster.wait() == {"algo-1": 0}, cluster.log("algo-1")
         assert printed(cluster, "NODES") == "['ALIVE']"
         assert printed(cluster, "JOBS") == "[]"
 

@@ -7,7 +7,14 @@ from pathlib import Path
 
 from raysm import Script, Similarity, TorchScript
 from raysm.bootstrap import environment
-from raysm.bootstrap.variables import network_variables, ray_variables, user_variables, workload_variables
+from raysm.bootstrap.deferred import FOLDER
+from raysm.bootstrap.variables import (
+    import_variables,
+    network_variables,
+    ray_variables,
+    user_variables,
+    workload_variables,
+)
 from tests.support.bootstraps import request, write_training
 
 GROUPS = [
@@ -95,6 +102,11 @@ def test_ray_is_told_the_path_of_the_token_never_the_token():
     found = ray_variables(Path("/payload/token"))
     assert (found["RAY_AUTH_MODE"], found["RAY_AUTH_TOKEN_PATH"]) == ("token", "/payload/token")
     assert "RAY_AUTH_TOKEN" not in found
+
+
+def test_what_is_seldom_used_is_imported_from_behind_what_the_user_has_set():
+    assert import_variables({}) == {"PYTHONPATH": str(FOLDER)}
+    assert import_variables({"PYTHONPATH": "/own:/more"}) == {"PYTHONPATH": f"/own:/more:{FOLDER}"}
 
 
 def test_what_the_tasks_of_the_similarity_import_is_there():

@@ -76,8 +76,9 @@ def test_a_rows_own_columns_win_over_what_all_share():
     assert "hyperparameters" not in job.options
 
 
-def test_this_machine_has_no_region_to_choose():
-    assert isinstance(template(target=Local()).job(task(), HERE, 1).target, Local)
+def test_this_machine_plays_the_region_that_the_place_is_in():
+    target = Local(regions=("us-east-1", "eu-central-1"))
+    assert template(target=target).job(task(), HERE, 1).target == Local(regions=("eu-central-1",))
 
 
 def test_a_row_that_runs_longer_than_all_may_wait_has_the_wait_that_follows_from_its_time():

@@ -13,6 +13,8 @@ from tests.support.jobs import completed, training_request
 TOLERANCE = 1e-5
 
 
+# 45 s: each mode alone is held to one process by workloads/training/test_parallel_modes, in processes of one machine.
+@pytest.mark.long
 @pytest.mark.namespace
 def test_on_two_instances_of_two_workers_each_way_to_lie_over_them_follows_one_process(tmp_path):
     try:

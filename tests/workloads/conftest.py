@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from raysm.bootstrap.variables import import_variables
 from raysm.contract.names import BASE_DIR, LABEL_HOST
 from raysm.contract.paths import Paths
 
@@ -24,6 +25,7 @@ def environment(folder):
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        **import_variables(os.environ),
     }
     names = [*wanted, "RAY_AUTH_TOKEN", "RAY_ADDRESS"]
     before = {name: os.environ.pop(name) for name in names if name in os.environ}

@@ -13,11 +13,12 @@ import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from raysm.contract.paths import DEFAULT_BASE
 from raysm.contract.store import put
@@ -26,7 +27,15 @@ from raysm.local.instances.base import Instance, InstanceSpec, Site, Visit, open
 from raysm.local.instances.kept import Keeper, KeptInstance, end_all
 from raysm.local.instances.process import share_variables
 
-__all__ = ["DockerSite", "create_arguments", "missing_for_docker", "owner_is_dead", "owner_label", "sweep"]
+__all__ = [
+    "DockerSite",
+    "create_arguments",
+    "missing_for_docker",
+    "owner_is_dead",
+    "owner_label",
+    "start_before",
+    "sweep",
+]
 
 KEEPER = Path(__file__).with_name("docker_keeper.py")
 LABEL = "io.raysm.owner"
@@ -46,7 +55,29 @@ while data := os.read(0, 65536):
     there.sendall(data)
 """
 """The program that passes on what comes, in a container; every image that runs jobs has Python."""
+TAKE_TERMINAL = """
+import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+"""The program that runs another one with its stdout as the terminal that controls it: docker hears of a new size of the
+user's terminal by a signal, which goes to nobody else."""
 DOCKER = ("docker",)
+
+
+def start_before(command: Sequence[str], reads: IO[bytes], writes: IO[bytes]) -> "subprocess.Popen[bytes]":
+    """Start a command in a session of its own; a terminal that it writes to becomes the one that controls it."""
+    between = (sys.executable, "-I", "-c", TAKE_TERMINAL) if writes.isatty() else ()
+    # A session has one leader: with a terminal the program between makes it.
+    return subprocess.Popen(
+        [*between, *command], stdin=reads, stdout=writes, stderr=writes, start_new_session=not between
+    )
+
+
+def _without_control(path: str, flags: int) -> int:
+    # Not as the terminal that controls this process, which may have none yet.
+    return os.open(path, flags | os.O_NOCTTY)
 
 
 class _DockerInstance(KeptInstance):
@@ -75,14 +106,13 @@ class _DockerInstance(KeptInstance):
 
     def enter(self, command: Sequence[str], *, stdin: str, stdout: str) -> Visit:
         """Run a command in the container."""
-        with open(stdin, "rb") as reads, open(stdout, "wb") as writes:
-            process = subprocess.Popen(
-                [*self.docker, "exec", "--interactive", *(["--tty"] if writes.isatty() else []), self.name, *command],
-                stdin=reads,
-                stdout=writes,
-                stderr=writes,
-                start_new_session=True,
+        with contextlib.ExitStack() as opened:
+            reads, writes = (
+                opened.enter_context(open(path, mode, opener=_without_control))
+                for path, mode in ((stdin, "rb"), (stdout, "wb"))
             )
+            tty = ["--tty"] if writes.isatty() else []
+            process = start_before([*self.docker, "exec", "--interactive", *tty, self.name, *command], reads, writes)
         exited: Future[int] = Future()
         threading.Thread(
             target=lambda: exited.set_result(process.wait()), name=f"command in {self.name}", daemon=True

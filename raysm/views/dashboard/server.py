@@ -3,12 +3,12 @@
 What flows in are requests of a browser; what flows out are the answers of the parts that the page is made of.
 """
 
-import asyncio
 import atexit
-import threading
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from raysm.contract.loop_thread import LoopThread
 from raysm.errors import MissingDependency
 from raysm.views.dashboard.guard import Guard, new_prefix
 from raysm.views.dashboard.headers import ADDED
@@ -74,15 +74,16 @@ class DashboardServer:
         check_aiohttp()
         self.prefix = new_prefix()
         self.port = 0
-        self._make = site
-        self._loop = asyncio.new_event_loop()
-        self._end = asyncio.Event()
-        self._is_up = threading.Event()
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._live, daemon=True, name="raysm dashboard")
-        self._thread.start()
-        if not self._is_up.wait(START_S) or self._error is not None:
-            raise self._error or TimeoutError(f"the proxy of the dashboard did not start within {START_S:g} s")
+        # Closed in the order in which it was opened backwards, also where the start fails half way.
+        self._open = contextlib.AsyncExitStack()
+        self._loop = LoopThread("raysm dashboard")
+        try:
+            self._loop.run(self._serve(site), START_S)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, TimeoutError) and not str(error):
+                raise TimeoutError(f"the proxy of the dashboard did not start within {START_S:g} s") from error
+            raise
         # A way into a job that nobody closes stays open at the service's end until that finds it idle.
         atexit.register(self.close)
 
@@ -94,36 +95,24 @@ class DashboardServer:
     def close(self) -> None:
         """End it; harmless when repeated."""
         atexit.unregister(self.close)
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._end.set)
-            self._thread.join(END_S)
+        if self._loop.is_closed:
+            return
+        with contextlib.suppress(TimeoutError):
+            self._loop.run(self._open.aclose(), END_S)
+        self._loop.close()
 
-    def _live(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._serve())
-        except BaseException as error:  # whoever waits for the start has to hear it
-            self._error = error
-        finally:
-            self._loop.close()
-            self._is_up.set()
-
-    async def _serve(self) -> None:
+    async def _serve(self, make: Callable[[], Site]) -> None:
         from aiohttp import web
 
-        site = self._make()
+        site = make()
         # No access log: the secret path would stand in it.
         runner = web.AppRunner(_application(self, site), access_log=None, shutdown_timeout=1.0)
         await runner.setup()
-        try:
-            await web.TCPSite(runner, LOOPBACK, 0).start()
-            self.port = runner.addresses[0][1]
-            await site.begin()
-            self._is_up.set()
-            await self._end.wait()
-        finally:
-            await site.end()
-            await runner.cleanup()
+        self._open.push_async_callback(runner.cleanup)
+        self._open.push_async_callback(site.end)
+        await web.TCPSite(runner, LOOPBACK, 0).start()
+        self.port = runner.addresses[0][1]
+        await site.begin()
 
 
 def _application(server: DashboardServer, site: Site) -> "web.Application":

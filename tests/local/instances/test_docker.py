@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import termios
 import textwrap
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ from raysm.local.instances.docker import (
     missing_for_docker,
     owner_is_dead,
     owner_label,
+    start_before,
     sweep,
 )
 from raysm.local.instances.share import Share
@@ -80,6 +82,31 @@ def test_without_the_docker_command_the_remedy_is_named():
 
 def test_without_a_daemon_the_remedy_is_named():
     assert "need a running Docker daemon; start it" in missing_for_docker(("false",))
+
+
+# A command in a container: what stands in docker's place here is a shell
+
+
+def test_a_command_hears_of_the_users_new_size(tmp_path):
+    master, slave = os.openpty()
+    with open(slave, "r+b", buffering=0) as terminal:
+        termios.tcsetwinsize(slave, (30, 100))
+        waits = 'trap "stty size; exit 3" WINCH; stty size; while :; do sleep 0.05; done'
+        process = start_before(["sh", "-c", waits], terminal, terminal)
+    with open(master, "rb", buffering=0) as screen:
+        assert screen.read(100) == b"30 100\r\n"
+        termios.tcsetwinsize(master, (40, 120))
+        assert screen.read(100) == b"40 120\r\n"
+        assert process.wait(SOON_S) == 3
+
+
+def test_a_command_without_a_terminal_has_a_session_of_its_own(tmp_path):
+    with (tmp_path / "written").open("w+b") as written, open(os.devnull, "rb") as nothing:
+        process = start_before(["sh", "-c", "ps -o sid= -p $$; echo $$"], nothing, written)
+        assert process.wait(SOON_S) == 0
+        written.seek(0)
+        session, leader = map(int, written.read().split())
+    assert session == leader == process.pid
 
 
 def test_without_an_image_nothing_begins():

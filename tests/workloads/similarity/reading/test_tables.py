@@ -1,4 +1,6 @@
 import gzip
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -61,3 +63,16 @@ def test_text_that_may_be_meant_as_names_says_which_option_says_so(tmp_path):
     pq.write_table(pa.table({"sku": ["x"], "a": [1.0]}), tmp_path / "m.parquet")
     with pytest.raises(InvalidInput, match="column 'sku' holds string, no numbers; if that column names the rows"):
         parquet_table(tmp_path / "m.parquet", None)
+
+
+def test_a_csv_is_read_without_pandas_which_takes_longer_to_import_than_most_tables_to_read(tmp_path):
+    (tmp_path / "rows.csv").write_text("1,2.5\n3,4\n")
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from raysm.workloads.similarity.reading.tables import read_csv\n"
+        "print([batch.rows.tolist() for batch in read_csv(Path(sys.argv[1]), None)], 'pandas' in sys.modules)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "rows.csv")]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed == "[[[1.0, 2.5], [3.0, 4.0]]] False\n"

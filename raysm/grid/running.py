@@ -1,0 +1,190 @@
+"""A grid that runs here, in the foreground: a request flows in; steps are made until it is over, or somebody ends it.
+
+All that is known is in its file, so that the same request goes on where it stopped: rows that are done stay done, jobs
+that run are found again, and new rows of the source are added.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from raysm.client.costs.prices import PriceTable
+from raysm.errors import InvalidRequest, ServiceError
+from raysm.grid.controller import Controller
+from raysm.grid.grid_request import GridRequest
+from raysm.grid.limiter import Limiter
+from raysm.grid.offers import offers_of
+from raysm.grid.place import Place, Quota
+from raysm.grid.placement import Cheapest
+from raysm.grid.plan import places_of
+from raysm.grid.rows.databases.database import Database
+from raysm.grid.rows.databases.opening import database_of
+from raysm.grid.rows.query import QuerySource
+from raysm.grid.sending_rows import Services, preparing, secret_of
+from raysm.grid.service_region import ServiceRegion
+from raysm.grid.standing import set_quota
+from raysm.grid.store import Store, folder, path_of
+from raysm.grid.task import Task
+from raysm.grid.write_back import make_table, write_back
+from raysm.request import Limits
+from raysm.request.codec import to_json
+
+__all__ = ["Known", "Running", "open_running"]
+
+WRITE_BACK_S = 10.0
+"""Seconds from one writing back to the next: a step may be every few milliseconds, and a database is elsewhere."""
+
+LIMITS = "limits.db"
+"""Of all grids of this machine: the rates of the service's calls are the account's, whichever grid calls."""
+
+_log = logging.getLogger("raysm")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """What is known of places when a grid begins."""
+
+    prices: PriceTable
+    """By region and type."""
+    quotas: Mapping[Place, Quota]
+    """As far as they could be read."""
+    own_region: str | None = None
+    """The target's."""
+
+
+class Running:
+    """A grid with its controller.
+
+    Attributes:
+        store: All that is known of it.
+        added: Rows that were new to it.
+    """
+
+    def __init__(self, store: Store, controller: Controller, limiter: Limiter, added: int) -> None:
+        """Take what ``open_running`` made."""
+        self.store = store
+        self.added = added
+        self._controller = controller
+        self._limiter = limiter
+        self._database: Database | None = None
+        self._written_s = 0.0
+
+    def write_to(self, database: Database) -> None:
+        """Have what becomes of the rows be written to a database.
+
+        Raises:
+            ServiceError: It has no table for it, and makes none.
+        """
+        make_table(database)
+        self._database = database
+
+    def step(self, now: float) -> float | None:
+        """Make one step; return the seconds until the next one, None where the grid is over.
+
+        Raises:
+            LeaseLost: Another process runs this grid.
+        """
+        wait_s = self._controller.step(now)
+        if self._database is not None and (wait_s is None or now - self._written_s >= WRITE_BACK_S):
+            self._written_s = now
+            try:
+                write_back(self.store, self._database)
+            except ServiceError as error:
+                # It stays noted: neither rows nor jobs have to wait for a database.
+                _log.warning("not written back yet: %s", error)
+        return wait_s
+
+    def run(self, sleep: Callable[[float], Any] = time.sleep, clock: Callable[[], float] = time.time) -> None:
+        """Make steps until the grid is over or paused; how it stands is in its store.
+
+        Args:
+            sleep: How the time between two steps passes; whoever shows the grid draws it there.
+            clock: Returns the moment, in seconds since the epoch.
+
+        Raises:
+            LeaseLost: Another process runs this grid.
+        """
+        while (wait_s := self.step(clock())) is not None:
+            if self.store.grid().state == "paused" and not self.store.open_count():
+                return
+            sleep(wait_s)
+
+    def close(self) -> None:
+        """Let go of the grid: another process may run it at once."""
+        self.store.close()
+        self._limiter.close()
+
+
+def open_running(
+    request: GridRequest, tasks: list[Task], known: Known, services: Services, *, now: float, goes_on: bool = False
+) -> Running:
+    """Make a grid, or take up the one of this name.
+
+    Args:
+        request: What is asked for.
+        tasks: Its rows.
+        known: Prices and quotas.
+        services: How a target is reached.
+        now: Seconds since the epoch.
+        goes_on: Whether a grid that its first failures have paused goes on.
+
+    Raises:
+        InvalidRequest: There is one of this name with another template, or no place is named.
+    """
+    path = path_of(request.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    store = Store(path)
+    template = json.dumps(_template(request), sort_keys=True, default=str)
+    grid = store.make(
+        request.name, rules=request.rules, now=now, template=template, source=json.dumps(request.source.description)
+    )
+    if grid.template != template:
+        store.database.close()
+        raise InvalidRequest(
+            f"there is a grid {request.name!r} with another script, arguments or options; give this one another "
+            f"--name, or remove {path}"
+        )
+    store.change_rules(request.rules)
+    limits = request.template.options.get("limits") or Limits()
+    # Said by each row from here on, so that the budget counts with the limit that the service holds it to.
+    limited = (replace(task, max_runtime_s=task.max_runtime_s or limits.max_runtime_s) for task in tasks)
+    added = store.add(limited)
+    with store.database.transaction("quotas", fenced=False):
+        for place, quota in known.quotas.items():
+            set_quota(store, place, quota, now)
+    if goes_on:
+        store.go_on(now)
+    regions, types = places_of(request, tasks, known.own_region)
+    offers = offers_of(regions, types, known.prices, count=request.count, markets=request.markets)
+    make = preparing(request.template, grid, secret_of(path), services)
+    target = request.template.target
+    limiter = Limiter(folder() / LIMITS, account=_account(target))
+    controller = Controller(
+        store,
+        {region: ServiceRegion(services(target.in_region(region)), make) for region in regions},
+        Cheapest(offers=offers, move_data=request.rules.move_data),
+        limiter,
+    )
+    running = Running(store, controller, limiter, added)
+    if request.rules.write_back:
+        running.write_to(_own_database(request))
+    return running
+
+
+def _template(request: GridRequest) -> dict[str, Any]:
+    """Return what makes two grids the same: not where they may run, which can be widened at any time."""
+    return {"workload": to_json(request.template.workload), "options": to_json(dict(request.template.options))}
+
+
+def _account(target: Any) -> str:
+    # Two profiles may be two accounts; whether they are is not worth a call.
+    return f"{target.kind}/{getattr(target, 'profile', None) or ''}"
+
+
+def _own_database(request: GridRequest) -> Database:
+    if not isinstance(request.source, QuerySource):
+        raise InvalidRequest("write_back is for rows of a query: they are written to the database that they come from")
+    return database_of(request.source.query.on)

@@ -1,0 +1,68 @@
+"""From an attempt to its job, ready to be sent: a template and services flow in, Prepared jobs flow out.
+
+The same attempt always makes the same job, whoever prepares it and how often: its name, its secret and its checkpoint
+follow from the grid's file, so that a call that is repeated finds its first one.
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from raysm.client.service import Service
+from raysm.client.submit import Prepared, prepare
+from raysm.contract.store import put
+from raysm.grid.attempt import Attempt
+from raysm.grid.filling import Template
+from raysm.grid.place import Place
+from raysm.grid.service_region import Prepare, token_of
+from raysm.grid.store import GridRecord
+from raysm.grid.task import Task
+from raysm.request import Target
+
+__all__ = ["Services", "preparing", "secret_of"]
+
+Services = Callable[[Target], Service]
+"""Returns the service of a target."""
+
+SECRET_BYTES = 32
+
+
+def preparing(template: Template, grid: GridRecord, secret: str, services: Services) -> Prepare:
+    """Return what makes the jobs of a grid.
+
+    Args:
+        template: The request that its rows share.
+        grid: Whose rows they are.
+        secret: Of which those of its jobs are made.
+        services: How a target is reached.
+    """
+
+    def make(task: Task, attempt: Attempt) -> Prepared:
+        place = Place(region=attempt.region, instance_type=attempt.instance_type, spot=attempt.spot)
+        own = services(template.target.in_region(place.region))
+        job = template.job(task, place, attempt.count, account=lambda: own.account)
+        # A row's image is part of its target.
+        service = own if job.target == own.target else services(job.target)
+        options = dict(job.options)
+        # What the budget counts with is what the service holds it to.
+        options["limits"] = replace(options["limits"], max_runtime_s=attempt.max_runtime_s)
+        # One of the row, not of the try: a row that was interrupted, or out of time, goes on from what it has saved.
+        options.setdefault("checkpoint_uri", f"{service.places.root}/grids/{grid.prefix}{task.key_hash}")
+        options["name"] = f"{grid.prefix}{task.key_hash}"
+        return prepare(job.workload, on=service, job_name=attempt.name, token=token_of(secret, attempt), **options)
+
+    return make
+
+
+def secret_of(store: Path) -> str:
+    """Return the secret of a grid, beside its file; it is drawn when it is first asked for.
+
+    Args:
+        store: The grid's file.
+    """
+    path = store.with_suffix(".key")
+    if not path.exists():
+        # Not in the store, of which a copy may be given to whoever wants to look at the grid.
+        put(path, secrets.token_hex(SECRET_BYTES), mode=0o600)
+    return path.read_text(encoding="utf-8")

@@ -1,0 +1,185 @@
+"""A grid in the foreground: rows are sent, found again, and written back; against the client's own fake of AWS."""
+
+import contextlib
+import os
+import sqlite3
+from datetime import UTC, datetime
+
+import pytest
+
+from raysm.client.costs.prices import PriceTable, RegionPrices
+from raysm.errors import InvalidRequest
+from raysm.grid.filling import Template
+from raysm.grid.grid_request import GridRequest
+from raysm.grid.place import Place, Quota
+from raysm.grid.rows.query import Query
+from raysm.grid.rows.source import source_of
+from raysm.grid.rules import Rules
+from raysm.grid.running import Known, open_running
+from raysm.request import Limits, Script
+from tests.support.sagemaker import REGION, aws, fake_aws
+
+TYPE = "ml.m5.large"
+TABLE = PriceTable.of([RegionPrices(region=REGION, as_of="2026-11-01", version="v1", usd={TYPE: 2.0})])
+
+
+@pytest.fixture
+def fake():
+    with fake_aws() as fake:
+        yield fake
+
+
+@pytest.fixture
+def home(tmp_path):
+    before = os.environ.get("RAYSM_HOME")
+    os.environ["RAYSM_HOME"] = str(tmp_path / "home")
+    yield tmp_path / "home"
+    os.environ.pop("RAYSM_HOME")
+    if before is not None:
+        os.environ["RAYSM_HOME"] = before
+
+
+class Bench:
+    """A grid over the fake, under a clock of the test's."""
+
+    def __init__(self, fake, tmp_path):
+        self.fake = fake
+        self.now = datetime.now(UTC).timestamp()
+        self.script = tmp_path / "train.py"
+        self.script.write_text("print(1)\n")
+
+    def request(self, rows, args=("{lr}",), **more):
+        template = Template(
+            workload=Script(str(self.script), args=args), target=aws(), options={"limits": Limits(max_runtime_s=3600)}
+        )
+        fields = {"name": "drives", "regions": (REGION,), "instance_types": (TYPE,), "rules": Rules(brake=0)} | more
+        return GridRequest(template=template, source=source_of(rows), **fields)
+
+    def open(self, request, quotas=None, **more):
+        known = Known(prices=TABLE, quotas=quotas or {})
+        return open_running(request, request.tasks(), known, lambda target: self.fake.service, now=self.now, **more)
+
+    def run(self, running, status="Completed"):
+        """Run to the end; every job ends a minute after it was sent."""
+        while (wait_s := running.step(self.now)) is not None:
+            self.now += max(wait_s, 1.0)
+            for job in self.fake.sagemaker.jobs.values():
+                answer, moment = job["answer"], datetime.fromtimestamp(self.now, UTC)
+                if answer["TrainingJobStatus"] == "InProgress":
+                    answer |= {"TrainingJobStatus": status, "TrainingStartTime": moment, "TrainingEndTime": moment}
+                    answer |= {"BillableTimeInSeconds": 1800, "TrainingTimeInSeconds": 1800, "LastModifiedTime": moment}
+
+    @property
+    def sent(self):
+        return [call["TrainingJobName"] for call in self.fake.sagemaker.sent]
+
+
+@pytest.fixture
+def bench(fake, home, tmp_path):
+    return Bench(fake, tmp_path)
+
+
+ROWS = [{"key": "a", "lr": 0.1}, {"key": "b", "lr": 0.2}]
+
+
+def test_each_row_becomes_a_job_and_the_grid_is_over_when_all_are_done(bench):
+    running = bench.open(bench.request(ROWS))
+    bench.run(running)
+    assert running.store.states() == {"done": 2}
+    assert len(bench.sent) == 2
+    (first, *_) = running.store.attempts("a")
+    assert (first.usd, first.price_version, first.max_runtime_s) == (pytest.approx(1.0), "v1", 3600)
+    running.close()
+
+
+def test_the_same_request_again_sends_nothing_twice_and_new_rows_alone(bench):
+    running = bench.open(bench.request(ROWS))
+    bench.run(running)
+    running.close()
+    again = bench.open(bench.request([*ROWS, {"key": "c", "lr": 0.3}]))
+    assert again.added == 1
+    bench.run(again)
+    assert again.store.states() == {"done": 3}
+    assert len(bench.sent) == len(set(bench.sent)) == 3
+    again.close()
+
+
+def test_a_process_that_is_gone_is_followed_by_one_that_finds_its_jobs(bench):
+    running = bench.open(bench.request(ROWS))
+    running.step(bench.now)
+    assert running.store.open_count() >= 1
+    # Closed as a killed process leaves it: its lease runs out by itself.
+    running.store.database.close()
+    bench.now += 60
+    after = bench.open(bench.request(ROWS))
+    bench.run(after)
+    assert after.store.states() == {"done": 2}
+    assert len(bench.sent) == 2
+    after.close()
+
+
+def test_another_script_under_the_same_name_is_refused(bench):
+    bench.open(bench.request(ROWS)).close()
+    with pytest.raises(InvalidRequest, match="give this one another --name"):
+        bench.open(bench.request(ROWS, args=("--other", "{lr}")))
+
+
+def test_a_quota_that_was_read_holds_and_what_it_forbids_is_never_sent(bench):
+    place = Place(region=REGION, instance_type=TYPE)
+    running = bench.open(bench.request([{"key": "a", "lr": 1, "count": 5}]), {place: Quota(limit=4, source="api")})
+    bench.run(running)
+    assert running.store.states() == {"impossible": 1}
+    assert bench.sent == []
+    running.close()
+
+
+def test_rows_of_a_query_are_written_back_to_their_database(bench, tmp_path):
+    path = tmp_path / "campaigns.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE drives (campaign TEXT, lr REAL)")
+        connection.execute("INSERT INTO drives VALUES ('a', 0.1), ('b', 0.2)")
+        connection.commit()
+    query = Query("SELECT campaign AS key, lr FROM drives", on=path)
+    running = bench.open(bench.request(query, rules=Rules(brake=0, write_back=True)))
+    bench.run(running)
+    running.close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT task, state, usd FROM raysm_tasks ORDER BY task").fetchall()
+    assert rows == [("a", "done", pytest.approx(1.0)), ("b", "done", pytest.approx(1.0))]
+
+
+def test_rows_of_a_file_have_no_database_to_be_written_to(bench):
+    with pytest.raises(InvalidRequest, match="write_back is for rows of a query"):
+        bench.open(bench.request(ROWS, rules=Rules(write_back=True)))
+
+
+def test_the_daily_query_sends_each_key_once_however_often_it_runs(bench, tmp_path):
+    path = tmp_path / "campaigns.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE drives (campaign TEXT, lr REAL)")
+        for day in range(10):
+            connection.execute("INSERT INTO drives VALUES (?, 0.1)", (f"day-{day}",))
+            connection.commit()
+            running = bench.open(bench.request(Query("SELECT campaign AS key, lr FROM drives", on=path)))
+            assert running.added == 1
+            bench.run(running)
+            assert running.store.states() == {"done": day + 1}
+            running.close()
+    assert len(bench.sent) == len(set(bench.sent)) == 10
+
+
+def test_run_sleeps_between_its_steps_and_ends_with_the_grid(bench):
+    running = bench.open(bench.request(ROWS))
+    slept = []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        bench.now += max(seconds, 1.0)
+        for job in bench.fake.sagemaker.jobs.values():
+            moment = datetime.fromtimestamp(bench.now, UTC)
+            job["answer"] |= {"TrainingJobStatus": "Completed", "TrainingEndTime": moment, "LastModifiedTime": moment}
+
+    running.run(sleep, lambda: bench.now)
+    assert slept
+    assert running.store.states() == {"done": 2}
+    running.close()
