@@ -19,7 +19,16 @@ from packaging.version import Version
 
 from raysm.local.instances.docker import missing_for_docker
 
-PROGRAMS = ("/bin/sh", "/bin/sleep", "/bin/cat", "/bin/ls", "/usr/bin/env", "/usr/bin/getent", "/usr/bin/touch")
+PROGRAMS = (
+    "/bin/sh",
+    "/bin/sleep",
+    "/bin/cat",
+    "/bin/ls",
+    "/usr/bin/env",
+    "/usr/bin/getent",
+    "/usr/bin/touch",
+    "/bin/stty",
+)
 TINY = "raysm-test-tiny:latest"
 BUILT = "raysm-test-cpu:latest"
 REPOSITORY = Path(__file__).parents[2]

@@ -190,6 +190,54 @@ def test_instances_find_each_other_by_name_and_end_with_their_own_codes(job):
     assert job.log().split() == [second.address, "algo-2"]
 
 
+WORK = "echo began; while :; do sleep 0.1; done"
+
+
+@pytest.mark.docker
+def test_a_command_runs_beside_the_main_process_and_its_exit_code_is_told(job, tmp_path):
+    (instance,) = job.start(WORK)
+    job.wait_for("began")
+    written = tmp_path / "written"
+    written.touch()
+    visit = instance.enter(["sh", "-c", "echo out; echo err >&2; exit 7"], stdin=os.devnull, stdout=str(written))
+    assert visit.exited.result(SOON_S) == 7
+    assert written.read_text() == "out\nerr\n"
+    assert not instance.exited.done()
+
+
+@pytest.mark.docker
+def test_a_command_has_the_users_terminal_and_hears_of_its_new_size(job):
+    (instance,) = job.start(WORK)
+    job.wait_for("began")
+    master, slave = os.openpty()
+    try:
+        termios.tcsetwinsize(slave, (30, 100))
+        resize = 'echo rea"dy"; until [ "$(stty size)" = "40 120" ]; do sleep 0.1; done; echo resi"zed"'
+        visit = instance.enter(["sh", "-c", resize], stdin=os.ttyname(slave), stdout=os.ttyname(slave))
+        shown, until = b"", time.monotonic() + SOON_S
+        os.set_blocking(master, False)
+        while b"resized" not in shown:
+            assert time.monotonic() < until, shown
+            with contextlib.suppress(BlockingIOError):
+                shown += os.read(master, 4096)
+            if b"ready" in shown:
+                termios.tcsetwinsize(master, (40, 120))
+            time.sleep(0.05)
+        assert visit.exited.result(SOON_S) == 0
+        visit.leave()
+    finally:
+        os.close(slave)
+        os.close(master)
+
+
+@pytest.mark.docker
+def test_where_nobody_listens_in_a_container_the_connection_is_refused(job):
+    (instance,) = job.start(WORK)
+    job.wait_for("began")
+    with pytest.raises(ConnectionRefusedError, match="nobody listens on port 9 of algo-1"):
+        instance.connect(9)
+
+
 @pytest.mark.docker
 def test_an_instance_sees_its_own_opt_ml_and_the_links_in_it_read_only(job, tmp_path):
     (tmp_path / "data").mkdir()
