@@ -84,7 +84,8 @@ class SweepWorkload(Workload):
     """How often a trial is begun again whose process or instance died. What its code raises is not tried again."""
     reuse: bool = field(default=True, metadata=decides(result=False))
     """Whether a process that has done a trial of a function does the next one: imports are there already, and so is
-    whatever the function left in its modules' variables."""
+    whatever the function left in its modules' variables. It does so before another process has started: trials of less
+    than some seconds run one after the other."""
     seed: int | None = None
     """Of the search, and of the random numbers of each trial; None is another one each time."""
     warm_start: tuple[Earlier, ...] = ()
