@@ -11,6 +11,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -180,6 +181,32 @@ def test_the_official_plugin_has_a_shell(server, port):
         sitting.type_until(b"echo from-the-$((1+1))nd\r", b"from-the-2nd")
         sitting.type(b"exit\r")
         sitting.until(b"Exiting session")
+        assert sitting.process.wait(SOON_S) == 0
+    finally:
+        sitting.close()
+
+
+BY_PLUGIN = """
+import sys
+from raysm.client.service import Service
+from raysm.client.tunnel.official_plugin import OfficialPlugin
+from raysm.client.tunnel.session import COMMAND, Document, Sessions
+from raysm.client.tunnel.shell import run_by_plugin
+from raysm.request import Local
+plugin = OfficialPlugin.find(lambda name: sys.argv[1], last_without_variable=())
+document = Document(name=COMMAND, parameters={"command": ["sh"]})
+sys.exit(run_by_plugin(plugin, Sessions(Service(Local(home=sys.argv[2]))), sys.argv[3], document))
+"""
+
+
+@needs_plugin
+def test_a_shell_goes_by_the_official_plugin_where_raysm_cannot_have_it(server, port):
+    command = [sys.executable, "-c", BY_PLUGIN, PLUGIN, str(server.home), TARGET]
+    sitting = Sitting(command, {**os.environ, **variables(server)})
+    try:
+        sitting.until(b"Starting session")
+        sitting.type_until(b"echo from-the-$((1+1))nd\r", b"from-the-2nd")
+        sitting.type(b"exit\r")
         assert sitting.process.wait(SOON_S) == 0
     finally:
         sitting.close()
