@@ -18,6 +18,7 @@ def add_change(command: Any) -> None:
 
 def add_target(command: argparse.ArgumentParser) -> None:
     """Add what says where a job goes, or is."""
+    # A group of its own in --help: nearly every command has it, and nobody needs to read it twice.
     group = command.add_argument_group("where")
     add_flags(group, TARGET)
     add_files_of_project(group)

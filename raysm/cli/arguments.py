@@ -71,6 +71,7 @@ def parse(argv: Sequence[str]) -> Arguments:
     if theirs and not arguments.is_scripted:
         parser.error(f"{arguments.command} takes nothing behind --, got {' '.join(theirs)}")
     arguments.script_args = tuple(theirs)
+    # Last: a misspelt option is said before what is missing because of it.
     lacks = arguments.lacks(arguments)
     if lacks is not None:
         arguments.refuse(lacks)

@@ -23,6 +23,7 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
     service = service or connect(read_settings(arguments).target(role="arn:aws:iam::000000000000:role/unused"))
     job = attach(arguments.job, service)
     if arguments.command == "shell":
+        # Its code is the command's own, as ssh has it.
         return enter(job.chain, arguments.script_args, on=arguments.instance)
     _tunnel(arguments, job, console)
     return 0
@@ -31,6 +32,7 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
 def _tunnel(arguments: Arguments, job: Job, console: Console) -> None:
     with job.tunnel(arguments.port, on=arguments.instance, local_port=arguments.local) as tunnel:
         if arguments.json:
+            # At once: whoever started the command waits for this line, and the command goes on.
             print(json.dumps({"job": job.name, "address": tunnel.address, "port": tunnel.port}), flush=True)
         else:
             where = arguments.instance or "the head"

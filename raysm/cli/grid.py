@@ -226,8 +226,8 @@ def _params(texts: list[str]) -> Mapping[str, str]:
 
 def _rules(arguments: Arguments, file: GridFile | None) -> Rules:
     rules = (file.rules if file is not None else None) or Rules()
-    given = {rule: getattr(arguments, flag, None) for flag, rule in RULES.items()}
-    return replace(rules, **{rule: value for rule, value in given.items() if value is not None})
+    chosen = {rule: getattr(arguments, flag, None) for flag, rule in RULES.items()}
+    return replace(rules, **{rule: value for rule, value in chosen.items() if value is not None})
 
 
 def _first(*values: Any) -> Any:

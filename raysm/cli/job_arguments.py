@@ -40,6 +40,7 @@ def add_about_jobs(commands: Any) -> None:
         const="*",
         help="columns: last values, loss, or loss:min, loss:max, loss:best; without names all",
     )
+    # With the equals sign: argparse would take -auc for an option.
     jobs.add_argument("--sort", metavar="COLUMN", help="by lr, loss, cost_usd …; --sort=-auc: the highest first")
     add_reading(jobs)
     remove = add_command(

@@ -65,6 +65,7 @@ def add_local(commands: Any) -> None:
 
 
 def _age(text: str) -> timedelta:
+    # No weeks and no months: of the latter nobody agrees how long they are.
     units = {"d": "days", "h": "hours", "m": "minutes"}
     number, unit = text[:-1], units.get(text[-1:])
     # int alone would take a sign, blanks and 1_000 too.

@@ -31,7 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for cannot be, 3 where the doctor found nothing, but could not look at all, 4 where the credentials have expired
         and the job goes on, 130 after Ctrl-C.
     """
+    # Outside of what follows: argparse says itself what is wrong, and exits with 2.
     arguments = parse(sys.argv[1:] if argv is None else argv)
+    # stdout is for answers: whoever pipes them to a program sees errors all the same.
     errors = Console(stderr=True)
     try:
         # A command that always goes well need not say so.
@@ -44,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # At its exit Python flushes stdout once more, and would print the same error.
         sys.stderr.close()
         return 0
+    # 2, as argparse has it: nothing was sent, and the same command will fail again.
     except (InvalidRequest, InvalidConfig, MissingDependency, NoRoom) as error:
         errors.print(Text(f"raysm: {error}"), soft_wrap=True)
         return 2

@@ -32,9 +32,11 @@ def run(arguments: Arguments, console: Console) -> None:
 
 
 def _send(arguments: Arguments, console: Console) -> None:
+    # From here on, so that the time which is told is what its user has waited.
     started_s = time.monotonic()
     if arguments.output is not None:
         check_output(arguments.output)
+    # Flags, project file and request in one: what applies is read once.
     settings = read_settings(arguments)
     ready = prepared(settings)
     if arguments.output is not None:
@@ -42,12 +44,15 @@ def _send(arguments: Arguments, console: Console) -> None:
         check_folder(arguments.output, ready.request.name)
     warning = crowding(ready, os.cpu_count() or 1)
     if warning is not None:
+        # To stderr, since --json has nothing but its document on stdout.
         print(f"raysm: {warning}", file=sys.stderr)
     if arguments.dry_run:
+        # The request can be given back by --request; the plan is what the service would be sent.
         print(json.dumps(as_request(ready, settings), indent=1) if arguments.json else ready.plan.json())
         for verb, _, fact in facts(ready):
             print(f"would {verb} {fact}", file=sys.stderr)
         return
+    # Asked here, and not left to send(): the display then says that nothing was started.
     done = ready.finished() if settings.options().get("if_done") == "skip" else None
     job = done or ready.send()
     lines = [] if done is not None else [f"{label} {fact}" for _, label, fact in facts(ready)]

@@ -10,6 +10,7 @@ from raysm.cli.parser import add_command
 
 __all__ = ["add_config", "add_run", "add_similarity", "add_submit", "add_sweep", "add_train"]
 
+# A text: this module is read by every command, and what sends loads boto3's models.
 RUNNER = "raysm.cli.sending:run"
 
 KEPT = 3
@@ -178,6 +179,7 @@ def _lacks_of_script(arguments: argparse.Namespace) -> str | None:
 
 
 def _lacks_of_sweep(arguments: argparse.Namespace) -> str | None:
+    # Without a script that is said first: all else is about it.
     if arguments.request is None and arguments.script is not None and None in (arguments.space, arguments.metric):
         return "a sweep needs --space NAME=RANGE and --metric NAME"
     return _lacks_of_script(arguments)

@@ -41,6 +41,7 @@ def add_sessions(commands: Any) -> None:
         usage="raysm exec NAME FILE [options] [-- ARGUMENTS OF THE FILE]",
     )
     command.add_argument("name", metavar="NAME", help="of the session")
+    # Read here, and sent as text: the session need not have the file.
     command.add_argument("file", metavar="FILE", help="Python source")
     add_target(command)
 

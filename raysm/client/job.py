@@ -64,6 +64,7 @@ class Job(JobViews):
         self.chain = chain
         self._storage = Storage(chain.service)
         self._source = source
+        # One for the handle's life: each look reads only the lines that are new.
         self._event_log = EventLog(JobStream(chain))
         self._found_by_service = FoundByService(chain.service)
         self._callbacks = Callbacks(chain.name, wait=self.wait, pause_s=chain.service.polling.most_s)
@@ -89,6 +90,7 @@ class Job(JobViews):
     def instances(self) -> tuple[tuple[str, int], ...]:
         """Instance type and count of each group; the type is ``local`` where nobody chose one."""
         instances = self.chain.known().instances
+        # This machine has no types: what the user asked for stands in the tags.
         return instances if self.service.target.names_own_types else chosen_types(instances, self.tags)
 
     @property
@@ -339,6 +341,7 @@ class Job(JobViews):
             InvalidRequest: There is no such output.
             JobFailed: The job did not complete.
         """
+        # Before the waiting: a slip in the name is said now, and not after days.
         left = output_path(name)
         error = self.exception()
         if error is not None:

@@ -19,6 +19,7 @@ def output_path(name: str) -> str:
         InvalidRequest: There is no such output.
     """
     folder, slash, rest = name.partition("/")
+    # Not checkpoints: they are state of the same task, which resume= goes on with.
     if folder not in OUTPUTS:
         raise InvalidRequest(f"a job leaves 'model' (or 'result') and 'data', got {name!r}")
     return f"{OUTPUTS[folder]}{slash}{rest}"

@@ -134,6 +134,7 @@ def _place(job: Job) -> Place:
     """Return where the job's dashboard is."""
     if job.done():
         raise InvalidRequest(f"{job.name} has ended ({job.status}), and its cluster with it")
+    # The last one: a driver that was started again has another port.
     place = last_place(job.events())
     if place is None:
         raise InvalidRequest(

@@ -106,6 +106,7 @@ class TrialTable(list[Trial]):
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         params = list(dict.fromkeys(name for trial in self for name in trial.params))
+        # The metric that counts alone: all others are in to_frame().
         names = ["trial", "status", self._metric, *params, "reports", "seconds"]
         return names, [
             [

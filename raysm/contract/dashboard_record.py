@@ -89,6 +89,7 @@ def unpack(content: bytes) -> DashboardRecord:
             raise InvalidConfig(f"the dashboard was kept by another version of raysm, in form {data['raysm']!r}")
         samples = tuple(_samples(data["samples"]))
         return DashboardRecord(time_s=float(data["time_s"]), answers=dict(data["answers"]), samples=samples)
+    # It is a ValueError, too, and has its sentence already.
     except InvalidConfig:
         raise
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:

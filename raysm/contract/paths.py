@@ -35,6 +35,7 @@ class Paths:
     @classmethod
     def found_in(cls, base: Path) -> "Paths":
         """Return the layout that the service has made under ``base``; a Training job's where it has made none yet."""
+        # First, and by its own file: a Processing job may well have a folder input/config of the user's.
         training = cls(base)
         if training.resource_config.exists():
             return training
@@ -110,6 +111,7 @@ class Paths:
 
     def state(self, host: str) -> Path:
         """Folder of ``host`` among the checkpoints: hosts that write under one name would overwrite each other."""
+        # A folder for each host: SageMaker brings the files of all instances to one prefix.
         return self.checkpoints / host
 
     def records(self, *, lasting: bool) -> Path:

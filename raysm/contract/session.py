@@ -285,6 +285,7 @@ def unframe(content: bytes) -> tuple[dict[str, Any], bytes]:
     # RecursionError: a hostile head of a thousand brackets is no frame either.
     except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"no frame of a session: {error}") from error
+    # Without a newline it may be cut off: half a head can still be whole JSON.
     if not newline or not isinstance(head, dict):
         raise InvalidConfig("no frame of a session: its first line is not a JSON object")
     return head, body

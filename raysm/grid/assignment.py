@@ -58,6 +58,7 @@ class Assigned:
         """Seconds from now until it would have ended; None where nobody knows how long it takes."""
         if self.worth is None or self.worth.seconds is None:
             return None
+        # In its queue, then for capacity, then at work.
         return self.start_s + self.worth.wait_s + self.worth.seconds
 
 
@@ -83,6 +84,7 @@ class _Queue:
             return 0.0
         if count not in self._ready:
             used, moment = self._used, self._latest
+            # At most ``count`` ends have to be looked at: each frees at least one instance.
             for end_s, freed in heapq.nsmallest(count, self._running):
                 if used + count <= self._limit:
                     break
@@ -99,6 +101,7 @@ class _Queue:
             heapq.heappush(self._running, (start_s + seconds, count))
             self._used += count
             self._latest = start_s
+            # What was worked out for other counts holds until somebody takes a part of the quota.
             self._ready.clear()
         return start_s
 
@@ -165,6 +168,7 @@ def assign(tasks: Sequence[Task], placement: Cheapest, market: Market | None = N
         placement: What a place is worth to a row.
         market: The quotas, and what is in use; None is without any.
     """
+    # The longest first: a long row that begins last would keep the whole grid waiting for it alone.
     ordered = sorted(tasks, key=lambda task: (-task.priority, -(task.expected_s or 0.0), task.position))
     table = _table(ordered, placement, market or Market())
     rows = range(len(ordered))

@@ -27,6 +27,7 @@ class TaskState(StrEnum):
     @property
     def final(self) -> bool:
         """Whether nothing more happens to it by itself."""
+        # All others: a state that is added later ends a task unless it is named here.
         return self not in (TaskState.WAITING, TaskState.PLACED)
 
 
@@ -37,8 +38,10 @@ class AttemptState(StrEnum):
     is silent the store says since when (``Store.heard``).
     """
 
+    # Written down before Create is called: a controller that dies in between knows of it.
     INTENDED = "intended"
     """It is decided on and paid for in the budget; whether the service knows it is not known."""
+    # Create was called, and its answer never came: only the service knows whether there is a job.
     MAYBE = "maybe"
     """It was sent, and the answer was lost."""
     SENT = "sent"
@@ -111,6 +114,7 @@ class Attempt:
     @property
     def usd(self) -> float | None:
         """What it has cost; None where the price or the billed time is not known."""
+        # Unknown, and never 0: a budget must not take it for free.
         if self.usd_per_hour is None or self.billable_s is None:
             return None
         return self.usd_per_hour * self.count * self.billable_s / 3600
@@ -118,4 +122,5 @@ class Attempt:
     @property
     def worst_usd(self) -> float | None:
         """What it can cost at most; None where its price is unknown."""
+        # What a budget sets aside for it while it runs; what it did not take comes back at its end.
         return None if self.usd_per_hour is None else self.usd_per_hour * self.count * self.max_runtime_s / 3600

@@ -73,6 +73,7 @@ class Controller:
         Raises:
             LeaseLost: Another controller runs the grid.
         """
+        # First of all: two controllers would send every task twice.
         self.store.database.take_lease(self._owner, now)
         self._look(now)
         grid = self._governed(now)
@@ -80,6 +81,7 @@ class Controller:
             wish_all(self.store, now)
         else:
             wish_impatient(self.store, now)
+        # What an earlier step intended comes before anything new: its slot and its dollars are taken already.
         send_owed(self.store, self._outside, now)
         ask_to_stop(self.store, self._outside, now)
         again_s = self._place(now) if grid.state == "open" else None
@@ -100,6 +102,7 @@ class Controller:
         """Tell the placement what has ended since it was last told; a new one hears all of it."""
         for attempt, number in self.store.ends_after(self._learned):
             self._placement.learn(self.store.task(attempt.task).task, attempt)
+            # By the number of the event, so that a controller that begins anew learns everything once.
             self._learned = number
 
     def _governed(self, now: float) -> GridRecord:
@@ -133,4 +136,5 @@ class Controller:
             if due_s is not None:
                 operation = "describe" if sweep.describes else "list"
                 moments.append(max(due_s, now + self._limiter.wait_s(name, operation, now)))
+        # Never 0: a step that has nothing to wait for would turn into a loop that only spins.
         return max(SHORTEST_S, min(moments) - now)

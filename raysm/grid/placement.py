@@ -45,6 +45,7 @@ class Worth:
         """Return what places are compared by: how much of it is unknown, and then the dollars."""
         parts = (self.usd, self.transfer_usd)
         known = sum(part for part in parts if part is not None)
+        # How much is unknown first: among two such places the known part decides.
         return sum(part is None for part in parts), known + self.wait_s * waiting_usd_per_hour / 3600
 
 
@@ -61,6 +62,7 @@ class Rate:
 
     def worth(self, seconds: float | None, delay_s: float = 0.0) -> Worth:
         """Return what the place costs a row that runs for ``seconds``, and is sent after ``delay_s``."""
+        # An hour, where nobody says: so places still compare by their prices.
         assumed_s = UNKNOWN_S if seconds is None else seconds
         return Worth(
             usd=None if self.usd_per_s is None else self.usd_per_s * assumed_s,
@@ -154,6 +156,7 @@ class Cheapest:
         seconds = self.seconds(task, offer)
         if quota is None or seconds is None:
             return 0.0
+        # Of a full quota a slot becomes free, on the mean, as often as rows end there.
         return seconds / max(1, quota.limit // count)
 
     def _best(
@@ -162,6 +165,7 @@ class Cheapest:
         ways: list[tuple[tuple[int, float], int, float | None, Offer]],
         reasons: Mapping[str, str],
     ) -> Choice:
+        # By score, then by the order in which the user named the places: offers themselves do not compare.
         _, _, until, offer = min(ways, key=lambda way: way[:2])
         if until is None:
             return Choice(offer=replace(offer, expected_s=self.seconds(task, offer)), reasons=reasons)

@@ -72,6 +72,7 @@ class GridPlan:
         """What it costs at best and at worst, data included; None where something of it is not known."""
         parts = [place.usd for place in self.places]
         known = [part for part in parts if part is not None]
+        # A sum of what is known alone would read as if it were all.
         if len(known) < len(parts) or self.transfer_usd is None or not parts:
             return None
         return sum(low for low, _ in known) + self.transfer_usd, sum(high for _, high in known) + self.transfer_usd
@@ -125,7 +126,9 @@ def places_of(
     Raises:
         InvalidRequest: Nobody names a region, or a type.
     """
+    # Else where the rows' data lie: to move them costs, and is allowed only where the user says so.
     regions = request.regions or tuple(dict.fromkeys(task.region for task in tasks if task.region is not None))
+    # The last resort: rows that name no region have their data anywhere, or none.
     if not regions and own_region is not None:
         regions = (own_region,)
     if not regions:
@@ -169,6 +172,7 @@ def plan_grid(
     assigned = assign(tasks, placement, Market(quotas=quotas))
     for each in assigned:
         # By its first place: what can be wrong with a row is so in any of them.
+        # Also of a row that no place takes: what is wrong with it is said beside.
         offer = each.offer or offers[0]
         request.template.job(each.task, offer.place, each.task.count or offer.count)
     limits = request.template.options.get("limits") or Limits()
@@ -193,6 +197,7 @@ def _check_budget(plan: GridPlan, budget_usd: float | None) -> None:
                 f"the price of {place.place} is unknown, and a budget of {budget_usd:,.2f} USD cannot hold for it: "
                 f"raysm prices --refresh --regions {place.place.region}, or leave out that region or the budget"
             )
+    # By the least that it can cost: what may yet turn out cheaper is not refused.
     if plan.usd is not None and plan.usd[0] > budget_usd:
         raise InvalidRequest(
             f"the rows cost at least {plan.usd[0]:,.2f} USD, and the budget is {budget_usd:,.2f}: raise it, or take "
@@ -206,12 +211,14 @@ def _places(assigned: Sequence[Assigned], placement: Cheapest, table: PriceTable
         if each.offer is not None:
             by_place.setdefault(each.offer.place, []).append(each)
     planned = [_planned(place, rows, placement, table) for place, rows in by_place.items()]
+    # The place itself last, so that a plan reads the same each time.
     return tuple(sorted(planned, key=lambda each: (-each.rows, each.place)))
 
 
 def _planned(place: Place, rows: Sequence[Assigned], placement: Cheapest, table: PriceTable) -> PlannedPlace:
     price = table.price(place.instance_type, place.region)
     ends = [each.end_s for each in rows]
+    # What share of the time spot capacity was billed for; of on-demand capacity both are 1.
     low, high = placement.experience.billed_range(place)
     usd: tuple[float, float] | None = None
     if price is not None and all(each.worth is not None and each.worth.seconds is not None for each in rows):
@@ -239,6 +246,7 @@ def _most(each: Assigned, max_runtime_s: int) -> float | None:
     """Return what a row costs if it runs to its limit."""
     if each.offer is None or each.offer.usd_per_hour is None:
         return None
+    # The service ends it then: more it cannot cost, whatever its program does.
     return each.offer.usd_per_hour * each.count * (each.task.max_runtime_s or max_runtime_s) / 3600
 
 

@@ -56,6 +56,7 @@ class GridRecord:
     @property
     def prefix(self) -> str:
         """With what the names of all its jobs begin, and no other grid's."""
+        # Names of jobs have ASCII letters, digits and hyphens, 63 in all; users' names of grids have anything.
         letters = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in self.name)
         return f"{letters[:NAME_CHARACTERS].strip('-') or 'grid'}-{self.run}-"
 
@@ -102,6 +103,7 @@ def folder(root: str | None = None) -> Path:
 
 def path_of(name: str, root: str | None = None) -> Path:
     """Return the file of a grid."""
+    # It becomes the name of a file: a slash or dots would lead out of the folder.
     if not name or any(letter in "/\\\0" for letter in name) or name.startswith("."):
         raise InvalidRequest(f"a grid's name is the name of its file, got {name!r}; take letters, digits and hyphens")
     return folder(root) / f"{name}.db"
@@ -126,6 +128,7 @@ class Store:
         """Make the grid where there is none yet; return it."""
         with self.database.transaction("grid", durable=True, fenced=False):
             if self._execute("SELECT 1 FROM grid").fetchone() is None:
+                # So that the jobs of a grid that was made anew under its name are not taken for the old one's.
                 run = "".join(secrets.choice(RUN_ALPHABET) for _ in range(6))
                 row = (name, run, "open", "", json.dumps(to_json(rules)), template, "", source, now, 0)
                 self._execute("INSERT INTO grid VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
@@ -241,6 +244,7 @@ class Store:
         """
         self._change("task", "key", key, was, {"state": state.value, **changes})
         seq = self.log(now, was, state, str(changes.get("reason", "")), task=key)
+        # In the same transaction: no end is ever known here and never written back.
         self._execute("INSERT OR REPLACE INTO outbox VALUES (?, ?)", (key, seq))
 
     def hold(self, key: str, after_s: float) -> None:
@@ -290,6 +294,7 @@ class Store:
         done = self._execute(
             f"UPDATE {table} SET {assignments} WHERE {key} = ? AND state = ?", (*changes.values(), value, was)
         )
+        # The state that it was in is part of the condition: of two that change it one is told that it was late.
         if done.rowcount != 1:
             raise LeaseLost(f"{value} is not {was} any more: another process has changed the grid")
 

@@ -29,6 +29,7 @@ NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 def of_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call as parameters: of a mapping its members, ``config.lr``; of others their kind."""
+    # Nested ones by dots, as the columns of a table have them.
     pairs = list(_flat("", arguments))
     # The first ones, in the order of the call: a record is read for every row of a table.
     return {name: plain(name, value) for name, value in pairs[:MOST_PARAMETERS]}
@@ -61,6 +62,7 @@ def typed(value: Any) -> Any:
     """Return the number or truth value that a text says; every other value as it is."""
     if not hasattr(value, "strip"):
         return value
+    # Not yes and no, nor on and off: as words they may well be meant.
     words = {"true": True, "false": False}
     if NUMBER.fullmatch(value):
         number = float(value)

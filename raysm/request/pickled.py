@@ -9,6 +9,7 @@ class Pickled:
     # Without slots of its own: a dataclass with slots takes no second base that has any.
     __slots__ = ()
 
+    # Said for type checkers: the fields themselves are the dataclass's, in its own order.
     name: str
     python: str
 

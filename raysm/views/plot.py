@@ -82,6 +82,7 @@ def plot_curves(
         for name, curve in of_job.items()
         if curve and (not names or any(fnmatchcase(name, pattern) for pattern in names))
     ]
+    # Of all jobs: a job without any metric yet is no reason to refuse a name that another one has.
     known = sorted({name for of_job in curves.values() for name in of_job})
     if not chosen and known:
         raise InvalidRequest(f"no metric is named {' or '.join(names)}; there are {', '.join(known)}")

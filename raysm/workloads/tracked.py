@@ -51,6 +51,7 @@ class Lines:
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes of the output."""
         *lines, rest = (self._rest + chunk).split(b"\n")
+        # A line without an end, as progress bars are, would grow for days; no event is so long.
         self._rest = rest[-MOST_LINE:]
         for line in lines:
             match parse(line.decode(errors="replace")):
@@ -84,6 +85,7 @@ def main(arguments: Sequence[str] = (), driver: Sequence[str] = DRIVER, mirror: 
     stopped = threading.Event()
 
     def hand_on(number: int, frame: FrameType | None) -> None:
+        # Before the child is told: its end may be seen at once, and must then count as a stop.
         stopped.set()
         with contextlib.suppress(ProcessLookupError):
             child.send_signal(number)
@@ -93,6 +95,7 @@ def main(arguments: Sequence[str] = (), driver: Sequence[str] = DRIVER, mirror: 
     copying = threading.Thread(target=_copy, args=(child, Lines(mirror.add)), daemon=True)
     copying.start()
     status = child.wait()
+    # What the driver left in the background may hold its pipe open for ever.
     copying.join(DRAIN_S)
     mirror.close(_end(status, is_stopped=stopped.is_set()), STOPPED_LAST_S if stopped.is_set() else LAST_S)
     if status < 0:
@@ -127,6 +130,7 @@ def _end(status: int, *, is_stopped: bool) -> End:
 
 def _die(number: int) -> None:
     """End by a signal, as the driver did: the bootstrap tells by it what happened."""
+    # Ended by the same signal, so that the bootstrap sees what it would have seen of the driver itself.
     signal.signal(number, signal.SIG_DFL) if number not in (signal.SIGKILL, signal.SIGSTOP) else None
     os.kill(os.getpid(), number)
 

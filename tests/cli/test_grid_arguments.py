@@ -3,6 +3,7 @@
 import pytest
 
 from raysm.cli.arguments import parse
+from raysm.cli.grid_arguments import ASKING, NAMING
 
 
 def test_a_script_has_its_arguments_behind_the_dashes_with_columns_in_braces():
@@ -31,3 +32,10 @@ def test_a_misspelt_option_is_answered_with_the_nearest_one(capsys):
     with pytest.raises(SystemExit):
         parse(["grid", "plan", "t.py", "--region", "us-east-1", "--parallell", "3"])
     assert "did you mean --parallel?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", [*ASKING, *NAMING])
+def test_each_verb_takes_one_thing_and_answers_as_json_where_that_is_wanted(verb):
+    arguments = parse(["grid", verb, "drives"])
+    assert (arguments.command, arguments.verb) == ("grid", verb)
+    assert "drives" in vars(arguments).values()

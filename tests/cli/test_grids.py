@@ -5,6 +5,8 @@ import os
 
 import pytest
 
+from raysm.cli.grid_arguments import NAMING
+from raysm.cli.grids import VERBS
 from raysm.cli.main import main
 from raysm.grid.attempt import TaskState
 from raysm.grid.rules import Rules
@@ -98,3 +100,7 @@ def test_without_any_grid_a_name_is_asked_for(tmp_path, capsys):
         if before is not None:
             os.environ["RAYSM_HOME"] = before
     assert "name the grid; there are none" in capsys.readouterr().err
+
+
+def test_every_verb_about_a_grid_that_there_is_has_somebody_who_carries_it_out():
+    assert list(VERBS) == list(NAMING)

@@ -53,6 +53,7 @@ def prices_of_offer(lines: Iterable[str], source: str) -> list[RegionPrices]:
     reader = csv.reader(lines)
     metadata: dict[str, str] = {}
     header: list[str] = []
+    # A web page in its place, as some proxies send it, has no header at all: it is not read to its end.
     for values in itertools.islice(reader, MOST_METADATA):
         if values and values[0] == "SKU":
             header = [name.lower() for name in values]
@@ -88,6 +89,7 @@ def prices_of_products(texts: Iterable[str], source: str) -> list[RegionPrices]:
         try:
             product = json.loads(text)
             attributes = {name.lower(): value for name, value in product["product"]["attributes"].items()}
+            # Each product has its own; the latest is that of the answer as a whole.
             published, version = max(published, product["publicationDate"]), max(version, product["version"])
             for unit, amount in _dimensions(product["terms"]):
                 row = {
@@ -142,6 +144,7 @@ def _take(by_region: dict[str, _Found], region: str, row: Mapping[str, str]) -> 
 def _lists(by_region: Mapping[str, _Found], as_of: str, version: str, source: str) -> list[RegionPrices]:
     if not any(each.usd for each in by_region.values()):
         raise ServiceError(f"{source} has no price of training on demand; the format may have changed")
+    # An estimate says of which day its prices are: without one nobody could tell how old they may be.
     if not as_of:
         raise ServiceError(f"{source} does not say when it was published, and a price without a date is none")
     return [

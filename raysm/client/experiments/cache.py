@@ -91,6 +91,7 @@ class Cache:
         every = list(jobs)
         if not every:
             return
+        # A disk that is full, or a home that cannot be written, costs time and nothing else.
         with contextlib.suppress(sqlite3.Error, OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._opened() as file:
@@ -112,6 +113,7 @@ class Cache:
         if gone and self._path.exists():
             with contextlib.suppress(sqlite3.Error), self._opened() as file:
                 file.executemany("delete from jobs where arn = ?", gone)
+                # By hand: SQLite heeds foreign keys only where each connection asks for it.
                 file.executemany("delete from curves where arn = ?", gone)
                 file.executemany("delete from trials where arn = ?", gone)
 
@@ -121,6 +123,7 @@ class Cache:
         try:
             with file:
                 version = file.execute("pragma user_version").fetchone()[0]
+                # 0 is a file that was made just now.
                 if version not in (0, VERSION):
                     raise sqlite3.DatabaseError(f"{self._path} is of version {version}")
                 file.executescript(SCHEMA)

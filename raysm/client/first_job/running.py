@@ -82,6 +82,7 @@ def run_trials(
         trials: Which.
         show: Is told what happens, line by line.
     """
+    # Bytes that are known: whoever maps the file sees whether they are the right ones.
     (folder / "numbers.bin").write_bytes(bytes(range(256)) * (DATA_BYTES // 256))
     for trial in trials:
         # Before anything is sent: calls are recorded under the name of the trial that makes them.
@@ -104,6 +105,7 @@ def _followed(trial: Trial, job: Job, records: Records, show: Callable[[str], No
     try:
         for line in job.lines(follow=True):
             lines.append(line)
+            # Of the last line: by the clocks of the service and of this machine, which is enough for seconds.
             delay_s = time.time() - line.time_s
             for ready in _readiness(line):
                 # Of a bare job each instance says it: for the second one, the job may be stopped already.
@@ -117,6 +119,7 @@ def _followed(trial: Trial, job: Job, records: Records, show: Callable[[str], No
                 obstacle = f"it had not ended after {WAIT_S:.0f} s"
                 break
         else:
+            # The log has ended, and so has the job: what is left is the service's own tidying.
             job.wait(60)
     except RaysmError as error:
         obstacle = str(error)
@@ -147,6 +150,7 @@ def _objects(job: Job) -> dict[str, str]:
     # A Processing job has no checkpoints, and so no place of theirs.
     for prefix, place in (("output", outputs_of(description)), ("checkpoints", checkpoints)):
         for item in storage.folder(place) if place else ():
+            # What is larger is a model or a log; how large it is answers the question.
             content = storage.read(item.uri) if item.size <= SMALL else None
             objects[f"{prefix}/{item.name}"] = (
                 (content or b"").decode(errors="replace") if content else f"{item.size} bytes"

@@ -206,6 +206,7 @@ class Mapped:
         _, outcome = batch.call.outcome()
         if outcome.error is not None:
             raise error_of(outcome.error, outcome.pickled, self._name, self._session)
+        # Bytes of the session's own, not the user's values: those are read one by one, where each is taken.
         took_s, outcomes = pickle.loads(outcome.pickled)
         self._size.learn(len(batch.items), took_s)
         return [Outcome.decode(encoded) for encoded in outcomes]

@@ -45,6 +45,7 @@ def prepared(name: str | None, limits: SessionLimits, service: Service, options:
     Raises:
         InvalidRequest: What was asked for cannot be.
     """
+    # A copy: the handle keeps what its user said, and may be asked again.
     chosen = dict(options)
     # Needed here already: what it costs an hour is told to the session, which watches over its budget.
     cluster = chosen.get("cluster") or service.target.default_cluster()

@@ -73,6 +73,7 @@ def let_in(chain: Chain, on: str | None) -> str:
 
 
 def _host(description: Description, on: str | None) -> str:
+    # By the description, not by what was asked for: it is the service that numbers the instances.
     count = sum(number for _, number in description.instances)
     if on is None:
         # Which group's instance is the head stands in the request, which the service does not tell.

@@ -177,6 +177,7 @@ async def carry(stream: Stream, reader: asyncio.StreamReader, writer: asyncio.St
 
     The end of either ends both: SSM's agent knows no half-closed connections.
     """
+    # Both at once: either side may be silent for hours while the other one talks.
     there = asyncio.ensure_future(_send(stream, reader))
     back = asyncio.ensure_future(_receive(stream, writer))
     try:

@@ -36,6 +36,7 @@ class Query:
 
     def __post_init__(self) -> None:
         """Check the statement and the names of its values."""
+        # When it is written down, and not when it is run: a slip is said in the line that has it.
         Statement(text=self.sql).check(self.params)
 
 
@@ -73,6 +74,7 @@ class QuerySource(Source):
             InvalidRequest: None is remembered: it was an open connection, or its address has a password.
         """
         database = on if on is not None else description.get("on")
+        # Not asked of the environment or a prompt: which database it is decides what the rows are.
         if database is None:
             raise InvalidRequest(
                 "this grid's database is not kept, since it was an open connection, or its address holds a password; "

@@ -60,9 +60,11 @@ def source_of(rows: Any) -> Source:
     Raises:
         InvalidRequest: It is none.
     """
+    # A source of the user's own needs no line in SOURCES.
     if isinstance(rows, Source):
         return rows
     for name in SOURCES:
+        # Imported when it is its turn: a CSV file does not need pyarrow, nor a list a database.
         source: Source | None = pkgutil.resolve_name(name).of(rows)
         if source is not None:
             return source
@@ -78,6 +80,7 @@ def check_number(origin: str, number: int, max_rows: int) -> None:
     Raises:
         InvalidRequest: There are more; or there are none.
     """
+    # Refused, not cut off: which rows are missing from a result nobody would see.
     if number > max_rows:
         raise InvalidRequest(
             f"{origin} has more than {max_rows:,} rows, and each would be a job; choose fewer, or allow more by "

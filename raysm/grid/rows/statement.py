@@ -64,6 +64,7 @@ class Statement:
 
     def __post_init__(self) -> None:
         """Check that it is one, that it reads, and that nothing is formatted into it."""
+        # raysm's own statement, which writes results back: its values are bound as well.
         if not self.reads:
             return
         braces = PLACEHOLDER.search(self.text)
@@ -77,6 +78,7 @@ class Statement:
         first = next((token[0].upper() for token in tokens if token[0] != "("), "")
         if first not in READS:
             raise InvalidRequest(f"the query begins with {first or 'nothing'}; it has to read, as SELECT or WITH does")
+        # Semicolons at the very end are habit; anything behind one is another statement.
         ends = [place for place, token in enumerate(tokens) if token.lastgroup == "end"]
         if ends and ends[0] != len(tokens) - len(ends):
             raise InvalidRequest("the query is several statements; give one, without a ; inside")

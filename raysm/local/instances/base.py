@@ -179,6 +179,7 @@ class Site(abc.ABC):
         Raises:
             InvalidRequest: This machine lacks something for it; the message says what.
         """
+        # Most kinds run what this machine has, and need no image.
         return cls()
 
     @property

@@ -17,15 +17,18 @@ PR_SET_PDEATHSIG = 1
 NAMESPACES = ("ipc", "uts", "mnt")
 """Those of an instance in which a keeper's child is not: its network it has from the keeper, and since the keeper made
 the PID namespace, all its children are in that one."""
+# Without it vi, less and top say that the terminal is not fully functional.
 TERMINAL = {"TERM": "xterm-256color"}
 """What the agent of SSM sets for a shell."""
 
 
 def become(request: Mapping[str, Any], started: Mapping[str, Any], own: int) -> NoReturn:
     """Turn into the command of ``request``."""
+    # First: a keeper that is killed meanwhile must leave nobody behind.
     _die_with_parent()
     stdin, stdout = _open(request["stdin"], os.O_RDONLY), _open(request["stdout"], os.O_WRONLY)
     if started.get("namespaces"):
+        # After the pipes were opened: their names are those of this machine, which the instance does not have.
         _join(own)
     os.setsid()
     for number in (0, 1, 2):
@@ -34,9 +37,11 @@ def become(request: Mapping[str, Any], started: Mapping[str, Any], own: int) -> 
         _take_terminal()
     _reset_signals()
     if started.get("user"):
+        # Groups before user: who is no longer root may not change them.
         os.setgroups([])
         os.setgid(started["user"])
         os.setuid(started["user"])
+    # As the main process has it: a keeper's own is the user's.
     os.umask(0o022)
     os.chdir(started["cwd"])
     os.execvpe(request["command"][0], request["command"], {**started["environment"], **TERMINAL})
@@ -60,6 +65,7 @@ def _take_terminal() -> None:
 
 def _join(own: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
+    # All before the first is entered: in its mounts there may be another /proc.
     opened = [os.open(f"/proc/{own}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES]
     for descriptor in opened:
         if libc.setns(descriptor, 0) != 0:

@@ -237,8 +237,8 @@ class Records:
             transitions = self.get(record.api, record.name, record.region).transitions
             # Who waits is asked ten times a second, and a record is written at every change.
             if transitions[-1].message != message:
-                told = (*transitions[:-1], replace(transitions[-1], message=message))
-                self.update(record.api, record.name, record.region, transitions=told)
+                changed = (*transitions[:-1], replace(transitions[-1], message=message))
+                self.update(record.api, record.name, record.region, transitions=changed)
 
     def delete(self, api: JobApi, name: str, region: str = REGION) -> None:
         """Forget a job and remove its folder."""

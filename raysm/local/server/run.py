@@ -70,6 +70,7 @@ class JobRun:
         self._created_s = record.created_s
         self._instance_kind = record.instance_kind
         self._definition = served(record.api).define(record)
+        # Beside its record: what a job leaves goes with it when it is removed.
         self._folder = services.records.folder(record.api, record.name, record.region)
         self._limits = TimeLimits.of(self._definition)
         self._scanner = MetricScanner(services.moto, record, self._definition.metrics)
@@ -82,6 +83,7 @@ class JobRun:
         self._warm = False
         """Whether it has the instances that another job left."""
         self._status = JobStatus(services.records, record)
+        # A daemon: a server that is killed is not kept alive by its jobs; the next one ends them by their records.
         self._thread = threading.Thread(target=self._run, name=f"job {record.name}", daemon=True)
 
     @property
@@ -144,12 +146,14 @@ class JobRun:
                     f"the job {self._name} cannot be interrupted now: it is in status {record.secondary}, not Training",
                     409,
                 )
+            # Held since the look at its status: it may just be coming to its end.
             self._ask_to_end("interrupt")
 
     def shut_down(self) -> None:
         """End it at once, since the server ends; it is Failed."""
         with self._records.held():
             self._ask_to_end("shutdown")
+        # Its instances are gone when this returns, and nothing of theirs is written any more.
         self._thread.join()
 
     def _ask_to_end(self, reason: EndReason) -> None:
@@ -166,6 +170,7 @@ class JobRun:
 
     def _run(self) -> None:
         """The whole life; runs in a thread."""
+        # In the order of the requests: a large job is not passed by small ones for ever.
         ticket = self._services.capacity.ask(self._definition.instances, self._name)
         try:
             if not self._services.capacity.wait(ticket, 0.0):
@@ -194,6 +199,7 @@ class JobRun:
             self._fail(f"InternalServerError: {type(error).__name__}: {error}")
             raise
         finally:
+            # Whatever happened: cores that stay taken would let no further job begin.
             self._services.capacity.give_back(ticket)
             # Also where an attempt broke off before it came to remove its own.
             shutil.rmtree(self._folder / "work", ignore_errors=True)
@@ -244,6 +250,7 @@ class JobRun:
 
     def _attempts(self) -> None:
         """Run the instances, again after each interruption, and after as many errors of the service as it may have."""
+        # Interruptions are not counted among the retries, as RetryStrategy does not count them.
         number, retries = 1, self._definition.retries
         while True:
             try:
@@ -269,6 +276,7 @@ class JobRun:
         # Anew for each attempt: of the one before, SageMaker's containers find their checkpoints alone.
         root = self._folder / "work" / str(number)
         root.mkdir(parents=True)
+        # Again for each attempt: SageMaker's new instances have empty disks.
         self._status.enter("Downloading", "Downloading input data", attempts=number)
         spec = self._specify(inputs.bring(self._services.objects, self._definition.sources, root / "channels"))
         self._look_at_clock(waiting=True)
@@ -339,6 +347,7 @@ class JobRun:
         while True:
             self._changed.wait(min(self._pause_s(time.monotonic() - began), max(0.0, breaks_s - time.monotonic())))
             self._changed.clear()
+            # Asked at every turn: the end of the instances comes before any reason to end them.
             with contextlib.suppress(TimeoutError):
                 outcome = job.wait(0)
                 self._scanner.send()
@@ -370,6 +379,7 @@ class JobRun:
     def _conclude(self, job: LocalJob, outcome: Outcome) -> None:
         self._status.enter("Uploading", f"Uploading generated {self._api.kind} model")
         failed = outcome.status == "Failed"
+        # Of a failed job too: what it wrote so far may say why.
         self._upload(job, failed)
         changes: dict[str, Any] = {"exit_message": outputs.exit_message(job) if self._api.has_exit_message else None}
         if failed:

@@ -63,6 +63,7 @@ def card(moment: Moment) -> str:
     # A log may be of characters of four bytes each: the charts can be left out first, and the state last.
     shorter = replace(moment, seen=replace(moment.seen, phases=(), usage=()))
     for seen, charts in ((moment, MOST_CHARTS), (moment, 0), (shorter, 0)):
+        # A log may hold the codes by which terminals draw: in HTML they are forbidden.
         drawn = CONTROL.sub("", _card(seen, charts))
         if len(drawn.encode()) <= MOST_BYTES:
             break
@@ -190,6 +191,7 @@ def _in_code(name: str) -> str:
 
 
 def _as_of(moment: Moment) -> str:
+    # A card stays in a notebook for years: when it was true is part of it.
     at = datetime.fromtimestamp(moment.now_s, UTC)
     trouble = f": the service cannot be asked just now: {moment.trouble[:300]}" if moment.trouble else ""
     return html.escape(f"as of {at:%Y-%m-%d %H:%M:%S} UTC{trouble}")

@@ -49,6 +49,7 @@ class Dashboard:
     def __enter__(self) -> "Dashboard":
         return self
 
+    # An error goes on: it is the block's own, and nothing of it concerns the server.
     def __exit__(self, *error: object) -> None:
         self.close()
 

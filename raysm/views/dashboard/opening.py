@@ -57,6 +57,7 @@ def open_dashboard(
     watch.take(watch.read())
     if not watch.is_over and watch.place is None and not job.done():
         _await_place(job, watch, timeout, say or _tell)
+    # Asked again: it may have ended while somebody waited for its dashboard.
     if watch.is_over or job.done():
         parts = _ended_parts(job, watch.timeline)
         return Dashboard(DashboardServer(lambda: FrozenSite(parts)), job.name)

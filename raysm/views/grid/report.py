@@ -4,7 +4,7 @@ No script, no font, no address of anything: the page can be mailed, kept, and op
 """
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -18,6 +18,7 @@ from raysm.views.grid.screen import duration, unpriced_note
 
 __all__ = ["MOST_ROWS", "report_page"]
 
+# A page of 10,000 rows takes a browser seconds, and nobody reads it.
 MOST_ROWS = 1_000
 """Rows that the page lists, those that did not go well first: ten thousand would be a file of megabytes."""
 
@@ -62,6 +63,7 @@ def _why(view: Snapshot) -> str:
 
 
 def _figures(view: Snapshot) -> str:
+    # Skipped ones too: they were done by another grid, and are not waited for.
     done = view.states.get(TaskState.DONE, 0) + view.states.get(TaskState.SKIPPED, 0)
     budget = "" if view.budget_usd is None else f" of {dollars(view.budget_usd)}"
     pace = "-" if view.done_per_hour is None else f"{view.done_per_hour:,.1f}"
@@ -78,6 +80,7 @@ def _figures(view: Snapshot) -> str:
 
 
 def _chart(view: Snapshot) -> str:
+    # One point is no curve.
     if len(view.done) < 2:
         return ""
     points = [(at_s - view.created_s, float(count)) for at_s, count in view.done]
@@ -106,8 +109,7 @@ def _regions(view: Snapshot) -> str:
     return f'<h2>Regions</h2><div class="scroll"><table>{head}{"".join(rows)}</table></div>'
 
 
-def _counts(counts: object) -> str:
-    assert isinstance(counts, dict)
+def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items())) or "-"
 
 
@@ -131,6 +133,7 @@ def _rows(view: Snapshot, tasks: Iterable[TaskRecord]) -> str:
     head = '<tr><th>row</th><th class="text">state</th><th>tries</th><th class="text">why</th></tr>'
     rows = [
         f'<tr><td>{html.escape(each.task.key)}</td><td class="text {each.state}">{each.state}</td>'
+        # Cut before it is escaped: half of an entity would be shown as text.
         f'<td>{each.attempts}</td><td class="text">{html.escape(each.reason[:300])}</td></tr>'
         for each in shown
     ]

@@ -77,6 +77,7 @@ class Magics:
                 return self._commands[asked.name](asked)
             how = read_cell(line)
             session = self._session(how.session)
+            # Looked up by each cell: the session may have been closed, or another one begun, since the last.
             return run_cell(session, how, cell, self._shell.user_ns, self._shell.execution_count)
         except (InvalidRequest, MissingDependency) as error:
             # One that a cell has raised is to be shown as the session tells it, as every other error of its own.

@@ -61,8 +61,8 @@ def channel_of(workload: BatchInference, inputs: Iterable[str]) -> str:
     if workload.channel is not None and workload.channel not in names:
         raise InvalidRequest(f"Batch: the job has no input {workload.channel!r}; it has {', '.join(names) or 'none'}")
     if workload.channel is None and len(names) != 1:
-        said = f"say which one is read, channel={names[0]!r}" if names else "give one: inputs={'data': 'folder/'}"
-        raise InvalidRequest(f"Batch: the job has {len(names)} inputs; {said}")
+        remedy = f"say which one is read, channel={names[0]!r}" if names else "give one: inputs={'data': 'folder/'}"
+        raise InvalidRequest(f"Batch: the job has {len(names)} inputs; {remedy}")
     return workload.channel or names[0]
 
 

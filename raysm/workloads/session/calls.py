@@ -207,6 +207,7 @@ class Calls:
             )
 
     async def _carry_out(self, call: Call) -> None:
+        # Checked when it was asked for: a kind that nobody does is refused there.
         executor = self._executors[call.request.kind]
         try:
             if call.is_cancelled:

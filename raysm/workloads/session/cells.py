@@ -151,6 +151,7 @@ class Cells:
 
     def _cell(self, call: Call) -> Outcome:
         self._number += 1
+        # Always UTF-8: it was a notebook's cell or a text of Python, not a file with a coding line.
         source = call.body.decode()
         filename = call.request.filename or f"<cell {self._number}>"
         # A traceback shows its lines from there.

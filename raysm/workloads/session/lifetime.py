@@ -54,6 +54,7 @@ class Lifetime:
             uptime_s: For how long the head has been there already: that is paid for too.
         """
         self.rules = rules
+        # Before the driver began: the instances were billed while the cluster formed.
         self._began_s = now_s - uptime_s
         self._active_s = now_s
         self._heard_s: dict[str, float] = {}
@@ -81,6 +82,7 @@ class Lifetime:
 
     def clients(self, now_s: float) -> int:
         """Return how many clients are attached."""
+        # Those that went silent stay in the table: when they were heard last decides when the idle time began.
         return sum(now_s - heard_s <= ATTACHED_S for heard_s in self._heard_s.values())
 
     def is_attached(self, now_s: float) -> bool:
@@ -107,6 +109,7 @@ class Lifetime:
         spent = self._budget_end()
         if spent is not None:
             ends.append(spent)
+        # Whichever comes first: an idle session may run out of its budget, and a busy one of nothing else.
         return min(ends, key=lambda end: end.at_s, default=None)
 
     def _idle_end(self, now_s: float) -> End:

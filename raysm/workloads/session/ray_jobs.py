@@ -48,6 +48,7 @@ class RayJobs:
             async with aiohttp.ClientSession(timeout=timeout) as session:
                 async with session.get(self._address, headers=headers) as answer:
                     return seen_in(await answer.json() if answer.status == 200 else (), time.time())
+        # The dashboard may be starting, or may not have been asked for at all.
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return Seen(0, None)
 

@@ -100,6 +100,7 @@ class _Relay(StandIn):
 
     def flush(self) -> None:
         held, self._held = self._held, ""
+        # A report of the user's is an event of the job: the server writes it into the job's log.
         rest, events = events_apart(held)
         for event in events:
             self._line.send({"event": event})

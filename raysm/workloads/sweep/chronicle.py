@@ -151,6 +151,7 @@ class Chronicle(Callback):  # type: ignore[misc]
         """Return the checkpoints from which trials are to go on: in a population they may be others'."""
         if self._workload.stop is None or not self._workload.stop.takes_turns:
             return set()
+        # What Tune may hand to another trial at its next turn.
         return {trial.checkpoint.path for trial in trials if trial.checkpoint is not None}
 
     def _params(self, trial: Any) -> Mapping[str, Any]:
@@ -180,6 +181,7 @@ class Chronicle(Callback):  # type: ignore[misc]
 
     def _lacks_metric(self, trial: Trial) -> str:
         """Return why a trial without the metric failed; where no trial has it, the sweep is refused."""
+        # Its neighbours are named: most often the metric is there by a slightly other name.
         others = ", ".join(map(repr, trial.metrics)) or "nothing"
         reason = f"it did not report the metric {self._workload.metric!r} as a finite number; it reported {others}"
         # Before money is spent on all the others, which run the same lines.

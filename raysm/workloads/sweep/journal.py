@@ -107,5 +107,6 @@ class Journal:
 
 def key_of(workload: SweepWorkload) -> str:
     """Return what a sweep's trials depend on, as the name of a folder."""
+    # The title too: another function over the same space has nothing to go on from.
     content = {name: to_json(getattr(workload, name)) for name in DECISIVE} | {"title": workload.title}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]

@@ -76,3 +76,11 @@ checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
 print(checker.conforms("http://a", "iri"), checker.conforms("b", "iri"))
 """
     assert run(code) == ["imported", "built", "True", "False"]
+
+
+def test_where_the_package_is_installed_it_is_found_and_not_brought():
+    pytest.importorskip("rfc3987_syntax")
+    from raysm.bootstrap.deferred import rfc3987_syntax
+
+    assert rfc3987_syntax.__path__
+    assert rfc3987_syntax._bring.cache_info().currsize == 0

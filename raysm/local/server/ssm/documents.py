@@ -44,6 +44,7 @@ def work_of(document: str, parameters: Parameters) -> Work:
     Raises:
         ApiError: There is no such document, or it takes other parameters.
     """
+    # By the table: a document of the account's own, which AWS also has, is none here.
     if document not in DOCUMENTS:
         raise ApiError("InvalidDocument", f"Document with name {document} does not exist.")
     return DOCUMENTS[document](parameters)

@@ -56,6 +56,7 @@ class InTurn:
         """See ``Streams``."""
         return nullcontext()
 
+    # One way for all three: what is queued has run when the call returns.
     multiplying = filtering = copying
 
     def mark(self) -> Any:
@@ -126,10 +127,12 @@ class Cuda:
 
     def wait(self, event: Any) -> None:
         """See ``Runtime``."""
+        # The stream waits, and not this thread, which goes on to queue.
         torch.cuda.current_stream().wait_event(event)
 
     def keep(self, tensor: torch.Tensor, stream: Any) -> None:
         """See ``Runtime``."""
+        # Else the allocator would give its memory away as soon as the stream that made it is done.
         tensor.record_stream(stream)
 
     def pinned(self, size: int) -> torch.Tensor:
@@ -180,6 +183,7 @@ class CudaStreams:
         row_bytes = rows.shape[1] * rows.itemsize
         step = max(1, self._stage_bytes // row_bytes)
         for start in range(0, len(rows), step):
+            # Two in turn: one is filled while the other is copied.
             at, self._next = self._next, 1 - self._next
             # The buffer is free when its last copy has ended; the other one's may go on meanwhile.
             if self._busy[at] is not None:
