@@ -40,6 +40,9 @@ BASE_DIR = "SAGEMAKER_BASE_DIR"
 PORTS = "RAYSM_PORTS"
 """JSON object of ports that replace those of the request, for instances that share one address."""
 
+KERNELS = "RAYSM_KERNELS"
+"""Folder of compiled kernels, for instances that share a machine and have temporary folders of their own."""
+
 ADDRESSES = "RAYSM_ADDRESSES"
 """JSON object from host name to address, for instances whose names no resolver knows."""
 

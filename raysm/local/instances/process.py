@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from raysm.contract import names
+from raysm.contract.kernels_folder import kernels_folder
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances.base import Instance, InstanceSpec, Link, Site
 from raysm.local.instances.kept import SCRIPT, Keeper, KeptInstance, end_all
@@ -79,6 +80,8 @@ class ProcessSite(Site):
             names.PORTS: json.dumps(ports),
             # The bootstrap resolves no names then: those of the hosts mean nothing on this machine.
             names.ADDRESSES: json.dumps({spec.host: ADDRESS for spec in specs}),
+            # Each has a temporary folder of its own, and would compile what this machine has: 2 s of a core.
+            names.KERNELS: str(kernels_folder()),
         }
         try:
             return [self._start(spec, shared) for spec in specs]

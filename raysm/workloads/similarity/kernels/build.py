@@ -13,6 +13,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from raysm.bootstrap import environment
+from raysm.contract import names
+from raysm.contract.kernels_folder import kernels_folder
 from raysm.workloads.similarity.kernels import prebuilt
 from raysm.workloads.similarity.kernels.instructions import InstructionSet, cpu_flags, this_machine
 from raysm.workloads.similarity.kernels.recipes import Recipe
@@ -20,9 +23,6 @@ from raysm.workloads.similarity.kernels.recipes import Recipe
 __all__ = ["Unavailable", "library"]
 
 COMPILE_S = 120.0
-
-KEPT = Path(tempfile.gettempdir()) / f"raysm-kernels-{os.getuid()}"
-"""Where libraries are kept."""
 
 
 class Unavailable(Exception):
@@ -49,7 +49,8 @@ def library(recipe: Recipe, *, folder: Path | None = None, carried: Path = prebu
             return ctypes.CDLL(str(ready))
         except OSError:
             pass  # another C library than the one that it was linked with: this machine's compiler makes its own
-    return _compiled(recipe, folder or KEPT)
+    named = environment.inherited().get(names.KERNELS)
+    return _compiled(recipe, folder or (Path(named) if named else kernels_folder()))
 
 
 def _check_processor(instructions: InstructionSet) -> None:

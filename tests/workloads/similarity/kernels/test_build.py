@@ -100,3 +100,10 @@ def test_a_link_to_a_folder_is_not_used(source, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "kept")
     with pytest.raises(Unavailable, match="not this user's alone"):
         recompiled(source, tmp_path / "link")
+
+
+def test_instances_of_one_machine_share_the_folder_that_they_are_told(source, tmp_path, monkeypatch):
+    folder = tmp_path / "shared"
+    monkeypatch.setenv("RAYSM_KERNELS", str(folder))
+    assert library.__wrapped__(Recipe(source, BASELINE)).one() == 1
+    assert len(libraries(folder)) == 1
