@@ -300,6 +300,7 @@ SETTINGS = (
         module="ray._private.runtime_env.constants",
     ),
     Setting(name="RAY_USAGE_STATS_ENABLED", purpose="report nothing", module="ray._common.usage.usage_constants"),
+    Setting(name="RAY_AIR_NEW_OUTPUT", purpose="leave Tune's own table out of the log", module="ray.air.constants"),
     Setting(name="RAY_COLOR_PREFIX", purpose="leave colors out of the log", module="ray._private.worker"),
     Setting(name="RAY_DISABLE_FAILURE_SIGNAL_HANDLER", purpose="print no C++ stack at each stop"),
     Setting(name="RAY_enable_metrics_collection", purpose="keep an endpoint without a token closed"),

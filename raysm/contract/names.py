@@ -11,6 +11,7 @@ __all__ = [
     "FIRST_TAG",
     "INSTANCE_KIND_TAG",
     "INSTANCE_TYPE_TAG",
+    "KERNELS",
     "LABEL_GROUP",
     "LABEL_HOST",
     "LABEL_INSTANCE_TYPE",

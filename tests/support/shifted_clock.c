@@ -1,14 +1,21 @@
-/* The clock of the day an hour ahead, as long as the file that SHIFTED_CLOCK names is there; the steady one as it is. */
+/* The clock of the day, off by the seconds in the file that SHIFTED_CLOCK names; the steady one as it is. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
 static time_t shift(void) {
-    const char *file = getenv("SHIFTED_CLOCK");
-    return file != NULL && access(file, F_OK) == 0 ? 3600 : 0;
+    char text[32];
+    const char *name = getenv("SHIFTED_CLOCK");
+    int file = name == NULL ? -1 : open(name, O_RDONLY | O_CLOEXEC);
+    ssize_t length = file < 0 ? 0 : read(file, text, sizeof text - 1);
+    if (file >= 0)
+        close(file);
+    text[length < 0 ? 0 : length] = 0;
+    return strtol(text, NULL, 10);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {

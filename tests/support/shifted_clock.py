@@ -1,4 +1,4 @@
-"""Programs whose clock of the day a test sets, an hour ahead or back: by a library that stands before libc's."""
+"""Programs whose clock of the day a test sets, ahead or back: by a library that stands before libc's."""
 
 import os
 import shutil
@@ -22,13 +22,14 @@ class ShiftedClock:
     """The clock of programs that are started with ``variables``."""
 
     def __init__(self, folder):
-        self._ahead = folder / "an-hour-ahead"
+        self._shift = folder / "clock-shift"
         library = folder / "shifted_clock.so"
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True, timeout=120)
-        self.variables = {**os.environ, "LD_PRELOAD": str(library), "SHIFTED_CLOCK": str(self._ahead)}
+        self.variables = {**os.environ, "LD_PRELOAD": str(library), "SHIFTED_CLOCK": str(self._shift)}
 
-    def put_ahead(self):
-        self._ahead.touch()
-
-    def put_back(self):
-        self._ahead.unlink()
+    def jump(self, seconds):
+        """Set the clock so many seconds ahead of this machine's; negative ones set it back."""
+        # Whole or not at all: the programs read it at every look at the clock.
+        beside = self._shift.with_suffix(".new")
+        beside.write_text(str(seconds))
+        beside.replace(self._shift)
