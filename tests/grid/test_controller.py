@@ -2,7 +2,6 @@
 
 import dataclasses
 import random
-import time
 
 import pytest
 
@@ -278,7 +277,7 @@ def test_the_placement_is_told_each_end_once_and_a_new_one_all_of_them(tmp_path)
     assert len(learned) == 10
 
 
-@pytest.mark.parametrize("scenarios", [10, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("scenarios", [10, pytest.param(60, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 def test_a_budget_is_never_exceeded(tmp_path, scenarios):
     for seed in range(scenarios):
         chance = random.Random(seed)
@@ -343,13 +342,11 @@ def test_words_that_were_never_seen_are_tried_again_and_then_left_to_a_person(tm
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_hundred_thousand_rows_take_a_minute_and_a_half_of_this_machine(tmp_path):
+def test_thousands_of_rows_end_once_each_in_a_store_that_stays_small(tmp_path):
     rates = {operation: Rate(per_s=20, burst=200) for operation in ("create", "list", "describe", "stop")}
     regions = {f"r-{number}": Behaviour(start_s=60, run_s=120) for number in range(4)}
-    began_s = time.process_time()
-    bench = Bench(tmp_path, rows=100_000, regions=regions, rates=rates, rules=Rules(brake=0, parallel=20_000))
+    bench = Bench(tmp_path, rows=4_000, regions=regions, rates=rates, rules=Rules(brake=0, parallel=20_000))
     bench.run()
-    assert bench.states() == {"done": 100_000}
-    # Of this process alone, so that the load of the machine does not count; a margin for slower ones.
-    assert time.process_time() - began_s < 180
-    assert (tmp_path / "g.db").stat().st_size < 200e6
+    assert bench.states() == {"done": 4_000}
+    # 200 MB of 100,000 rows; how long those take says tests/benchmarks/grid.py.
+    assert (tmp_path / "g.db").stat().st_size < 4_000 * 2_000
