@@ -99,7 +99,8 @@ class FrozenPart:
         host = _hosts(self._answers).get(_first(query, "node_id"))
         if host is None or _first(query, "filename") != f"{host}.log":
             return "This log ended with its cluster. What the instance wrote stands under Logs."
-        return "\n".join(self._read_log(host)[-LINES:])
+        # Ray's page takes an empty answer for a failure: "Failed to load".
+        return "\n".join(self._read_log(host)[-LINES:]) or f"{host} wrote nothing."
 
 
 def with_banner(page: str, banner: str) -> str:

@@ -97,6 +97,10 @@ def test_an_instances_log_is_listed_and_shown():
     assert frozen("api/v0/logs/file", "node_id=ab12&filename=algo-1.log&lines=50000").text == "first\nsecond"
 
 
+def test_of_an_instance_that_wrote_nothing_that_is_said():
+    assert frozen("api/v0/logs/file", "node_id=ab12&filename=algo-1.log", lines=[]).text == "algo-1 wrote nothing."
+
+
 def test_of_a_long_log_the_end_is_shown():
     text = frozen("api/v0/logs/file", "node_id=ab12&filename=algo-1.log", lines=[str(n) for n in range(60_000)]).text
     assert text.startswith("10000\n")
