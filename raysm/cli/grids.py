@@ -17,8 +17,9 @@ from raysm.cli.arguments import Arguments
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.grid.attempt import TaskState
+from raysm.grid.records import TaskRecord
 from raysm.grid.snapshot import snapshot
-from raysm.grid.store import Store, TaskRecord, folder, path_of
+from raysm.grid.store import Store, folder, path_of
 from raysm.views.grid.report import report_page
 from raysm.views.grid.screen import screen_lines
 

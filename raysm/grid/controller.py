@@ -13,11 +13,12 @@ from raysm.grid.limiter import Limiter
 from raysm.grid.outside import Outside, Silence
 from raysm.grid.place import Placement
 from raysm.grid.placing import Placing
+from raysm.grid.records import GridRecord
 from raysm.grid.region import Region
 from raysm.grid.sending import send, send_owed
 from raysm.grid.standing import close
 from raysm.grid.stopping import ask_to_stop, wish_all, wish_impatient
-from raysm.grid.store import GridRecord, Store
+from raysm.grid.store import Store
 from raysm.grid.sweep import PAUSE_S, Sweep
 
 __all__ = ["Controller"]

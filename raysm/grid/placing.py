@@ -13,8 +13,9 @@ from raysm.grid.endings import ending
 from raysm.grid.ledger import money
 from raysm.grid.limiter import Limiter
 from raysm.grid.place import Choice, Offer, Placement
+from raysm.grid.records import GridRecord, TaskRecord
 from raysm.grid.standing import market
-from raysm.grid.store import GridRecord, Store, TaskRecord
+from raysm.grid.store import Store
 
 __all__ = ["Placing", "probing"]
 

@@ -70,14 +70,6 @@ def test_what_was_done_before_is_skipped(store):
     assert store.states() == {"skipped": 1, "waiting": 1}
 
 
-def test_the_names_of_jobs_are_names_for_the_service(store):
-    name = store.grid().job_name(TASK, 12)
-    assert len(name) <= 63
-    assert name.startswith("drives-2026-october-and-")
-    assert name.endswith(f"-{TASK.key_hash}-a12")
-    assert all(part.isascii() and part.isalnum() for part in name.split("-") if part)
-
-
 def test_a_grid_is_made_once(store):
     run = store.grid().run
     assert store.make("other", rules=Rules(), now=2.0).run == run

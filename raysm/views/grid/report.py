@@ -10,8 +10,8 @@ from itertools import islice
 
 from raysm.client.costs.bill import dollars
 from raysm.grid.attempt import TaskState
+from raysm.grid.records import TaskRecord
 from raysm.grid.snapshot import Snapshot
-from raysm.grid.store import TaskRecord
 from raysm.views.charts.line_chart import Axes, line_chart
 from raysm.views.charts.series import Series
 from raysm.views.grid.screen import duration, unpriced_note

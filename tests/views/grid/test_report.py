@@ -3,7 +3,7 @@
 from html.parser import HTMLParser
 
 from raysm.grid.attempt import TaskState
-from raysm.grid.store import TaskRecord
+from raysm.grid.records import TaskRecord
 from raysm.grid.task import Task
 from raysm.views.grid.report import MOST_ROWS, report_page
 from tests.views.grid.test_screen import view
