@@ -48,7 +48,9 @@ def test_a_file_that_has_changed_is_read_anew(tmp_path):
 
 def test_what_stands_deeper_in_a_function_is_late_too_and_of_a_module_both_kinds_count(tmp_path):
     file = tmp_path / "a.py"
-    file.write_text("import both\ndef f():\n    import both\n    class C:\n        def g(self):\n            import deep\n")
+    file.write_text(
+        "import both\ndef f():\n    import both\n    class C:\n        def g(self):\n            import deep\n"
+    )
     assert late_modules([file]) == {"both", "deep"}
     assert imported_modules([file]) == {"both", "deep"}
 
