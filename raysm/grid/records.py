@@ -4,6 +4,7 @@ Apart from the store, so that what a row holds changes here (and in ``schema.py`
 """
 
 import dataclasses
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -115,9 +116,15 @@ def task_row(task: Task, template_digest: str, done: Callable[[str], bool] | Non
 def grid_record(row: Any) -> GridRecord:
     """Return the row of the grid as a value."""
     values = {field.name: row[field.name] for field in dataclasses.fields(GridRecord)}
-    rules = from_json(Rules, json.loads(row["rules"]), "rules")
+    rules = _rules(row["rules"])
     # SQLite knows no truth values: what a STRICT table gives back is 0 or 1.
     return GridRecord(**values | {"rules": rules, "goes_on": bool(row["goes_on"])})
+
+
+@functools.lru_cache(maxsize=16)
+def _rules(text: str) -> Rules:
+    # Every step asks for the grid several times, and its rules change when a user says so.
+    return from_json(Rules, json.loads(text), "rules")
 
 
 def task_record(row: Any) -> TaskRecord:

@@ -148,11 +148,11 @@ class Store:
     def shapes(self) -> list[str]:
         """Return the shapes of which a task waits: what the place of a task depends on, apart from its own worth."""
         shapes: list[str] = []
-        row = self._execute("SELECT min(shape) FROM task WHERE state = 'waiting'").fetchone()
-        # A step for each shape: DISTINCT would walk over every task that waits.
-        while row[0] is not None:
+        # A step for each shape: DISTINCT would walk over every task that waits, and so would the index of states, which
+        # the planner takes for the better one as long as nobody has counted the rows for it.
+        query = "SELECT shape FROM task INDEXED BY waiting WHERE state = 'waiting' AND shape > ? ORDER BY shape LIMIT 1"
+        while (row := self._execute(query, (shapes[-1] if shapes else "",)).fetchone()) is not None:
             shapes.append(row[0])
-            row = self._execute("SELECT min(shape) FROM task WHERE state = 'waiting' AND shape > ?", row).fetchone()
         return shapes
 
     def waiting(self, shape: str, now: float, limit: int) -> list[TaskRecord]:
@@ -201,7 +201,8 @@ class Store:
 
     def insert(self, attempt: Attempt) -> None:
         """Keep a new attempt, within a transaction."""
-        values = dataclasses.asdict(attempt)
+        # Not asdict, which copies every value deeply: it took longer than the statement.
+        values = {field.name: getattr(attempt, field.name) for field in dataclasses.fields(attempt)}
         marks = ", ".join(f":{name}" for name in values)
         self._execute(f"INSERT INTO attempt ({', '.join(values)}) VALUES ({marks})", values)
         self.log(attempt.intended_s, "", attempt.state, "", task=attempt.task, attempt=attempt.name)
@@ -238,13 +239,14 @@ class Store:
         rows = self._execute("SELECT * FROM attempt WHERE ?1 IS NULL OR task = ?1 ORDER BY task, number", (task,))
         return [attempt_record(row) for row in rows]
 
-    def open_attempts(self, region: str | None = None, *, unsent: bool = False) -> list[Attempt]:
-        """Return the attempts that have not ended, of one region or all; ``unsent``: those that Create is owed to."""
-        rows = self._execute(
-            "SELECT * FROM attempt WHERE state <> 'ended' AND (?1 IS NULL OR region = ?1) "
-            "AND (NOT ?2 OR state IN ('intended', 'maybe')) ORDER BY intended_s, name",
-            (region, unsent),
-        )
+    def open_attempts(self) -> list[Attempt]:
+        """Return the attempts that have not ended."""
+        rows = self._execute("SELECT * FROM attempt WHERE state <> 'ended' ORDER BY intended_s, name")
+        return [attempt_record(row) for row in rows]
+
+    def owed(self) -> list[Attempt]:
+        """Return the attempts that Create is owed to: none was answered yet."""
+        rows = self._execute("SELECT * FROM attempt WHERE state IN ('intended', 'maybe') ORDER BY intended_s, name")
         return [attempt_record(row) for row in rows]
 
     def seen_of(self, names: list[str]) -> dict[str, str]:
@@ -269,23 +271,34 @@ class Store:
         rows = self._execute("SELECT * FROM attempt WHERE state <> 'ended' AND wish <> '' ORDER BY intended_s, name")
         return [attempt_record(row) for row in rows]
 
-    def sent_before(self, region: str, before_s: float) -> dict[str, str]:
-        """Return what was last seen of the open attempts that a region took before a moment, by their names."""
-        return dict(
-            self._execute(
-                "SELECT name, seen FROM attempt WHERE state <> 'ended' AND region = ? AND sent_s < ?",
-                (region, before_s),
-            ).fetchall()
+    def sent(self, region: str) -> dict[str, tuple[str, float]]:
+        """Return what was last seen of the open attempts that a region took, and when it took them, by their names."""
+        rows = self._execute(
+            "SELECT name, seen, sent_s FROM attempt WHERE state <> 'ended' AND region = ? AND sent_s IS NOT NULL",
+            (region,),
         )
+        return {row[0]: (row[1], row[2]) for row in rows}
 
     def open_count(self) -> int:
         """Return how many attempts have not ended."""
-        return int(self._execute("SELECT count(*) FROM attempt WHERE state <> 'ended'").fetchone()[0])
+        return int(self._execute("SELECT coalesce(sum(attempts), 0) FROM in_use").fetchone()[0])
 
     def is_watching(self, now: float) -> bool:
         """Whether a job may still be there, or land, that no open attempt stands for."""
-        query = "SELECT 1 FROM attempt WHERE watch_s > ? UNION ALL SELECT 1 FROM stray WHERE ended_s IS NULL LIMIT 1"
+        query = (
+            "SELECT 1 FROM attempt WHERE watch_s > 0 AND watch_s > ? "
+            "UNION ALL SELECT 1 FROM stray WHERE ended_s IS NULL LIMIT 1"
+        )
         return self._execute(query, (now,)).fetchone() is not None
+
+    def is_doubtful(self, region: str, now: float) -> bool:
+        """Whether a region may have a job that no attempt stands for that it is known to have taken."""
+        query = (
+            "SELECT 1 FROM attempt WHERE state IN ('intended', 'maybe') AND region = :region "
+            "UNION ALL SELECT 1 FROM attempt WHERE watch_s > 0 AND watch_s > :now AND region = :region "
+            "UNION ALL SELECT 1 FROM stray WHERE ended_s IS NULL AND region = :region LIMIT 1"
+        )
+        return self._execute(query, {"region": region, "now": now}).fetchone() is not None
 
     def ends_after(self, number: int) -> list[tuple[Attempt, int]]:
         """Return the attempts that ended after the event of a number, each with the number of its own event."""
