@@ -95,14 +95,15 @@ def _names_in(path: Path) -> _Names:
 # A program that submits often has the same files each time: 800 of them took 7 s to read, with every function.
 @functools.lru_cache(maxsize=16_384)
 def _names_read(path: Path, changed_ns: int, size: int) -> _Names:
-    found: dict[bool, set[str]] = {False: set(), True: set()}
+    at_once: set[str] = set()
+    late: set[str] = set()
     waiting: list[tuple[ast.AST, bool]] = [(read_tree(path), False)]
     while waiting:
         node, is_late = waiting.pop()
-        found[is_late].update(_named_by(node))
-        is_late |= isinstance(node, FUNCTIONS)
+        (late if is_late else at_once).update(_named_by(node))
+        is_late |= type(node) in FUNCTIONS
         waiting += ((child, is_late) for child in ast.iter_child_nodes(node))
-    return _Names(frozenset(found[False] | found[True]) - {""}, frozenset(found[True]) - {""})
+    return _Names(frozenset(at_once | late) - {""}, frozenset(late) - {""})
 
 
 def find_module(name: str, folder: Path) -> Path | None:
