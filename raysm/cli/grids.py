@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
+from raysm.cli.printing import print_answer
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.grid.attempt import TaskState
@@ -76,11 +77,7 @@ def _only() -> Path:
 def _status(arguments: Arguments, console: Console) -> None:
     with opened(arguments.grid) as store:
         view = snapshot(store, time.time())
-    if arguments.json:
-        print(json.dumps(view.as_dict(), indent=1))
-        return
-    for line in screen_lines(view):
-        console.print(Text(line), soft_wrap=True)
+    print_answer(view, screen_lines, console, as_json=arguments.json)
 
 
 def _rows(arguments: Arguments, console: Console) -> None:
