@@ -3,6 +3,7 @@ import importlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -283,6 +284,24 @@ def test_whatever_the_result_depends_on_makes_a_new_run(either, folder):
     for fields in ({}, {"environment": {"A": "1"}}, {"hyperparameters": {"a": "1"}}, {"requirements": ["six"]}):
         seen.add(run(either, folder, **fields).name)
     assert len(seen) == 5
+
+
+def test_the_same_script_in_another_folder_makes_none(either, folder, tmp_path):
+    first = run(either, folder)
+    moved = shutil.copytree(folder, tmp_path / "elsewhere" / "src")
+    assert run(either, moved) == first
+    (moved / "other.py").write_text("1")
+    assert run(either, moved) != first
+
+
+def test_a_script_that_brings_what_it_imports_is_the_same_wherever_it_lies(either, folder, tmp_path):
+    moved = shutil.copytree(folder, tmp_path / "elsewhere" / "src")
+    cluster = M5 if not isinstance(either.service.target, Local) else None
+    first, second = (
+        submit(Script(str(place / "main.py")), cluster=cluster, on=either.service, if_done="skip")
+        for place in (folder, moved)
+    )
+    assert first == second
 
 
 def test_a_changed_module_beside_a_script_makes_a_new_run_if_the_script_imports_it(either, script):
