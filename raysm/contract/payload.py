@@ -13,8 +13,8 @@
     wheels/            packages that travel; pip looks here first
     digests.json       SHA-256 of every other file, verified before anything of the payload is used
 
-What is in it is decided and written here on one side, and read on the other; ``contract.seal`` tells both whether it is
-still the one that was sent.
+The digests of start.py and of digests.json travel with the call that makes the job, not with the files: who may write
+to the bucket, and not call the API, can neither change nor add what an instance runs (``contract.seal``).
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """How an instance knows that a payload is the one that was sent: a folder flows in, its digests or a refusal flow out.
 
-The digests of START and of DIGESTS travel with the call that makes the job, not with the files: who may write to the
-bucket, and not call the API, can neither change nor add what an instance runs.
+What the digests of START and of DIGESTS are, the call that makes the job tells: whoever may write to the bucket alone
+cannot change them, and so nothing else of the payload either.
 """
 
 import hashlib
