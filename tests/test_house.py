@@ -7,8 +7,8 @@ import pytest
 
 from tests import house
 
-COMMENTS = 3.9
-"""In 100 lines, at least. Meant are 4: a little less is let pass, so that one change of code alone does not fail."""
+COMMENTS = 4.0
+"""In 100 lines, at least."""
 
 
 def tree(text):
@@ -84,7 +84,7 @@ def test_the_figures_of_this_tree_can_be_taken(figures):
         ("modules > 400 lines", 0),
         ("functions > 8 parameters", 0),
         ("modules >= 100 lines without a comment", 0),
-        ("isinstance / 1,000 lines", 3.1),
+        ("isinstance / 1,000 lines", 3.0),
         ("values named by how they were got", 0),
         ("circles of imports", 0),
         ("duplicated lines", 200),
