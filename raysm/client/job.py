@@ -26,7 +26,7 @@ from raysm.client.outputs import input_of, output_path
 from raysm.client.plan import chosen_types
 from raysm.client.printable import printable
 from raysm.client.rendering import Rendering
-from raysm.client.result import brought, raised, value, with_remedy
+from raysm.client.result import brought, ended_by_service, raised, value, with_remedy
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
 from raysm.client.tracking import complete
@@ -34,7 +34,7 @@ from raysm.contract.events import Event, Progress, parse
 from raysm.contract.job_api import APIS
 from raysm.contract.names import PYTHON_TAG
 from raysm.contract.source import Source
-from raysm.errors import JobFailed, JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
+from raysm.errors import JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
 from raysm.request import Input, Target
 
 if TYPE_CHECKING:
@@ -203,12 +203,7 @@ class Job(JobViews):
         if self.chain.is_stopped(description):
             raise JobStopped(f"the job {self.name} was stopped", job=self.name, reason=description.reason)
         if description.status is Status.STOPPED:
-            return JobFailed(
-                f"the job {self.name} was ended by the service: {description.secondary}; give it more time (limits), "
-                "or let it go on in follow-up jobs (limits.max_restarts)",
-                job=self.name,
-                reason=description.secondary,
-            )
+            return ended_by_service(self.name, description.secondary)
         error = raised(
             self.outputs, self._storage, job=self.name, python=self.tags.get(PYTHON_TAG), reason=description.reason
         )

@@ -20,7 +20,7 @@ from raysm.errors import IN_THE_JOB, InvalidConfig, InvalidRequest, JobFailed, M
 from raysm.request.codec import from_json
 from raysm.request.workload import built_in_kind
 
-__all__ = ["Result", "brought", "raised", "read_as", "value", "with_remedy"]
+__all__ = ["Result", "brought", "ended_by_service", "raised", "read_as", "value", "with_remedy"]
 
 ARCHIVE = "model.tar.gz"
 """What a Training job leaves that does not ask for ``CompressionType`` NONE."""
@@ -182,6 +182,16 @@ def value(outputs: str, storage: Storage, *, job: str, python: str) -> Any:
         ) from error
     except Exception as error:  # unpickling runs the value's own code
         raise ServiceError(f"the value of {job} cannot be unpickled: {type(error).__name__}: {error}") from error
+
+
+def ended_by_service(job: str, reason: str) -> JobFailed:
+    """Return why a job failed that nobody stopped, and that the service has not let come to its end."""
+    return JobFailed(
+        f"the job {job} was ended by the service: {reason}; give it more time (limits), or let it go on in follow-up "
+        "jobs (limits.max_restarts)",
+        job=job,
+        reason=reason,
+    )
 
 
 def raised(outputs: str, storage: Storage, *, job: str, python: str | None, reason: str) -> BaseException:
