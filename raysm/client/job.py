@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from raysm.client import job_repr, restart
 from raysm.client.callbacks import Callbacks
@@ -31,14 +31,15 @@ from raysm.client.result_folder import manifest_of
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
 from raysm.client.tracking import complete
-from raysm.client.tunnel.opening import open_tunnel
-from raysm.client.tunnel.tunnel import Tunnel
 from raysm.contract.events import Event, Progress, parse
 from raysm.contract.job_api import APIS
 from raysm.contract.names import PYTHON_TAG
 from raysm.contract.source import Source
 from raysm.errors import JobFailed, JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
 from raysm.request import Input, Target
+
+if TYPE_CHECKING:
+    from raysm.client.tunnel.tunnel import Tunnel
 
 __all__ = ["Job", "attach"]
 
@@ -313,7 +314,7 @@ class Job(JobViews):
 
     # The way in
 
-    def tunnel(self, port: int, on: str | None = None, local_port: int = 0) -> Tunnel:
+    def tunnel(self, port: int, on: str | None = None, local_port: int = 0) -> "Tunnel":
         """Open a way to a port of one of its instances; use it as a context manager, or close it.
 
         Args:
@@ -327,6 +328,9 @@ class Job(JobViews):
         Raises:
             InvalidRequest: There is no such port or instance, or the job lets nobody in.
         """
+        # A tunnel brings asyncio and its TLS, a third of what `import raysm; raysm.submit` took.
+        from raysm.client.tunnel.opening import open_tunnel
+
         return open_tunnel(self.chain, port, on=on, local_port=local_port)
 
     # What it leaves

@@ -15,8 +15,8 @@ from raysm.contract.store import put
 from raysm.grid.attempt import Attempt
 from raysm.grid.filling import Template
 from raysm.grid.place import Place
+from raysm.grid.records import GridRecord
 from raysm.grid.service_region import Prepare, token_of
-from raysm.grid.store import GridRecord
 from raysm.grid.task import Task
 from raysm.request import Target
 
