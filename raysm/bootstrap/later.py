@@ -71,7 +71,7 @@ def bring_later(name: str, file: str) -> None:
     """Let the package ``name`` stand for the module that calls this, and be executed when it is first used.
 
     Args:
-        name: The caller's own ``__name__``.
+        name: By which others import it, and the caller in its place.
         file: Its ``__file__``: the package is looked for everywhere else.
 
     Raises:
@@ -80,5 +80,8 @@ def bring_later(name: str, file: str) -> None:
     spec = find_elsewhere(name, Path(file).resolve().parent)
     module = importlib.util.module_from_spec(spec)
     module.__class__ = _Later
-    # Python's import returns what stands here when the importing module is through.
-    sys.modules[name] = module
+    current = sys.modules.get(name)
+    # One that somebody has imported already stays: others may hold what it consists of.
+    if current is None or getattr(current, "__file__", None) == file:
+        # Python's import returns what stands here when the importing module is through.
+        sys.modules[name] = module

@@ -42,9 +42,9 @@ def main(environ: Mapping[str, str] | None = None, commands: Commands | None = N
     # does not even hear it. The event loop replaces this one.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # whoever became this process may have blocked it
-    # An image may begin with this program; else the first one has told.
-    told = {names.BEGAN: str(time.time()), **(inherited() if environ is None else environ)}
-    instance = begin(told, commands)
+    # An image may begin with this program; else the first one says when it began.
+    variables = {names.BEGAN: str(time.time()), **(inherited() if environ is None else environ)}
+    instance = begin(variables, commands)
     if isinstance(instance, ExitStatus):
         return instance.exit_code
     return asyncio.run(supervise(instance)).exit_code

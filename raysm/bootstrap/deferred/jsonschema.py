@@ -9,4 +9,4 @@ from raysm.bootstrap.later import bring_later
 
 __all__: list[str] = []
 
-bring_later(__name__, __file__)
+bring_later("jsonschema", __file__)

@@ -8,4 +8,4 @@ from raysm.bootstrap.later import bring_later
 
 __all__: list[str] = []
 
-bring_later(__name__, __file__)
+bring_later("wcwidth", __file__)

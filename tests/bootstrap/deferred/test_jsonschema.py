@@ -27,3 +27,12 @@ def test_ray_imports_it_and_does_not_use_it_before_somebody_else_does():
     ).stdout.split()
     assert said[:2] == ["_Later", "module"]
     assert not said[2].startswith(str(FOLDER))
+
+
+def test_one_that_is_imported_already_stays():
+    import jsonschema
+
+    from raysm.bootstrap.deferred import jsonschema as stub
+
+    assert sys.modules["jsonschema"] is jsonschema
+    assert jsonschema.__file__ != stub.__file__

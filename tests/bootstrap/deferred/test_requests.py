@@ -27,3 +27,12 @@ def test_ray_imports_it_and_does_not_use_it_before_somebody_else_does():
     ).stdout.split()
     assert said[:2] == ["_Later", "module"]
     assert not said[2].startswith(str(FOLDER))
+
+
+def test_one_that_is_imported_already_stays():
+    import requests
+
+    from raysm.bootstrap.deferred import requests as stub
+
+    assert sys.modules["requests"] is requests
+    assert requests.__file__ != stub.__file__
