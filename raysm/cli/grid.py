@@ -1,7 +1,6 @@
 """The command ``raysm grid``: what is asked for on the command line and in files, and how its answer is printed."""
 
 import functools
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,6 +14,7 @@ from raysm.cli import grids
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
 from raysm.cli.flags import flag_layer
+from raysm.cli.printing import print_answer
 from raysm.cli.rows_source import named_source
 from raysm.client.service import Service
 from raysm.client.settings import Key, Layer, Settings
@@ -57,12 +57,7 @@ def run(arguments: Arguments, console: Console) -> int | None:
 
 
 def _plan(arguments: Arguments, console: Console) -> None:
-    plan = planned(request_of(arguments)).plan
-    if arguments.json:
-        print(json.dumps(plan.as_dict(), indent=1))
-        return
-    for line in plan_lines(plan):
-        console.print(Text(line), soft_wrap=True)
+    print_answer(planned(request_of(arguments)).plan, plan_lines, console, as_json=arguments.json)
 
 
 def _run(arguments: Arguments, console: Console) -> int:
@@ -86,11 +81,7 @@ def _run(arguments: Arguments, console: Console) -> int:
         raise
     finally:
         running.close()
-    if arguments.json:
-        print(json.dumps(view.as_dict(), indent=1))
-    else:
-        for line in screen_lines(view):
-            console.print(Text(line), soft_wrap=True)
+    print_answer(view, screen_lines, console, as_json=arguments.json)
     return 0 if set(view.states) <= {TaskState.DONE, TaskState.SKIPPED} else 1
 
 

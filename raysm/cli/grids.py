@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
+from raysm.cli.printing import print_answer
 from raysm.cli.rows_source import named_source
 from raysm.grid.opening import only_grid
 from raysm.grid.rows.source import MAX_ROWS
@@ -35,11 +36,7 @@ def _answer(arguments: Arguments, console: Console, text: str, **values: Any) ->
 
 def _status(arguments: Arguments, console: Console) -> None:
     view = GridHandle(arguments.grid or only_grid()).status()
-    if arguments.json:
-        print(json.dumps(view.as_dict(), indent=1))
-        return
-    for line in screen_lines(view):
-        say(line, console)
+    print_answer(view, screen_lines, console, as_json=arguments.json)
 
 
 def _watch(arguments: Arguments, console: Console) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from raysm.client.prepared import Prepared
 from raysm.client.service import Service
-from raysm.client.submit import Prepared, prepare
+from raysm.client.submit import prepare
 from raysm.contract.store import put
 from raysm.grid.attempt import Attempt
 from raysm.grid.filling import Template

@@ -13,8 +13,9 @@ from typing import Any, Literal
 from raysm.client.description import Status
 from raysm.client.first_job import probe
 from raysm.client.plan import Plan
+from raysm.client.prepared import Prepared
 from raysm.client.service import Service
-from raysm.client.submit import Prepared, prepare
+from raysm.client.submit import prepare
 from raysm.contract.job_api import PROCESSING, TRAINING, JobApi, api_of
 from raysm.contract.paths import Paths
 from raysm.contract.payload import SOURCE
