@@ -7,6 +7,8 @@ the packages by which it can check formats.
 
 from raysm.bootstrap.later import bring_later
 
-__all__: list[str] = []
+__all__ = ["NAME"]
 
-bring_later("jsonschema", __file__)
+NAME = "jsonschema"
+
+bring_later(NAME, __file__)

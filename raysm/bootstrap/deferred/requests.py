@@ -6,6 +6,8 @@ on TPUs alone. It takes 50 ms of the 320 of ``import ray``.
 
 from raysm.bootstrap.later import bring_later
 
-__all__: list[str] = []
+__all__ = ["NAME"]
 
-bring_later("requests", __file__)
+NAME = "requests"
+
+bring_later(NAME, __file__)

@@ -6,6 +6,8 @@ Every process of Ray imports it where it is installed, for the tables that it pr
 
 from raysm.bootstrap.later import bring_later
 
-__all__: list[str] = []
+__all__ = ["NAME"]
 
-bring_later("wcwidth", __file__)
+NAME = "wcwidth"
+
+bring_later(NAME, __file__)
