@@ -8,7 +8,7 @@ is its place in the input.
 import functools
 import hashlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from raysm.contract.result import ResultFile
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.request.batch import BatchInference
-from raysm.request.codec import to_json
+from raysm.request.options import decisive_json
 from raysm.workloads.batch.part import Part, Prediction, predict
 from raysm.workloads.batch.piece import Piece, pieces_of
 from raysm.workloads.blocks import map_blocks
@@ -145,7 +145,7 @@ def _record(
     if places.records is None:
         return None
     depends_on: dict[str, Any] = {
-        "workload": {name: value for name, value in to_json(workload).items() if name not in ("cpus", "gpus")},
+        "workload": decisive_json(workload),
         "predictor": hashlib.sha256(pickled.read_bytes()).hexdigest(),
         "pieces": hashlib.sha256("\n".join(map(str, pieces)).encode()).hexdigest(),
     }
@@ -208,14 +208,10 @@ class Gathered:
 
 def _differing(these: str, those: str) -> str:
     """Return the lines of two schemas that are in one of them alone."""
-    mine, others = _lines(these), _lines(those)
+    mine, others = these.splitlines(), those.splitlines()
     return "\n".join(
         [f"  {line}" for line in mine if line not in others] + [f"  not {line}" for line in others if line not in mine]
     )
-
-
-def _lines(schema: str) -> Iterable[str]:
-    return schema.splitlines()
 
 
 def measures_of(outcome: Outcome) -> Mapping[str, float]:
