@@ -50,11 +50,13 @@ class BatchInference(PickledWorkload):
 
     def __post_init__(self) -> None:
         """Check the fields."""
+        # A text can be walked over, too: keep="id" would be the columns i and d.
         if isinstance(self.keep, str) or not isinstance(self.keep, Iterable):
             raise InvalidRequest(f"Batch: keep is a list of columns, got {self.keep!r}")
         object.__setattr__(self, "keep", tuple(self.keep))
         for name in ("batch_size", "piece_rows"):
             value = getattr(self, name)
+            # Not isinstance, for which True is a number: batches of one record.
             if value is not None and (type(value) is not int or value < 1):
                 raise InvalidRequest(f"Batch: {name} must be a whole number of at least 1, got {value!r}")
         for name in ("cpus", "gpus"):

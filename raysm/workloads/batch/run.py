@@ -55,6 +55,7 @@ class Size:
     @property
     def threads(self) -> int:
         """How many decode at once."""
+        # CPUs may be a share of one, as Ray counts them.
         return max(1, int(self.cpus))
 
 
@@ -109,6 +110,7 @@ def run_batch(workload: BatchInference, channel: str, pickled: Path, places: Pla
     record = _record(places, workload, pieces, pickled)
     known = 0 if record is None else sum(piece in record for piece in pieces)
     gathered = Gathered(places.result, pieces, emit_event)
+    # Behind the cutting: of the rate people want the model's, not that of listing files.
     begun_s = time.monotonic()
     for piece, part in map_blocks(
         functools.partial(predict, prediction),
@@ -120,6 +122,7 @@ def run_batch(workload: BatchInference, channel: str, pickled: Path, places: Pla
     ):
         gathered.take(piece, part)
     files = gathered.files()
+    # Only now that every part is in its place: until here a restart would have gone on from it.
     if record is not None:
         record.remove()
     seconds = time.monotonic() - begun_s
@@ -142,6 +145,7 @@ def _record(
     places: Places, workload: BatchInference, pieces: Sequence[Piece], pickled: Path
 ) -> BlockRecord[Part] | None:
     """Return where finished parts are kept; what they depend on is all that is not the cluster."""
+    # Without checkpoints nothing outlives the containers, and a second copy of each part would be for nobody.
     if places.records is None:
         return None
     depends_on: dict[str, Any] = {
@@ -171,6 +175,7 @@ class Gathered:
             InvalidRequest: Its columns are not those of the other parts.
             NoRoom: The disk is full.
         """
+        # A file may be empty: its piece keeps its number, so that the names of the others do not depend on it.
         if part.rows:
             self._check(piece, part)
             path = self._folder / piece.file
@@ -196,6 +201,7 @@ class Gathered:
         return tuple(self._files[number] for number in sorted(self._files))
 
     def _check(self, piece: Piece, part: Part) -> None:
+        # The first that comes, not the first in order: both are named, whichever of them is the wrong one.
         if self._schema is None:
             self._schema = part.schema, piece
         schema, first = self._schema

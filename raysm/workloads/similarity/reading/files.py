@@ -19,6 +19,7 @@ __all__ = ["check_ids", "matrix_files", "peek", "refuse_ids", "suffix"]
 
 def suffix(path: Path) -> str | None:
     """Return which kind of file it is by its name; None: none that holds rows."""
+    # By the whole name: the suffix of .csv.gz is .gz to pathlib, and Windows writes .CSV.
     name = path.name.lower()
     return next((s for s in (".npy", ".npz", ".csv", ".csv.gz", ".parquet") if name.endswith(s)), None)
 
