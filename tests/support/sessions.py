@@ -48,7 +48,7 @@ def state(**fields):
 
 
 class ThreadedCalls:
-    """Runs calls in threads of this process; in the place of RemoteCalls."""
+    """Runs calls in threads of this process; in the place of CallProcesses and RemoteCalls."""
 
     def __init__(self):
         self.functions, self.executed, self.interrupts = {}, [], {}
@@ -149,7 +149,8 @@ class Served:
             job="digits-1", hosts=("algo-1", "algo-2"), folder=self.folder / "work", private=self.folder / "private"
         )
         lifetime = Lifetime(self.rules, time.monotonic(), self.uptime_s)
-        self.host = SessionHost(description, self.cells, self.remote, lifetime, self.jobs, self.events.append)
+        remote = self.remote
+        self.host = SessionHost(description, self.cells, remote, remote, lifetime, self.jobs, self.events.append)
         self.server = SessionServer(self.host, TOKEN.encode())
         self.port = await self.server.start()
         self.is_up.set()

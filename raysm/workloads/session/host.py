@@ -53,7 +53,7 @@ class SessionHost:
     Attributes:
         calls: All of them.
         cells: The namespace.
-        remote: What runs in processes of their own.
+        remote: What runs on any instance.
         notices: What every client is to know, in the order in which it came up.
         loop: The server's.
     """
@@ -62,6 +62,7 @@ class SessionHost:
         self,
         description: Description,
         cells: Cells,
+        processes: Executor,
         remote: RemoteCalls,
         lifetime: Lifetime,
         jobs: RayJobs,
@@ -71,7 +72,7 @@ class SessionHost:
         self._description, self._lifetime, self._jobs, self._emit = description, lifetime, jobs, emit
         self.cells, self.remote = cells, remote
         executors: Mapping[str, Executor] = {
-            CALL: remote,
+            CALL: processes,
             BATCH: remote,
             SHELL: remote,
             CELL: cells,

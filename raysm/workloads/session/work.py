@@ -5,6 +5,7 @@ What flows in are pickles, read here and nowhere else in the session; what flows
 
 import contextlib
 import functools
+import os
 import pickle
 import subprocess
 import time
@@ -13,25 +14,40 @@ from typing import Any
 
 from raysm.contract.session import Outcome
 from raysm.workloads.session.outcomes import outcome_of
-from raysm.workloads.session.relay import Place, in_place
+from raysm.workloads.session.relay import Place, Standing
 
-__all__ = ["batch", "call", "shell"]
+__all__ = ["CallProcess", "batch", "shell"]
 
 KEPT_OUTPUT = 1 << 20
 """Bytes of a command's output, the last ones."""
 
 
-def call(pickled: bytes, place: Place, name: str, host: str) -> tuple[bytes, bool]:
-    """Call a pickled function; return its outcome, encoded, and whether it is a failure."""
+class CallProcess:
+    """A process that does calls, one after the other; an actor of Ray's."""
 
-    def work() -> Any:
-        # Within the outcome: what cannot be read here is the call's failure, with its traceback.
-        function, args, kwargs = pickle.loads(pickled)
-        return function(*args, **kwargs)
+    def __init__(self, place: Place) -> None:
+        """Connect with the session."""
+        self._standing = Standing(place)
 
-    with in_place(place):
-        outcome = outcome_of(work, name=name, host=host)
-    return outcome.encode(), outcome.error is not None
+    def pid(self) -> int:
+        """Return by which number it is signalled."""
+        return os.getpid()
+
+    def call(self, id: str, pickled: bytes, name: str, host: str) -> tuple[bytes, bool, int]:
+        """Call a pickled function.
+
+        Returns:
+            Its outcome, encoded; whether that is a failure; how many messages with output were sent before.
+        """
+
+        def work() -> Any:
+            # Within the outcome: what cannot be read here is the call's failure, with its traceback.
+            function, args, kwargs = pickle.loads(pickled)
+            return function(*args, **kwargs)
+
+        with self._standing.call(id) as printed:
+            outcome = outcome_of(work, name=name, host=host)
+        return outcome.encode(), outcome.error is not None, printed.messages
 
 
 def batch(function: bytes, items: bytes, first: int, retries: int, return_exceptions: bool) -> tuple[bytes, bool]:

@@ -95,7 +95,7 @@ def test_it_lives_without_a_server_and_tells_its_end_once(tmp_path):
     async def live():
         description = Description(job="digits-1", hosts=("algo-1",), folder=tmp_path, private=tmp_path)
         lifetime = Lifetime(Rules(idle_s=1800, idle_detached_s=300), time.monotonic(), 0.0)
-        host = SessionHost(description, NoCells(), ThreadedCalls(), lifetime, Jobs(), events.append)
+        host = SessionHost(description, NoCells(), ThreadedCalls(), ThreadedCalls(), lifetime, Jobs(), events.append)
         host.close("it was closed")
         host.close("too late")
         return await host.live(lambda: notices.append(list(host.notices)))
