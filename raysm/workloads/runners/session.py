@@ -25,6 +25,7 @@ from raysm.workloads.session.cells import Cells
 from raysm.workloads.session.host import Description, SessionHost
 from raysm.workloads.session.lifetime import Lifetime, Rules
 from raysm.workloads.session.output import Output
+from raysm.workloads.session.printing import Printing
 from raysm.workloads.session.processes import CallProcesses
 from raysm.workloads.session.ray_jobs import RayJobs
 from raysm.workloads.session.remote_calls import RemoteCalls
@@ -105,8 +106,10 @@ class _Serving:
     async def _live(self) -> None:
         environment, payload = self._runner.environment, self._runner.payload
         head = environment.head(payload.request.cluster).name
-        processes = CallProcesses(head, self._folder, self._private / "s")
-        await processes.start()
+        printing = Printing(self._private / "s")
+        await printing.start()
+        processes = CallProcesses(head, self._folder, printing)
+        processes.prepare()
         hosts = tuple(host.name for host in environment.ranked(payload.request.cluster))
         description = Description(job=environment.job_name, hosts=hosts, folder=self._folder, private=self._private)
         jobs = RayJobs(environment.ports(payload.request.ports).dashboard, payload.token())
@@ -121,6 +124,7 @@ class _Serving:
             with contextlib.suppress(OSError):
                 await server.close()
             processes.close()
+            printing.close()
 
     def _lifetime(self) -> Lifetime:
         asked = self._runner.workload

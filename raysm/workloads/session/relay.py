@@ -18,7 +18,7 @@ from typing import TextIO
 
 from raysm.workloads.session.streams import StandIn, events_apart
 
-__all__ = ["Place", "Printed", "Standing"]
+__all__ = ["Place", "Printed", "SocketLine", "Standing"]
 
 HELD_CHARACTERS = 8192
 """Without a newline so much is held back."""
@@ -37,15 +37,36 @@ class Place:
     """In which they run."""
 
 
-class Standing:
-    """A process that stands ready for calls, connected with the session for as long as it lives."""
+class SocketLine:
+    """A connection with the session's server on the same instance, for as long as the process lives."""
 
-    def __init__(self, place: Place) -> None:
-        """Connect; in the main thread, in which calls run."""
-        self._folder = place.folder
+    def __init__(self, path: str) -> None:
+        """Connect."""
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._connection.connect(place.socket)
+        self._connection.connect(path)
         self._begin = b""
+
+    def send(self, message: Mapping[str, str]) -> None:
+        """Send a message."""
+        content = self._begin + json.dumps(message).encode() + b"\n"
+        # An interrupt may strike in the midst of a message: the next one is not to be the end of that line.
+        self._begin = b"\n"
+        with contextlib.suppress(OSError):  # the session is gone, and with it whoever would read this
+            self._connection.sendall(content)
+        self._begin = b""
+
+
+class Standing:
+    """A process that stands ready for calls."""
+
+    def __init__(self, folder: str, send: Callable[[Mapping[str, str]], None]) -> None:
+        """Prepare; in the main thread, in which calls run.
+
+        Args:
+            folder: In which they run.
+            send: Sends a message to the session's server.
+        """
+        self._folder, self._send = folder, send
 
     @contextlib.contextmanager
     def call(self, id: str) -> Iterator["Printed"]:
@@ -54,14 +75,6 @@ class Standing:
         # Interruptible last: a signal that comes before would hit raysm's own code.
         with contextlib.chdir(self._folder), _relayed(printed), _interruptible():
             yield printed
-
-    def _send(self, message: Mapping[str, str]) -> None:
-        content = self._begin + json.dumps(message).encode() + b"\n"
-        # An interrupt may strike in the midst of a message: the next one is not to be the end of that line.
-        self._begin = b"\n"
-        with contextlib.suppress(OSError):  # the session is gone, and with it whoever would read this
-            self._connection.sendall(content)
-        self._begin = b""
 
 
 class Printed:

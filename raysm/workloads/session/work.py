@@ -14,7 +14,7 @@ from typing import Any
 
 from raysm.contract.session import Outcome
 from raysm.workloads.session.outcomes import outcome_of
-from raysm.workloads.session.relay import Place, Standing
+from raysm.workloads.session.relay import Place, SocketLine, Standing
 
 __all__ = ["CallProcess", "batch", "shell"]
 
@@ -27,7 +27,7 @@ class CallProcess:
 
     def __init__(self, place: Place) -> None:
         """Connect with the session."""
-        self._standing = Standing(place)
+        self._standing = Standing(place.folder, SocketLine(place.socket).send)
 
     def pid(self) -> int:
         """Return by which number it is signalled."""

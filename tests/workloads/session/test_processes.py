@@ -14,6 +14,7 @@ import pytest
 
 from raysm.contract.session import CALL, CallRequest, Outcome
 from raysm.workloads.session.calls import Call
+from raysm.workloads.session.printing import Printing
 from raysm.workloads.session.processes import CallProcesses
 
 pytestmark = pytest.mark.usefixtures("ray_here")
@@ -27,12 +28,15 @@ def with_calls(folder, script):
     async def go():
         # Short: a socket's path has at most 107 bytes.
         private = Path(tempfile.mkdtemp(prefix="rc"))
-        calls = CallProcesses("algo-1", folder, private / "s")
-        await calls.start()
+        printing = Printing(private / "s")
+        await printing.start()
+        calls = CallProcesses("algo-1", folder, printing)
+        calls.prepare()
         try:
             return await asyncio.wait_for(script(calls), WAIT_S)
         finally:
             calls.close()
+            printing.close()
             shutil.rmtree(private)
 
     return asyncio.run(go())

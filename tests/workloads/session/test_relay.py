@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from raysm.contract.events import Metric, line
-from raysm.workloads.session.relay import Place, Standing
+from raysm.workloads.session.relay import SocketLine, Standing
 
 
 class Heard:
@@ -26,7 +26,8 @@ class Heard:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(private / "s"))
             listener.listen()
-            self.standing = Standing(Place(socket=str(private / "s"), folder=str(folder)))
+            self.line = SocketLine(str(private / "s"))
+            self.standing = Standing(str(folder), self.line.send)
             self.connection, _ = listener.accept()
         self.connection.settimeout(60)
         self.file = self.connection.makefile()
@@ -37,7 +38,7 @@ class Heard:
     def close(self):
         self.file.close()
         self.connection.close()
-        self.standing._connection.close()
+        self.line._connection.close()
 
 
 @pytest.fixture
@@ -115,10 +116,10 @@ def test_behind_half_a_message_the_next_one_begins_a_line_of_its_own(heard):
             connection.send(content[:9])
             raise KeyboardInterrupt
 
-    connection, heard.standing._connection = heard.standing._connection, Struck()
+    connection, heard.line._connection = heard.line._connection, Struck()
     with pytest.raises(KeyboardInterrupt), heard.standing.call("a"):
         print("never heard")
-    heard.standing._connection = connection
+    heard.line._connection = connection
     with heard.standing.call("b"):
         print("heard")
     assert heard.file.readline() == '{"call": \n'
