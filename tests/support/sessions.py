@@ -12,7 +12,7 @@ from raysm.client.session.calls import Line
 from raysm.client.session.wire import Wire
 from raysm.contract.events import State, line, parse
 from raysm.contract.loop_thread import LoopThread
-from raysm.contract.session import BATCH, CALL, SERVING, SHELL, SessionState, Versions
+from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SERVING, SHELL, SessionState, Versions
 from raysm.errors import JobFailed, NotDone
 from raysm.workloads.session import work
 from raysm.workloads.session.host import Description, SessionHost
@@ -129,6 +129,11 @@ class Jobs:
         return self.seen
 
 
+def executors_of(cells, remote):
+    """Return what does the calls of a session without Ray, by their kind."""
+    return dict.fromkeys((CALL, BATCH, SHELL), remote) | dict.fromkeys((CELL, PUSH, PULL), cells)
+
+
 class Served:
     """One server.
 
@@ -149,8 +154,9 @@ class Served:
             job="digits-1", hosts=("algo-1", "algo-2"), folder=self.folder / "work", private=self.folder / "private"
         )
         lifetime = Lifetime(self.rules, time.monotonic(), self.uptime_s)
-        remote = self.remote
-        self.host = SessionHost(description, self.cells, remote, remote, lifetime, self.jobs, self.events.append)
+        executors = executors_of(self.cells, self.remote)
+        emit = self.events.append
+        self.host = SessionHost(description, self.cells, executors, self.remote, lifetime, self.jobs, emit)
         self.server = SessionServer(self.host, TOKEN.encode())
         self.port = await self.server.start()
         self.is_up.set()

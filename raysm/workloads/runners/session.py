@@ -18,11 +18,13 @@ import ray
 
 from raysm.bootstrap.log import emit_event
 from raysm.contract.events import State
-from raysm.contract.session import SERVING
+from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SERVING, SHELL
 from raysm.request.session import SessionWorkload
 from raysm.workloads.runner import Runner
+from raysm.workloads.session.calls import Executor
 from raysm.workloads.session.cells import Cells
 from raysm.workloads.session.host import Description, SessionHost
+from raysm.workloads.session.instances import ByInstance, InstanceCells
 from raysm.workloads.session.lifetime import Lifetime, Rules
 from raysm.workloads.session.output import Output
 from raysm.workloads.session.printing import Printing
@@ -114,7 +116,10 @@ class _Serving:
         description = Description(job=environment.job_name, hosts=hosts, folder=self._folder, private=self._private)
         jobs = RayJobs(environment.ports(payload.request.ports).dashboard, payload.token())
         remote = RemoteCalls(head, self._folder)
-        self._host = host = SessionHost(description, self._cells, processes, remote, self._lifetime(), jobs, emit_event)
+        cells = ByInstance(head, self._cells, InstanceCells(head, printing))
+        executors: dict[str, Executor] = {CALL: processes, BATCH: remote, SHELL: remote}
+        executors |= dict.fromkeys((CELL, PUSH, PULL), cells)
+        self._host = host = SessionHost(description, self._cells, executors, remote, self._lifetime(), jobs, emit_event)
         server = SessionServer(host, payload.token())
         port = await server.start()
         emit_event(State(name=SERVING, host=head, address=f"http://127.0.0.1:{port}", detail="takes calls"))

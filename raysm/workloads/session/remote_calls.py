@@ -21,6 +21,7 @@ from raysm.workloads.presence import tasks_at_once
 from raysm.workloads.session import work
 from raysm.workloads.session.calls import Call
 from raysm.workloads.session.insisting import Insisting
+from raysm.workloads.session.instances import check_host
 from raysm.workloads.session.outcomes import death_of, failed, interrupted
 
 __all__ = ["RemoteCalls"]
@@ -110,9 +111,7 @@ class RemoteCalls:
 
     async def _shell(self, call: Call) -> tuple[bytes, bool]:
         host = call.request.host or self._head
-        known = sorted(node["Labels"].get(LABEL_HOST, "") for node in ray.nodes() if node["Alive"])
-        if host not in known:
-            raise InvalidRequest(f"there is no instance {host!r}: the session has {', '.join(known)}")
+        check_host(host)
         # The folder of the calls is the head's alone.
         folder = str(self._folder) if host == self._head else ""
         options = self._options(call, {"label_selector": {LABEL_HOST: host}})

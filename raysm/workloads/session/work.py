@@ -1,4 +1,4 @@
-"""What runs in a process of Ray's for a session: a call, a batch of items, a command.
+"""What runs in a process of Ray's for a session: a call, a batch of items, a command, a cell of another instance.
 
 What flows in are pickles, read here and nowhere else in the session; what flows out are encoded outcomes.
 """
@@ -9,17 +9,24 @@ import os
 import pickle
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from raysm.contract.session import Outcome
-from raysm.workloads.session.outcomes import outcome_of
+import ray
+
+from raysm.contract.session import CallRequest, Outcome
+from raysm.request.codec import from_json
+from raysm.workloads.session.namespace import Namespace
+from raysm.workloads.session.outcomes import outcome_of, outcome_of_error
 from raysm.workloads.session.relay import Place, SocketLine, Standing
 
-__all__ = ["CallProcess", "batch", "shell"]
+__all__ = ["ActorLine", "CallProcess", "Forwarder", "NamespaceProcess", "batch", "shell", "strike"]
 
 KEPT_OUTPUT = 1 << 20
 """Bytes of a command's output, the last ones."""
+
+UNHEARD = 256
+"""Messages of another instance that may be under way: some more than a burst of lines, some 100 kB of memory."""
 
 
 class CallProcess:
@@ -48,6 +55,73 @@ class CallProcess:
         with self._standing.call(id) as printed:
             outcome = outcome_of(work, name=name, host=host)
         return outcome.encode(), outcome.error is not None, printed.messages
+
+
+class NamespaceProcess:
+    """The namespace of an instance that is not the head, and what runs in it; an actor of Ray's."""
+
+    def __init__(self, host: str, forwarder: Any) -> None:
+        """Begin with an empty namespace.
+
+        Args:
+            host: This instance.
+            forwarder: The actor on the head that passes on what cells print.
+        """
+        self._host, self._namespace = host, Namespace()
+        # In whatever folder Ray's processes have here: the folder of the calls is the head's alone.
+        self._standing = Standing(".", ActorLine(forwarder).send)
+
+    def pid(self) -> int:
+        """Return by which number it is signalled."""
+        return os.getpid()
+
+    def do(self, id: str, request: Any, body: bytes) -> tuple[bytes, bool, int]:
+        """Run a cell, or put values in, or bring them out; return what ``CallProcess.call`` does."""
+        asked: CallRequest = from_json(CallRequest, request, "call")
+        with self._standing.call(id) as printed, self._namespace.as_main():
+            try:
+                outcome = self._namespace.do(asked, body)
+            except BaseException as error:  # SystemExit too: a cell that leaves must not take the namespace along
+                outcome = outcome_of_error(error, host=self._host)
+        return outcome.encode(), outcome.error is not None, printed.messages
+
+
+class Forwarder:
+    """Passes on, on the head, what cells of other instances print; an actor of Ray's."""
+
+    def __init__(self, socket: str) -> None:
+        """Connect with the session."""
+        self._line = SocketLine(socket)
+
+    def send(self, message: Mapping[str, str]) -> None:
+        """Pass on a message."""
+        self._line.send(message)
+
+
+class ActorLine:
+    """The way to the session's server from another instance: by Ray, to the forwarder on the head."""
+
+    def __init__(self, forwarder: Any) -> None:
+        """Begin.
+
+        Args:
+            forwarder: The actor.
+        """
+        self._forwarder, self._sent = forwarder, 0
+
+    def send(self, message: Mapping[str, str]) -> None:
+        """Send a message; of very many, wait for those before."""
+        sent = self._forwarder.send.remote(dict(message))
+        self._sent += 1
+        # Whatever prints faster than the head hears would fill the memory of this process.
+        if self._sent % UNHEARD == 0:
+            ray.get(sent)
+
+
+def strike(pid: int, number: int) -> None:
+    """Signal a process of this instance; one that is gone needs none."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def batch(function: bytes, items: bytes, first: int, retries: int, return_exceptions: bool) -> tuple[bytes, bool]:
