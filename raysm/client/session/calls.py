@@ -247,6 +247,8 @@ class Call(Generic[T]):
                 stream = (out or sys.stdout) if piece[0] == "stdout" else (err or sys.stderr)
                 stream.write(piece[1])
                 stream.flush()
+            # For whoever shows it once more: nothing is left to print, and nothing will come.
+            self._news.put(None)
         except KeyboardInterrupt:
             with contextlib.suppress(RaysmError):
                 self.cancel()
