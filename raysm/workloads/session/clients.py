@@ -100,9 +100,7 @@ class _Connection:
 
     def _hear(self, message: dict[str, Any]) -> None:
         if "delivered" in message:
-            call = self._host.calls.get(message["delivered"])
-            if call is not None:
-                call.is_delivered = True
+            self._host.calls.deliver(str(message["delivered"]))
         if message.get("leaves"):
             self._host.left(self._client)
         else:

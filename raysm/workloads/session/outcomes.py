@@ -18,6 +18,9 @@ INTERRUPTED = "KeyboardInterrupt"
 DETAIL = "Worker exit detail:"
 """Behind it Ray says how a process ended."""
 
+ADVICE = "Some common causes"
+"""From there on Ray says at length what might have happened."""
+
 
 def outcome_of(work: Callable[[], Any], *, name: str, host: str = "", item: int | None = None) -> Outcome:
     """Do the work; return its value, or why it has none.
@@ -76,7 +79,7 @@ def death_of(name: str, error: Exception) -> str:
     # Of an actor Ray says first that it died, then at length who it was, and at last why.
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
     reason = next((line for line in lines if DETAIL in line), lines[0])
-    return f"the process of {name} died: {reason.rpartition(DETAIL)[2].strip()}"
+    return f"the process of {name} died: {reason.rpartition(DETAIL)[2].partition(ADVICE)[0].strip()}"
 
 
 def refused(error: RaysmError) -> Outcome:

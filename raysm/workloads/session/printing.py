@@ -69,10 +69,13 @@ class Printing:
 
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async for line in reader:
-                # Half a line is what an interrupt leaves that struck in the midst of a message.
-                with contextlib.suppress(ValueError):
-                    self._hear(json.loads(line))
+            # Processes stay connected until the session ends, and of a task that is cancelled then asyncio.streams of
+            # Python 3.11 asks for its exception, which is logged as an error.
+            with contextlib.suppress(asyncio.CancelledError):
+                async for line in reader:
+                    # Half a line is what an interrupt leaves that struck in the midst of a message.
+                    with contextlib.suppress(ValueError):
+                        self._hear(json.loads(line))
         finally:
             writer.close()
 

@@ -126,7 +126,7 @@ class TestInProcessesOfRays:
 
         died, after = with_cells(script)
         assert died.error.type == "WorkerDied"
-        assert "exit code 3" in died.error.message
+        assert died.error.message.startswith("the process of a cell died: Worker")
         assert died.error.message.endswith("the namespace of algo-1 is lost with it")
         assert after.shown["text/plain"] == "False"
 

@@ -106,7 +106,8 @@ def test_a_process_that_dies_is_named_and_the_next_call_has_another_one(tmp_path
 
     died, well = with_calls(tmp_path, script)
     assert died.error.type == "WorkerDied"
-    assert died.error.message.startswith("the process of f died: Worker exits with an exit code 3")
+    assert died.error.message.startswith("the process of f died: Worker")
+    assert len(died.error.message) < 200
     assert well == 1
 
 
