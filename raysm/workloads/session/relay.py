@@ -147,6 +147,8 @@ def _interruptible() -> Iterator[None]:
 
     # Each time: the function of an earlier call may have put its own in this one's place.
     signal.signal(signal.SIGINT, interrupt)
+    # Ray starts its workers with this signal blocked, so that Ctrl-C at a driver's terminal does not reach them.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
         yield
     finally:

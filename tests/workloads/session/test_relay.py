@@ -104,6 +104,7 @@ def test_a_signal_interrupts_what_runs_in_there_and_nothing_behind_it(heard):
     os.kill(os.getpid(), signal.SIGINT)
     # And the next call is interruptible again, whatever the one before has made of it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     with pytest.raises(KeyboardInterrupt):
         interrupted()
 
