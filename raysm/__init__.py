@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from raysm.client.sweep import Sweep
     from raysm.client.sweep_result import SweepResult
     from raysm.errors import JobFailed, JobStopped, RaysmError
+    from raysm.grid.row import GridRow
+    from raysm.grid.rows.query import Query
+    from raysm.grid.rules import Rules
     from raysm.request import (
         AWS,
         Cluster,
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
     from raysm.request.early_stopping import Asha, Median, Pbt
     from raysm.request.space import choice, lograndint, loguniform, qloguniform, quniform, randint, uniform
     from raysm.views.experiments.table import Jobs, jobs
+    from raysm.views.grid.grid import Grid
+    from raysm.views.grid.handle import GridHandle, attach_grid
     from raysm.workloads.blocks import PlacedBlock, RowBlock, file_blocks, map_blocks, row_blocks
     from raysm.workloads.report import report, restored
 
@@ -58,6 +63,9 @@ __all__ = [
     "DataParallel",
     "Experiment",
     "Function",
+    "Grid",
+    "GridHandle",
+    "GridRow",
     "Input",
     "InstanceGroup",
     "Job",
@@ -72,9 +80,11 @@ __all__ = [
     "Pbt",
     "PlacedBlock",
     "Ports",
+    "Query",
     "RaysmError",
     "Result",
     "RowBlock",
+    "Rules",
     "Script",
     "Security",
     "Session",
@@ -83,6 +93,7 @@ __all__ = [
     "SweepResult",
     "TorchScript",
     "attach",
+    "attach_grid",
     "choice",
     "file_blocks",
     "jobs",
@@ -127,7 +138,12 @@ _HOMES = {
     "raysm.client.sweep": ("Sweep",),
     "raysm.client.sweep_result": ("SweepResult",),
     "raysm.errors": ("JobFailed", "JobStopped", "RaysmError"),
+    "raysm.grid.row": ("GridRow",),
+    "raysm.grid.rows.query": ("Query",),
+    "raysm.grid.rules": ("Rules",),
     "raysm.views.experiments.table": ("Jobs", "jobs"),
+    "raysm.views.grid.grid": ("Grid",),
+    "raysm.views.grid.handle": ("GridHandle", "attach_grid"),
     "raysm.views.magics.extension": _IPYTHON,
     "raysm.workloads.blocks": ("PlacedBlock", "RowBlock", "file_blocks", "map_blocks", "row_blocks"),
     "raysm.request.early_stopping": ("Asha", "Median", "Pbt"),

@@ -27,12 +27,12 @@ from raysm.client.polling import Polling
 from raysm.client.service import Service
 from raysm.client.storage import file_path
 from raysm.contract import payload
-from raysm.contract.job_api import JobApi
+from raysm.contract.job_api import TRAINING, JobApi
 from raysm.contract.names import WORKLOAD_TAG
 from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure
 from raysm.contract.store import put
 from raysm.errors import JobNotFound
-from raysm.request import Local, Workload
+from raysm.request import Local, Target, Workload
 
 __all__ = ["Answer", "FakeSageMaker"]
 
@@ -86,6 +86,10 @@ class FakeSageMaker(Service):
             InvalidRequest: There is no such kind.
         """
         self._answers[Workload.named(getattr(kind, "kind", kind)).kind].append(answer)
+
+    def at(self, target: Target) -> Service:
+        """Return itself: it plays every region, so that a whole grid is one test."""
+        return self
 
     def create(self, plan: Plan) -> str:
         """Take the job, and end it."""
@@ -185,6 +189,9 @@ class _Clients:
     def head_bucket(self, **_: Any) -> dict[str, Any]:
         # Every bucket is there: so the client makes none.
         return {}
+
+    def list_training_jobs(self, *, NameContains: str, MaxResults: int, **_: Any) -> dict[str, Any]:  # noqa: N803
+        return {"TrainingJobSummaries": list(self._fake.summaries(TRAINING, contains=NameContains, limit=MaxResults))}
 
     def put_object(self, *, Bucket: str, Key: str, Body: bytes, **_: Any) -> dict[str, Any]:  # noqa: N803
         self._fake.objects[Bucket, Key] = bytes(Body)

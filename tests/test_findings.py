@@ -48,7 +48,7 @@ FINDINGS = {
     ),
     8: (
         "a plain submit does not list a million inputs",
-        "client/test_submit.py::test_a_plain_submit_lists_few_of_a_million_inputs_and_is_not_remembered_as_done",
+        "client/test_prepared.py::test_a_plain_submit_lists_few_of_a_million_inputs_and_is_not_remembered_as_done",
     ),
     9: (
         "two jobs do not write one state",

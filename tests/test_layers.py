@@ -82,6 +82,12 @@ def test_importing_raysm_pulls_in_nothing_else_of_it():
     assert {name for name in pulled_in("import raysm") if name.startswith("raysm")} == {"raysm"}
 
 
+def test_whoever_submits_does_not_wait_for_what_only_a_tunnel_needs():
+    modules = pulled_in("import raysm; raysm.submit")
+    assert "asyncio" not in modules
+    assert not any(name.startswith("raysm.client.tunnel") for name in modules)
+
+
 @pytest.mark.parametrize("name", ["testing.FakeSageMaker", "sdk.Ray", "training.report", "client.submit.prepare"])
 def test_what_is_named_through_raysm_needs_no_further_import(name):
     code = f"import raysm; assert callable(raysm.{name})"

@@ -19,6 +19,7 @@ from raysm.bootstrap.environment import Environment
 from raysm.contract import payload
 from raysm.contract.paths import SDK_CODE, SDK_DRIVERS
 from raysm.contract.payload import Payload
+from raysm.contract.seal import verify
 from raysm.contract.store import read_json
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Script
 from raysm.request.codec import from_json
@@ -64,7 +65,7 @@ def make_payload(drivers: Path, environment: Environment, folder: Path) -> Paylo
         InvalidConfig: The SDK's files are missing, or name no Python script.
         InvalidRequest: The options contradict the cluster, or the script is not there.
     """
-    payload.verify(drivers)
+    verify(drivers, payload.TOKEN)
     options = from_json(Options, read_json(drivers.parents[1] / DISTRIBUTED), DISTRIBUTED)
     code = environment.paths.channel(SDK_CODE)
     script = _entry_script(drivers.parents[1] / SOURCE_CODE)

@@ -2,7 +2,7 @@
 
 It travels at the top of the payload, and is the one file here that older Pythons must be able to read: it says in the
 failure file that they are too old, checks that raysm.zip is whole, and hands over to ``raysm.bootstrap.entrypoint``.
-A job of raysm's own client has it run by ``payload.CHECKED``, whose last argument is the digest of the digests.
+A job of raysm's own client has it run by ``seal.CHECKED``, whose last argument is the digest of the digests.
 """
 
 import hashlib

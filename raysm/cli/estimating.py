@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,8 +32,13 @@ DEFAULT_REGION = "us-east-1"
 """Of whose prices most are at hand; each price says its region."""
 
 
-def run(arguments: Arguments, console: Console) -> None:
+def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate] | None" = None) -> None:
     """Measure, and print the time and the money.
+
+    Args:
+        arguments: The parsed command line.
+        console: Where to print.
+        measure: What measures, called as ``estimate`` is; None is ``estimate`` itself.
 
     Raises:
         InvalidRequest: The matrix is not a local file, or SageMaker does not have the instance type.
@@ -53,7 +59,7 @@ def run(arguments: Arguments, console: Console) -> None:
         check_instance_type(of_type)
     slots = (os.cpu_count() or 1) if of_type is None else shape.count * vcpus_of(of_type)
     # Instances on this machine share its cores, and are one to each other.
-    expected = estimate(path, workload, slots, instances=1 if of_type is None else shape.count)
+    expected = (measure or estimate)(path, workload, slots, instances=1 if of_type is None else shape.count)
     billed = _forecast(arguments, settings, shape, expected.total_s, (_size_bytes(path), _left(workload, path)))
     is_billed = of_type is not None or arguments.price_per_hour is not None
     if arguments.json:

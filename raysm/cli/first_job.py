@@ -5,7 +5,7 @@ What flows in is a parsed command line, what flows out are lines and a folder of
 
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -19,7 +19,7 @@ from raysm.client.first_job.blanking import ACCOUNT, Blanks
 from raysm.client.first_job.costs import MOST_USD, costs
 from raysm.client.first_job.records import Records
 from raysm.client.first_job.running import Outcome, run_trials
-from raysm.client.first_job.trials import INSTANCES, TRIALS
+from raysm.client.first_job.trials import INSTANCES, TRIALS, Trial
 from raysm.client.service import Service
 from raysm.client.settings import Settings
 from raysm.errors import InvalidRequest
@@ -41,6 +41,7 @@ def run(
     *,
     ask: Callable[[str], str] = input,
     connect: Callable[..., Service] = Service,
+    trials: Sequence[Trial] = TRIALS,
 ) -> int:
     """Send the first jobs, once the doctor has looked and somebody has agreed to the costs.
 
@@ -50,6 +51,7 @@ def run(
         console: Where to print.
         ask: Asks a person, and returns what was typed.
         connect: Makes the service of a target.
+        trials: The jobs.
 
     Returns:
         0 where every job ended as it has to, else 1.
@@ -68,28 +70,41 @@ def run(
     if service.target.is_billed:
         if not _looks_well(settings, service, cluster, console):
             raise InvalidRequest("something stands in the way of a job: mend what is BAD above first")
-        _agree(arguments, cluster, service.region, console, ask)
+        _agree(arguments, cluster, service.region, console, ask, trials)
     records.begin(blanks_of(service))
-    return send(settings, service, cluster, records, console)
+    return send(settings, service, cluster, records, console, trials)
 
 
-def send(settings: Settings, service: Service, cluster: Cluster, records: Records, console: Console) -> int:
+def send(
+    settings: Settings,
+    service: Service,
+    cluster: Cluster,
+    records: Records,
+    console: Console,
+    trials: Sequence[Trial] = TRIALS,
+) -> int:
     """Send the jobs, print what they showed, and write it down; return the exit code."""
     seen: dict[str, Outcome] = {}
     # What an account may demand of every job; all else is each trial's own.
     options = {name: item for name, item in settings.options().items() if name in ("security", "tags", "pip_index")}
     with tempfile.TemporaryDirectory(prefix="raysm-first-job-") as folder:
-        trials = run_trials(
-            service, cluster, records, folder=Path(folder), options=options, show=lambda text: _print(console, text)
+        outcomes = run_trials(
+            service,
+            cluster,
+            records,
+            folder=Path(folder),
+            options=options,
+            trials=trials,
+            show=lambda text: _print(console, text),
         )
         try:
-            for outcome in trials:
+            for outcome in outcomes:
                 seen[outcome.trial.name] = outcome
                 status = outcome.obstacle or (outcome.description.status if outcome.description else "")
                 _print(console, f"  {'ok' if outcome.is_good else 'BAD'}: {status}")
         finally:
             # Also where somebody interrupts: what was seen until then is paid for.
-            trials.close()
+            outcomes.close()
             records.write("answers.md", as_markdown(seen))
     for answer in answers(seen):
         _print(console, f"{answer.question.name}: {answer.text}")
@@ -133,16 +148,23 @@ def _looks_well(settings: Settings, service: Service, cluster: Cluster, console:
     return is_well
 
 
-def _agree(arguments: Arguments, cluster: Cluster, region: str, console: Console, ask: Callable[[str], str]) -> None:
+def _agree(
+    arguments: Arguments,
+    cluster: Cluster,
+    region: str,
+    console: Console,
+    ask: Callable[[str], str],
+    trials: Sequence[Trial],
+) -> None:
     """Show the costs, and return where somebody agrees to them."""
     price, volume = (
         _price(arguments, cluster, region),
         volume_usd_per_hour(cluster.instance_type, cluster.volume_gb, region),
     )
-    estimate = costs(TRIALS, cluster.size * (price.usd_per_hour + (volume or 0.0)))
+    estimate = costs(trials, cluster.size * (price.usd_per_hour + (volume or 0.0)))
     _print(
         console,
-        f"{len(TRIALS)} jobs on {cluster.size} x {cluster.instance_type}, one after the other: likely "
+        f"{len(trials)} jobs on {cluster.size} x {cluster.instance_type}, one after the other: likely "
         f"{estimate.likely_usd:.2f} USD, at most {estimate.most_usd:.2f} USD ({price}"
         f"{'' if volume is not None else ', volumes not counted'})",
     )

@@ -1,11 +1,9 @@
 """The command ``raysm grid``: what is asked for on the command line and in files, and how its answer is printed."""
 
 import functools
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +14,25 @@ from raysm.cli import grids
 from raysm.cli.arguments import Arguments
 from raysm.cli.choosing import read_settings
 from raysm.cli.flags import flag_layer
-from raysm.client.costs.prices import known_prices
+from raysm.cli.printing import print_answer
+from raysm.cli.rows_source import named_source
 from raysm.client.service import Service
 from raysm.client.settings import Key, Layer, Settings
-from raysm.errors import InvalidRequest, RaysmError
+from raysm.errors import InvalidRequest
 from raysm.grid.attempt import TaskState
 from raysm.grid.filling import Template
 from raysm.grid.grid_file import GridFile, read_grid_file
 from raysm.grid.grid_request import GridRequest
-from raysm.grid.place import Place, Quota
-from raysm.grid.plan import GridPlan, places_of, plan_grid
-from raysm.grid.quotas import read_quotas
-from raysm.grid.rows.query import Query
-from raysm.grid.rows.source import MAX_ROWS, Source, source_of
+from raysm.grid.planning import planned
+from raysm.grid.rows.source import MAX_ROWS, Source
 from raysm.grid.rules import Rules
-from raysm.grid.running import Known, Running, open_running
+from raysm.grid.running import Running, open_running
 from raysm.grid.snapshot import snapshot
-from raysm.grid.task import Task
-from raysm.request import Target
 from raysm.request.cluster import LOCAL_TYPE
 from raysm.views.grid.plan_text import plan_lines
 from raysm.views.grid.screen import screen_lines
 
-__all__ = ["planned", "request_of", "run"]
+__all__ = ["request_of", "run"]
 
 RULES = {
     "write_back": "write_back",
@@ -63,41 +57,31 @@ def run(arguments: Arguments, console: Console) -> int | None:
 
 
 def _plan(arguments: Arguments, console: Console) -> None:
-    plan = planned(request_of(arguments))
-    if arguments.json:
-        print(json.dumps(plan.as_dict(), indent=1))
-        return
-    for line in plan_lines(plan):
-        console.print(Text(line), soft_wrap=True)
+    print_answer(planned(request_of(arguments)).plan, plan_lines, console, as_json=arguments.json)
 
 
 def _run(arguments: Arguments, console: Console) -> int:
-    request = request_of(arguments)
-    tasks = request.tasks()
-    request = _reaching(request, tasks)
     # Planned first: what cannot be is refused before anything is sent.
-    plan, known = _planned(request, tasks)
+    grid = planned(request_of(arguments))
     running = open_running(
-        request, tasks, known, functools.lru_cache(Service), now=time.time(), goes_on=arguments.go_on
+        grid.request, grid.tasks, grid.known, functools.lru_cache(Service), now=time.time(), goes_on=arguments.go_on
     )
     try:
         shown = Console(stderr=True) if arguments.json else console
-        for note in plan.notes:
+        for note in grid.plan.notes:
             shown.print(Text(f"note: {note}"), soft_wrap=True)
-        shown.print(Text(f"grid {request.name}: {len(tasks):,} rows, {running.added:,} of them new"), soft_wrap=True)
+        shown.print(
+            Text(f"grid {grid.plan.name}: {len(grid.tasks):,} rows, {running.added:,} of them new"), soft_wrap=True
+        )
         _follow(running, shown)
         view = snapshot(running.store, time.time())
     except KeyboardInterrupt:
-        text = f"its jobs go on: the same command goes on with them, raysm grid stop {request.name} stops them"
+        text = f"its jobs go on: the same command goes on with them, raysm grid stop {grid.plan.name} stops them"
         shown.print(Text(text), soft_wrap=True)
         raise
     finally:
         running.close()
-    if arguments.json:
-        print(json.dumps(view.as_dict(), indent=1))
-    else:
-        for line in screen_lines(view):
-            console.print(Text(line), soft_wrap=True)
+    print_answer(view, screen_lines, console, as_json=arguments.json)
     return 0 if set(view.states) <= {TaskState.DONE, TaskState.SKIPPED} else 1
 
 
@@ -145,41 +129,6 @@ def request_of(arguments: Arguments) -> GridRequest:
     )
 
 
-def planned(request: GridRequest) -> GridPlan:
-    """Return the plan of a grid, by the prices that are at hand and the quotas that can be read.
-
-    Raises:
-        InvalidRequest: What is asked for cannot be.
-    """
-    tasks = request.tasks()
-    return _planned(_reaching(request, tasks), tasks)[0]
-
-
-def _reaching(request: GridRequest, tasks: list[Task]) -> GridRequest:
-    """Return the same grid with a target that plays all of its regions, where a target has to be told which."""
-    target = request.template.target
-    if not hasattr(target, "regions"):
-        return request
-    changes: dict[str, Any] = {"regions": places_of(request, tasks, _own_region(target))[0]}
-    return replace(request, template=replace(request.template, target=replace(target, **changes)))
-
-
-def _planned(request: GridRequest, tasks: list[Task]) -> tuple[GridPlan, Known]:
-    own_region = _own_region(request.template.target)
-    quotas, notes = _quotas(request, tasks, own_region)
-    known = Known(prices=known_prices(), quotas=quotas, own_region=own_region)
-    plan = plan_grid(
-        request,
-        tasks,
-        known.prices,
-        quotas,
-        today=datetime.now(UTC).date(),
-        own_region=own_region,
-        notes=notes,
-    )
-    return plan, known
-
-
 def _settings(arguments: Arguments, file: GridFile | None, path: Path) -> Settings:
     base = read_settings(arguments)
     layers = [_copy(base)]
@@ -200,28 +149,10 @@ def _copy(settings: Settings) -> Layer:
 
 
 def _source(arguments: Arguments, file: GridFile | None) -> Source:
-    if arguments.param and not arguments.sql:
-        raise InvalidRequest("--param is for a query: --sql DATABASE QUERY")
-    if arguments.sql:
-        database, text = arguments.sql
-        return source_of(Query(text, on=database, params=_params(arguments.param)))
-    if arguments.rows is not None:
-        return source_of(arguments.rows)
-    if file is None or file.source is None:
+    source = named_source(arguments) or (file.source if file is not None else None)
+    if source is None:
         raise InvalidRequest("nothing says where the rows come from: --rows FILE, or --sql DATABASE QUERY")
-    return file.source
-
-
-def _params(texts: list[str]) -> Mapping[str, str]:
-    params: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            raise InvalidRequest(f"--param takes NAME=VALUE, got {text!r}")
-        if name in params:
-            raise InvalidRequest(f"the parameter {name!r} is given twice")
-        params[name] = value
-    return params
+    return source
 
 
 def _rules(arguments: Arguments, file: GridFile | None) -> Rules:
@@ -232,33 +163,6 @@ def _rules(arguments: Arguments, file: GridFile | None) -> Rules:
 
 def _first(*values: Any) -> Any:
     return next(value for value in values if value is not None)
-
-
-def _own_region(target: Target) -> str | None:
-    try:
-        return Service(target).region
-    except RaysmError:
-        # A plan of rows that all name their regions needs none.
-        return None
-
-
-def _quotas(
-    request: GridRequest, tasks: list[Task], own_region: str | None
-) -> tuple[Mapping[Place, Quota], tuple[str, ...]]:
-    """Return the quotas that can be read, and what is to be said of those that cannot."""
-    target = request.template.target
-    if not target.is_billed:
-        return {}, ()
-    quotas: dict[Place, Quota] = {}
-    regions, types = places_of(request, tasks, own_region)
-    for region in regions:
-        try:
-            job = request.template.job(tasks[0], Place(region=region, instance_type=types[0]), request.count)
-            quotas |= read_quotas(Service(job.target), types, request.markets)
-        except RaysmError as error:
-            # A plan without them is still worth more than none; but it must not look like one with them.
-            return {}, (f"the quotas are not known, and count as none: {error}",)
-    return quotas, ()
 
 
 VERBS: Mapping[str, Callable[[Arguments, Console], int | None]] = {"plan": _plan, "run": _run, **grids.VERBS}

@@ -17,12 +17,17 @@ ASKING = {
 
 NAMING = {
     "status": "how it stands: states by region, dollars, blocked places, time left",
+    "watch": "the same, drawn again and again until it is over",
     "rows": "its rows, with the state and the reason of each",
     "report": "the same as one HTML file, without any network",
     "stop": "stop it: no further job is sent, and those that are open are stopped",
     "retry": "try its failed rows again",
+    "extend": "read its source once more: rows that are new join, known ones stay as they are",
 }
 """Verbs that take the name of a grid that there is."""
+
+UNNAMED = ("status", "watch")
+"""Verbs that take the only grid that there is where none is named."""
 
 OWN = ("cluster.count", "cluster.instance_type", "limits.spot", "name")
 """Options of jobs that a grid has otherwise, by their paths."""
@@ -64,30 +69,19 @@ def _add_naming(verbs: Any) -> None:
         # Behind -- stands the script's, and these have none.
         verb.set_defaults(is_scripted=False)
         # Of one grid alone the name need not be known.
-        verb.add_argument("grid", metavar="NAME", nargs="?" if name == "status" else None, help="of the grid")
+        verb.add_argument("grid", metavar="NAME", nargs="?" if name in UNNAMED else None, help="of the grid")
         if name == "rows":
             verb.add_argument("--state", metavar="STATE", help="those alone: waiting, placed, done, failed, …")
         if name == "report":
             verb.add_argument("--html", type=Path, metavar="FILE", help="where it is written (default: NAME.html)")
-        if name in ("status", "rows"):
-            verb.add_argument("--json", action="store_true", help="as JSON")
+        if name == "extend":
+            _add_rows(verb.add_argument_group("rows", "from elsewhere than the grid's own source"))
+        verb.add_argument("--json", action="store_true", help="as JSON")
 
 
 def _add_request(verb: Any) -> None:
     verb.add_argument("what", metavar="FILE.toml|SCRIPT", help="a grid's file, or the script that every row runs")
-    rows = verb.add_argument_group("rows")
-    source = rows.add_mutually_exclusive_group()
-    source.add_argument("--rows", type=Path, metavar="FILE", help=".csv, .tsv, .jsonl or .parquet")
-    source.add_argument(
-        "--sql",
-        nargs=2,
-        metavar=("DATABASE", "QUERY"),
-        help="rows that a database answers: sqlite:///campaigns.db, duckdb://, postgresql://…, env:NAME",
-    )
-    rows.add_argument(
-        "--param", action="append", default=[], metavar="NAME=VALUE", help="for :NAME in the query; repeatable"
-    )
-    rows.add_argument("--max-rows", type=int, metavar="N", help="more are refused (default 10000)")
+    _add_rows(verb.add_argument_group("rows"))
     places = verb.add_argument_group("places")
     places.add_argument(
         "--regions", type=names, default=[], metavar="A,B", help="where rows may run (default: where their data lie)"
@@ -116,3 +110,18 @@ def _add_request(verb: Any) -> None:
     )
     where.add_argument("--config-profile", metavar="NAME", help="one of the project file's profiles, [profile.NAME.…]")
     verb.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _add_rows(rows: Any) -> None:
+    source = rows.add_mutually_exclusive_group()
+    source.add_argument("--rows", type=Path, metavar="FILE", help=".csv, .tsv, .jsonl or .parquet")
+    source.add_argument(
+        "--sql",
+        nargs=2,
+        metavar=("DATABASE", "QUERY"),
+        help="rows that a database answers: sqlite:///campaigns.db, duckdb://, postgresql://…, env:NAME",
+    )
+    rows.add_argument(
+        "--param", action="append", default=[], metavar="NAME=VALUE", help="for :NAME in the query; repeatable"
+    )
+    rows.add_argument("--max-rows", type=int, metavar="N", help="more are refused (default 10000)")

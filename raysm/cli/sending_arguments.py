@@ -39,7 +39,10 @@ def add_similarity(commands: Any) -> None:
     add_flags(modes, SIMILARITY[:KEPT], "similarity")
     add_flags(command, SIMILARITY[KEPT:], "similarity")
     command.add_argument(
-        "--sharded", action="store_true", help="give each instance its share of MATRIX's files alone (ShardedByS3Key)"
+        "--sharded",
+        action="store_true",
+        help="give each instance its share of MATRIX's files alone (ShardedByS3Key); of the queries' files: --set "
+        "inputs.queries.distribution=ShardedByS3Key",
     )
     command.add_argument(
         "--estimate", action="store_true", help="measure a few tiles here, print the time and money, and send nothing"

@@ -14,10 +14,11 @@ from raysm.cli.display import Display
 from raysm.client.costs.forecast import most_expensive
 from raysm.client.job import Job
 from raysm.client.options import default_of
+from raysm.client.prepared import Prepared
 from raysm.client.project import absolute
 from raysm.client.result_folder import check_folder
 from raysm.client.settings import Settings
-from raysm.client.submit import Prepared, prepare
+from raysm.client.submit import prepare
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster
 from raysm.request.codec import to_json

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 
 from raysm.client.chain import Chain, Patience
+from raysm.client.deadline import deadline
 from raysm.client.logs import LogLine, LogReader
 from raysm.contract.events import Metric, Progress, parse
 from raysm.errors import InvalidRequest, NotDone, ServiceError
@@ -79,6 +80,7 @@ class JobStream:
             timeout: Seconds; None is without end.
 
         Raises:
+            InvalidRequest: ``timeout`` is no number of seconds.
             NotDone: A TimeoutError: the job has not ended within ``timeout``.
             ServiceError: The service refuses to tell, has been away for minutes, or was told to end.
         """
@@ -86,7 +88,7 @@ class JobStream:
             yield from self._follow(timeout)
 
     def _follow(self, timeout: float | None) -> Iterator[LogLine]:
-        deadline_s = None if timeout is None else time.monotonic() + timeout
+        deadline_s = deadline(timeout)
         patience, pauses = Patience(self._chain.service, self._chain.name), self._chain.service.polling.pauses()
         while True:
             came = False
@@ -107,12 +109,10 @@ class JobStream:
                 pauses = self._chain.service.polling.pauses()
             streams = sum(log.streams for log in self._logs)
             pause_s = self._chain.service.polling.between_looks(min(next(pauses), FOLLOW_S), streams)
-            if deadline_s is not None:
-                left_s = deadline_s - time.monotonic()
-                if left_s <= 0:
-                    raise NotDone(f"the job {self._chain.name} has not ended within {timeout:g} s; it goes on")
-                pause_s = min(pause_s, left_s)
-            time.sleep(pause_s)
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise NotDone(f"the job {self._chain.name} has not ended within {timeout:g} s; it goes on")
+            time.sleep(min(pause_s, left_s))
 
 
 class EventLog:

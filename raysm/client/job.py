@@ -5,18 +5,18 @@ Nothing of a job lives in the handle: another process, on another day, has all o
 
 import contextlib
 import functools
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from raysm.client import job_repr, restart
 from raysm.client.callbacks import Callbacks
 from raysm.client.chain import Chain, Patience
 from raysm.client.costs.bill import Bill, bill_of
+from raysm.client.deadline import deadline
 from raysm.client.description import Description, SecondaryStatus, Status, outputs_of, read
 from raysm.client.follow import EventLog, JobStream
 from raysm.client.job_views import JobViews
@@ -26,19 +26,19 @@ from raysm.client.outputs import input_of, output_path
 from raysm.client.plan import chosen_types
 from raysm.client.printable import printable
 from raysm.client.rendering import Rendering
-from raysm.client.result import fetch, raised, read_as, value, with_remedy
-from raysm.client.result_folder import manifest_of
+from raysm.client.result import brought, ended_by_service, raised, value, with_remedy
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
 from raysm.client.tracking import complete
-from raysm.client.tunnel.opening import open_tunnel
-from raysm.client.tunnel.tunnel import Tunnel
 from raysm.contract.events import Event, Progress, parse
 from raysm.contract.job_api import APIS
 from raysm.contract.names import PYTHON_TAG
 from raysm.contract.source import Source
-from raysm.errors import JobFailed, JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
+from raysm.errors import JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
 from raysm.request import Input, Target
+
+if TYPE_CHECKING:
+    from raysm.client.tunnel.tunnel import Tunnel
 
 __all__ = ["Job", "attach"]
 
@@ -138,10 +138,11 @@ class Job(JobViews):
             How it ended.
 
         Raises:
+            InvalidRequest: ``timeout`` is no number of seconds.
             NotDone: A TimeoutError: it has not ended within ``timeout``; it goes on.
             ServiceError: The service refuses to tell, or has been away for minutes.
         """
-        deadline_s = None if timeout is None else time.monotonic() + timeout
+        deadline_s = deadline(timeout)
         patience = Patience(self.service, self.name)
         for pause_s in self.service.polling.pauses():
             try:
@@ -151,7 +152,7 @@ class Job(JobViews):
                 patience.heard()
             except ServiceError as error:
                 patience.bear(error)
-            left_s = math.inf if deadline_s is None else deadline_s - time.monotonic()
+            left_s = deadline_s - time.monotonic()
             # Behind the question: with a timeout of 0 the job is asked for once.
             if left_s <= 0:
                 raise NotDone(f"the job {self.name} has not ended within {timeout:g} s; it goes on")
@@ -171,12 +172,14 @@ class Job(JobViews):
             script that wrote a ``manifest.json`` of its own, the folder.
 
         Raises:
-            InvalidRequest: ``to`` is a file, or a folder of something that is no result.
+            InvalidRequest: ``to`` is a file, or a folder of something that is no result; or ``timeout`` is no number.
             NotDone: A TimeoutError: it has not ended within ``timeout``.
             JobStopped: Somebody stopped it; a ``concurrent.futures.CancelledError`` too.
             JobFailed: It failed; the message has the reason and the remote traceback.
             Exception: What the function raised, with such a JobFailed as its ``__cause__``.
         """
+        # Who knows result(folder) of other libraries gives it in this place.
+        deadline(timeout, f"; a folder for the result is named: result(to={timeout!r})")
         error = self.exception(timeout)
         if error is not None:
             raise error
@@ -184,9 +187,7 @@ class Job(JobViews):
         if PYTHON_TAG in self.tags:
             return value(self.outputs, self._storage, job=self.name, python=self.tags[PYTHON_TAG])
         cache = self.service.home / "results" / self.name
-        folder = fetch(self.outputs, self._storage, job=self.name, to=None if to is None else Path(to), cache=cache)
-        manifest = None if folder is None else manifest_of(folder)
-        return folder if folder is None or manifest is None else read_as(folder, manifest)
+        return brought(self.outputs, self._storage, job=self.name, to=None if to is None else Path(to), cache=cache)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end, and return why it failed, None where it did not.
@@ -202,12 +203,7 @@ class Job(JobViews):
         if self.chain.is_stopped(description):
             raise JobStopped(f"the job {self.name} was stopped", job=self.name, reason=description.reason)
         if description.status is Status.STOPPED:
-            return JobFailed(
-                f"the job {self.name} was ended by the service: {description.secondary}; give it more time (limits), "
-                "or let it go on in follow-up jobs (limits.max_restarts)",
-                job=self.name,
-                reason=description.secondary,
-            )
+            return ended_by_service(self.name, description.secondary)
         error = raised(
             self.outputs, self._storage, job=self.name, python=self.tags.get(PYTHON_TAG), reason=description.reason
         )
@@ -313,7 +309,7 @@ class Job(JobViews):
 
     # The way in
 
-    def tunnel(self, port: int, on: str | None = None, local_port: int = 0) -> Tunnel:
+    def tunnel(self, port: int, on: str | None = None, local_port: int = 0) -> "Tunnel":
         """Open a way to a port of one of its instances; use it as a context manager, or close it.
 
         Args:
@@ -327,6 +323,9 @@ class Job(JobViews):
         Raises:
             InvalidRequest: There is no such port or instance, or the job lets nobody in.
         """
+        # A tunnel brings asyncio and its TLS, a third of what `import raysm; raysm.submit` took.
+        from raysm.client.tunnel.opening import open_tunnel
+
         return open_tunnel(self.chain, port, on=on, local_port=local_port)
 
     # What it leaves

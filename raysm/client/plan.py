@@ -14,7 +14,7 @@ from raysm.client.calls.parts import Parts
 from raysm.client.places import Places
 from raysm.contract.job_api import JobApi, api_of
 from raysm.contract.names import INSTANCE_TYPE_TAG
-from raysm.contract.payload import Seal
+from raysm.contract.seal import Seal
 from raysm.errors import InvalidRequest
 from raysm.request import JobRequest, Target
 from raysm.request.cluster import LOCAL_TYPE

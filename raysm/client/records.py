@@ -11,7 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +176,10 @@ def digest_of(
         pickled: The function, where it is one.
         wheels: Packages that travel.
     """
+    script = request.workload.entry_script
+    # As it travels: in the instance it lies in the payload's source, wherever its folder was, and on whose machine.
+    if script is not None and source is not None and source.script is not None:
+        request = replace(request, workload=script.moved_to(source.script))
     parts: dict[str, Any] = {
         "raysm": __version__,
         "request": decisive(request),

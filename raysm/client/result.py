@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from raysm.client.function import check_python
-from raysm.client.result_folder import begin_result, check_folder, finish_result, unmark
+from raysm.client.result_folder import begin_result, check_folder, finish_result, manifest_of, unmark
 from raysm.client.storage import Storage, Stored, file_path, in_parallel
 from raysm.contract.result import EXCEPTION, FAILURE, MANIFEST, VALUE, Failure, Manifest
 from raysm.errors import IN_THE_JOB, InvalidConfig, InvalidRequest, JobFailed, MissingDependency, ServiceError
 from raysm.request.codec import from_json
 from raysm.request.workload import built_in_kind
 
-__all__ = ["Result", "fetch", "raised", "read_as", "value", "with_remedy"]
+__all__ = ["Result", "brought", "ended_by_service", "raised", "read_as", "value", "with_remedy"]
 
 ARCHIVE = "model.tar.gz"
 """What a Training job leaves that does not ask for ``CompressionType`` NONE."""
@@ -109,8 +109,8 @@ def read_as(folder: Path, manifest: Manifest) -> Result:
     return made
 
 
-def fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Path | None:
-    """Bring the folder ``model`` of a job to this machine.
+def brought(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Result | Path | None:
+    """Bring what a job left to this machine, and return it.
 
     Args:
         outputs: Prefix of the job's outputs.
@@ -120,11 +120,18 @@ def fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: P
         cache: A folder of this job alone.
 
     Returns:
-        The folder, None where the job left nothing.
+        None where the job left nothing, and the folder where no manifest of raysm's says what it is.
 
     Raises:
         InvalidRequest: ``to`` is a file, or holds what is no result of the same task.
     """
+    folder = _fetch(outputs, storage, job=job, to=to, cache=cache)
+    manifest = None if folder is None else manifest_of(folder)
+    return folder if folder is None or manifest is None else read_as(folder, manifest)
+
+
+def _fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Path | None:
+    """Bring the folder ``model`` of a job to this machine; return it, None where the job left nothing."""
     earlier = None if to is None else check_folder(to, job)
     uri = f"{outputs}/model"
     # A job that others sent may have left its result as one archive.
@@ -175,6 +182,16 @@ def value(outputs: str, storage: Storage, *, job: str, python: str) -> Any:
         ) from error
     except Exception as error:  # unpickling runs the value's own code
         raise ServiceError(f"the value of {job} cannot be unpickled: {type(error).__name__}: {error}") from error
+
+
+def ended_by_service(job: str, reason: str) -> JobFailed:
+    """Return why a job failed that nobody stopped, and that the service has not let come to its end."""
+    return JobFailed(
+        f"the job {job} was ended by the service: {reason}; give it more time (limits), or let it go on in follow-up "
+        "jobs (limits.max_restarts)",
+        job=job,
+        reason=reason,
+    )
 
 
 def raised(outputs: str, storage: Storage, *, job: str, python: str | None, reason: str) -> BaseException:

@@ -96,6 +96,10 @@ class Service:
         # A number, not a flag: several may follow at once, each in a thread of its own.
         self._followers = 0
 
+    def at(self, target: Target) -> "Service":
+        """Return the service of another target, in another region for example; of the same one it is this."""
+        return self if target == self.target else Service(target)
+
     @property
     def polling(self) -> Polling:
         """How often jobs are polled."""

@@ -14,7 +14,7 @@
     digests.json       SHA-256 of every other file, verified before anything of the payload is used
 
 The digests of start.py and of digests.json travel with the call that makes the job, not with the files: who may write
-to the bucket, and not call the API, can neither change nor add what an instance runs.
+to the bucket, and not call the API, can neither change nor add what an instance runs (``contract.seal``).
 """
 
 import contextlib
@@ -28,26 +28,24 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import raysm
 from raysm.contract.library import LIBRARY, library
+from raysm.contract.seal import DIGESTS, START, Seal, digests_of, sha256_of_content, verify
 from raysm.contract.source import Source, source_of
-from raysm.contract.store import OPEN, put, read_json, sha256_of
+from raysm.contract.store import OPEN, put, read_json
 from raysm.errors import InvalidConfig, InvalidPayload, InvalidRequest
 from raysm.request.codec import from_json, to_json
 from raysm.request.job import JobRequest
 
 __all__ = [
-    "DIGESTS",
     "FUNCTION",
     "Contents",
     "Payload",
-    "Seal",
     "REQUEST",
     "REQUIREMENTS",
     "SOURCE",
-    "START",
     "TOKEN",
     "WHEELS",
     "check_wheels",
@@ -57,7 +55,6 @@ __all__ = [
     "pack_driver",
     "pack_here",
     "read_request",
-    "verify",
 ]
 
 REQUEST = "request.json"
@@ -66,36 +63,9 @@ SOURCE = "source"
 FUNCTION = "function.pkl"
 REQUIREMENTS = "requirements.txt"
 WHEELS = "wheels"
-START = "start.py"
-DIGESTS = "digests.json"
 
 PLACEHOLDER = ".raysm"
 """Keeps ``source`` from being empty."""
-
-
-# One line, and at most 256 characters, as the API has it. What it compares it also runs, and nothing that lies beside:
-# neither beside that file nor in the folder where the container begins, which Python has first for a program of -c.
-CHECKED = (
-    "from sys import*;path[0]or path.pop(0);from hashlib import*;f,d,o=argv[1:4];b=open(f,'rb').read();"
-    "d==sha256(b).hexdigest()or[open(o,'w').write(f+' is not the one that was sent'),exit(2)];"
-    "exec(compile(b,f,'exec'),{'__name__':'__main__','__file__':f})"
-)
-"""Python: runs the file that the first argument names if its SHA-256 is the second; else says so in the third."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Seal:
-    """What is told of a payload through the API, so that an instance knows whether it is the one that was sent."""
-
-    start: str
-    """SHA-256 of START."""
-    digests: str
-    """SHA-256 of DIGESTS."""
-
-    def command(self, folder: PurePath, failure: PurePath) -> list[str]:
-        """Return what an instance runs that finds the payload in ``folder``, and says in ``failure`` why it cannot."""
-        # Exec form: of a shell in front SIGTERM would end that alone, or, where it is PID 1, not even that.
-        return ["python3", "-c", CHECKED, str(folder / START), self.start, str(failure), self.digests]
 
 
 # Without slots: cached_property keeps its value in __dict__.
@@ -110,12 +80,12 @@ class Contents:
     def digests(self) -> bytes:
         """The content of DIGESTS; reads every file."""
         # Kept: the call tells this very digest, and a file that changes after it must not slip into a second one.
-        return json.dumps({name: _sha256_of(self.files[name]) for name in sorted(self.files)}, indent=1).encode()
+        return json.dumps({name: sha256_of_content(self.files[name]) for name in sorted(self.files)}, indent=1).encode()
 
     @property
     def seal(self) -> Seal:
         """What is told of it through the API."""
-        return Seal(start=_sha256_of(self.files[START]), digests=_sha256_of(self.digests))
+        return Seal(start=sha256_of_content(self.files[START]), digests=sha256_of_content(self.digests))
 
     def write(self, folder: Path) -> None:
         """Write it into ``folder``, which must not exist yet.
@@ -270,7 +240,7 @@ def pack_here(request: JobRequest, folder: Path, *, source: Path, token_file: Pa
     put(folder / REQUEST, json.dumps(to_json(request), indent=1))
     # Not by _own_files: a token that is made here would be another one in every instance.
     put(folder / TOKEN, token_file.read_bytes(), mode=0o600)
-    put(folder / DIGESTS, json.dumps(_digests(folder), indent=1))
+    put(folder / DIGESTS, json.dumps(digests_of(folder), indent=1))
 
 
 def _own_files() -> dict[str, bytes | Path]:
@@ -308,7 +278,7 @@ def load(folder: Path) -> Payload:
         InvalidPayload: A file is missing, was added or changed, the request is malformed, or a function was pickled by
             another Python than this one; one line that says which.
     """
-    digests = verify(folder, REQUEST)
+    digests = verify(folder, TOKEN, REQUEST)
     request = read_request(folder)
     if request.workload.pickled_by is not None:
         _check_function(request.workload.title, request.workload.pickled_by, digests)
@@ -318,37 +288,6 @@ def load(folder: Path) -> Payload:
         token_file=folder / TOKEN,
         digest=hashlib.sha256((folder / DIGESTS).read_bytes()).hexdigest(),
     )
-
-
-def verify(folder: Path, *needed: str) -> dict[str, str]:
-    """Compare every file of ``folder`` with its digest; return them.
-
-    Args:
-        folder: A payload, or a driver folder.
-        needed: Files that must be there beside the token.
-
-    Raises:
-        InvalidPayload: A file is missing, was added or changed.
-    """
-    try:
-        expected = read_json(folder / DIGESTS)
-    except InvalidConfig as error:
-        raise InvalidPayload(f"no payload: {error}") from error
-    if not isinstance(expected, dict):
-        raise InvalidPayload(f"{folder / DIGESTS} is not a JSON object of digests")
-    try:
-        actual = _digests(folder)
-    except OSError as error:
-        raise InvalidPayload(f"the payload in {folder} cannot be read: {error}") from error
-    # What is needed also where the digests do not list it: they travelled with the files, and may be torn as well.
-    for name in sorted({TOKEN, *needed, *expected, *actual}):
-        if name not in actual:
-            raise InvalidPayload(f"the payload's file {name!r} is missing")
-        if name not in expected:
-            raise InvalidPayload(f"the payload's file {name!r} is not listed in {DIGESTS}: somebody added it")
-        if actual[name] != expected[name]:
-            raise InvalidPayload(f"the payload's file {name!r} does not match its digest: it was changed or torn")
-    return actual
 
 
 def read_request(folder: Path) -> JobRequest:
@@ -388,17 +327,3 @@ def _check_function(name: str, python: str, digests: Mapping[str, str]) -> None:
             f"the function {name} was pickled by Python {python}, but this instance has {here}: it may read it "
             f"wrongly; use an image with Python {python}, or submit from Python {here}"
         )
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / DIGESTS)
-    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files if not _is_cache(path)}
-
-
-def _sha256_of(content: bytes | Path) -> str:
-    return hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else sha256_of(content)
-
-
-def _is_cache(path: Path) -> bool:
-    # Python writes these beside the user's modules once they are imported: after the verification, before the driver's.
-    return path.parent.name == "__pycache__" and path.suffix == ".pyc"

@@ -10,8 +10,9 @@ from raysm.grid.attempt import Attempt, AttemptState, TaskState
 from raysm.grid.classify import Verdict, same_reason
 from raysm.grid.endings import ending
 from raysm.grid.ledger import settle
+from raysm.grid.records import GridRecord
 from raysm.grid.standing import close, failed, learn_quota, succeeded
-from raysm.grid.store import GridRecord, Store
+from raysm.grid.store import Store
 
 __all__ = ["LANDING_S", "WATCH_S", "billed_s", "brake", "conclude", "refuse"]
 

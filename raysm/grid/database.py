@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.grid.schema import SCHEMA, VERSION
+from raysm.grid.schema import SCHEMA, TRIGGERS, VERSION
 
 __all__ = ["Database", "LeaseLost", "this_process"]
 
@@ -64,7 +64,7 @@ class Database:
         with self._immediate():
             version = self.connection.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
-                for statement in SCHEMA.split(";"):
+                for statement in (*SCHEMA.split(";"), *TRIGGERS):
                     self.connection.execute(statement)
                 self.connection.execute(f"PRAGMA user_version = {VERSION}")
         if version not in (0, VERSION):

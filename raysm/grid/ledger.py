@@ -42,15 +42,15 @@ def money(store: Store, now: float, region: str | None = None) -> Money:
         "coalesce(sum(unpriced), 0) FROM spent WHERE ?1 IS NULL OR region = ?1",
         (region,),
     ).fetchone()
-    worst = "sum(coalesce(usd_per_hour, 0) * count * max_runtime_s / 3600)"
+    worst = "coalesce(usd_per_hour, 0) * count * max_runtime_s"
     staked = 0.0
-    for table in (
-        "attempt WHERE state <> 'ended'",
+    for part in (
+        "usd_per_hour * instance_s / 3600) FROM in_use WHERE true",
         # Refused, but a Create whose answer was lost may still land. Where it has, its stray is counted instead.
-        "attempt WHERE watch_s > :now AND name NOT IN (SELECT name FROM stray)",
-        "stray WHERE ended_s IS NULL",
+        f"{worst} / 3600) FROM attempt WHERE watch_s > 0 AND watch_s > :now AND name NOT IN (SELECT name FROM stray)",
+        f"{worst} / 3600) FROM stray WHERE ended_s IS NULL",
     ):
-        query = f"SELECT {worst} FROM {table} AND (:region IS NULL OR region = :region)"
+        query = f"SELECT sum({part} AND (:region IS NULL OR region = :region)"
         staked += execute(query, {"region": region, "now": now}).fetchone()[0] or 0.0
     return Money(spent_usd=spent[0], wasted_usd=spent[1], saved_usd=spent[2], unpriced=spent[3], at_stake_usd=staked)
 

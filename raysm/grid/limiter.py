@@ -97,10 +97,14 @@ class Limiter:
             keep(replace(bucket, tokens=bucket.tokens - granted))
         return granted
 
+    def calls(self, region: str, operation: str, now: float) -> int:
+        """Return how many calls may be made now; another process may take them first."""
+        return int(self._at(region, operation, now).tokens + 1e-9)
+
     def wait_s(self, region: str, operation: str, now: float) -> float:
         """Return the seconds until a call may be made; 0 is now."""
-        with self._bucket(region, operation, now) as (bucket, _):
-            return max(0.0, 1 - bucket.tokens - 1e-9) / bucket.rate
+        bucket = self._at(region, operation, now)
+        return max(0.0, 1 - bucket.tokens - 1e-9) / bucket.rate
 
     def give_back(self, region: str, operation: str, calls: int, now: float) -> None:
         """Return calls that were taken and not made."""
@@ -114,16 +118,21 @@ class Limiter:
 
     @contextlib.contextmanager
     def _bucket(self, region: str, operation: str, now: float) -> "Iterator[tuple[Bucket, _Keep]]":
-        name, most = f"{self._account}/{region}/{operation}", self._rates[operation]
         self._database.execute("BEGIN IMMEDIATE")
         try:
-            row = self._database.execute("SELECT rate, tokens, at_s FROM bucket WHERE name = ?", (name,)).fetchone()
-            stored = Bucket(rate=row[0], tokens=row[1], at_s=row[2]) if row else None
-            # A new one is not full: a controller that is killed and started again every second must not burst.
-            current = (stored or Bucket(rate=most.per_s, tokens=1.0, at_s=now)).at(now, most)
-            yield current, _Keep(self._database, name)
+            yield self._at(region, operation, now), _Keep(self._database, self._name(region, operation))
         finally:
             self._database.execute("COMMIT")
+
+    def _at(self, region: str, operation: str, now: float) -> Bucket:
+        most, name = self._rates[operation], self._name(region, operation)
+        row = self._database.execute("SELECT rate, tokens, at_s FROM bucket WHERE name = ?", (name,)).fetchone()
+        stored = Bucket(rate=row[0], tokens=row[1], at_s=row[2]) if row else None
+        # A new one is not full: a controller that is killed and started again every second must not burst.
+        return (stored or Bucket(rate=most.per_s, tokens=1.0, at_s=now)).at(now, most)
+
+    def _name(self, region: str, operation: str) -> str:
+        return f"{self._account}/{region}/{operation}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,14 @@ class Outside:
         """
         if not self.limiter.take(region, operation, now):
             raise Silence
+        return self.answer(region, operation, now, call)
+
+    def answer(self, region: str, operation: str, now: float, call: Callable[[Region], T]) -> T:
+        """Return the answer to a call of which the token was taken before.
+
+        Raises:
+            Silence: There is none.
+        """
         self._between(f"before {operation}")
         try:
             answer = call(self.regions[region])

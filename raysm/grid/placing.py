@@ -13,8 +13,9 @@ from raysm.grid.endings import ending
 from raysm.grid.ledger import money
 from raysm.grid.limiter import Limiter
 from raysm.grid.place import Choice, Offer, Placement
+from raysm.grid.records import GridRecord, TaskRecord
 from raysm.grid.standing import market
-from raysm.grid.store import GridRecord, Store, TaskRecord
+from raysm.grid.store import Store
 
 __all__ = ["Placing", "probing"]
 
@@ -82,7 +83,9 @@ class Placing:
 
     def _chosen(self, room: int) -> Iterator[tuple[TaskRecord, Offer]]:
         closed: set[str] = set()
-        for shape, record in self._in_order(room):
+        # One more than there are calls for: by that one it is known when the next call may be made.
+        calls = sum(self._limiter.calls(region, "create", self._now) for region in self._regions)
+        for shape, record in self._in_order(min(room, calls + 1)):
             if shape in closed or self.too_dear:
                 continue
             choice = self._choose(record)
@@ -169,6 +172,8 @@ class Placing:
         reason = "; ".join(f"{place}: {why}" for place, why in choice.reasons.items()) or "no place is given"
         with self._store.database.transaction("impossible"):
             self._store.move_task(record.task.key, TaskState.WAITING, TaskState.IMPOSSIBLE, self._now, reason=reason)
+        # The one behind it was not read yet.
+        self._again_s.append(self._now)
 
 
 def _worst(record: TaskRecord, offer: Offer) -> float | None:

@@ -6,19 +6,16 @@ https://docs.aws.amazon.com/general/latest/gr/sagemaker.html
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
 
 from raysm.client.service import Service
+from raysm.client.service_quotas import listed_quotas
 from raysm.grid.place import Place, Quota
 
 __all__ = ["quota_place", "read_quotas"]
 
 NAME = re.compile(r"(?P<type>ml\.\S+) for (?P<spot>spot )?training job usage")
 """Of a quota of instances: ``ml.g5.xlarge for spot training job usage``."""
-
-OPERATIONS = ("list_service_quotas", "list_aws_default_service_quotas")
-"""The account's own come first, and a default must not replace them."""
 
 
 def read_quotas(service: Service, instance_types: Collection[str], markets: Collection[bool]) -> Mapping[Place, Quota]:
@@ -36,14 +33,13 @@ def read_quotas(service: Service, instance_types: Collection[str], markets: Coll
         Place(region=service.region, instance_type=name, spot=spot) for name in instance_types for spot in markets
     }
     quotas: dict[Place, Quota] = {}
-    for operation in OPERATIONS:
-        for listed in _listed(service, operation):
-            place = quota_place(listed["QuotaName"], service.region)
-            if place in wanted and place not in quotas:
-                quotas[place] = Quota(limit=int(listed["Value"]), source="api")
-            # There are thousands, a hundred to a page, of which a grid needs a few.
-            if quotas.keys() == wanted:
-                return quotas
+    for listed in listed_quotas(service):
+        place = quota_place(listed["QuotaName"], service.region)
+        if place in wanted and place not in quotas:
+            quotas[place] = Quota(limit=int(listed["Value"]), source="api")
+        # There are thousands, a hundred to a page, of which a grid needs a few.
+        if quotas.keys() == wanted:
+            break
     return quotas
 
 
@@ -51,13 +47,3 @@ def quota_place(name: str, region: str) -> Place | None:
     """Return the place that a quota of this name limits; None where it is of something else."""
     match = NAME.fullmatch(name)
     return None if match is None else Place(region=region, instance_type=match["type"], spot=bool(match["spot"]))
-
-
-def _listed(service: Service, operation: str) -> Iterator[dict[str, Any]]:
-    more: dict[str, str] = {}
-    while True:
-        page = service.call("service-quotas", operation, ServiceCode="sagemaker", MaxResults=100, **more)
-        yield from page["Quotas"]
-        if not page.get("NextToken"):
-            return
-        more = {"NextToken": page["NextToken"]}

@@ -7,19 +7,18 @@ that run are found again, and new rows of the source are added.
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from typing import Any
 
-from raysm.client.costs.prices import PriceTable
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.controller import Controller
 from raysm.grid.grid_request import GridRequest
+from raysm.grid.joining import join
 from raysm.grid.limiter import Limiter
 from raysm.grid.offers import offers_of
-from raysm.grid.place import Place, Quota
 from raysm.grid.placement import Cheapest
 from raysm.grid.plan import places_of
+from raysm.grid.planning import Known
 from raysm.grid.rows.databases.database import Database
 from raysm.grid.rows.databases.opening import database_of
 from raysm.grid.rows.query import QuerySource
@@ -29,30 +28,18 @@ from raysm.grid.standing import set_quota
 from raysm.grid.store import Store, folder, path_of
 from raysm.grid.task import Task
 from raysm.grid.write_back import make_table, write_back
-from raysm.request import Limits
 from raysm.request.codec import to_json
 
-__all__ = ["Known", "Running", "open_running"]
+__all__ = ["Running", "open_running"]
 
 WRITE_BACK_S = 10.0
 """Seconds from one writing back to the next: a step may be every few milliseconds, and a database is elsewhere."""
 
-LIMITS = "limits.db"
-"""Of all grids of this machine: the rates of the service's calls are the account's, whichever grid calls."""
+LIMITS = "rates.sqlite"
+"""Of all grids of this machine: the rates of the service's calls are the account's, whichever grid calls. Not
+``.db``, as grids' files are: it would be listed among them, and be that of a grid of its name."""
 
 _log = logging.getLogger("raysm")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
-    """What is known of places when a grid begins."""
-
-    prices: PriceTable
-    """By region and type."""
-    quotas: Mapping[Place, Quota]
-    """As far as they could be read."""
-    own_region: str | None = None
-    """The target's."""
 
 
 class Running:
@@ -148,10 +135,7 @@ def open_running(
             f"--name, or remove {path}"
         )
     store.change_rules(request.rules)
-    limits = request.template.options.get("limits") or Limits()
-    # Said by each row from here on, so that the budget counts with the limit that the service holds it to.
-    limited = (replace(task, max_runtime_s=task.max_runtime_s or limits.max_runtime_s) for task in tasks)
-    added = store.add(limited)
+    added = join(store, tasks)
     with store.database.transaction("quotas", fenced=False):
         for place, quota in known.quotas.items():
             set_quota(store, place, quota, now)

@@ -1,8 +1,8 @@
 """The tables of a grid's store. STRICT: what has another type than its column is refused, instead of kept as text."""
 
-__all__ = ["SCHEMA", "VERSION"]
+__all__ = ["SCHEMA", "TRIGGERS", "VERSION"]
 
-VERSION = 1
+VERSION = 2
 """Of the tables; a store of another version is not touched."""
 
 SCHEMA = """
@@ -35,11 +35,18 @@ CREATE TABLE attempt (
 ) STRICT, WITHOUT ROWID;
 -- Not a rule of the program alone: the database itself refuses a second open attempt.
 CREATE UNIQUE INDEX one_open ON attempt (task) WHERE state <> 'ended';
-CREATE INDEX by_region ON attempt (region, state) WHERE state <> 'ended';
+CREATE INDEX by_region ON attempt (region, intended_s) WHERE state <> 'ended';
+CREATE INDEX owed ON attempt (intended_s) WHERE state IN ('intended', 'maybe');
 CREATE INDEX pending ON attempt (sent_s) WHERE state IN ('sent', 'pending');
 CREATE INDEX unwanted ON attempt (intended_s) WHERE wish <> '';
 CREATE INDEX watched ON attempt (watch_s) WHERE watch_s > 0;
 CREATE INDEX ends ON attempt (ended_s) WHERE state = 'ended';
+
+-- Of the open attempts alone, kept by the triggers below: each step asks for it, and there may be 20,000 of them.
+-- Whole numbers, so that what is added and taken away a million times is exact: dollars are multiplied out last.
+CREATE TABLE in_use (region TEXT, instance_type TEXT, spot INTEGER, usd_per_hour REAL, attempts INTEGER NOT NULL,
+    instances INTEGER NOT NULL, instance_s INTEGER NOT NULL,
+    PRIMARY KEY (region, instance_type, spot, usd_per_hour)) STRICT, WITHOUT ROWID;
 
 CREATE TABLE stray (
     name TEXT PRIMARY KEY, task TEXT, region TEXT NOT NULL, count INTEGER NOT NULL, usd_per_hour REAL,
@@ -62,3 +69,23 @@ CREATE TABLE event (seq INTEGER PRIMARY KEY, at_s REAL NOT NULL, task TEXT, atte
 CREATE INDEX ended ON event (seq) WHERE now = 'ended';
 CREATE TABLE outbox (task TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 """
+
+TRIGGERS = (
+    """
+    CREATE TRIGGER opens AFTER INSERT ON attempt WHEN NEW.state <> 'ended' BEGIN
+        INSERT INTO in_use VALUES (NEW.region, NEW.instance_type, NEW.spot, coalesce(NEW.usd_per_hour, 0), 1, NEW.count,
+            NEW.count * NEW.max_runtime_s)
+        ON CONFLICT DO UPDATE SET attempts = attempts + 1, instances = instances + excluded.instances,
+            instance_s = instance_s + excluded.instance_s;
+    END
+    """,
+    """
+    CREATE TRIGGER ends AFTER UPDATE OF state ON attempt WHEN OLD.state <> 'ended' AND NEW.state = 'ended' BEGIN
+        UPDATE in_use SET attempts = attempts - 1, instances = instances - OLD.count,
+            instance_s = instance_s - OLD.count * OLD.max_runtime_s
+        WHERE region = OLD.region AND instance_type = OLD.instance_type AND spot = OLD.spot
+            AND usd_per_hour = coalesce(OLD.usd_per_hour, 0);
+    END
+    """,
+)
+"""What keeps ``in_use`` true: the database itself, whichever statement changes an attempt."""

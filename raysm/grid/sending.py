@@ -21,7 +21,7 @@ LONGEST_PAUSE_S = 120.0
 
 def send_owed(store: Store, outside: Outside, now: float) -> None:
     """Send what was intended, or whose answer was lost, where its bucket allows it."""
-    for attempt in store.open_attempts(unsent=True):
+    for attempt in store.owed():
         # A call that was made, and then the clock set back: no pause is longer than the longest.
         if now < attempt.retry_s <= now + LONGEST_PAUSE_S or attempt.region not in outside.regions:
             continue

@@ -9,14 +9,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from raysm.client.prepared import Prepared
 from raysm.client.service import Service
-from raysm.client.submit import Prepared, prepare
+from raysm.client.submit import prepare
 from raysm.contract.store import put
 from raysm.grid.attempt import Attempt
 from raysm.grid.filling import Template
 from raysm.grid.place import Place
+from raysm.grid.records import GridRecord
 from raysm.grid.service_region import Prepare, token_of
-from raysm.grid.store import GridRecord
 from raysm.grid.task import Task
 from raysm.request import Target
 

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 from raysm.client.description import Description, Status, read
 from raysm.client.payload_place import remove_payload
+from raysm.client.prepared import Prepared
 from raysm.client.service import Service
-from raysm.client.submit import Prepared
 from raysm.contract.job_api import TRAINING
 from raysm.grid.attempt import Attempt
 from raysm.grid.region import Listed, Page

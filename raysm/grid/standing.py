@@ -101,7 +101,7 @@ def heard(store: Store, region: str, now: float, *, opens: bool = False) -> None
 def market_in_use(store: Store) -> Counter[Place]:
     """Return how many instances this grid's open attempts have, or are to have, by place."""
     rows = store.database.connection.execute(
-        "SELECT region, instance_type, spot, sum(count) FROM attempt WHERE state <> 'ended' GROUP BY 1, 2, 3"
+        "SELECT region, instance_type, spot, sum(instances) FROM in_use GROUP BY 1, 2, 3 HAVING sum(instances) > 0"
     )
     return Counter({_place(row): int(row[3]) for row in rows})
 

@@ -43,20 +43,29 @@ def wish_impatient(store: Store, now: float) -> None:
                 )
 
 
-def ask_to_stop(store: Store, outside: Outside, now: float) -> None:
-    """Ask the service to stop what is to stop, as fast as the buckets allow."""
+def ask_to_stop(store: Store, outside: Outside, now: float) -> float | None:
+    """Ask the service to stop what is to stop, as fast as the buckets allow.
+
+    Returns:
+        When the next one can be asked about, on the same clock; None where all were asked that can be.
+    """
+    waits: list[float] = []
     for attempt in store.unwanted():
         if attempt.region not in outside.regions:
             continue
         if attempt.asked_s is not None and 0 <= now - attempt.asked_s < AGAIN_S:
             continue
-        with contextlib.suppress(Silence):
+        try:
             _ask(store, outside, attempt, now)
+        except Silence:
+            # Without it the next step is a sweep's, 10 s later, and a bucket that holds two calls is used by a tenth.
+            waits.append(now + outside.limiter.wait_s(attempt.region, "stop", now))
     for region, name in live_strays(store, now, AGAIN_S):
         with contextlib.suppress(Silence, ServiceError):
             outside.ask(region, "stop", now, functools.partial(_stop, name))
             with store.database.transaction("stray asked"):
                 stray_asked(store, name, now)
+    return min(waits, default=None)
 
 
 def _stop(name: str, region: Region) -> None:

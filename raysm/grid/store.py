@@ -7,93 +7,25 @@ import dataclasses
 import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from raysm.contract.home import home
 from raysm.errors import InvalidRequest
-from raysm.grid.attempt import Attempt, AttemptState, TaskState
+from raysm.grid.attempt import Attempt, TaskState
 from raysm.grid.database import Database, LeaseLost
+from raysm.grid.records import Event, GridRecord, TaskRecord, attempt_record, grid_record, task_record, task_row
 from raysm.grid.rules import Rules
 from raysm.grid.task import Task
-from raysm.request.codec import from_json, to_json
+from raysm.request.codec import to_json
 
-__all__ = ["ENDED", "Event", "GridRecord", "Store", "TaskRecord", "folder", "path_of"]
-
-NAME_CHARACTERS = 24
-"""Of the grid's name in the names of its jobs, which have 63."""
+__all__ = ["ENDED", "Store", "folder", "path_of"]
 
 ENDED = "ended"
 """What is seen of a job that has ended, and is looked at no more."""
 
 RUN_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GridRecord:
-    """The grid as a whole."""
-
-    name: str
-    """As the user named it."""
-    run: str
-    """Six characters that tell it from a later grid of the same name."""
-    state: str
-    """``open``, ``paused``, ``stopping`` or ``closed``."""
-    why: str
-    """Why it is paused; empty otherwise."""
-    rules: Rules
-    """What holds for all of it."""
-    template: str
-    """The request of which each task's is made, as JSON."""
-    source: str
-    """Where the rows come from, as JSON."""
-    created_s: float
-    """When it was made."""
-    goes_on: bool
-    """Whether the user has said that it goes on although its first tasks failed."""
-
-    @property
-    def prefix(self) -> str:
-        """With what the names of all its jobs begin, and no other grid's."""
-        # Names of jobs have ASCII letters, digits and hyphens, 63 in all; users' names of grids have anything.
-        letters = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in self.name)
-        return f"{letters[:NAME_CHARACTERS].strip('-') or 'grid'}-{self.run}-"
-
-    def job_name(self, task: Task, number: int) -> str:
-        """Return the name of a task's job: of its key and number alone, so that the same try is the same job."""
-        return f"{self.prefix}{task.key_hash}-a{number}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TaskRecord:
-    """A task, and what became of it."""
-
-    task: Task
-    """The row."""
-    state: TaskState
-    """Where it stands."""
-    retries_left: int
-    """Tries that it has left where its own program fails."""
-    attempts: int
-    """Number of its last attempt."""
-    since_s: float | None
-    """Since when it has been tried without ever having run; None is not yet."""
-    reason: str
-    """Why it failed, waits or is impossible."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Event:
-    """A line of the log that a person reads."""
-
-    seq: int
-    at_s: float
-    task: str | None
-    attempt: str | None
-    was: str
-    now: str
-    text: str
+"""Without letters that are taken for others: people read names of jobs to each other."""
 
 
 def folder(root: str | None = None) -> Path:
@@ -143,9 +75,7 @@ class Store:
         row = self._execute("SELECT * FROM grid").fetchone()
         if row is None:
             raise InvalidRequest(f"{self.database.path} holds no grid yet; raysm grid run makes one")
-        values = {field.name: row[field.name] for field in dataclasses.fields(GridRecord)}
-        rules = from_json(Rules, json.loads(row["rules"]), "rules")
-        return GridRecord(**values | {"rules": rules, "goes_on": bool(row["goes_on"])})
+        return grid_record(row)
 
     def change_grid(self, state: str, now: float, *, why: str = "", fenced: bool = True) -> None:
         """Have the grid be open, paused, stopping or closed: what the next step finds."""
@@ -183,7 +113,7 @@ class Store:
             self.database.connection.executemany(
                 "INSERT OR IGNORE INTO task (key, position, content, digest, region, shape, priority, expected_s, "
                 "state, retries_left) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (_row_of(task, template_digest, done, retries) for task in tasks),
+                (task_row(task, template_digest, done, retries) for task in tasks),
             )
             self._execute("UPDATE grid SET state = 'open' WHERE state = 'closed'")
             return self._count("task") - before
@@ -200,12 +130,12 @@ class Store:
         row = self._execute("SELECT * FROM task WHERE key = ?", (key,)).fetchone()
         if row is None:
             raise InvalidRequest(f"the grid has no row {key!r}")
-        return _record(row)
+        return task_record(row)
 
     def tasks(self, state: str | None = None) -> Iterator[TaskRecord]:
         """Yield all tasks, or those of a state, in the order of their source."""
         for row in self._execute("SELECT * FROM task WHERE ? IN (state, '') ORDER BY position, key", (state or "",)):
-            yield _record(row)
+            yield task_record(row)
 
     def states(self) -> dict[str, int]:
         """Return how many tasks are in each state."""
@@ -218,11 +148,11 @@ class Store:
     def shapes(self) -> list[str]:
         """Return the shapes of which a task waits: what the place of a task depends on, apart from its own worth."""
         shapes: list[str] = []
-        row = self._execute("SELECT min(shape) FROM task WHERE state = 'waiting'").fetchone()
-        # A step for each shape: DISTINCT would walk over every task that waits.
-        while row[0] is not None:
+        # A step for each shape: DISTINCT would walk over every task that waits, and so would the index of states, which
+        # the planner takes for the better one as long as nobody has counted the rows for it.
+        query = "SELECT shape FROM task INDEXED BY waiting WHERE state = 'waiting' AND shape > ? ORDER BY shape LIMIT 1"
+        while (row := self._execute(query, (shapes[-1] if shapes else "",)).fetchone()) is not None:
             shapes.append(row[0])
-            row = self._execute("SELECT min(shape) FROM task WHERE state = 'waiting' AND shape > ?", row).fetchone()
         return shapes
 
     def waiting(self, shape: str, now: float, limit: int) -> list[TaskRecord]:
@@ -234,7 +164,7 @@ class Store:
             "ORDER BY priority DESC, expected_s DESC, position LIMIT ?",
             (shape, now, limit),
         )
-        return [_record(row) for row in rows]
+        return [task_record(row) for row in rows]
 
     def move_task(self, key: str, was: TaskState, state: TaskState, now: float, **changes: Any) -> None:
         """Change a task's state within a transaction, and note it for whoever writes it back.
@@ -271,7 +201,8 @@ class Store:
 
     def insert(self, attempt: Attempt) -> None:
         """Keep a new attempt, within a transaction."""
-        values = dataclasses.asdict(attempt)
+        # Not asdict, which copies every value deeply: it took longer than the statement.
+        values = {field.name: getattr(attempt, field.name) for field in dataclasses.fields(attempt)}
         marks = ", ".join(f":{name}" for name in values)
         self._execute(f"INSERT INTO attempt ({', '.join(values)}) VALUES ({marks})", values)
         self.log(attempt.intended_s, "", attempt.state, "", task=attempt.task, attempt=attempt.name)
@@ -301,21 +232,22 @@ class Store:
     def attempt(self, name: str) -> Attempt | None:
         """Return an attempt by its job's name; None where there is none."""
         row = self._execute("SELECT * FROM attempt WHERE name = ?", (name,)).fetchone()
-        return _attempt(row) if row else None
+        return attempt_record(row) if row else None
 
     def attempts(self, task: str | None = None) -> list[Attempt]:
         """Return the attempts of a task, or all, the earliest first."""
         rows = self._execute("SELECT * FROM attempt WHERE ?1 IS NULL OR task = ?1 ORDER BY task, number", (task,))
-        return [_attempt(row) for row in rows]
+        return [attempt_record(row) for row in rows]
 
-    def open_attempts(self, region: str | None = None, *, unsent: bool = False) -> list[Attempt]:
-        """Return the attempts that have not ended, of one region or all; ``unsent``: those that Create is owed to."""
-        rows = self._execute(
-            "SELECT * FROM attempt WHERE state <> 'ended' AND (?1 IS NULL OR region = ?1) "
-            "AND (NOT ?2 OR state IN ('intended', 'maybe')) ORDER BY intended_s, name",
-            (region, unsent),
-        )
-        return [_attempt(row) for row in rows]
+    def open_attempts(self) -> list[Attempt]:
+        """Return the attempts that have not ended."""
+        rows = self._execute("SELECT * FROM attempt WHERE state <> 'ended' ORDER BY intended_s, name")
+        return [attempt_record(row) for row in rows]
+
+    def owed(self) -> list[Attempt]:
+        """Return the attempts that Create is owed to: none was answered yet."""
+        rows = self._execute("SELECT * FROM attempt WHERE state IN ('intended', 'maybe') ORDER BY intended_s, name")
+        return [attempt_record(row) for row in rows]
 
     def seen_of(self, names: list[str]) -> dict[str, str]:
         """Return what was last seen of the jobs of a page by their names; ``ENDED`` of what was sent, and is over."""
@@ -332,30 +264,41 @@ class Store:
         rows = self._execute(
             "SELECT * FROM attempt WHERE state IN ('sent', 'pending') AND wish = '' AND sent_s < ?", (before_s,)
         )
-        return [_attempt(row) for row in rows]
+        return [attempt_record(row) for row in rows]
 
     def unwanted(self) -> list[Attempt]:
         """Return the open attempts that are to stop."""
         rows = self._execute("SELECT * FROM attempt WHERE state <> 'ended' AND wish <> '' ORDER BY intended_s, name")
-        return [_attempt(row) for row in rows]
+        return [attempt_record(row) for row in rows]
 
-    def sent_before(self, region: str, before_s: float) -> dict[str, str]:
-        """Return what was last seen of the open attempts that a region took before a moment, by their names."""
-        return dict(
-            self._execute(
-                "SELECT name, seen FROM attempt WHERE state <> 'ended' AND region = ? AND sent_s < ?",
-                (region, before_s),
-            ).fetchall()
+    def sent(self, region: str) -> dict[str, tuple[str, float]]:
+        """Return what was last seen of the open attempts that a region took, and when it took them, by their names."""
+        rows = self._execute(
+            "SELECT name, seen, sent_s FROM attempt WHERE state <> 'ended' AND region = ? AND sent_s IS NOT NULL",
+            (region,),
         )
+        return {row[0]: (row[1], row[2]) for row in rows}
 
     def open_count(self) -> int:
         """Return how many attempts have not ended."""
-        return int(self._execute("SELECT count(*) FROM attempt WHERE state <> 'ended'").fetchone()[0])
+        return int(self._execute("SELECT coalesce(sum(attempts), 0) FROM in_use").fetchone()[0])
 
     def is_watching(self, now: float) -> bool:
         """Whether a job may still be there, or land, that no open attempt stands for."""
-        query = "SELECT 1 FROM attempt WHERE watch_s > ? UNION ALL SELECT 1 FROM stray WHERE ended_s IS NULL LIMIT 1"
+        query = (
+            "SELECT 1 FROM attempt WHERE watch_s > 0 AND watch_s > ? "
+            "UNION ALL SELECT 1 FROM stray WHERE ended_s IS NULL LIMIT 1"
+        )
         return self._execute(query, (now,)).fetchone() is not None
+
+    def is_doubtful(self, region: str, now: float) -> bool:
+        """Whether a region may have a job that no attempt stands for that it is known to have taken."""
+        query = (
+            "SELECT 1 FROM attempt WHERE state IN ('intended', 'maybe') AND region = :region "
+            "UNION ALL SELECT 1 FROM attempt WHERE watch_s > 0 AND watch_s > :now AND region = :region "
+            "UNION ALL SELECT 1 FROM stray WHERE ended_s IS NULL AND region = :region LIMIT 1"
+        )
+        return self._execute(query, {"region": region, "now": now}).fetchone() is not None
 
     def ends_after(self, number: int) -> list[tuple[Attempt, int]]:
         """Return the attempts that ended after the event of a number, each with the number of its own event."""
@@ -364,12 +307,12 @@ class Store:
             "WHERE event.seq > ? AND event.now = 'ended' ORDER BY event.seq",
             (number,),
         )
-        return [(_attempt(row), row["seq"]) for row in rows]
+        return [(attempt_record(row), row["seq"]) for row in rows]
 
     def first_ends(self, limit: int) -> list[Attempt]:
         """Return the attempts that ended first."""
         rows = self._execute("SELECT * FROM attempt WHERE state = 'ended' ORDER BY ended_s, name LIMIT ?", (limit,))
-        return [_attempt(row) for row in rows]
+        return [attempt_record(row) for row in rows]
 
     # -- what happened
 
@@ -391,49 +334,9 @@ class Store:
         rows = self._execute(
             "SELECT task.*, seq FROM outbox JOIN task ON task.key = outbox.task ORDER BY seq LIMIT ?", (limit,)
         )
-        return [(row["seq"], _record(row)) for row in rows]
+        return [(row["seq"], task_record(row)) for row in rows]
 
     def written(self, tasks: Iterable[tuple[int, str]]) -> None:
         """Take note of numbers and keys that were written back; what has changed since is to be written again."""
         with self.database.transaction("written", fenced=False):
             self.database.connection.executemany("DELETE FROM outbox WHERE seq = ? AND task = ?", tasks)
-
-
-def _row_of(task: Task, template_digest: str, done: Callable[[str], bool] | None, retries: int) -> tuple[Any, ...]:
-    defaults = {field.name: field.default for field in dataclasses.fields(Task)}
-    content = {
-        field.name: value
-        for field in dataclasses.fields(Task)
-        # Only what the row says: of 100,000 rows all else would be most of the file.
-        if (value := getattr(task, field.name)) != defaults[field.name] and value != {}
-    }
-    digest = f"{template_digest}{task.digest}"
-    state = TaskState.SKIPPED if done is not None and done(digest) else TaskState.WAITING
-    shape = json.dumps([task.region, task.instance_types, task.count, task.spot, task.image])
-    return (
-        task.key, task.position, json.dumps(content), digest, task.region, shape, task.priority,
-        task.expected_s or 0.0, state.value, retries,
-    )  # fmt: skip
-
-
-def _record(row: Any) -> TaskRecord:
-    content = json.loads(row["content"])
-    content["instance_types"] = tuple(content.get("instance_types", ()))
-    return TaskRecord(
-        task=Task(**content),
-        state=TaskState(row["state"]),
-        retries_left=row["retries_left"],
-        attempts=row["attempts"],
-        since_s=row["since_s"],
-        reason=row["reason"],
-    )
-
-
-_ATTEMPT = tuple(field.name for field in dataclasses.fields(Attempt))
-
-
-def _attempt(row: Any) -> Attempt:
-    values = {name: row[name] for name in _ATTEMPT}
-    values["state"] = AttemptState(row["state"])
-    values["spot"], values["is_doubtful"] = bool(row["spot"]), bool(row["is_doubtful"])
-    return Attempt(**values)

@@ -5,6 +5,7 @@ was learned of a sweep that a crash ends is learned again by the next.
 """
 
 import contextlib
+import itertools
 from typing import Any
 
 from raysm.client.description import Description, SecondaryStatus
@@ -31,6 +32,10 @@ MARGIN_S = 300.0
 """Seconds by which the service's clock and ours may differ: so much further back List is read. Each page costs a call
 of a rate that is not adjustable, and a job that a greater difference hides is asked for by its name."""
 
+LOOKS = 20
+"""Jobs that are described before what they say is kept: a transaction each takes longer than all else about them, and
+with more of them the lease would have to wait for a slow network."""
+
 UNLISTED_S = 60.0
 """Seconds for which a job that was sent may be missing in List without being asked for by its name."""
 
@@ -50,7 +55,11 @@ class Sweep:
         self._token: str | None = None
         self._in_progress = False
         self._rests_until_s = float("-inf")
-        self._listed: set[str] = set()
+        # Of the region's open jobs: what was last seen of each, and when those were sent that were not come across yet.
+        self._seen: dict[str, str] = {}
+        self._unlisted: dict[str, float] = {}
+        self._is_thorough = True
+        self._swept = 0
         # A dict for its order: the first that changed is asked about first.
         self._changed: dict[str, str] = {}
 
@@ -73,7 +82,7 @@ class Sweep:
         row = self._store.database.connection.execute(
             "SELECT min(at_s) FROM ("
             "SELECT min(intended_s) AS at_s FROM attempt WHERE state <> 'ended' AND region = :region "
-            "UNION ALL SELECT min(intended_s) FROM attempt WHERE watch_s > :now AND region = :region "
+            "UNION ALL SELECT min(intended_s) FROM attempt WHERE watch_s > 0 AND watch_s > :now AND region = :region "
             "UNION ALL SELECT min(seen_s) FROM stray WHERE ended_s IS NULL AND region = :region)",
             {"region": self.region, "now": now},
         ).fetchone()
@@ -93,14 +102,23 @@ class Sweep:
             return
         # The clock may have been set back: no sweep is due later than a pause from now.
         if not self._in_progress and (now >= self._due_s or self._due_s > now + self._pause_s) and self._has_work(now):
-            self._in_progress, self._token, self._due_s = True, None, now + self._pause_s
-            self._listed.clear()
+            self._begin(now)
         with contextlib.suppress(_Pause):
             while self._in_progress:
                 self._read_page(now)
         with contextlib.suppress(_Pause):
             while self._changed:
-                self._look_at(next(iter(self._changed)), now)
+                self._look_at(list(itertools.islice(self._changed, LOOKS)), now)
+
+    def _begin(self, now: float) -> None:
+        self._in_progress, self._token, self._due_s = True, None, now + self._pause_s
+        sent = self._store.sent(self.region)
+        self._seen = {name: seen for name, (seen, _) in sent.items()}
+        self._unlisted = {name: sent_s for name, (_, sent_s) in sent.items()}
+        # A job that nobody waits for may be older than all that are open. Else List ends with the last of these: of
+        # jobs of three minutes, to read on by MARGIN_S means two pages where one would do.
+        self._is_thorough = not self._swept or self._store.is_doubtful(self.region, now)
+        self._swept += 1
 
     def _ask(self, operation: str, now: float, call: Any) -> Any:
         try:
@@ -115,23 +133,32 @@ class Sweep:
         page: Page = self._ask("list", now, lambda region: region.page(prefix, token))
         with self._store.database.transaction("page"):
             heard(self._store, self.region, now)
-            # AWS's NameContains finds the words anywhere in a name.
-            ours = [listed for listed in page.jobs if listed.name.startswith(prefix)]
-            known = self._store.seen_of([listed.name for listed in ours])
-            for listed in ours:
-                # Most have not changed, and of those that have ended nothing more is to be learned.
-                if known.get(listed.name) in (listed.seen, ENDED):
-                    self._listed.add(listed.name)
-                else:
+            # AWS's NameContains finds the words anywhere in a name. Most have not changed.
+            changed = [
+                listed
+                for listed in page.jobs
+                if listed.name.startswith(prefix) and self._seen.get(listed.name) != listed.seen
+            ]
+            known = self._store.seen_of([listed.name for listed in changed]) if changed else {}
+            for listed in changed:
+                # Of those that have ended nothing more is to be learned.
+                if known.get(listed.name) not in (listed.seen, ENDED):
                     self._compare(listed, now)
-        oldest = min((listed.created_s for listed in page.jobs), default=None)
+        for listed in page.jobs:
+            self._unlisted.pop(listed.name, None)
         self._token = page.token
-        if page.token is None or (oldest is not None and since is not None and oldest < since - MARGIN_S):
+        if self._is_last(page, since):
             self._in_progress = False
             self._ask_for_unlisted(now)
 
+    def _is_last(self, page: Page, since: float | None) -> bool:
+        """Return whether no later page can have what the sweep is for."""
+        if page.token is None or not (self._is_thorough or self._unlisted):
+            return True
+        oldest = min((listed.created_s for listed in page.jobs), default=None)
+        return oldest is not None and since is not None and oldest < since - MARGIN_S
+
     def _compare(self, listed: Listed, now: float) -> None:
-        self._listed.add(listed.name)
         attempt = self._store.attempt(listed.name)
         if attempt is None or (attempt.state is AttemptState.ENDED and attempt.sent_s is None):
             # Nobody of us waits for it: a Create that landed late, or one of a store that was lost.
@@ -141,26 +168,52 @@ class Sweep:
             self._changed[listed.name] = listed.seen
 
     def _ask_for_unlisted(self, now: float) -> None:
-        for name, seen in self._store.sent_before(self.region, now - UNLISTED_S).items():
-            if name not in self._listed:
-                self._changed.setdefault(name, seen)
+        for name, sent_s in self._unlisted.items():
+            if now - sent_s > UNLISTED_S:
+                self._changed.setdefault(name, self._seen[name])
 
-    def _look_at(self, name: str, now: float) -> None:
+    def _look_at(self, names: list[str], now: float) -> None:
+        """Describe as many of these as there are calls for, and keep what they say as one effect."""
+        calls = self._outside.limiter.take(self.region, "describe", now, len(names))
+        if not calls:
+            raise _Pause
+        answers: list[tuple[str, Description | JobNotFound]] = []
         try:
-            description: Description = self._ask("describe", now, lambda region: region.describe(name))
+            for name in names[:calls]:
+                answers.append((name, self._describe(name, now)))
+        except Silence:
+            # What was answered before the region fell silent is kept all the same.
+            self._outside.limiter.give_back(self.region, "describe", calls - len(answers) - 1, now)
+            if answers:
+                self._keep(answers, now)
+            raise
+        self._keep(answers, now)
+
+    def _describe(self, name: str, now: float) -> Description | JobNotFound:
+        try:
+            return self._outside.answer(self.region, "describe", now, lambda region: region.describe(name))
         except JobNotFound as error:
-            with self._store.database.transaction("gone"):
-                self._take_for_gone(name, str(error), now)
-            del self._changed[name]
-            return
+            return error
+
+    def _keep(self, answers: list[tuple[str, Description | JobNotFound]], now: float) -> None:
         with self._store.database.transaction("described"):
             heard(self._store, self.region, now)
-            attempt = self._store.attempt(name)
-            if attempt is not None and attempt.state is not AttemptState.ENDED:
-                apply(self._store, attempt, description, self._changed[name], now)
-            elif attempt is None or attempt.sent_s is None:
-                end_stray(self._store, name, description, now)
-        del self._changed[name]
+            for name, answer in answers:
+                if isinstance(answer, JobNotFound):
+                    self._take_for_gone(name, str(answer), now)
+                else:
+                    self._take_over(name, answer, now)
+        for name, _ in answers:
+            # What was seen of it when the sweep began holds no more.
+            self._seen.pop(name, None)
+            del self._changed[name]
+
+    def _take_over(self, name: str, description: Description, now: float) -> None:
+        attempt = self._store.attempt(name)
+        if attempt is not None and attempt.state is not AttemptState.ENDED:
+            apply(self._store, attempt, description, self._changed[name], now)
+        elif attempt is None or attempt.sent_s is None:
+            end_stray(self._store, name, description, now)
 
     def _take_for_gone(self, name: str, words: str, now: float) -> None:
         attempt = self._store.attempt(name)

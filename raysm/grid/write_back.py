@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from raysm.grid.attempt import Attempt
+from raysm.grid.records import TaskRecord
 from raysm.grid.rows.databases.database import Database, Execute
-from raysm.grid.store import Store, TaskRecord
+from raysm.grid.store import Store
 
 __all__ = ["COLUMNS", "TABLE", "make_table", "write_back"]
 

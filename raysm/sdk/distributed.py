@@ -20,6 +20,7 @@ from pydantic import Field
 from sagemaker.train.distributed import DistributedConfig
 
 from raysm.contract import payload
+from raysm.contract.seal import START
 
 __all__ = ["Ray"]
 
@@ -77,4 +78,4 @@ class Ray(DistributedConfig):  # type: ignore[misc]  # the SDK has no types
     @property
     def driver_script(self) -> str:
         """What the SDK's ``sm_train.sh`` runs on every instance, below ``driver_dir``."""
-        return f"{FOLDER}/{payload.START}"
+        return f"{FOLDER}/{START}"

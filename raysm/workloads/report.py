@@ -15,7 +15,7 @@ from raysm.contract.names import TRIAL
 from raysm.errors import InvalidRequest
 from raysm.workloads.sweep import reports
 
-__all__ = ["report", "restored"]
+__all__ = ["event_lines", "numbers", "report", "restored", "words"]
 
 
 def report(*, step: int | None = None, checkpoint: str | Path | None = None, **metrics: float) -> None:
@@ -36,7 +36,7 @@ def report(*, step: int | None = None, checkpoint: str | Path | None = None, **m
     """
     if not metrics:
         raise InvalidRequest("report takes metrics by name, report(loss=0.25), and got none")
-    values = {name: _number(name, value) for name, value in metrics.items()}
+    values = numbers(metrics)
     variables = environment.inherited()
     # All ranks of a torchrun script run the same lines; figures by the number of workers would be read as a curve that
     # jumps.
@@ -50,16 +50,9 @@ def report(*, step: int | None = None, checkpoint: str | Path | None = None, **m
             return
         lines = [reports.send(made, Path(str(of_trial)))]
     elif environment.base_paths(variables).resource_config.exists():
-        now_s = time.time()
-        # An event carries finite numbers; that a loss has become NaN is for people to read.
-        lines = [
-            line(Metric(name=name, value=value, step=step, time_s=now_s))
-            if math.isfinite(value)
-            else _words({name: value}, step)
-            for name, value in values.items()
-        ]
+        lines = event_lines(values, step)
     else:
-        lines = [_words(values, step)]
+        lines = [words(values, step)]
     # One write, so that another process that shares this output cannot cut a line in two.
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
@@ -76,13 +69,35 @@ def restored() -> Path | None:
     return path if path is not None and path.is_dir() else None
 
 
+def numbers(metrics: Mapping[str, object]) -> dict[str, float]:
+    """Return metrics as Python's own numbers.
+
+    Raises:
+        InvalidRequest: One is no number.
+    """
+    return {name: _number(name, value) for name, value in metrics.items()}
+
+
+def event_lines(values: Mapping[str, float], step: int | None) -> list[str]:
+    """Return metrics as the lines of a job's log, all of one moment."""
+    now_s = time.time()
+    # An event carries finite numbers; that a loss has become NaN is for people to read.
+    return [
+        line(Metric(name=name, value=value, step=step, time_s=now_s))
+        if math.isfinite(value)
+        else words({name: value}, step)
+        for name, value in values.items()
+    ]
+
+
+def words(values: Mapping[str, float], step: int | None) -> str:
+    """Return metrics as a line for people."""
+    text = ", ".join(f"{name} {value:.6g}" for name, value in values.items())
+    return text if step is None else f"step {step}: {text}"
+
+
 def _number(name: str, value: object) -> float:
     try:
         return float(value)  # type: ignore[arg-type]  # whatever is one: a tensor, a NumPy scalar
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidRequest(f"report: {name} must be a number, got {value!r}") from error
-
-
-def _words(values: Mapping[str, float], step: int | None) -> str:
-    words = ", ".join(f"{name} {value:.6g}" for name, value in values.items())
-    return words if step is None else f"step {step}: {words}"

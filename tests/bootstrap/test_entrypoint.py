@@ -19,7 +19,7 @@ import pytest
 
 import raysm
 from raysm.bootstrap.entrypoint import unpack
-from raysm.contract import payload
+from raysm.contract import payload, seal
 from raysm.contract.job_api import PROCESSING, TRAINING
 from raysm.contract.library import LIBRARY, library
 from raysm.contract.paths import Paths
@@ -131,7 +131,7 @@ def test_a_torn_raysm_is_not_run(tmp_path):
 
 def test_a_payload_without_digests_is_not_run(tmp_path):
     paths = pack(tmp_path / "ml")
-    (paths.payload / payload.DIGESTS).unlink()
+    (paths.payload / seal.DIGESTS).unlink()
     assert start(tmp_path / "ml", paths).returncode == 2
     assert paths.failure.read_text().startswith("no payload: raysm.zip cannot be verified: FileNotFoundError")
 

@@ -372,12 +372,12 @@ def test_another_token_is_refused_with_a_clear_reason(tmp_path):
 def test_a_payload_with_another_digest_fails_the_job_on_both_sides(tmp_path):
     import json
 
-    from raysm.contract.payload import _digests
+    from raysm.contract.seal import digests_of
 
     with Cluster(tmp_path, request(2)) as cluster:
         folder = cluster.base("algo-2") / "input/data/raysm"
         (folder / "source/user.py").write_text("print('something else')")
-        (folder / "digests.json").write_text(json.dumps(_digests(folder)))
+        (folder / "digests.json").write_text(json.dumps(digests_of(folder)))
         assert cluster.start().wait() == {"algo-1": 2, "algo-2": 2}
         for host in cluster.hosts:
             assert cluster.failure(host).startswith("algo-2 does not fit: its payload is not the head's")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from raysm.bootstrap import commands, start
-from raysm.contract import payload
+from raysm.contract import payload, seal
 from raysm.contract.job_api import TRAINING
 from raysm.contract.library import LIBRARY
 from raysm.contract.paths import Paths
@@ -72,16 +72,16 @@ def test_nothing_in_the_folder_where_a_container_begins_takes_the_place_of_a_mod
 def change(folder, name, content):
     """Change a file as somebody does who knows how a payload is made: its digest is right again."""
     (folder / name).write_bytes(content)
-    digests = json.loads((folder / payload.DIGESTS).read_text())
+    digests = json.loads((folder / seal.DIGESTS).read_text())
     digests[name] = hashlib.sha256(content).hexdigest()
-    (folder / payload.DIGESTS).write_text(json.dumps(digests, indent=1))
+    (folder / seal.DIGESTS).write_text(json.dumps(digests, indent=1))
 
 
-@pytest.mark.parametrize("name", [payload.START, LIBRARY, "source/user.py"])
+@pytest.mark.parametrize("name", [seal.START, LIBRARY, "source/user.py"])
 def test_nothing_that_was_changed_is_run_however_well_its_digests_fit(tmp_path, name):
     paths, command = sealed(tmp_path / "ml")
     change(paths.payload, name, b"print('stolen')")
-    payload.verify(paths.payload)  # else any test would see it
+    seal.verify(paths.payload)  # else any test would see it
     done = run(command, tmp_path / "ml")
     assert done.returncode == 2
     assert "is not the one that was sent" in paths.failure.read_text()

@@ -9,6 +9,20 @@ from rich.console import Console
 from raysm.cli import estimating
 from raysm.cli.arguments import parse
 from raysm.errors import InvalidRequest
+from raysm.workloads.similarity.estimating.estimate import predict, sizing_of
+from raysm.workloads.similarity.estimating.probe import Costs
+from raysm.workloads.similarity.reading.matrix import open_matrix
+
+ROWS = 300
+"""Of a block that ``COSTS`` are of."""
+
+COSTS = Costs(engine="an engine", prepare=1e-4, operand=1e-4, operand_bytes=9600, diagonal=1e-3, tile=2e-3, merge=1e-4)
+
+
+def modelled(path, workload, slots, instances=1):
+    """Return what ``estimate`` would of a machine that costs so much: to measure takes all cores for seconds."""
+    sizing = sizing_of(workload, open_matrix(path, path.parent, workload.id_column), slots, instances)
+    return predict(workload, sizing, COSTS, ROWS, 0.1)
 
 
 def test_an_estimate_has_time_and_money(tmp_path, capsys):
@@ -53,7 +67,7 @@ def lines_of(tmp_path):
         np.save(tmp_path / "m.npy", np.random.default_rng(0).standard_normal((rows, 8)))
         said = io.StringIO()
         argv = ["similarity", str(tmp_path / "m.npy"), "--top-k", "3", "--estimate", *options]
-        estimating.run(parse(argv), Console(file=said, width=500))
+        estimating.run(parse(argv), Console(file=said, width=500), modelled)
         return said.getvalue().splitlines()
 
     return ask
@@ -93,7 +107,7 @@ def test_an_estimate_of_another_region_takes_no_other_region_s_price(lines_of, t
 def test_how_much_passes_a_threshold_nobody_knows_so_the_most_is_open(tmp_path, capsys):
     np.save(tmp_path / "m.npy", np.random.default_rng(0).standard_normal((600, 8)))
     options = ["--threshold", "0.9", "--instance-type", "ml.c5.4xlarge", "--estimate", "--json"]
-    estimating.run(parse(["similarity", str(tmp_path / "m.npy"), *options]), Console())
+    estimating.run(parse(["similarity", str(tmp_path / "m.npy"), *options]), Console(), modelled)
     found = json.loads(capsys.readouterr().out)
     assert found["billed_s"]["upload"] == [0, None]
     assert found["usd"][1] is None

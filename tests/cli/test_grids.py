@@ -81,7 +81,7 @@ def test_failed_rows_wait_again_and_done_ones_stay_done(grid, capsys):
     ("argv", "message"),
     [
         (["status", "none"], "there is no grid 'none'"),
-        (["rows", "drives", "--state", "lost"], "--state is one of waiting, placed"),
+        (["rows", "drives", "--state", "lost"], "a row's state is one of waiting, placed"),
         (["status", "../x"], "a grid's name is the name of its file"),
     ],
 )
@@ -104,3 +104,40 @@ def test_without_any_grid_a_name_is_asked_for(tmp_path, capsys):
 
 def test_every_verb_about_a_grid_that_there_is_has_somebody_who_carries_it_out():
     assert list(VERBS) == list(NAMING)
+
+
+@pytest.mark.parametrize(
+    ("argv", "values"),
+    [
+        (["retry", "drives"], {"grid": "drives", "rows": 1}),
+        (["stop", "drives"], {"grid": "drives", "state": "stopping", "open": 0}),
+        (["report", "drives", "--html", "x.html"], {"grid": "drives", "path": "x.html"}),
+        (["extend", "drives", "--rows", "new.csv"], {"grid": "drives", "rows": 2}),
+    ],
+    ids=["retry", "stop", "report", "extend"],
+)
+def test_what_is_done_is_said_as_json_too(grid, tmp_path, argv, values, capsys):
+    (tmp_path / "new.csv").write_text("key,lr\na,0.1\nd,0.2\ne,0.3\n")
+    assert main(["grid", *argv, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == values
+
+
+def test_a_grid_is_extended_by_rows_that_are_new(grid, tmp_path, capsys):
+    (tmp_path / "new.csv").write_text("key,lr\na,9\nd,0.2\n")
+    assert main(["grid", "extend", "drives", "--rows", "new.csv"]) == 0
+    assert "1 new rows of drives wait" in capsys.readouterr().out
+    assert {record.task.key: record.task.parameters["lr"] for record in grid.tasks()} == {
+        "a": 0.1,
+        "b": 0.1,
+        "c": 0.1,
+        "d": "0.2",
+    }
+
+
+def test_a_grid_that_is_over_is_watched_once(grid, capsys):
+    grid.change_grid("closed", 2.0, fenced=False)
+    assert main(["grid", "watch", "drives"]) == 0
+    assert capsys.readouterr().out.count("grid drives: closed") == 1
+    assert main(["grid", "watch", "drives", "--json"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["state"] == "closed"

@@ -46,6 +46,14 @@ def test_a_job_that_ended_is_not_asked_for_again(remote, job):
     assert remote.sagemaker.described == before
 
 
+def test_a_folder_in_the_place_of_the_timeout_is_refused_with_the_words_that_bring_it_there(job, tmp_path):
+    with pytest.raises(InvalidRequest, match=r"timeout is a number of seconds, got 'out'; .*: result\(to='out'\)$"):
+        job.result("out")
+    for waits in (job.wait, job.exception, job.result):
+        with pytest.raises(InvalidRequest, match="timeout is a number of seconds"):
+            waits(tmp_path)
+
+
 def test_a_wait_that_takes_too_long_is_a_timeout_of_both_kinds(job):
     with pytest.raises(TimeoutError):
         job.wait(0.01)

@@ -93,7 +93,7 @@ def long_job(target, tmp_path_factory):
 
     def send():
         # On a slow machine a run may be over before the script begins; the next one begins it then.
-        limits = Limits(max_runtime_s=20, max_restarts=4)
+        limits = Limits(max_runtime_s=12, max_restarts=4)
         return submit(Script(str(script)), on=target, limits=limits, grace_s=1, if_done="skip")
 
     job = send()

@@ -3,6 +3,7 @@ import importlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -22,11 +23,9 @@ from raysm.client.submit import prepare, submit
 from raysm.client.targets import Bucket
 from raysm.contract import payload
 from raysm.contract.result import VALUE
-from raysm.errors import InvalidRequest, ServiceError
+from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, InstanceGroup, Limits, Local, Script, Security, Similarity, TorchScript
-from raysm.request.session import SessionWorkload
-from tests.support.crowd import Crowd
-from tests.support.sagemaker import KEYS, REGION, aws, fake_aws, refusal
+from tests.support.sagemaker import KEYS, REGION, aws, fake_aws
 
 M5 = Cluster("ml.m5.large")
 
@@ -233,74 +232,6 @@ def test_this_machine_needs_no_cluster(local, script):
     assert sent(local)["ResourceConfig"]["InstanceCount"] == 3
 
 
-def test_a_refused_call_leaves_no_token_behind(remote, script):
-    remote.fail("create_training_job", refusal("ResourceLimitExceeded", "0 instances"))
-    with pytest.raises(ServiceError, match="Service Quotas"):
-        submit(Script(str(script)), cluster=M5, on=remote.service)
-    assert not [key for key in keys(remote) if key.endswith("/token")]
-
-
-@pytest.mark.parametrize("kind", ["training", "processing"])
-@pytest.mark.parametrize("code", ["ResourceInUse", "InternalFailure"])
-def test_a_job_that_was_created_although_the_call_failed_is_sent(remote, script, code, kind):
-    remote.fail(f"create_{kind}_job", refusal(code, "who knows"), done=True)
-    job = submit(Script(str(script)), cluster=M5, on=remote.service, kind=kind)
-    assert not job.done()
-    assert [key for key in keys(remote) if key.endswith("/token")]
-
-
-def test_an_upload_that_is_interrupted_leaves_no_token_behind(remote, script):
-    remote.fail("put_object", KeyboardInterrupt(), when=lambda call: call["Key"].endswith("/token"), done=True)
-    with pytest.raises(KeyboardInterrupt):
-        submit(Script(str(script)), cluster=M5, on=remote.service)
-    assert not [key for key in keys(remote) if "/payloads/" in key]
-
-
-def test_a_payload_that_cannot_be_removed_does_not_hide_the_reason(remote, script):
-    remote.fail("create_training_job", refusal("ResourceLimitExceeded", "0 instances"))
-    remote.fail("delete_object", refusal("AccessDenied", "not you", "DeleteObject"))
-    with pytest.raises(ServiceError, match="Service Quotas"):
-        submit(Script(str(script)), cluster=M5, on=remote.service)
-
-
-def test_a_job_that_cannot_be_remembered_is_returned_nevertheless(remote, script, caplog):
-    no_records = refusal("AccessDenied", "no records", "PutObject")
-    remote.fail("put_object", no_records, when=lambda call: bool(remote.sagemaker.sent))
-    job = submit(Script(str(script)), cluster=M5, on=remote.service)
-    assert job.name in remote.sagemaker.jobs
-    assert "is sent, but not remembered" in caplog.text
-
-
-def test_who_is_refused_a_job_with_remote_debugging_is_told_that_this_may_be_why(remote, script):
-    remote.fail("create_training_job", refusal("AccessDeniedException", "not authorized"), times=2)
-    with pytest.raises(ServiceError, match=r"drop --debug \(security.remote_debug\)"):
-        submit(Script(str(script)), cluster=M5, on=remote.service, security=Security(remote_debug=True))
-    with pytest.raises(ServiceError) as caught:
-        submit(Script(str(script)), cluster=M5, on=remote.service)
-    assert "remote_debug" not in str(caught.value)
-
-
-def test_who_opens_a_session_where_remote_debugging_is_forbidden_is_not_told_to_drop_what_he_did_not_ask_for(remote):
-    remote.fail("create_training_job", refusal("AccessDeniedException", "not authorized"), times=1)
-    with pytest.raises(ServiceError, match="sagemaker:EnableRemoteDebug.*: a session cannot be had without") as caught:
-        prepare(SessionWorkload(), cluster=M5, on=remote.service, security=Security(remote_debug=True)).send()
-    assert "--debug" not in str(caught.value)
-
-
-def keys(fake):
-    return [item["Key"] for item in fake.s3.list_objects_v2(Bucket=fake.service.bucket.name).get("Contents", ())]
-
-
-def test_the_payload_and_uploads_are_encrypted_with_the_key_of_the_outputs(remote, script, tmp_path):
-    (tmp_path / "x.csv").write_text("1")
-    security = Security(output_kms_key="arn:aws:kms:eu-west-1:123456789012:key/k")
-    submit(Script(str(script)), cluster=M5, on=remote.service, security=security, inputs={"x": tmp_path / "x.csv"})
-    data = [key for key in keys(remote) if not key.endswith(".json") or "/payloads/" in key]
-    for key in data:
-        head = remote.s3.head_object(Bucket=remote.service.bucket.name, Key=key)
-        assert head["SSEKMSKeyId"] == security.output_kms_key, key
-
-
 # Re-runs
 
 
@@ -353,6 +284,24 @@ def test_whatever_the_result_depends_on_makes_a_new_run(either, folder):
     for fields in ({}, {"environment": {"A": "1"}}, {"hyperparameters": {"a": "1"}}, {"requirements": ["six"]}):
         seen.add(run(either, folder, **fields).name)
     assert len(seen) == 5
+
+
+def test_the_same_script_in_another_folder_makes_none(either, folder, tmp_path):
+    first = run(either, folder)
+    moved = shutil.copytree(folder, tmp_path / "elsewhere" / "src")
+    assert run(either, moved) == first
+    (moved / "other.py").write_text("1")
+    assert run(either, moved) != first
+
+
+def test_a_script_that_brings_what_it_imports_is_the_same_wherever_it_lies(either, folder, tmp_path):
+    moved = shutil.copytree(folder, tmp_path / "elsewhere" / "src")
+    cluster = M5 if not isinstance(either.service.target, Local) else None
+    first, second = (
+        submit(Script(str(place / "main.py")), cluster=cluster, on=either.service, if_done="skip")
+        for place in (folder, moved)
+    )
+    assert first == second
 
 
 def test_a_changed_module_beside_a_script_makes_a_new_run_if_the_script_imports_it(either, script):
@@ -420,37 +369,6 @@ def test_a_changed_local_file_makes_a_new_run_on_aws_and_a_touched_one_does_not(
     assert run(remote, folder, inputs=inputs) == first
     (tmp_path / "x.csv").write_text("2")
     assert run(remote, folder, inputs=inputs) != first
-
-
-def test_inputs_that_this_user_may_not_list_do_not_hinder_a_job(remote, script):
-    submit(Script(str(script)), cluster=M5, on=remote.service, inputs={"x": "s3://of-somebody-else/x"})
-    assert len(remote.sagemaker.sent) == 1
-
-
-def test_a_plain_submit_lists_few_of_a_million_inputs_and_is_not_remembered_as_done(remote, script, caplog):
-    crowd = Crowd(1_300_000, behind=remote.s3)
-    service = Service(
-        remote.service.target,
-        clients=lambda name: crowd if name == "s3" else remote.clients[name],
-        polling=remote.service.polling,
-    )
-    with caplog.at_level("INFO", logger="raysm"):
-        submit(Script(str(script)), cluster=M5, on=service, inputs={"x": "s3://crowd/pictures/"})
-    assert crowd.lists <= 11
-    assert "not remembered for if_done: its inputs are more than 10,000 objects" in caplog.text
-
-
-def test_a_job_that_may_be_skipped_is_remembered_whatever_the_number_of_its_inputs(remote, script):
-    crowd = Crowd(12_000, behind=remote.s3)
-    service = Service(
-        remote.service.target,
-        clients=lambda name: crowd if name == "s3" else remote.clients[name],
-        polling=remote.service.polling,
-    )
-    options = {"cluster": M5, "on": service, "inputs": {"x": "s3://crowd/pictures/"}, "if_done": "skip"}
-    first = submit(Script(str(script)), **options)
-    assert crowd.lists == 12, "once, for the question and for the record"
-    assert submit(Script(str(script)), **options) == first
 
 
 def test_tasks_of_one_name_in_two_projects_are_two(either, folder):

@@ -36,6 +36,25 @@ def test_an_import_inside_a_function_is_a_late_one(tmp_path):
     assert imported_modules([file]) == {"now", "at_once", "later", "later2", "later3"}
 
 
+def test_a_file_that_has_changed_is_read_anew(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_text("import one")
+    assert imported_modules([file]) == {"one"}
+    file.write_text("import other")
+    assert imported_modules([file]) == {"other"}
+    file.unlink()
+    assert imported_modules([file]) == set()
+
+
+def test_what_stands_deeper_in_a_function_is_late_too_and_of_a_module_both_kinds_count(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_text(
+        "import both\ndef f():\n    import both\n    class C:\n        def g(self):\n            import deep\n"
+    )
+    assert late_modules([file]) == {"both", "deep"}
+    assert imported_modules([file]) == {"both", "deep"}
+
+
 @pytest.mark.parametrize("text", ["def f(:", "a\0b", "(" * 5000])
 def test_a_file_that_python_cannot_read_imports_nothing(tmp_path, text):
     file = tmp_path / "a.py"

@@ -21,6 +21,13 @@ async def name_of_thread():
     return threading.current_thread().name
 
 
+async def wait_for_ever(ended):
+    try:
+        await asyncio.Event().wait()
+    finally:
+        ended.set()
+
+
 def test_work_is_done_there_and_its_result_is_here(there):
     assert asyncio.run(there.carry_out(name_of_thread())) == "there"
 
@@ -76,15 +83,9 @@ def test_it_goes_on_while_this_thread_waits(there):
 def test_who_gives_up_waiting_ends_the_work(there):
     ended = threading.Event()
 
-    async def wait_for_ever():
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-
     async def scenario():
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(there.carry_out(wait_for_ever()), 0.1)
+            await asyncio.wait_for(there.carry_out(wait_for_ever(ended)), 0.1)
 
     asyncio.run(scenario())
     assert ended.wait(90)
@@ -100,13 +101,7 @@ def test_what_is_told_to_a_loop_that_is_closed_is_heard_by_nobody():
 def test_closing_ends_what_runs_there():
     thread, ended = LoopThread("closing"), threading.Event()
 
-    async def wait_for_ever():
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-
-    thread.call(lambda: asyncio.ensure_future(wait_for_ever()) and None)
+    thread.call(lambda: asyncio.ensure_future(wait_for_ever(ended)) and None)
     asyncio.run(thread.carry_out(name_of_thread()))
     thread.close()
     assert ended.is_set()
@@ -119,14 +114,8 @@ def test_a_thread_waits_for_work_there(there):
 def test_work_that_takes_too_long_is_ended(there):
     ended = threading.Event()
 
-    async def wait_for_ever():
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-
     with pytest.raises(TimeoutError):
-        there.run(wait_for_ever(), 0.05)
+        there.run(wait_for_ever(ended), 0.05)
     assert ended.wait(60)
 
 

@@ -4,16 +4,6 @@ import pytest
 
 from raysm.grid.attempt import Attempt, AttemptState
 from raysm.grid.ledger import money, settle, settle_stray
-from raysm.grid.rules import Rules
-from raysm.grid.store import Store
-
-
-@pytest.fixture
-def store(tmp_path):
-    store = Store(tmp_path / "g.db")
-    store.make("g", rules=Rules(), now=0)
-    yield store
-    store.close()
 
 
 def attempt(**changes):

@@ -61,3 +61,9 @@ def test_calls_that_were_not_made_are_given_back(limiter):
     limiter.take("r", "list", 0.0)
     limiter.give_back("r", "list", 1, 0.0)
     assert limiter.take("r", "list", 0.0) == 1
+
+
+def test_to_ask_for_calls_takes_none(limiter):
+    assert limiter.calls("r", "list", 0.0) == 1
+    assert limiter.take("r", "list", 0.0) == 1
+    assert (limiter.calls("r", "list", 0.0), limiter.calls("r", "list", 2.5)) == (0, 2)

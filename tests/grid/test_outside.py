@@ -60,3 +60,8 @@ def test_create_is_announced_too_and_its_refusal_is_passed_on(outside):
     with pytest.raises(ServiceError, match="no"):
         outside.create("r", raising(ServiceError("no", code="ValidationException")))
     assert POINTS == ["before create"]
+
+
+def test_an_answer_whose_call_was_taken_before_takes_no_other(outside):
+    assert outside.limiter.take("r", "list", 0.0) == 1
+    assert outside.answer("r", "list", 0.0, lambda region: 7) == 7

@@ -12,10 +12,11 @@ from raysm.errors import InvalidRequest
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.place import Place, Quota
+from raysm.grid.planning import Known
 from raysm.grid.rows.query import Query
 from raysm.grid.rows.source import source_of
 from raysm.grid.rules import Rules
-from raysm.grid.running import Known, open_running
+from raysm.grid.running import open_running
 from raysm.request import Limits, Script
 from tests.support.sagemaker import REGION, aws, fake_aws
 

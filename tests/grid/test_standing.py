@@ -7,20 +7,10 @@ from raysm.grid.classify import Verdict
 from raysm.grid.endings import ENDINGS
 from raysm.grid.limiter import Limiter, Rate
 from raysm.grid.place import Place, Quota
-from raysm.grid.rules import Rules
 from raysm.grid.standing import close, failed, heard, learn_quota, market, set_quota, succeeded
-from raysm.grid.store import Store
 
 PLACE = Place(region="r", instance_type="ml.m5.large")
 NO_CAPACITY = Verdict(ending=ENDINGS["CAPACITY"], reason="CapacityError")
-
-
-@pytest.fixture
-def store(tmp_path):
-    store = Store(tmp_path / "g.db")
-    store.make("g", rules=Rules(), now=0)
-    yield store
-    store.close()
 
 
 @pytest.fixture

@@ -1,6 +1,9 @@
 """Attempts that are to end before their time."""
 
+import pytest
+
 from raysm.grid.attempt import AttemptState
+from raysm.grid.limiter import Rate
 from raysm.grid.stopping import ask_to_stop, wish_all, wish_impatient
 from tests.support.grid_world import LOST, Behaviour
 from tests.support.grids import Bench
@@ -45,3 +48,16 @@ def test_a_job_that_runs_is_not_impatiently_stopped(tmp_path):
     wish_impatient(bench.store, bench.clock.now)
     (attempt,) = bench.store.open_attempts()
     assert (attempt.state, attempt.wish) == (AttemptState.RUNNING, "")
+
+
+def test_what_no_call_was_left_for_is_asked_as_soon_as_there_is_one(tmp_path):
+    rates = {name: Rate(per_s=50, burst=50) for name in ("create", "list", "describe")}
+    bench = Bench(tmp_path, rows=4, regions={"r": Behaviour()}, rates=rates | {"stop": Rate(per_s=0.5, burst=1)})
+    while len(bench.store.open_attempts()) < 4:
+        bench.step()
+    wish_all(bench.store, bench.clock.now)
+    outside, now = bench.controller._outside, bench.clock.now
+    assert ask_to_stop(bench.store, outside, now) == pytest.approx(now + 2)
+    for later_s in (2, 4, 6):
+        last = ask_to_stop(bench.store, outside, now + later_s)
+    assert (last, bench.regions["r"].calls["stop"]) == (None, 4)

@@ -70,14 +70,6 @@ def test_what_was_done_before_is_skipped(store):
     assert store.states() == {"skipped": 1, "waiting": 1}
 
 
-def test_the_names_of_jobs_are_names_for_the_service(store):
-    name = store.grid().job_name(TASK, 12)
-    assert len(name) <= 63
-    assert name.startswith("drives-2026-october-and-")
-    assert name.endswith(f"-{TASK.key_hash}-a12")
-    assert all(part.isascii() and part.isalnum() for part in name.split("-") if part)
-
-
 def test_a_grid_is_made_once(store):
     run = store.grid().run
     assert store.make("other", rules=Rules(), now=2.0).run == run
@@ -167,3 +159,22 @@ def test_what_ended_is_tried_again_with_all_its_retries(store):
     assert store.again(["failed", "waiting"], 3.0) == 1
     record = store.task(TASK.key)
     assert (record.state, record.retries_left, record.reason) == (TaskState.WAITING, 4, "")
+
+
+def test_what_create_is_owed_to_is_what_has_no_answer_yet(store):
+    store.add([TASK, Task(key="b"), Task(key="c")])
+    with store.database.transaction("attempts", fenced=False):
+        store.insert(attempt(name="a1", state=AttemptState.INTENDED, intended_s=2.0))
+        store.insert(attempt(task="b", name="b1", state=AttemptState.MAYBE, intended_s=1.0))
+        store.insert(attempt(task="c", name="c1", state=AttemptState.SENT, sent_s=3.0, seen="x"))
+    assert [each.name for each in store.owed()] == ["b1", "a1"]
+    assert store.sent("r") == {"c1": ("x", 3.0)}
+    assert store.is_doubtful("r", 5.0)
+    assert not store.is_doubtful("other", 5.0)
+
+
+def test_a_region_is_in_doubt_while_a_refused_job_is_looked_for(store):
+    store.add([TASK])
+    with store.database.transaction("attempts", fenced=False):
+        store.insert(attempt(state=AttemptState.ENDED, ending="QUOTA", watch_s=100.0))
+    assert (store.is_doubtful("r", 99.0), store.is_doubtful("r", 101.0)) == (True, False)

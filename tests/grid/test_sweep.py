@@ -4,7 +4,7 @@ from raysm.grid.attempt import AttemptState
 from raysm.grid.limiter import Rate
 from raysm.grid.rules import Rules
 from raysm.grid.sweep import Sweep
-from tests.support.grid_world import Behaviour
+from tests.support.grid_world import Behaviour, changed
 from tests.support.grids import Bench
 
 ONE = {"us-east-1": Behaviour(start_s=100, run_s=500)}
@@ -69,3 +69,39 @@ def test_a_region_that_is_silent_is_asked_again_after_a_pause(tmp_path):
     sweep = Sweep("us-east-1", bench.store, bench.controller._outside)
     sweep.rest(bench.clock.now)
     assert sweep.due_s(bench.clock.now) == bench.clock.now + 10
+
+
+def test_list_is_read_no_further_than_to_the_oldest_job_that_is_open(tmp_path):
+    bench = Bench(tmp_path, rows=400, regions={"r": Behaviour(start_s=1, run_s=20)}, rules=Rules(brake=0, parallel=100))
+    bench.run()
+    region = bench.regions["r"]
+    # Each of 4 hundreds is over before the next is sent: one page shows all that is open, whatever lies behind it.
+    assert region.calls["list"] <= 1.5 * (bench.clock.now - 1_800_000_000) / 10 + 4
+
+
+def test_the_first_sweep_of_a_process_looks_further_back(tmp_path):
+    bench = Bench(tmp_path, rows=210, regions={"r": Behaviour(start_s=1, run_s=60)}, rules=Rules(brake=0, parallel=210))
+    while len(bench.store.open_attempts()) < 210:
+        bench.step()
+    name = bench.store.open_attempts()[0].name
+    # An older copy of the store, which does not know the first job any more.
+    bench.store.database.connection.execute("DELETE FROM attempt WHERE name = ?", (name,))
+    bench.controller._sweeps["r"] = Sweep("r", bench.store, bench.controller._outside)
+    bench.step()
+    assert [row[0] for row in bench.store.database.connection.execute("SELECT name FROM stray")] == [name]
+
+
+def test_what_was_answered_before_a_region_fell_silent_is_kept(tmp_path):
+    rates = {name: Rate(per_s=50, burst=50) for name in ("create", "list", "describe", "stop")}
+    bench = Bench(tmp_path, rows=10, regions=dict(ONE), rates=rates)
+    while len(bench.store.open_attempts()) < 10:
+        bench.step()
+    region = bench.regions["us-east-1"]
+    bench.clock.now += 150
+    region.behaviour = changed(region.behaviour, rates={"describe": 4.0})
+    region._tokens["describe"] = (4.0, bench.clock.now)
+    bench.step()
+    running = [attempt for attempt in bench.store.open_attempts() if attempt.state is AttemptState.RUNNING]
+    assert (len(running), region.throttled) == (4, 1)
+    bench.run()
+    assert bench.states() == {"done": 10}

@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import shutil
 import time
 from pathlib import Path
 
@@ -20,12 +19,12 @@ from raysm.workloads.training.results.model_file import MODEL_FILE
 from tests.jobs.test_training_interrupted import undisturbed
 from tests.support import interrupted_loop, reference
 from tests.support.homes import serving
+from tests.support.hostile import HOSTILE, soon_over
 from tests.support.leftovers import assert_nothing_left
 
 pytestmark = [pytest.mark.long, pytest.mark.namespace, pytest.mark.timeout(900)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-HOSTILE = EXAMPLES / "hostile.toml"
 DIGITS = EXAMPLES / "data" / "digits.csv.gz"
 TWO = raysm.Cluster(count=2)
 ENDED_S = 400.0
@@ -64,9 +63,10 @@ dist.destroy_process_group()
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
-    """Yield a home whose server plays the example's scenario."""
+    """Yield a home whose server plays the example's scenario, with its waits at a fifth."""
     with serving(tmp_path_factory.mktemp("hostile")) as home:
-        shutil.copy(HOSTILE, scenario_file(home))
+        home.mkdir(exist_ok=True)
+        scenario_file(home).write_text(soon_over())
         yield home
     assert_nothing_left(home)
 
@@ -214,6 +214,7 @@ def test_a_session_in_an_account_that_forbids_remote_debugging_says_that_none_ca
 def test_a_session_takes_calls_where_remote_debugging_is_allowed(tmp_path):
     with serving(tmp_path / "home") as home:
         home.mkdir()
+        # The example as it stands, with all of its waits.
         scenario_file(home).write_text(HOSTILE.read_text().replace(', "sagemaker:EnableRemoteDebug"', ""))
         with raysm.Session(cluster=TWO, on=raysm.Local(home=str(home), instance_kind="namespace")) as session:
             assert session.run(sum, [1, 2, 3]) == 6

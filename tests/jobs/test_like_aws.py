@@ -9,6 +9,7 @@ import pytest
 
 import raysm
 from raysm.client.description import Status
+from raysm.client.storage import file_path
 from raysm.contract.home import scenario_file
 from tests.support import docker, reference
 from tests.support.homes import serving
@@ -143,6 +144,7 @@ def test_a_stop_reaches_the_script_behind_tini_and_what_it_saves_then_is_there(t
     job.stop()
     job.wait(timeout=ENDED_S)
     assert job.status is Status.STOPPED, text_of(job)
+    assert file_path(f"{job.outputs}/model/saved").read_text() == "before the end"
 
 
 @pytest.mark.parametrize(

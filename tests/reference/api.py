@@ -51,6 +51,11 @@ PAGES = {
             *("choice", "Asha", "Median", "Pbt"),
         ),
     ),
+    "grids": (
+        "Grids",
+        "Many jobs of one request over regions, a job for each row of a file or of a query.",
+        ("Grid", "Query", "Rules", "attach_grid", "GridHandle", "GridRow"),
+    ),
     "inside": (
         "Inside a job",
         "What code that runs in a job may call.",
@@ -62,7 +67,7 @@ PAGES = {
 MODULES = {"training": "raysm.training", "testing": "raysm.testing", "sdk": "raysm.sdk"}
 """Modules with a page of their own: all that is in ``__all__``."""
 
-HANDLES = ("BatchResult", "Experiment", "Job", "Jobs", "Result", "SweepResult")
+HANDLES = ("BatchResult", "Experiment", "GridHandle", "GridRow", "Job", "Jobs", "Result", "SweepResult")
 """Classes that a user is given and never makes."""
 
 PARTS = ("JobViews", "ConnectedSession", "SessionFunctions", "SessionNamespace")

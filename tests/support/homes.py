@@ -34,3 +34,16 @@ def end(folder, number=signal.SIGTERM, within_s=90.0):
     while endpoint.answering(folder) is not None:
         assert time.monotonic() < deadline_s
         time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def in_home(folder):
+    """Let ``folder`` be raysm's home, for what asks the environment for it."""
+    before = os.environ.get("RAYSM_HOME")
+    os.environ["RAYSM_HOME"] = str(folder)
+    try:
+        yield folder
+    finally:
+        os.environ.pop("RAYSM_HOME")
+        if before is not None:
+            os.environ["RAYSM_HOME"] = before

@@ -5,25 +5,42 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 
 LONGEST = (
+    "jobs/test_first_job.py",
+    "jobs/test_hostile.py",
+    "jobs/test_sweep.py",
+    "grid/test_faults.py",
     "jobs/test_training.py",
-    "jobs/test_similarity.py",
-    "jobs/test_submit.py",
-    "jobs/test_sharded_similarity.py",
     "test_examples.py",
     "cli/test_main.py",
-    "workloads/training/test_parallel_modes.py",
-    "jobs/test_life_cycle.py",
-    "sdk/test_model_trainer.py",
-    "jobs/test_training_interrupted.py",
+    "workloads/sweep/test_run.py",
+    "jobs/test_similarity.py",
+    "jobs/test_submit.py",
+    "test_tutorial.py",
+    "workloads/training/checkpoint/test_resume_properties.py",
+    "jobs/test_batch.py",
     "client/test_on_this_machine.py",
-    "workloads/training/checkpoint/test_interrupted.py",
-    "workloads/training/parallel/test_drawn_models.py",
+    "jobs/test_training_interrupted.py",
+    "jobs/test_sharded_similarity.py",
+    "jobs/test_life_cycle.py",
+    "test_docs.py",
     "bootstrap/test_life_cycle.py",
-    "local/server/test_life_cycle.py",
+    "sdk/test_model_trainer.py",
+    "workloads/training/test_parallel_modes.py",
+    "jobs/test_tracking.py",
+    "jobs/test_ray_address.py",
+    "jobs/test_images.py",
+    "jobs/test_own_kind.py",
+    "workloads/sweep/test_group.py",
+    "workloads/training/parallel/test_drawn_models.py",
     "jobs/test_parallel_modes.py",
+    "local/server/test_server.py",
+    "workloads/batch/test_run.py",
+    "jobs/test_session.py",
     "bootstrap/test_real_ray.py",
+    "client/test_submit.py",
+    "local/server/test_life_cycle.py",
 )
-"""The longest first, as ``--durations`` shows them; all others come behind in their usual order."""
+"""The longest first, plain and long runs together, as ``--durations`` shows them; all others come behind as usual."""
 
 RANKS = {TESTS / name: rank for rank, name in enumerate(LONGEST)}
 

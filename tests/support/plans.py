@@ -4,7 +4,7 @@ import itertools
 
 from raysm.client.plan import plan
 from raysm.contract.job_api import api_of
-from raysm.contract.payload import Seal
+from raysm.contract.seal import Seal
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, MetricDefinition, Script, Security
 from raysm.request.batch import BatchInference
 from raysm.request.function import PickledFunction

@@ -7,7 +7,7 @@ from typing import Any
 from raysm.client.places import Places
 from raysm.contract.names import INSTANCE_KIND_TAG, INSTANCE_TYPE_TAG
 from raysm.contract.paths import Paths
-from raysm.contract.payload import START, Seal
+from raysm.contract.seal import START, Seal
 from raysm.contract.service_model import FILE
 from raysm.errors import InvalidRequest
 from raysm.request import Input, JobRequest, Target

@@ -10,6 +10,7 @@ from typing import Any
 
 from raysm.client.doctor.case import Case
 from raysm.client.doctor.finding import Finding, bad, good, unknown
+from raysm.client.service_quotas import listed_quotas
 
 __all__ = ["Need", "look_at_quotas", "needs_of"]
 
@@ -74,23 +75,11 @@ def _compared(need: Need, quota: dict[str, Any], region: str) -> Finding:
 def _quotas(case: Case, names: set[str]) -> dict[str, dict[str, Any]]:
     """Return the quotas of these names."""
     quotas: dict[str, dict[str, Any]] = {}
-    # The first lists only what was ever changed or looked at of an account, and lacks many right instance types.
-    for operation in ("list_service_quotas", "list_aws_default_service_quotas"):
-        for quota in _listed(case, operation):
-            if quota["QuotaName"] in names:
-                # What applies to the account comes first, and AWS's default must not replace it.
-                quotas.setdefault(quota["QuotaName"], quota)
-            # The rest is not read: each instance type has several quotas, a hundred to a page.
-            if quotas.keys() == names:
-                return quotas
+    for quota in listed_quotas(case.service):
+        if quota["QuotaName"] in names:
+            # What applies to the account comes first, and AWS's default must not replace it.
+            quotas.setdefault(quota["QuotaName"], quota)
+        # The rest is not read: each instance type has several quotas, a hundred to a page.
+        if quotas.keys() == names:
+            break
     return quotas
-
-
-def _listed(case: Case, operation: str) -> Iterator[dict[str, Any]]:
-    more: dict[str, str] = {}
-    while True:
-        page = case.call("service-quotas", operation, ServiceCode="sagemaker", MaxResults=100, **more)
-        yield from page["Quotas"]
-        if not page.get("NextToken"):
-            return
-        more = {"NextToken": page["NextToken"]}

@@ -255,4 +255,4 @@ MODES = {
 }
 
 if __name__ == "__main__":
-    MODES[sys.argv[1]]()
+    MODES[sys.argv[1]](*map(float, sys.argv[2:]))

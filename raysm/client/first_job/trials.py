@@ -13,8 +13,9 @@ from typing import Any, Literal
 from raysm.client.description import Status
 from raysm.client.first_job import probe
 from raysm.client.plan import Plan
+from raysm.client.prepared import Prepared
 from raysm.client.service import Service
-from raysm.client.submit import Prepared, prepare
+from raysm.client.submit import prepare
 from raysm.contract.job_api import PROCESSING, TRAINING, JobApi, api_of
 from raysm.contract.paths import Paths
 from raysm.contract.payload import SOURCE
@@ -50,6 +51,8 @@ class Trial:
     """Whether it is stopped as soon as it says that it is ready."""
     is_entered: bool = False
     """Whether a tunnel is opened into it as soon as it says that it is ready, and at which port."""
+    visit_s: float | None = None
+    """Seconds for which its script waits for who comes through the tunnel; None is as long as AWS's agent may take."""
     is_bare: bool = False
     """Whether the script is the entry point of every instance, in place of raysm."""
     request: Mapping[str, Any] = field(default_factory=dict)
@@ -120,7 +123,8 @@ def prepared(trial: Trial, service: Service, cluster: Cluster, data: Path, optio
         "name": f"first-job-{trial.name}",
         "project": "first-job",
     }
-    ready = prepare(Script(probe.__file__, args=(trial.mode,)), on=service, **chosen)
+    waits = () if trial.visit_s is None else (str(trial.visit_s),)
+    ready = prepare(Script(probe.__file__, args=(trial.mode, *waits)), on=service, **chosen)
     return _changed(ready, trial) if trial.is_bare else ready
 
 

@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 
 from raysm.client.costs.prices import price_of, price_of_user, volume_usd_per_hour
 from raysm.client.job import Job
+from raysm.client.prepared import Prepared
 from raysm.client.service import Service
-from raysm.client.submit import Prepared, prepare
+from raysm.client.submit import prepare
 from raysm.contract.events import Event, State, parse
 from raysm.contract.session import CLOSING, SERVING
 from raysm.errors import InvalidRequest, JobFailed

@@ -63,8 +63,8 @@ class QuerySource(Source):
         }
 
     @classmethod
-    def again(cls, description: Mapping[str, Any], on: Any = None) -> "QuerySource":
-        """Return the source that ``description`` tells of, to be run again.
+    def again(cls, description: Mapping[str, Any], on: Any = None) -> "QuerySource | None":
+        """Return the query that ``description`` tells of, to be run again; None where it tells of none.
 
         Args:
             description: As a grid remembers it.
@@ -73,6 +73,8 @@ class QuerySource(Source):
         Raises:
             InvalidRequest: None is remembered: it was an open connection, or its address has a password.
         """
+        if "sql" not in description:
+            return None
         database = on if on is not None else description.get("on")
         # Not asked of the environment or a prompt: which database it is decides what the rows are.
         if database is None:

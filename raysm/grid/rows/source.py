@@ -5,12 +5,13 @@ What flows in is what the user names: a path, a query, a data frame, a list. Wha
 
 import abc
 import pkgutil
+from collections.abc import Mapping
 from typing import Any
 
 from raysm.errors import InvalidRequest
 from raysm.grid.rows.table import Table
 
-__all__ = ["MAX_ROWS", "SOURCES", "Source", "check_number", "source_of"]
+__all__ = ["MAX_ROWS", "SOURCES", "Source", "check_number", "source_again", "source_of"]
 
 MAX_ROWS = 10_000
 """Rows unless the user says otherwise: a query without its WHERE must not become a hundred thousand jobs."""
@@ -34,6 +35,16 @@ class Source(abc.ABC):
     def of(cls, rows: Any) -> "Source | None":
         """Return the source, if ``rows`` is one of this kind; else None."""
 
+    @classmethod
+    def again(cls, description: Mapping[str, Any]) -> "Source | None":
+        """Return the source that was described so, if it was one of this kind; else None.
+
+        Raises:
+            InvalidRequest: It was, but not all that it takes to read it is kept.
+        """
+        # A file is known by its name, when it is first given and when it is read again.
+        return cls.of(description["file"]) if "file" in description else None
+
     @abc.abstractmethod
     def read(self, max_rows: int) -> Table:
         """Return all rows.
@@ -49,6 +60,22 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def description(self) -> dict[str, Any]:
         """What a grid remembers of where its rows came from, as JSON values; never a password."""
+
+
+def source_again(description: Mapping[str, Any]) -> Source:
+    """Return the source that ``description``, as a grid remembers it, tells of: to be read again.
+
+    Raises:
+        InvalidRequest: It is not kept: a program gave the rows, or it was an open connection.
+    """
+    for name in SOURCES:
+        source: Source | None = pkgutil.resolve_name(name).again(description)
+        if source is not None:
+            return source
+    raise InvalidRequest(
+        "a program gave this grid its rows, and they cannot be read again; give the new ones: grid.extend(rows), or "
+        "raysm grid extend NAME --rows FILE"
+    )
 
 
 def source_of(rows: Any) -> Source:

@@ -9,7 +9,7 @@ import dataclasses
 import difflib
 import functools
 import string
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from raysm.errors import InvalidRequest
@@ -60,17 +60,22 @@ def fill(template: Any, values: Mapping[str, Value], where: str) -> Any:
     Raises:
         InvalidRequest: A value is not there in this row, or does not take its format.
     """
+    return _mapped(template, lambda text: _filled(text, values, where) if "{" in text or "}" in text else text)
+
+
+def _mapped(template: Any, change: Callable[[str], str]) -> Any:
+    """Return a template with each of its texts changed; what has no changed one is the same object."""
     if isinstance(template, str):
-        return _filled(template, values, where) if "{" in template or "}" in template else template
+        return change(template)
     if isinstance(template, Mapping):
-        filled = {key: fill(value, values, where) for key, value in template.items()}
-        return filled if any(filled[key] is not template[key] for key in filled) else template
+        entries = {key: _mapped(value, change) for key, value in template.items()}
+        return entries if any(entries[key] is not template[key] for key in entries) else template
     if isinstance(template, tuple | list):
-        items = [fill(item, values, where) for item in template]
+        items = [_mapped(item, change) for item in template]
         return type(template)(items) if any(a is not b for a, b in zip(items, template, strict=True)) else template
     if dataclasses.is_dataclass(template) and not isinstance(template, type):
         fields = {field.name: getattr(template, field.name) for field in dataclasses.fields(template) if field.init}
-        changed = {name: fill(value, values, where) for name, value in fields.items()}
+        changed = {name: _mapped(value, change) for name, value in fields.items()}
         # Made anew only where it has to be: some kinds of workload are costly to check.
         changed = {name: value for name, value in changed.items() if value is not fields[name]}
         return dataclasses.replace(template, **changed) if changed else template
@@ -95,18 +100,15 @@ def _filled(text: str, values: Mapping[str, Value], where: str) -> str:
     return "".join(parts)
 
 
-def _texts(template: Any) -> Iterator[str]:
-    if isinstance(template, str):
-        yield template
-    elif isinstance(template, Mapping):
-        for value in template.values():
-            yield from _texts(value)
-    elif isinstance(template, tuple | list):
-        for item in template:
-            yield from _texts(item)
-    elif dataclasses.is_dataclass(template) and not isinstance(template, type):
-        for field in dataclasses.fields(template):
-            yield from _texts(getattr(template, field.name))
+def _texts(template: Any) -> list[str]:
+    texts: list[str] = []
+
+    def collect(text: str) -> str:
+        texts.append(text)
+        return text
+
+    _mapped(template, collect)
+    return texts
 
 
 # The same few texts for every row of a grid.

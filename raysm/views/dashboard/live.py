@@ -37,7 +37,15 @@ class LiveSite:
     """What the proxy of a job that runs shows."""
 
     def __init__(
-        self, name: str, watch: Watch, *, way: Way, token: str, cache: Path, ended: Callable[[], Sequence[Part]]
+        self,
+        name: str,
+        watch: Watch,
+        *,
+        way: Way,
+        token: str,
+        cache: Path,
+        ended: Callable[[], Sequence[Part]],
+        look_s: float = LOOK_S,
     ) -> None:
         """Ask nothing yet.
 
@@ -48,9 +56,10 @@ class LiveSite:
             token: Its own.
             cache: Where files of the page are kept.
             ended: Returns what is shown once the job has ended; may block.
+            look_s: Seconds between two looks at the job.
         """
         self._name, self._watch, self._ended = name, watch, ended
-        self._is_ended = False
+        self._is_ended, self._look_s = False, look_s
         self._upstream = Upstream(way, token)
         charts = ChartsPart(name, watch.timeline)
         self._parts: Sequence[Part] = (charts, Assets(self._upstream, cache), self._upstream)
@@ -73,7 +82,7 @@ class LiveSite:
 
     async def _follow(self) -> None:
         while not self._is_ended:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(self._look_s)
             try:
                 await self._look()
             except RaysmError:

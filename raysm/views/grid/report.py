@@ -10,8 +10,8 @@ from itertools import islice
 
 from raysm.client.costs.bill import dollars
 from raysm.grid.attempt import TaskState
+from raysm.grid.row import GridRow
 from raysm.grid.snapshot import Snapshot
-from raysm.grid.store import TaskRecord
 from raysm.views.charts.line_chart import Axes, line_chart
 from raysm.views.charts.series import Series
 from raysm.views.grid.screen import duration, unpriced_note
@@ -36,19 +36,19 @@ th:first-child, td:first-child, td.text, th.text { text-align: left } th { font-
 """
 
 
-def report_page(view: Snapshot, tasks: Iterable[TaskRecord]) -> str:
+def report_page(view: Snapshot, rows: Iterable[GridRow]) -> str:
     """Return the page.
 
     Args:
         view: The grid.
-        tasks: Its rows, those first that are to be seen first; what is too many is left out, and said.
+        rows: Its rows, those first that are to be seen first; what is too many is left out, and said.
     """
     title = f"grid {html.escape(view.name)}"
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>'
         f"<h1>{title}: {html.escape(view.state)}</h1><p>{_moment(view.at_s)}{_why(view)}</p>"
-        f"{_figures(view)}{_chart(view)}{_regions(view)}{_troubles(view)}{_rows(view, tasks)}"
+        f"{_figures(view)}{_chart(view)}{_regions(view)}{_troubles(view)}{_rows(view, rows)}"
         f"<footer>{html.escape(unpriced_note(view).strip())} Prices: {html.escape(', '.join(view.prices) or 'none')}; "
         "on demand, what spot capacity is billed by, too.</footer></body></html>\n"
     )
@@ -126,18 +126,26 @@ def _troubles(view: Snapshot) -> str:
     return f"<h2>What went wrong</h2><ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>" if items else ""
 
 
-def _rows(view: Snapshot, tasks: Iterable[TaskRecord]) -> str:
-    shown = list(islice(tasks, MOST_ROWS))
+def _rows(view: Snapshot, rows: Iterable[GridRow]) -> str:
+    shown = list(islice(rows, MOST_ROWS))
     more = view.total - len(shown)
     rest = f"<p>and {more:,} more: raysm grid rows {html.escape(view.name)}</p>" if more > 0 else ""
-    head = '<tr><th>row</th><th class="text">state</th><th>tries</th><th class="text">why</th></tr>'
-    rows = [
-        f'<tr><td>{html.escape(each.task.key)}</td><td class="text {each.state}">{each.state}</td>'
+    head = (
+        '<tr><th>row</th><th class="text">state</th><th class="text">region</th><th class="text">type</th>'
+        '<th>tries</th><th>cost</th><th class="text">why</th></tr>'
+    )
+    lines = "".join(map(_line, shown))
+    return f'<h2>Rows</h2><div class="scroll"><table>{head}{lines}</table></div>{rest}' if shown else ""
+
+
+def _line(row: GridRow) -> str:
+    cost = "-" if row.usd is None else dollars(row.usd)
+    return (
+        f'<tr><td>{html.escape(row.key)}</td><td class="text {row.state}">{row.state}</td>'
+        f'<td class="text">{row.region or "-"}</td><td class="text">{html.escape(row.instance_type or "-")}</td>'
         # Cut before it is escaped: half of an entity would be shown as text.
-        f'<td>{each.attempts}</td><td class="text">{html.escape(each.reason[:300])}</td></tr>'
-        for each in shown
-    ]
-    return f'<h2>Rows</h2><div class="scroll"><table>{head}{"".join(rows)}</table></div>{rest}' if shown else ""
+        f'<td>{row.attempts}</td><td>{cost}</td><td class="text">{html.escape(row.reason[:300])}</td></tr>'
+    )
 
 
 def _row(cells: Iterable[str], tag: str = "td") -> str:

@@ -1,5 +1,7 @@
 """The jobs of the first hour, as they are sent to AWS."""
 
+from dataclasses import replace
+
 import pytest
 
 from raysm.client.first_job.trials import INSTANCES, MOST_S, TRIALS, prepared
@@ -33,6 +35,14 @@ def test_the_script_is_the_entry_point_of_a_bare_job_and_raysm_of_the_others(dat
         entry = specification["ContainerEntrypoint"]
         assert any(word.endswith("start.py") for word in entry) != trial.is_bare
         assert ("probe.py" in entry[1]) == trial.is_bare
+
+
+def test_how_long_a_visitor_is_waited_for_can_be_said_and_is_the_scripts_own_choice_else(data):
+    (trial,) = [trial for trial in TRIALS if trial.is_entered]
+    with fake_aws() as remote:
+        shorter = prepared(replace(trial, visit_s=2.5), remote.service, CLUSTER, data, {}).request
+        usual = prepared(trial, remote.service, CLUSTER, data, {}).request
+    assert (shorter.workload.args, usual.workload.args) == (("visited", "2.5"), ("visited",))
 
 
 def test_what_all_jobs_of_an_account_need_is_in_each(data):

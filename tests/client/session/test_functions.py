@@ -4,25 +4,16 @@ import threading
 
 import pytest
 
-import raysm
 from raysm.client.session.functions import FOLLOWED, SessionFunctions
 from raysm.contract.session import BATCH, SHELL
 from raysm.errors import InvalidRequest
-from tests.support.sessions import StubJob, served
+from tests.support.sessions import served
 
 
 @pytest.fixture
 def server(tmp_path):
     with served(tmp_path / "served") as running:
         yield running
-
-
-@pytest.fixture
-def session(server, tmp_path):
-    handle = raysm.Session(name="digits")
-    handle._connect(StubJob(tmp_path, server.port), lambda event: None)
-    yield handle
-    handle.detach()
 
 
 def test_what_cannot_be_pickled_is_refused_by_its_path_and_nothing_is_sent(session, server):

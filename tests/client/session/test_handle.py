@@ -17,14 +17,6 @@ def server(tmp_path_factory):
         yield running
 
 
-@pytest.fixture
-def session(server, tmp_path):
-    handle = raysm.Session(name="digits")
-    handle._connect(StubJob(tmp_path, server.port), lambda event: None)
-    yield handle
-    handle.detach()
-
-
 def shouted(text):
     print(text.upper())
     return len(text)

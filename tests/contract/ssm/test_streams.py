@@ -7,16 +7,7 @@ import pytest
 
 from raysm.contract.ssm.mux import DATA_BYTES, HEADER
 from raysm.contract.ssm.streams import BUFFER_BYTES, ByteStream, Streams, carry
-
-WAIT_S = 60
-
-
-def run(scenario):
-    async def within():
-        async with asyncio.timeout(WAIT_S):
-            return await scenario()
-
-    return asyncio.run(within())
+from tests.support.scenarios import run
 
 
 class Wire:

@@ -3,30 +3,10 @@
 import pytest
 
 from tests.support.kernels import run_cells
+from tests.support.watched_jobs import BEGIN
 
 for package in ("nbformat", "nbclient", "ipykernel"):
     pytest.importorskip(package)
-
-BEGIN = """
-import pathlib
-import raysm
-from raysm.contract.events import Metric, line
-from raysm.testing import FakeSageMaker
-
-class Running(FakeSageMaker):
-    is_over = False
-    def describe(self, api, name):
-        answer = super().describe(api, name)
-        if self.is_over:
-            return answer
-        del answer["TrainingEndTime"]
-        return answer | {"TrainingJobStatus": "InProgress", "SecondaryStatus": "Training"}
-
-pathlib.Path("train.py").touch()
-fake = Running(pathlib.Path("home").absolute())
-job = raysm.submit(raysm.Script("train.py"), on=fake)
-del fake.lines[job.name]  # it has written nothing yet
-"""
 
 WATCH = "watching = job.watch()"
 

@@ -16,6 +16,7 @@ from raysm.views.dashboard.timeline import Timeline
 from tests.support.dashboard_head import TOKEN, Answer, serving_head, told, way_to
 
 WAIT_S = 60.0
+LOOK_S = 0.05
 
 
 class Watched:
@@ -55,7 +56,9 @@ def left_nothing():
 def showing(way, tmp_path, watched=None, ended=left_nothing):
     watched = watched or Watched()
     server = DashboardServer(
-        lambda: LiveSite("digits-1", watched, way=way, token=TOKEN, cache=tmp_path / "cache", ended=ended)
+        lambda: LiveSite(
+            "digits-1", watched, way=way, token=TOKEN, cache=tmp_path / "cache", ended=ended, look_s=LOOK_S
+        )
     )
     try:
         yield server

@@ -3,14 +3,14 @@
 from html.parser import HTMLParser
 
 from raysm.grid.attempt import TaskState
-from raysm.grid.store import TaskRecord
-from raysm.grid.task import Task
+from raysm.grid.row import GridRow
 from raysm.views.grid.report import MOST_ROWS, report_page
 from tests.views.grid.test_screen import view
 
 
-def task(key, state=TaskState.DONE, reason=""):
-    return TaskRecord(task=Task(key=key), state=state, retries_left=0, attempts=1, since_s=None, reason=reason)
+def task(key, state=TaskState.DONE, reason="", **more):
+    facts = dict.fromkeys(("job", "region", "instance_type", "count", "spot", "started_s", "ended_s", "usd"))
+    return GridRow(key=key, state=state, attempts=1, reason=reason, parameters={}, **facts | more)
 
 
 class Page(HTMLParser):
@@ -63,3 +63,8 @@ def test_a_grid_that_has_not_begun_is_a_page_too():
     page = Page(report_page(view(regions=(), reasons=(), done=(), done_per_hour=None, states={}), []))
     assert "svg" not in page.tags
     assert "0 of 0" in page.text
+
+
+def test_a_row_says_where_it_ran_and_what_it_cost():
+    page = Page(report_page(view(), [task("sf", region="us-west-2", instance_type="ml.g5.xlarge", usd=1.25)]))
+    assert "us-west-2ml.g5.xlarge11.25 USD" in page.text

@@ -16,9 +16,9 @@ import torch
 import torch.distributed as dist
 
 from raysm.bootstrap import environment
-from raysm.contract.events import Metric, line
 from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.request.training import Precision
+from raysm.workloads.report import event_lines, numbers, words
 from raysm.workloads.sweep import reports
 from raysm.workloads.training.degrees.layout import Layout
 from raysm.workloads.training.degrees.parallel import Parallel
@@ -173,9 +173,13 @@ class Session:
 
         Args:
             step: Training step; None is the number of steps done.
-            metrics: Finite values by name, the unit at the end of the name.
+            metrics: Numbers by name, the unit at the end of the name. What is not finite is printed for people: no
+                curve can have it.
+
+        Raises:
+            InvalidRequest: One is no number.
         """
-        values = {name: float(value) for name, value in metrics.items()}
+        values = numbers(metrics)
         self.reported |= values
         if self.rank != 0:
             return
@@ -184,11 +188,8 @@ class Session:
         if take is not None:
             take(reports.report_of(values, step, None))
             return
-        if self.in_job:
-            text = "\n".join(line(Metric(name=name, value=value, step=step)) for name, value in values.items())
-        else:
-            text = f"step {step}: " + ", ".join(f"{name} {value:.6g}" for name, value in values.items())
-        print(text, flush=True)  # noqa: T201 - metrics travel in the log
+        lines = event_lines(values, step) if self.in_job else [words(values, step)]
+        print("\n".join(lines), flush=True)  # noqa: T201 - metrics travel in the log
 
     def say(self, text: str) -> None:
         """Print a line for people, on rank 0 alone."""

@@ -10,17 +10,8 @@ from raysm.contract.ssm.conversation import Conversation
 from raysm.contract.ssm.frames import CHANNEL_CLOSED, INPUT, OUTPUT, Frame, PayloadType, decode
 from raysm.local.server.ssm.agent import Agent
 from raysm.local.server.ssm.documents import Work
+from tests.support.scenarios import run
 from tests.support.ssm import Here
-
-WAIT_S = 60
-
-
-def run(scenario):
-    async def within():
-        async with asyncio.timeout(WAIT_S):
-            return await scenario()
-
-    return asyncio.run(within())
 
 
 class Repeating:

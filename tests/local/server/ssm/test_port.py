@@ -10,17 +10,8 @@ from raysm.contract.ssm.frames import OUTPUT, Flag, Frame, PayloadType, flag
 from raysm.contract.ssm.streams import Streams
 from raysm.local.server.ssm.plugin import Ends
 from raysm.local.server.ssm.port import MuxPort, PlainPort, connect
+from tests.support.scenarios import WAIT_S, run
 from tests.support.ssm import Here, echoing
-
-WAIT_S = 60
-
-
-def run(scenario):
-    async def within():
-        async with asyncio.timeout(WAIT_S):
-            return await scenario()
-
-    return asyncio.run(within())
 
 
 def frame(payload, payload_type=PayloadType.OUTPUT):

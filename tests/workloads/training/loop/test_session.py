@@ -62,6 +62,18 @@ def test_metrics_are_events_in_a_job_and_words_elsewhere(capsys):
     assert capsys.readouterr().out == "step 3: loss 0.25, accuracy 1\n"
 
 
+def test_a_loss_that_is_not_finite_is_told_to_people_and_leaves_no_event(capsys):
+    worker(in_job=True, steps=7).report(loss=float("nan"), accuracy=0.5)
+    words, event = capsys.readouterr().out.splitlines()
+    assert words == "step 7: loss nan"
+    assert parse(event).name == "accuracy"
+
+
+def test_what_is_no_number_is_refused_by_its_name():
+    with pytest.raises(InvalidRequest, match="loss must be a number, got 'low'"):
+        worker().report(loss="low")
+
+
 def test_other_ranks_report_nothing_and_remember_it(capsys):
     session = worker(rank=1, world_size=2, hosts=("algo-1", "algo-1"))
     session.report(loss=0.25)

@@ -1,0 +1,228 @@
+"""A job that is ready to be sent: uploads, payload, call and record, in this order. What flows out is the job's handle.
+
+Whatever goes wrong on the way, the service has the job and the user its handle, or nothing is left of it: a payload
+holds the token of its job.
+"""
+
+import contextlib
+import functools
+import logging
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from raysm import __version__
+from raysm.client import records, uploads
+from raysm.client.chain import Chain
+from raysm.client.description import Status
+from raysm.client.function import python_version
+from raysm.client.job import Job, attach
+from raysm.client.payload_place import payload_uri
+from raysm.client.plan import Plan
+from raysm.client.predecessor import await_predecessor
+from raysm.client.service import Service
+from raysm.client.storage import Storage
+from raysm.client.tracking import tracker_of
+from raysm.client.volume_check import check_volume
+from raysm.contract import payload
+from raysm.contract.source import Source
+from raysm.errors import JobNotFound, ServiceError
+from raysm.request import Input, JobRequest
+
+__all__ = ["Prepared"]
+
+MOST_LISTED = 10_000
+"""Objects of the inputs that are looked at for a job that nobody wants to skip: ten calls, about a second. A million
+took minutes, and money, before the job was even sent."""
+
+FORBIDS_DEBUG = "or it may forbid remote debugging (sagemaker:EnableRemoteDebug)"
+
+_log = logging.getLogger("raysm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A job that is ready to be sent; nothing of it is on the service yet."""
+
+    request: JobRequest
+    """What was asked for, its inputs by URI."""
+    plan: Plan
+    """The call that ``send`` makes, as it is."""
+    task: str
+    """Name of the task: of which the job is one run."""
+    state: str | None
+    """Checkpoint prefix; None for Processing, and of a workload that keeps no state."""
+    has_old_state: bool
+    """Whether another job may have had that prefix before."""
+    service: Service
+    """Where it goes."""
+    uploads: tuple[uploads.Upload, ...]
+    """Local data that goes to S3 first."""
+    source: Source | None
+    """What travels of the user's source."""
+    contents: payload.Contents = field(repr=False)
+    """All that travels, the job's token too."""
+    source_digest: str
+    """Of all that the result depends on but the state of its inputs."""
+    image: str = ""
+    """Which image was taken where none was named, for people; empty where none had to be."""
+
+    @functools.cached_property
+    def _state_of_inputs(self) -> records.InputsState:
+        state = records.with_inputs(self.source_digest, self._inputs_of_others, self._storage)
+        assert state is not None, "without a limit"
+        return state
+
+    @property
+    def digest(self) -> str:
+        """Of all that the result depends on; looks at every object of the inputs."""
+        return self._state_of_inputs.digest
+
+    @property
+    def _inputs_of_others(self) -> Mapping[str, Input]:
+        """The inputs that may change; of those that are uploaded the URIs say the content."""
+        sent = {upload.channel for upload in self.uploads}
+        return {channel: source for channel, source in self.request.inputs.items() if channel not in sent}
+
+    @functools.cached_property
+    def _storage(self) -> Storage:
+        return Storage(self.service)
+
+    @property
+    def _records(self) -> str:
+        return self.service.places.records(self.request.project, self.task)
+
+    def finished(self) -> Job | None:
+        """Return the latest job of the task that did the very same and is Completed, or is still at it; else None."""
+        # Asked for here, also where no record is looked at: the job that is sent then has to be found by it.
+        digest = self.digest
+        for record in records.recorded(self._records, self._storage, self.source_digest):
+            # Its name told a piece of another digest, in which the state of the inputs is not.
+            if record.digest != digest:
+                continue
+            try:
+                job = attach(record.job, self.service)
+            except JobNotFound:
+                continue
+            # A job that is being stopped still runs, but will not bring what it was sent for.
+            if (not job.done() and job.status is not Status.STOPPING) or job.status is Status.COMPLETED:
+                return job
+        return None
+
+    def send(self, *, leaves_payload: bool = False) -> Job:
+        """Upload what has changed, send the plan, and return the job.
+
+        Where the job goes on with the state of one that is just ending, it waits for that end.
+
+        Args:
+            leaves_payload: Whether the payload stays where nobody knows whether the job was made: whoever sends the
+                same job again until that is settled needs it.
+
+        Raises:
+            InvalidRequest: The job whose state it goes on with runs, or the inputs are larger than the instances'
+                volumes; nothing was uploaded.
+            ServiceError: The service refused; nothing of the job is left but data that can be used again.
+        """
+        storage, kms_key = self._storage, self.request.security.output_kms_key
+        if self.has_old_state and self.state is not None:
+            await_predecessor(self._records, self.state, self.service)
+        inputs = self._look_at_inputs()
+        self._check_volume(inputs)
+        # Before the job is there: a file that vanishes meanwhile must not hide it from who sent it.
+        code = records.code_of(self.request.workload, self.source)
+        storage.ensure_bucket(self.service.bucket, self.service.region)
+        for upload in self.uploads:
+            uploads.carry_out(upload, storage, kms_key)
+        prefix = self.service.places.payload(self.request.project, self.request.name)
+        try:
+            self._send_payload(prefix)
+            self._create()
+        except BaseException as error:
+            if leaves_payload and isinstance(error, ServiceError) and error.is_transient:
+                raise
+            # Whatever it was: an upload that Ctrl-C interrupts leaves nothing behind either.
+            with contextlib.suppress(ServiceError):  # the reason is not to be hidden by a second one
+                storage.remove(prefix)  # it holds the token of a job that never was
+            raise
+        self._remember(code, inputs)
+        # Told, since ListTags would be a call, and a permission, of its own.
+        sent_tags = {tag["Key"]: tag["Value"] for tag in self.plan.request["Tags"]}
+        chain = Chain(self.request.name, service=self.service, api=self.plan.api, tags=sent_tags)
+        tracker_of(chain, self.request.workload.parameters)
+        return Job(chain, source=self.source)
+
+    def _send_payload(self, prefix: str) -> None:
+        name = self.request.name
+        if self.image:
+            _log.info("%s runs in the image %s", name, self.image)
+        if self.source is not None:
+            if self.source.warning is not None:
+                _log.warning(self.source.warning)
+            _log.info("%s is sent with %s", name, self.source.summary)
+        with tempfile.TemporaryDirectory(prefix="raysm-payload-") as folder:
+            packed = Path(folder) / "payload"
+            self.contents.write(packed)
+            uploads.send_folder(packed, prefix, self._storage, self.request.security.output_kms_key)
+
+    def _create(self) -> None:
+        try:
+            self.service.create(self.plan)
+        except ServiceError as error:
+            # An answer that was lost, and a call that was repeated for it: the job may be there nevertheless.
+            if (error.is_transient or error.code.startswith("ResourceInUse")) and self._is_there():
+                return
+            if error.code.startswith("AccessDenied") and self.request.security.remote_debug:
+                remedy = f"{FORBIDS_DEBUG}: {self.request.workload.without_remote_debug}"
+                raise ServiceError(f"{error}; {remedy}", code=error.code) from error
+            raise
+
+    def _is_there(self) -> bool:
+        """Whether the service has this very job: one of its name that brings its payload."""
+        try:
+            description = self.service.describe(self.plan.api, self.request.name)
+        except ServiceError:
+            return False
+        return payload_uri(description) == payload_uri(self.plan.request)
+
+    def _look_at_inputs(self) -> records.InputsState | None:
+        """Return the state of the inputs; None where nobody asked for it and it takes long, or may not be known."""
+        # Then if_done has had all of them looked at, and the cached property has put its value there.
+        if "_state_of_inputs" in vars(self):
+            return self._state_of_inputs
+        inputs, source = self._inputs_of_others, self.source_digest
+        try:
+            state = records.with_inputs(source, inputs, self._storage, most=MOST_LISTED)
+        except ServiceError:  # this user may not list them; the job's role may
+            return None
+        if state is None:
+            _log.info(
+                "%s is not remembered for if_done: its inputs are more than %s objects; send it with if_done='skip' to "
+                "have them all looked at",
+                self.request.name,
+                f"{MOST_LISTED:,}",
+            )
+        return state
+
+    def _check_volume(self, inputs: records.InputsState | None) -> None:
+        if self.service.target.has_volumes:
+            uploaded = {upload.channel: upload.size for upload in self.uploads}
+            check_volume(self.request, uploaded | dict(inputs.sizes if inputs is not None else {}))
+
+    def _remember(self, code: str, inputs: records.InputsState | None) -> None:
+        request = self.request
+        record = records.Record(
+            job=request.name,
+            api=self.plan.api.create,
+            digest="" if inputs is None else inputs.digest,
+            state=self.state,
+            submitted_s=time.time(),
+            parameters=request.workload.parameters,
+            code=code,
+            versions={"raysm": __version__, "python": python_version()},
+        )
+        try:
+            records.keep(record, self._records, self._storage, request.security.output_kms_key)
+        except (ServiceError, OSError) as error:  # the job runs: whoever sent it must get it
+            _log.warning("the job %s is sent, but not remembered for if_done and resume: %s", request.name, error)

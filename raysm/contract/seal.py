@@ -1,0 +1,88 @@
+"""How an instance knows that a payload is the one that was sent: a folder flows in, its digests or a refusal flow out.
+
+What the digests of START and of DIGESTS are, the call that makes the job tells: whoever may write to the bucket alone
+cannot change them, and so nothing else of the payload either.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from raysm.contract.store import read_json, sha256_of
+from raysm.errors import InvalidConfig, InvalidPayload
+
+__all__ = ["CHECKED", "DIGESTS", "START", "Seal", "digests_of", "sha256_of_content", "verify"]
+
+START = "start.py"
+DIGESTS = "digests.json"
+
+# One line, and at most 256 characters, as the API has it. What it compares it also runs, and nothing that lies beside:
+# neither beside that file nor in the folder where the container begins, which Python has first for a program of -c.
+CHECKED = (
+    "from sys import*;path[0]or path.pop(0);from hashlib import*;f,d,o=argv[1:4];b=open(f,'rb').read();"
+    "d==sha256(b).hexdigest()or[open(o,'w').write(f+' is not the one that was sent'),exit(2)];"
+    "exec(compile(b,f,'exec'),{'__name__':'__main__','__file__':f})"
+)
+"""Python: runs the file that the first argument names if its SHA-256 is the second; else says so in the third."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seal:
+    """What is told of a payload through the API, so that an instance knows whether it is the one that was sent."""
+
+    start: str
+    """SHA-256 of START."""
+    digests: str
+    """SHA-256 of DIGESTS."""
+
+    def command(self, folder: PurePath, failure: PurePath) -> list[str]:
+        """Return what an instance runs that finds the payload in ``folder``, and says in ``failure`` why it cannot."""
+        # Exec form: of a shell in front SIGTERM would end that alone, or, where it is PID 1, not even that.
+        return ["python3", "-c", CHECKED, str(folder / START), self.start, str(failure), self.digests]
+
+
+def verify(folder: Path, *needed: str) -> dict[str, str]:
+    """Compare every file of ``folder`` with its digest; return them.
+
+    Args:
+        folder: A payload, or a driver folder.
+        needed: Files that must be there.
+
+    Raises:
+        InvalidPayload: A file is missing, was added or changed.
+    """
+    try:
+        expected = read_json(folder / DIGESTS)
+    except InvalidConfig as error:
+        raise InvalidPayload(f"no payload: {error}") from error
+    if not isinstance(expected, dict):
+        raise InvalidPayload(f"{folder / DIGESTS} is not a JSON object of digests")
+    try:
+        actual = digests_of(folder)
+    except OSError as error:
+        raise InvalidPayload(f"the payload in {folder} cannot be read: {error}") from error
+    # What is needed also where the digests do not list it: they travelled with the files, and may be torn as well.
+    for name in sorted({*needed, *expected, *actual}):
+        if name not in actual:
+            raise InvalidPayload(f"the payload's file {name!r} is missing")
+        if name not in expected:
+            raise InvalidPayload(f"the payload's file {name!r} is not listed in {DIGESTS}: somebody added it")
+        if actual[name] != expected[name]:
+            raise InvalidPayload(f"the payload's file {name!r} does not match its digest: it was changed or torn")
+    return actual
+
+
+def digests_of(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file of ``folder`` by its name, but of DIGESTS itself."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / DIGESTS)
+    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files if not _is_cache(path)}
+
+
+def sha256_of_content(content: bytes | Path) -> str:
+    """Return the SHA-256 of a content, or of a file's."""
+    return hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else sha256_of(content)
+
+
+def _is_cache(path: Path) -> bool:
+    # Python writes these beside the user's modules once they are imported: after the verification, before the driver's.
+    return path.parent.name == "__pycache__" and path.suffix == ".pyc"

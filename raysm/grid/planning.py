@@ -1,0 +1,117 @@
+"""A grid before it begins: a request flows in; its rows, what is known of places, and the plan flow out.
+
+What cannot be read is said, and not taken for something that does not limit.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from raysm.client.costs.prices import PriceTable, known_prices
+from raysm.client.service import Service
+from raysm.errors import RaysmError
+from raysm.grid.grid_request import GridRequest
+from raysm.grid.place import Place, Quota
+from raysm.grid.plan import GridPlan, places_of, plan_grid
+from raysm.grid.quotas import read_quotas
+from raysm.grid.sending_rows import Services
+from raysm.grid.task import Task
+from raysm.request import Target
+
+__all__ = ["Known", "Planned", "planned"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """What is known of places when a grid begins."""
+
+    prices: PriceTable
+    """By region and type."""
+    quotas: Mapping[Place, Quota]
+    """As far as they could be read."""
+    own_region: str | None = None
+    """The target's."""
+    notes: tuple[str, ...] = ()
+    """What is to be said of it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planned:
+    """A grid that is ready to begin."""
+
+    request: GridRequest
+    """What is asked for, of a target that reaches all of its regions."""
+    tasks: list[Task]
+    """Its rows, read once."""
+    known: Known
+    """Prices and quotas."""
+    plan: GridPlan
+    """What it would do."""
+
+
+def planned(request: GridRequest, services: Services = Service) -> Planned:
+    """Return a grid with its rows and its plan; the rows are read, and on AWS the quotas are asked for.
+
+    Args:
+        request: What is asked for.
+        services: How a target is reached.
+
+    Raises:
+        InvalidRequest: What is asked for cannot be.
+    """
+    tasks = request.tasks()
+    request = _reaching(request, tasks, services)
+    known = _known(request, tasks, services)
+    plan = plan_grid(
+        request,
+        tasks,
+        known.prices,
+        known.quotas,
+        today=datetime.now(UTC).date(),
+        own_region=known.own_region,
+        notes=known.notes,
+    )
+    return Planned(request=request, tasks=tasks, known=known, plan=plan)
+
+
+def _known(request: GridRequest, tasks: Sequence[Task], services: Services) -> Known:
+    own_region = _own_region(request.template.target, services)
+    quotas, notes = _quotas(request, tasks, own_region, services)
+    return Known(prices=known_prices(), quotas=quotas, own_region=own_region, notes=notes)
+
+
+def _reaching(request: GridRequest, tasks: Sequence[Task], services: Services) -> GridRequest:
+    """Return the same grid with a target that plays all of its regions, where a target has to be told which."""
+    target = request.template.target
+    if not hasattr(target, "regions"):
+        return request
+    changes: dict[str, Any] = {"regions": places_of(request, tasks, _own_region(target, services))[0]}
+    return replace(request, template=replace(request.template, target=replace(target, **changes)))
+
+
+def _own_region(target: Target, services: Services) -> str | None:
+    try:
+        return services(target).region
+    except RaysmError:
+        # A plan of rows that all name their regions needs none.
+        return None
+
+
+def _quotas(
+    request: GridRequest, tasks: Sequence[Task], own_region: str | None, services: Services
+) -> tuple[Mapping[Place, Quota], tuple[str, ...]]:
+    """Return the quotas that can be read, and what is to be said of those that cannot."""
+    target = request.template.target
+    if not target.is_billed:
+        return {}, ()
+    quotas: dict[Place, Quota] = {}
+    regions, types = places_of(request, tasks, own_region)
+    for region in regions:
+        try:
+            job = request.template.job(tasks[0], Place(region=region, instance_type=types[0]), request.count)
+            quotas |= read_quotas(services(job.target), types, request.markets)
+        except RaysmError as error:
+            # A plan without them is still worth more than none; but it must not look like one with them.
+            return {}, (f"the quotas are not known, and count as none: {error}",)
+    return quotas, ()

@@ -1,0 +1,148 @@
+"""``raysm.Grid``: many jobs of one request, a job for each row, over regions.
+
+What flows in is a workload with ``{column}`` in its texts, rows, and where they may run; what flows out is a plan, and
+a grid that goes on wherever it was stopped.
+"""
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+from raysm.client.options import SubmitOptions
+from raysm.client.service import Service, connect
+from raysm.contract.keywords import check_names
+from raysm.grid.filling import Template
+from raysm.grid.grid_request import GridRequest
+from raysm.grid.planning import planned
+from raysm.grid.rows.source import MAX_ROWS, source_of
+from raysm.grid.rules import Rules
+from raysm.grid.running import open_running
+from raysm.grid.snapshot import snapshot
+from raysm.request import Cluster, Script, Target, Workload
+from raysm.request.cluster import LOCAL_TYPE
+from raysm.views.grid.handle import GridHandle
+from raysm.views.grid.shown import ShownPlan, ShownSnapshot, shown_plan, shown_snapshot
+
+__all__ = ["Grid", "GridOptions"]
+
+DRAWN_S = 0.5
+"""Seconds between two looks that a caller is given: to count 100,000 rows takes a tenth of one."""
+
+
+class GridOptions(SubmitOptions, total=False):
+    """What a grid has beside its workload and rows; and, of ``SubmitOptions``, what its jobs have.
+
+    ``name`` is the grid's, under which it is found again; None is made from the workload.
+
+    Attributes:
+        on: ``AWS(…)`` or ``Local(…)``; None is ``Local()``.
+        regions: Where rows may run, the best first; none is where their data lie, and else the target's own region.
+        instance_type: One, or several of which any will do, the best first; none is the one of ``cluster``.
+        count: Instances of each job, where its row does not say; None is as many as ``cluster`` has, and else one.
+        spot: Whether jobs run on spare capacity.
+        rules: Jobs at a time, retries, budget and so on, as ``Rules`` says.
+        max_rows: More are refused, since each is a job.
+    """
+
+    on: Target | Service | None
+    regions: Sequence[str]
+    instance_type: str | Sequence[str]
+    count: int | None
+    spot: bool
+    rules: Rules
+    max_rows: int
+
+
+class Grid(GridHandle):
+    """Many jobs of one request over regions: a row of a file, a list or a query is a job.
+
+    In the texts of the workload, its inputs, its image and its environment, ``{column}`` is what the row has there;
+    ``{key}``, ``{region}``, ``{instance_type}``, ``{count}`` and ``{account}`` need no column. A column that
+    no text takes becomes a hyperparameter. The columns ``key``, ``region``, ``instance_type``, ``count``, ``spot``,
+    ``image``, ``priority``, ``expected_s``, ``max_runtime_s`` and ``input_NAME`` say of the row what their names say.
+
+    Attributes:
+        request: What is asked for, as one value.
+    """
+
+    def __init__(self, workload: Workload | str | Path, *, rows: Any, **options: Unpack[GridOptions]) -> None:
+        """Check what can be checked here; no row is read, and nothing is sent.
+
+        Args:
+            workload: What every row runs; a path is a ``raysm.Script`` without arguments.
+            rows: A path of ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``, a ``raysm.Query``, a data frame, or a list
+                of dictionaries.
+            options: As ``GridOptions`` says.
+
+        Raises:
+            InvalidRequest: What was asked for cannot be.
+        """
+        check_names("Grid", {**SubmitOptions.__annotations__, **GridOptions.__annotations__}, options)
+        chosen: dict[str, Any] = dict(options)
+        workload = Script(str(workload)) if isinstance(workload, str | Path) else workload
+        cluster = chosen.get("cluster") or Cluster()
+        self._service = connect(chosen.pop("on", None))
+        target = self._service.target
+        self.request = GridRequest(
+            name=chosen.pop("name", None) or workload.title,
+            source=source_of(rows),
+            regions=tuple(chosen.pop("regions", ())),
+            instance_types=_types(chosen.pop("instance_type", ()), cluster, target),
+            count=chosen.pop("count", None) or cluster.count,
+            markets=(chosen.pop("spot", False),),
+            rules=chosen.pop("rules", None) or Rules(),
+            max_rows=chosen.pop("max_rows", MAX_ROWS),
+            template=Template(workload=workload, target=target, options=chosen),
+        )
+        super().__init__(self.request.name)
+
+    def plan(self) -> ShownPlan:
+        """Return what it would do: places, dollars, hours, and what is impossible and why. Nothing is sent.
+
+        Raises:
+            InvalidRequest: A row cannot be, nothing says where the rows may run, or they cost more than the budget.
+        """
+        return shown_plan(planned(self.request, self._service.at).plan)
+
+    def run(self, *, go_on: bool = False, seen: Callable[[ShownSnapshot], Any] | None = None) -> ShownSnapshot:
+        """Send a job for each row, until all are done; return how it stands then.
+
+        The same call again goes on where it was stopped: rows that are done stay done, jobs that run are found again,
+        and rows that are new join. An interrupt (Ctrl-C) leaves the jobs as they are.
+
+        Args:
+            go_on: Although its first rows have all failed for one reason.
+            seen: Called with how it stands, twice a second at most.
+
+        Raises:
+            InvalidRequest: What was asked for cannot be; nothing was sent. Or there is a grid of this name with another
+                script, arguments or options.
+            LeaseLost: Another process runs this grid.
+        """
+        services = functools.lru_cache(self._service.at)
+        grid = planned(self.request, services)
+        running = open_running(grid.request, grid.tasks, grid.known, services, now=time.time(), goes_on=go_on)
+        drawn_s = 0.0
+
+        def sleep(seconds: float) -> None:
+            nonlocal drawn_s
+            if seen is not None and time.monotonic() - drawn_s >= DRAWN_S:
+                seen(shown_snapshot(snapshot(running.store, time.time())))
+                drawn_s = time.monotonic()
+            time.sleep(seconds)
+
+        try:
+            running.run(sleep)
+            return shown_snapshot(snapshot(running.store, time.time()))
+        finally:
+            running.close()
+
+
+def _types(named: str | Sequence[str], cluster: Cluster, target: Target) -> tuple[str, ...]:
+    types = (named,) if isinstance(named, str) else tuple(named)
+    if types:
+        return types
+    # On AWS the type of no instance is a default: rows may name theirs, and else the plan asks for one.
+    return () if target.names_own_types and cluster.instance_type == LOCAL_TYPE else (cluster.instance_type,)

@@ -1,0 +1,133 @@
+"""The handle on a grid that there is, by its name: what it is asked for flows in, what it says flows out.
+
+Its file is all that it needs, so that it works in any process, also while another one runs the grid. What is wished of
+the grid, that process finds at its next step.
+"""
+
+import time
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from raysm.contract.store import put
+from raysm.errors import InvalidRequest
+from raysm.grid.attempt import TaskState
+from raysm.grid.joining import extend
+from raysm.grid.opening import opened
+from raysm.grid.row import TROUBLES_FIRST, GridRow, rows_of
+from raysm.grid.rows.source import MAX_ROWS, source_of
+from raysm.grid.snapshot import snapshot
+from raysm.views.grid.report import report_page
+from raysm.views.grid.shown import ShownSnapshot, shown_snapshot
+
+__all__ = ["GridHandle", "attach_grid"]
+
+AGAIN = (TaskState.FAILED, TaskState.IMPOSSIBLE, TaskState.STOPPED)
+"""What ``retry`` takes up again; what is done stays done."""
+
+
+class GridHandle:
+    """A grid that there is.
+
+    Attributes:
+        name: Of the grid.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Keep the name; nothing is opened before something is asked."""
+        self.name = name
+
+    def status(self) -> ShownSnapshot:
+        """Return how it stands: states by region, dollars, blocked places, time left.
+
+        ``print`` shows it as ``raysm grid status`` does, and a notebook too.
+
+        Raises:
+            InvalidRequest: There is no grid of this name.
+        """
+        with opened(self.name) as store:
+            return shown_snapshot(snapshot(store, time.time()))
+
+    def rows(self, state: str | None = None) -> list[GridRow]:
+        """Return its rows in the order of their source, each with the job that it has, or had last.
+
+        Args:
+            state: Those alone that are ``waiting``, ``placed``, ``done``, ``failed``, ``stopped``, ``impossible`` or
+                ``skipped``; None is all.
+
+        Raises:
+            InvalidRequest: There is no grid of this name, or no such state.
+        """
+        if state is not None and state not in list(TaskState):
+            raise InvalidRequest(f"a row's state is one of {', '.join(TaskState)}, got {state!r}")
+        with opened(self.name) as store:
+            return list(rows_of(store, state))
+
+    def stop(self) -> int:
+        """Have it stop: no further job is sent, and whoever runs it stops those that are open.
+
+        Returns:
+            How many are open. Where no process runs the grid, ``run`` it once more: it stops them, and ends.
+
+        Raises:
+            InvalidRequest: There is no grid of this name.
+        """
+        with opened(self.name) as store:
+            if store.grid().state != "closed":
+                store.change_grid("stopping", time.time(), why="the user stops it", fenced=False)
+            return store.open_count()
+
+    def retry(self) -> int:
+        """Have the rows wait again that failed, were stopped, or found no place; return how many they are.
+
+        Raises:
+            InvalidRequest: There is no grid of this name.
+        """
+        with opened(self.name) as store:
+            return store.again(AGAIN, time.time())
+
+    def extend(self, rows: Any = None, *, max_rows: int = MAX_ROWS) -> int:
+        """Have new rows join it, and return how many they are; those that it has stay as they are.
+
+        Args:
+            rows: Where they come from, as ``raysm.Grid`` takes it; None reads the grid's own file, or runs its own
+                query, once more: the daily campaigns.
+            max_rows: More in the source are refused.
+
+        Raises:
+            InvalidRequest: There is no grid of this name, or its rows cannot be read again.
+            ServiceError: The database cannot be reached.
+        """
+        with opened(self.name) as store:
+            return extend(store, None if rows is None else source_of(rows), max_rows=max_rows)
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write it as one HTML file that needs nothing else; return where.
+
+        Args:
+            path: None is ``NAME.html``, here.
+
+        Raises:
+            InvalidRequest: There is no grid of this name.
+        """
+        path = Path(path if path is not None else f"{self.name}.html")
+        with opened(self.name) as store:
+            rows = chain.from_iterable(rows_of(store, state) for state in TROUBLES_FIRST)
+            put(path, report_page(snapshot(store, time.time()), rows))
+        return path
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+def attach_grid(name: str) -> GridHandle:
+    """Return the handle on a grid that there is.
+
+    Args:
+        name: Of the grid.
+
+    Raises:
+        InvalidRequest: There is none of this name; the message lists those that there are.
+    """
+    with opened(name):
+        return GridHandle(name)

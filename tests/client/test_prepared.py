@@ -1,0 +1,121 @@
+"""Whatever goes wrong while a job is sent, the service has it and its handle is returned, or nothing is left of it."""
+
+import pytest
+
+from raysm.client.prepared import MOST_LISTED
+from raysm.client.service import Service
+from raysm.client.submit import prepare, submit
+from raysm.errors import ServiceError
+from raysm.request import Script, Security
+from raysm.request.session import SessionWorkload
+from tests.support.client_jobs import M5
+from tests.support.crowd import Crowd
+from tests.support.sagemaker import refusal
+
+
+def test_a_refused_call_leaves_no_token_behind(remote, script):
+    remote.fail("create_training_job", refusal("ResourceLimitExceeded", "0 instances"))
+    with pytest.raises(ServiceError, match="Service Quotas"):
+        submit(Script(str(script)), cluster=M5, on=remote.service)
+    assert not [key for key in keys(remote) if key.endswith("/token")]
+
+
+@pytest.mark.parametrize("kind", ["training", "processing"])
+@pytest.mark.parametrize("code", ["ResourceInUse", "InternalFailure"])
+def test_a_job_that_was_created_although_the_call_failed_is_sent(remote, script, code, kind):
+    remote.fail(f"create_{kind}_job", refusal(code, "who knows"), done=True)
+    job = submit(Script(str(script)), cluster=M5, on=remote.service, kind=kind)
+    assert not job.done()
+    assert [key for key in keys(remote) if key.endswith("/token")]
+
+
+@pytest.mark.parametrize(("error", "stays"), [("InternalFailure", True), ("ResourceLimitExceeded", False)])
+def test_the_payload_of_a_job_that_may_be_sent_again_stays_until_that_is_settled(remote, script, error, stays):
+    remote.fail("create_training_job", refusal(error, "who knows"))
+    with pytest.raises(ServiceError, match="who knows"):
+        prepare(Script(str(script)), cluster=M5, on=remote.service).send(leaves_payload=True)
+    assert bool([key for key in keys(remote) if key.endswith("/token")]) is stays
+
+
+def test_an_upload_that_is_interrupted_leaves_no_token_behind(remote, script):
+    remote.fail("put_object", KeyboardInterrupt(), when=lambda call: call["Key"].endswith("/token"), done=True)
+    with pytest.raises(KeyboardInterrupt):
+        submit(Script(str(script)), cluster=M5, on=remote.service)
+    assert not [key for key in keys(remote) if "/payloads/" in key]
+
+
+def test_a_payload_that_cannot_be_removed_does_not_hide_the_reason(remote, script):
+    remote.fail("create_training_job", refusal("ResourceLimitExceeded", "0 instances"))
+    remote.fail("delete_object", refusal("AccessDenied", "not you", "DeleteObject"))
+    with pytest.raises(ServiceError, match="Service Quotas"):
+        submit(Script(str(script)), cluster=M5, on=remote.service)
+
+
+def test_a_job_that_cannot_be_remembered_is_returned_nevertheless(remote, script, caplog):
+    no_records = refusal("AccessDenied", "no records", "PutObject")
+    remote.fail("put_object", no_records, when=lambda call: bool(remote.sagemaker.sent))
+    job = submit(Script(str(script)), cluster=M5, on=remote.service)
+    assert job.name in remote.sagemaker.jobs
+    assert "is sent, but not remembered" in caplog.text
+
+
+def test_who_is_refused_a_job_with_remote_debugging_is_told_that_this_may_be_why(remote, script):
+    remote.fail("create_training_job", refusal("AccessDeniedException", "not authorized"), times=2)
+    with pytest.raises(ServiceError, match=r"drop --debug \(security.remote_debug\)"):
+        submit(Script(str(script)), cluster=M5, on=remote.service, security=Security(remote_debug=True))
+    with pytest.raises(ServiceError) as caught:
+        submit(Script(str(script)), cluster=M5, on=remote.service)
+    assert "remote_debug" not in str(caught.value)
+
+
+def test_who_opens_a_session_where_remote_debugging_is_forbidden_is_not_told_to_drop_what_he_did_not_ask_for(remote):
+    remote.fail("create_training_job", refusal("AccessDeniedException", "not authorized"), times=1)
+    with pytest.raises(ServiceError, match="sagemaker:EnableRemoteDebug.*: a session cannot be had without") as caught:
+        prepare(SessionWorkload(), cluster=M5, on=remote.service, security=Security(remote_debug=True)).send()
+    assert "--debug" not in str(caught.value)
+
+
+def keys(fake):
+    return [item["Key"] for item in fake.s3.list_objects_v2(Bucket=fake.service.bucket.name).get("Contents", ())]
+
+
+def test_the_payload_and_uploads_are_encrypted_with_the_key_of_the_outputs(remote, script, tmp_path):
+    (tmp_path / "x.csv").write_text("1")
+    security = Security(output_kms_key="arn:aws:kms:eu-west-1:123456789012:key/k")
+    submit(Script(str(script)), cluster=M5, on=remote.service, security=security, inputs={"x": tmp_path / "x.csv"})
+    data = [key for key in keys(remote) if not key.endswith(".json") or "/payloads/" in key]
+    for key in data:
+        head = remote.s3.head_object(Bucket=remote.service.bucket.name, Key=key)
+        assert head["SSEKMSKeyId"] == security.output_kms_key, key
+
+
+def test_inputs_that_this_user_may_not_list_do_not_hinder_a_job(remote, script):
+    submit(Script(str(script)), cluster=M5, on=remote.service, inputs={"x": "s3://of-somebody-else/x"})
+    assert len(remote.sagemaker.sent) == 1
+
+
+def test_a_plain_submit_lists_few_of_a_million_inputs_and_is_not_remembered_as_done(remote, script, caplog):
+    crowd = Crowd(1_300_000, behind=remote.s3)
+    service = Service(
+        remote.service.target,
+        clients=lambda name: crowd if name == "s3" else remote.clients[name],
+        polling=remote.service.polling,
+    )
+    with caplog.at_level("INFO", logger="raysm"):
+        submit(Script(str(script)), cluster=M5, on=service, inputs={"x": "s3://crowd/pictures/"})
+    # A call lists 1,000 objects; by one more it is known that there are more.
+    assert crowd.lists <= MOST_LISTED // 1000 + 1
+    assert f"not remembered for if_done: its inputs are more than {MOST_LISTED:,} objects" in caplog.text
+
+
+def test_a_job_that_may_be_skipped_is_remembered_whatever_the_number_of_its_inputs(remote, script):
+    crowd = Crowd(12_000, behind=remote.s3)
+    service = Service(
+        remote.service.target,
+        clients=lambda name: crowd if name == "s3" else remote.clients[name],
+        polling=remote.service.polling,
+    )
+    options = {"cluster": M5, "on": service, "inputs": {"x": "s3://crowd/pictures/"}, "if_done": "skip"}
+    first = submit(Script(str(script)), **options)
+    assert crowd.lists == 12, "once, for the question and for the record"
+    assert submit(Script(str(script)), **options) == first

@@ -1,0 +1,88 @@
+"""An instance runs nothing of a payload that is not the one that was sent, and says which file is wrong."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import PurePosixPath
+
+import pytest
+
+from raysm.contract.seal import DIGESTS, START, Seal, digests_of, sha256_of_content, verify
+from raysm.errors import InvalidPayload
+
+SEAL = Seal(start=hashlib.sha256(b"print('begun')").hexdigest(), digests="1" * 64)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "payload"
+    (folder / "source").mkdir(parents=True)
+    (folder / START).write_bytes(b"print('begun')")
+    (folder / "source" / "user.py").write_bytes(b"one")
+    (folder / DIGESTS).write_text(json.dumps(digests_of(folder)))
+    return folder
+
+
+def run(folder):
+    # The test's own Python, in place of the one that an image has first on its path.
+    _, *arguments = SEAL.command(folder, folder.parent / "failure")
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_the_digests_are_of_every_file_but_their_own(folder):
+    assert digests_of(folder) == {
+        START: SEAL.start,
+        "source/user.py": hashlib.sha256(b"one").hexdigest(),
+    }
+
+
+def test_a_content_and_the_file_that_has_it_have_one_digest(folder):
+    assert sha256_of_content(b"one") == sha256_of_content(folder / "source" / "user.py")
+
+
+def test_a_whole_folder_is_told_by_its_digests(folder):
+    assert verify(folder, START) == digests_of(folder)
+
+
+def test_what_python_writes_beside_imported_modules_is_not_taken_for_added(folder):
+    (folder / "source" / "__pycache__").mkdir()
+    (folder / "source" / "__pycache__" / "user.cpython-311.pyc").write_bytes(b"bytecode")
+    assert verify(folder) == digests_of(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("source/user.py", b"two", "'source/user.py' does not match its digest"),
+        ("source/more.py", b"", "'source/more.py' is not listed in digests.json: somebody added it"),
+        (DIGESTS, b"[]", "is not a JSON object of digests"),
+        (DIGESTS, b"{", "no payload: "),
+    ],
+)
+def test_a_file_that_was_changed_or_added_is_refused_by_its_name(folder, name, content, message):
+    (folder / name).write_bytes(content)
+    with pytest.raises(InvalidPayload, match=message):
+        verify(folder)
+
+
+def test_what_is_needed_is_missed_also_where_the_digests_do_not_list_it(folder):
+    with pytest.raises(InvalidPayload, match="'token' is missing"):
+        verify(folder, "token")
+
+
+def test_every_part_of_the_command_is_as_short_as_the_api_wants_it():
+    command = Seal(start="0" * 64, digests="1" * 64).command(PurePosixPath("/opt/ml"), PurePosixPath("/f"))
+    assert max(map(len, command)) <= 256
+    assert all("\n" not in part for part in command)
+
+
+def test_the_command_runs_the_start_that_was_sent(folder):
+    assert run(folder).stdout == "begun\n"
+
+
+def test_the_command_runs_no_other_start_and_says_so_in_the_failure_file(folder):
+    (folder / START).write_bytes(b"print('stolen')")
+    done = run(folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (folder.parent / "failure").read_text() == f"{folder / START} is not the one that was sent"

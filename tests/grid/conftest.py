@@ -1,0 +1,14 @@
+"""The store of a grid without rows."""
+
+import pytest
+
+from raysm.grid.rules import Rules
+from raysm.grid.store import Store
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(tmp_path / "g.db")
+    store.make("g", rules=Rules(), now=0)
+    yield store
+    store.close()

@@ -1,0 +1,46 @@
+"""A grid before it begins: its rows, what is known of places, and the plan."""
+
+import pytest
+
+from raysm.client.service import Service
+from raysm.errors import InvalidRequest, ServiceError
+from raysm.grid.filling import Template
+from raysm.grid.grid_request import GridRequest
+from raysm.grid.planning import planned
+from raysm.grid.rows.source import source_of
+from raysm.request import AWS, Local, Script
+
+
+def request(tmp_path, target, rows, **more):
+    (tmp_path / "train.py").write_text("")
+    template = Template(workload=Script(str(tmp_path / "train.py")), target=target)
+    return GridRequest(name="g", template=template, source=source_of(rows), instance_types=("local",), **more)
+
+
+def test_this_machine_plays_every_region_that_a_row_names(tmp_path):
+    rows = [{"key": "a", "region": "us-west-2"}, {"key": "b", "region": "eu-west-1"}]
+    grid = planned(request(tmp_path, Local(), rows))
+    assert grid.request.template.target.regions == ("us-west-2", "eu-west-1")
+    assert [each.offer.place.region for each in grid.plan.assigned] == ["us-west-2", "eu-west-1"]
+    assert (grid.known.quotas, grid.known.notes) == ({}, ())
+
+
+def test_where_nothing_says_a_region_it_is_the_targets_own(tmp_path):
+    grid = planned(request(tmp_path, Local(regions=("eu-central-1",)), [{"key": "a"}]))
+    assert grid.plan.assigned[0].offer.place.region == "eu-central-1"
+
+
+def test_a_row_that_cannot_be_is_refused_before_any_place_is_looked_at(tmp_path):
+    with pytest.raises(InvalidRequest, match="count"):
+        planned(request(tmp_path, Local(), [{"key": "a", "count": 0}]))
+
+
+def test_quotas_that_cannot_be_read_are_said_to_be_unknown(tmp_path):
+    class Away(Service):
+        def call(self, *args, **more):
+            raise ServiceError("the service quotas are away", is_transient=True)
+
+    target = AWS(role="arn:aws:iam::123456789012:role/r", image="train:1", region="us-east-1")
+    grid = planned(request(tmp_path, target, [{"key": "a"}]), Away)
+    assert grid.known.quotas == {}
+    assert grid.plan.notes[0] == "the quotas are not known, and count as none: the service quotas are away"

@@ -1,0 +1,17 @@
+"""A test's coroutine on a loop of its own, within a time that only a defect exceeds."""
+
+import asyncio
+
+__all__ = ["WAIT_S", "run"]
+
+WAIT_S = 60
+
+
+def run(scenario):
+    """Return what ``await scenario()`` does."""
+
+    async def within():
+        async with asyncio.timeout(WAIT_S):
+            return await scenario()
+
+    return asyncio.run(within())
