@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import ray
-
 from raysm.contract.session import CallRequest, Outcome
 from raysm.request.codec import from_json
 from raysm.workloads.session.namespace import Namespace
@@ -115,6 +113,9 @@ class ActorLine:
         self._sent += 1
         # Whatever prints faster than the head hears would fill the memory of this process.
         if self._sent % UNHEARD == 0:
+            # Where this runs it is there already; whoever only calls functions of this module spares the second.
+            import ray
+
             ray.get(sent)
 
 
