@@ -164,11 +164,11 @@ class Wire:
         # Where the connection is away just now, the other way tells at once whether the server is.
         if self._exchange is None or len(body) > SMALL_BYTES:
             return await self._call_by_http(head, body)
-        told, outcome = await self._exchange.ask(head, body)
-        _check_status(told["status"], str(told.get("error")))
-        if told["elsewhere"]:
+        reply, outcome = await self._exchange.ask(head, body)
+        _check_status(reply["status"], str(reply.get("error")))
+        if reply["elsewhere"]:
             return await self._call_by_http({**head, "request": None}, b"")
-        return told["call"], outcome
+        return reply["call"], outcome
 
     async def _call_by_http(self, head: Mapping[str, Any], body: bytes) -> tuple[Any, bytes]:
         how: dict[str, Any] = {"params": {"wait": head["wait"]}}

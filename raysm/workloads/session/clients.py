@@ -111,12 +111,12 @@ class _Connection:
         head, body = unframe(content)
         number = {"ask": head.get("ask")}
         try:
-            told, outcome = await self._outcome(head, body)
+            reply, outcome = await self._outcome(head, body)
         except Exception as error:  # whoever asked waits, and would wait for ever
-            told, outcome = {"status": status_of(error), "error": str(error)}, b""
+            reply, outcome = {"status": status_of(error), "error": str(error)}, b""
         # One that left has its answer by its next connection.
         with contextlib.suppress(ConnectionError):
-            await self._socket.send_bytes(frame(number | told, outcome))
+            await self._socket.send_bytes(frame(number | reply, outcome))
 
     async def _outcome(self, head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         id = str(head["call"])

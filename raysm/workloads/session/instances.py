@@ -128,8 +128,8 @@ class InstanceCells:
         host = call.request.host
         # The next cell begins with an empty namespace, in another process.
         self._processes.pop(host, None)
-        told = f"{death_of(call.request.name, error)}; the namespace of {host} is lost with it"
-        return failed("WorkerDied", told, host).encode(), True
+        reason = f"{death_of(call.request.name, error)}; the namespace of {host} is lost with it"
+        return failed("WorkerDied", reason, host).encode(), True
 
     def interrupt(self, call: Call) -> None:
         """Have a cell end, by a signal; one that waits sees for itself that it is not to begin."""
