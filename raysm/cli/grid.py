@@ -40,6 +40,7 @@ RULES = {
     "parallel": "parallel",
     "retries": "retries",
     "move_data": "move_data",
+    "rate": "rate",
 }
 """Flags, and the rules that they are."""
 
@@ -64,7 +65,13 @@ def _run(arguments: Arguments, console: Console) -> int:
     # Planned first: what cannot be is refused before anything is sent.
     grid = planned(request_of(arguments))
     running = open_running(
-        grid.request, grid.tasks, grid.known, functools.lru_cache(Service), now=time.time(), goes_on=arguments.go_on
+        grid.request,
+        grid.tasks,
+        grid.known,
+        functools.lru_cache(Service),
+        now=time.time(),
+        goes_on=arguments.go_on,
+        planned_usd=grid.plan.usd,
     )
     try:
         shown = Console(stderr=True) if arguments.json else console

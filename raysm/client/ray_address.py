@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from raysm.client.dashboard_place import Place, last_place
 from raysm.client.job import Job, attach
 from raysm.client.listing import jobs
 from raysm.client.project import Project, find_project_file
@@ -21,7 +20,7 @@ from raysm.client.records import task_of
 from raysm.client.service import Service, connect
 from raysm.client.settings import Settings
 from raysm.client.token import token_of
-from raysm.client.ways import way_to
+from raysm.client.ways import place_of, way_to
 from raysm.errors import InvalidRequest, JobNotFound
 from raysm.request import Target
 
@@ -59,12 +58,14 @@ def get_job_submission_client_cluster_info(
 
     Raises:
         JobNotFound: There is no such job; the message has the names that are like it.
-        InvalidRequest: It has ended, or its dashboard does not answer yet.
+        InvalidRequest: It has ended.
+        NotDone: Its dashboard did not come up within a minute of the first question.
     """
     from ray.dashboard.modules.dashboard_sdk import ClusterInfo
 
     job = find_job(unquote(address).strip("/"))
-    place = _place(job)
+    # Right after a session's start it is not there yet; what Ray would say then is that nobody answers.
+    place = place_of(job)
     # Open until the end of the process: `ray job logs --follow` comes back by it for hours.
     way = _open.enter_context(way_to(job, place))
     return ClusterInfo(
@@ -128,17 +129,3 @@ def _target() -> Target:
     layers = [] if file is None else Project.read(file).chosen()
     # Whoever reads a job needs no role: the caller's own credentials do it.
     return Settings(layers).target(role="arn:aws:iam::000000000000:role/unused")
-
-
-def _place(job: Job) -> Place:
-    """Return where the job's dashboard is."""
-    if job.done():
-        raise InvalidRequest(f"{job.name} has ended ({job.status}), and its cluster with it")
-    # The last one: a driver that was started again has another port.
-    place = last_place(job.events())
-    if place is None:
-        raise InvalidRequest(
-            f"the dashboard of {job.name}, which takes Ray's jobs, does not answer yet ({job.secondary_status}); try "
-            "again in some seconds"
-        )
-    return place

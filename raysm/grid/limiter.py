@@ -36,6 +36,8 @@ RATES: Mapping[str, Rate] = {
     "list": Rate(per_s=1.0),
     "describe": Rate(per_s=4.0),
     "stop": Rate(per_s=1.0),
+    # GetMetricData has 50/s an account and region, which every dashboard of the account shares; one asks for 500 jobs.
+    "metrics": Rate(per_s=1.0),
 }
 """By operation, each of a region of its own."""
 

@@ -54,6 +54,8 @@ class GridRow:
     """When it ended."""
     usd: float | None
     """What all of its jobs have cost; None where of one of them that is not known, and before any has ended."""
+    rate: float | None
+    """What its job does in a second, or did last, where the grid measures it (``Rules.rate``)."""
     parameters: Mapping[str, Value]
     """The columns that are the user's own."""
 
@@ -71,9 +73,11 @@ WITH cost AS (
         FROM attempt)
     GROUP BY task)
 SELECT task.key, task.state, task.reason, task.content, coalesce(cost.last, 0) AS attempts, attempt.name AS job,
-    attempt.region, attempt.instance_type, attempt.count, attempt.spot, attempt.started_s, attempt.ended_s, cost.usd
+    attempt.region, attempt.instance_type, attempt.count, attempt.spot, attempt.started_s, attempt.ended_s, cost.usd,
+    rate.value AS rate
 FROM task LEFT JOIN cost ON cost.task = task.key
 LEFT JOIN attempt ON attempt.task = task.key AND attempt.number = cost.last
+LEFT JOIN rate ON rate.attempt = attempt.name
 WHERE ? IN (task.state, '') ORDER BY task.position, task.key
 """
 

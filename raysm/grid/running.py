@@ -106,7 +106,14 @@ class Running:
 
 
 def open_running(
-    request: GridRequest, tasks: list[Task], known: Known, services: Services, *, now: float, goes_on: bool = False
+    request: GridRequest,
+    tasks: list[Task],
+    known: Known,
+    services: Services,
+    *,
+    now: float,
+    goes_on: bool = False,
+    planned_usd: tuple[float, float] | None = None,
 ) -> Running:
     """Make a grid, or take up the one of this name.
 
@@ -117,6 +124,7 @@ def open_running(
         services: How a target is reached.
         now: Seconds since the epoch.
         goes_on: Whether a grid that its first failures have paused goes on.
+        planned_usd: What all rows together are planned to cost, at best and at worst; None is unknown.
 
     Raises:
         InvalidRequest: There is one of this name with another template, or no place is named.
@@ -135,6 +143,7 @@ def open_running(
             f"--name, or remove {path}"
         )
     store.change_rules(request.rules)
+    store.note_plan(planned_usd)
     added = join(store, tasks)
     with store.database.transaction("quotas", fenced=False):
         for place, quota in known.quotas.items():

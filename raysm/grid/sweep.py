@@ -14,6 +14,7 @@ from raysm.grid.attempt import Attempt, AttemptState
 from raysm.grid.classify import Verdict, of_end
 from raysm.grid.concluding import conclude
 from raysm.grid.endings import ENDINGS
+from raysm.grid.gauge import keep_last
 from raysm.grid.outside import Outside, Silence
 from raysm.grid.region import Listed, Page
 from raysm.grid.standing import heard
@@ -212,6 +213,8 @@ class Sweep:
         attempt = self._store.attempt(name)
         if attempt is not None and attempt.state is not AttemptState.ENDED:
             apply(self._store, attempt, description, self._changed[name], now)
+            if description.status.is_terminal:
+                keep_last(self._store, name, description, now)
         elif attempt is None or attempt.sent_s is None:
             end_stray(self._store, name, description, now)
 

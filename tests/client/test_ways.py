@@ -6,10 +6,11 @@ import pytest
 
 from raysm.client.dashboard_place import Place
 from raysm.client.submit import submit
-from raysm.client.ways import Reached, way_to
-from raysm.contract.events import DASHBOARD_NOT_YET
+from raysm.client.ways import Reached, place_of, tell, waiting_for, way_to
+from raysm.contract.events import DASHBOARD_NOT_YET, State, line
 from raysm.errors import InvalidRequest, NotDone
 from raysm.request import Script
+from tests.support.client_jobs import NOW_MS
 from tests.support.dashboard_head import Answer, Head, serving_head
 
 PLACE = Place(host="algo-1", port=8265, address="127.0.0.1:8265")
@@ -55,9 +56,17 @@ class StartingHead(Head):
         return Answer(status=DASHBOARD_NOT_YET if len(self.requests) < 3 else 401)
 
 
-def test_a_dashboard_that_is_being_started_is_waited_for(job):
-    with contextlib.closing(StartingHead()) as head, way_to(Tunnelled(job, head.address), PLACE):
+def test_a_dashboard_that_is_being_started_is_waited_for_and_that_is_said_once(job):
+    said = []
+    with contextlib.closing(StartingHead()) as head, way_to(Tunnelled(job, head.address), PLACE, say=said.append):
         assert len(head.requests) == 3
+    assert said == [f"waiting for the dashboard of {job.name} to answer: it is started when somebody first asks for it"]
+
+
+def test_of_a_dashboard_that_answers_nothing_is_said(job, capsys):
+    with serving_head() as head, way_to(Tunnelled(job, head.address), PLACE):
+        pass
+    assert capsys.readouterr().err == ""
 
 
 def test_one_that_does_not_come_up_in_time_is_said(job):
@@ -73,3 +82,43 @@ def test_the_dashboard_of_a_job_that_ends_meanwhile_is_waited_for_no_longer(job)
 def test_a_job_that_does_not_run_is_refused_as_the_tunnel_says(job):
     with pytest.raises(InvalidRequest, match="it can be entered while it is Training"), way_to(job, PLACE):
         pass
+
+
+def announce(remote, job, port, time_ms=NOW_MS):
+    event = State(name="dashboard", host="algo-1", address=f"http://10.0.0.1:{port}")
+    remote.write_log(job.name, "algo-1", [(time_ms, line(event))])
+
+
+def test_the_place_is_the_last_one_that_the_job_has_told(remote, job, capsys):
+    announce(remote, job, 8265)
+    announce(remote, job, 9265, NOW_MS + 1)
+    assert place_of(job) == Place(host="algo-1", port=9265, address="10.0.0.1:9265")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_job_that_still_starts_is_waited_for_and_that_is_said(remote, job):
+    said = []
+
+    def say(text):
+        said.append(text)
+        announce(remote, job, 8265)
+
+    assert place_of(job, say=say).port == 8265
+    assert said == [waiting_for(job)] == [f"{job.name} has no dashboard yet (Starting); waiting for it"]
+
+
+def test_a_job_that_ends_before_it_has_told_a_place_is_refused(remote, job):
+    with pytest.raises(InvalidRequest, match=rf"{job.name} has ended \(Failed\), and its cluster with it"):
+        place_of(job, say=lambda _: remote.sagemaker.end(job.name, "Failed"))
+
+
+def test_a_job_that_has_ended_is_refused_though_its_log_has_a_place(remote, job):
+    announce(remote, job, 8265)
+    remote.sagemaker.end(job.name, "Completed")
+    with pytest.raises(InvalidRequest, match=rf"{job.name} has ended \(Completed\)"):
+        place_of(job, say=lambda _: pytest.fail("it waits for nothing"))
+
+
+def test_who_waits_is_told_on_stderr(capsys):
+    tell("it takes a moment")
+    assert capsys.readouterr() == ("", "raysm: it takes a moment\n")

@@ -39,6 +39,8 @@ class Answer:
     body: bytes = b"{}"
     status: int = 200
     headers: tuple = (("Content-Type", "application/json"),)
+    breaks: bool = False
+    """Whether the connection ends before the last byte that was promised."""
 
 
 def told(value):
@@ -46,13 +48,17 @@ def told(value):
 
 
 class Head:
-    """``answers`` by path with query; ``requests`` are those that came: method, path and headers."""
+    """``answers`` by path with query; ``requests`` are those that came: method, path and headers.
+
+    ``left`` is set once somebody has gone before the end of an answer.
+    """
 
     def __init__(self, port=0):
         self.answers = {"": Answer(PAGE), "api/version": told(VERSION), "nodes?view=summary": told(NODES)}
         self.requests = []
         self.connections = []
         self.came = threading.Condition()
+        self.left = threading.Event()
         head = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -76,10 +82,20 @@ class Head:
                 self.send_response(answer.status)
                 for name, value in answer.headers:
                     self.send_header(name, value)
-                self.send_header("Content-Length", str(len(answer.body)))
+                self.send_header("Content-Length", str(len(answer.body) + answer.breaks))
                 self.end_headers()
                 if self.command != "HEAD":
+                    self._send(answer)
+
+            def _send(self, answer):
+                try:
                     self.wfile.write(answer.body)
+                    if answer.breaks:
+                        self.connection.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    # Whoever asked has gone before the end.
+                    head.left.set()
+                    self.close_connection = True
 
             do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = handle_any  # noqa: N815
 

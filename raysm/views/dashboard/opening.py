@@ -3,7 +3,6 @@
 Of a job that has ended it is what the head left of it, among the job's other outputs.
 """
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -15,7 +14,7 @@ from raysm.client.dashboard_place import Place
 from raysm.client.job import Job
 from raysm.client.storage import Storage
 from raysm.client.token import token_of
-from raysm.client.ways import way_to
+from raysm.client.ways import Say, tell, waiting_for, way_to
 from raysm.contract.dashboard_record import DASHBOARD_RECORD, DashboardRecord, unpack
 from raysm.errors import InvalidRequest, MissingDependency, NotDone
 from raysm.views.dashboard.assets import installed_build
@@ -30,8 +29,6 @@ from raysm.views.dashboard.upstream import Route
 from raysm.views.dashboard.watch import Watch
 
 __all__ = ["open_dashboard"]
-
-Say: TypeAlias = Callable[[str], object]
 
 OpenTunnel: TypeAlias = Callable[[Job, Place], AbstractContextManager[Route]]
 
@@ -53,10 +50,11 @@ def open_dashboard(
         MissingDependency: aiohttp is not installed; of a job that has ended, Ray.
     """
     check_aiohttp()
+    say = say or tell
     watch = Watch(job)
     watch.take(watch.read())
     if not watch.is_over and watch.place is None and not job.done():
-        _await_place(job, watch, timeout, say or _tell)
+        _await_place(job, watch, timeout, say)
     # Asked again: it may have ended while somebody waited for its dashboard.
     if watch.is_over or job.done():
         parts = _ended_parts(job, watch.timeline)
@@ -66,14 +64,14 @@ def open_dashboard(
 
     def site() -> LiveSite:
         ended = partial(_ended_parts, job, watch.timeline)
-        way = partial(_way, job, watch, tunnel or way_to)
+        way = partial(_way, job, watch, tunnel or partial(way_to, say=say))
         return LiveSite(job.name, watch, way=way, token=token, cache=cache, ended=ended)
 
     return Dashboard(DashboardServer(site), job.name)
 
 
 def _await_place(job: Job, watch: Watch, timeout: float | None, say: Say) -> None:
-    say(f"{job.name} has no dashboard yet ({job.secondary_status or job.status}); waiting for it")
+    say(waiting_for(job))
     deadline_s = None if timeout is None else time.monotonic() + timeout
     for pause_s in job.service.polling.pauses():
         watch.take(watch.read())
@@ -132,8 +130,3 @@ def _page(job: Job, record: DashboardRecord) -> Path:
 
 def _cache(job: Job) -> Path:
     return job.service.home / "dashboard"
-
-
-def _tell(text: str) -> None:
-    sys.stderr.write(f"raysm: {text}\n")
-    sys.stderr.flush()

@@ -88,10 +88,7 @@ class Upstream:
                 return web.json_response({"result": False, "msg": f"the head cannot be reached: {error}"}, status=502)
             headers = downstream_headers(answer.headers.items())
             response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
-            await response.prepare(request)
-            async for piece in answer.content.iter_any():
-                await response.write(piece)
-            await response.write_eof()
+            await _pass_on(answer, response, request)
             return response
 
     async def read(self, key: str) -> bytes:
@@ -172,3 +169,19 @@ class Upstream:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S),
             )
         return self._session
+
+
+async def _pass_on(answer: "aiohttp.ClientResponse", response: "web.StreamResponse", request: "web.Request") -> None:
+    """Pass on the body of an answer as it comes, until one of the two ends is gone."""
+    import aiohttp
+
+    try:
+        await response.prepare(request)
+        async for piece in answer.content.iter_any():
+            await response.write(piece)
+        await response.write_eof()
+    except (ConnectionError, aiohttp.ClientError):
+        # A page that was closed while its log streamed is no fault: aiohttp would write a traceback. Where it is the
+        # head that has gone, half an answer must not look like a whole one: ended in order, a browser would show it.
+        if request.transport is not None:
+            request.transport.abort()

@@ -123,7 +123,15 @@ class Grid(GridHandle):
         """
         services = functools.lru_cache(self._service.at)
         grid = planned(self.request, services)
-        running = open_running(grid.request, grid.tasks, grid.known, services, now=time.time(), goes_on=go_on)
+        running = open_running(
+            grid.request,
+            grid.tasks,
+            grid.known,
+            services,
+            now=time.time(),
+            goes_on=go_on,
+            planned_usd=grid.plan.usd,
+        )
         drawn_s = 0.0
 
         def sleep(seconds: float) -> None:

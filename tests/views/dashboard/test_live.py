@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import socket
 import time
 from functools import partial
 from types import SimpleNamespace
@@ -212,6 +213,27 @@ def test_two_clusters_at_once_do_not_meet(tmp_path, ask):
 def test_a_long_answer_comes_piece_by_piece(get, head):
     head.answers["long"] = Answer(b"x" * (5 << 20))
     assert len(get("long")[2]) == 5 << 20
+
+
+def test_a_browser_that_leaves_in_the_middle_of_an_answer_is_no_fault(server, head, ask, caplog):
+    # More than all the buffers on the way hold, so that the proxy still writes when the browser is gone.
+    head.answers["long"] = Answer(b"x" * (64 << 20))
+    with socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S) as browser:
+        browser.sendall(f"GET /{server.prefix}/long HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+        assert browser.recv(1 << 16)
+    assert head.left.wait(WAIT_S)
+    assert ask(server.port, f"/{server.prefix}/")[0] == 200
+    assert caplog.text == ""
+
+
+def test_an_answer_that_breaks_off_at_the_head_does_not_look_whole(server, head, caplog):
+    head.answers["broken"] = Answer(b"x" * 1000, 200, (), breaks=True)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=WAIT_S)
+    connection.request("GET", f"/{server.prefix}/broken")
+    with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
+        connection.getresponse().read()
+    connection.close()
+    assert caplog.text == ""
 
 
 def test_a_head_request_has_no_body(server):

@@ -1,0 +1,48 @@
+"""Another user of this machine: asks a server of ours, and lists everybody's processes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+NOBODY = 65534
+
+needs_two_users = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or os.getuid() != 0, reason="needs Linux, and root to be two users"
+)
+
+# As root until all is imported: the other user need not be able to read this Python.
+CODE = f"""
+import http.client, json, os, subprocess, sys
+"".encode("idna")
+port, asked = json.load(sys.stdin)
+os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})
+answers = []
+for method, path, headers in asked:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request(method, path, headers=headers)
+    answer = connection.getresponse()
+    answers.append([answer.status, answer.read().decode()])
+    connection.close()
+shown = subprocess.run(["ps", "axeww"], capture_output=True, text=True, errors="replace").stdout
+print(json.dumps([answers, shown]))
+"""
+
+
+def asked_by_another_user(port, *asked):
+    """Return what the server at ``port`` answers to requests of another user, and what that one sees in ``ps``.
+
+    A request is method, path and headers; an answer is status and body.
+    """
+    # By stdin: what it replays must not stand in its own arguments, which it sees in ``ps``, too.
+    done = subprocess.run(
+        [sys.executable, "-c", CODE],
+        input=json.dumps([port, asked]),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return json.loads(done.stdout)
