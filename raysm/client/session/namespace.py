@@ -59,7 +59,7 @@ class SessionNamespace(ConnectedSession):
             InvalidRequest: One cannot be pickled; the message says which, by its path.
         """
         self._opened.check_python("what is pushed")
-        pickled = pickled_call(dict, (), values)
+        pickled = pickled_call(dict, (), values, what="what is pushed")
         name = f"push of {', '.join(values)}"
         request = CallRequest(kind=PUSH, name=name, python=self._opened.pickles, host=on or "")
         self._opened.call(request, pickled).result()
