@@ -8,6 +8,7 @@ the failure file.
 import os
 import signal
 import sys
+import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,7 +42,8 @@ def main(folder: str) -> int:
     # Without an init in front this is PID 1, which does not hear a SIGTERM that it has no handler for; pip is ended as
     # Python unwinds.
     signal.signal(signal.SIGTERM, exit_by_signal)
-    environ = inherited()
+    # First: with the installing of packages, which may take minutes.
+    environ: Mapping[str, str] = {names.BEGAN: str(time.time()), **inherited()}
     try:
         environ = settle_scratch(environ)
         # pip is a child of this process, and may need another place for its temporary files.

@@ -95,6 +95,7 @@ def prepare(
     Raises:
         InvalidRequest: What was asked for cannot be.
     """
+    # Unpack is for type checkers: at run time any keyword comes through, and a slip would be silent.
     check_names(options)
     chosen: Mapping[str, Any] = options
     if isinstance(workload, JobRequest):
@@ -206,6 +207,7 @@ def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
                 f"the requirement {name!r} is a file, not a package; give its lines: "
                 f"requirements=Path({name!r}).read_text().splitlines()"
             )
+    # Without a network there is no index either; of packages that travel pip needs none.
     if request.security.isolation and request.requirements and not wheels:
         raise InvalidRequest(
             "requirements cannot be installed from an index with security.isolation; let them travel: wheels=[…]"

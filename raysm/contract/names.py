@@ -6,6 +6,7 @@ Only ``raysm.bootstrap.environment`` reads the variables; whoever starts an inst
 __all__ = [
     "ADDRESSES",
     "BASE_DIR",
+    "BEGAN",
     "CPUS",
     "FAILURE_RECORD",
     "FIRST_TAG",
@@ -37,6 +38,9 @@ __all__ = [
 
 BASE_DIR = "SAGEMAKER_BASE_DIR"
 """Root of the SageMaker layout; the SageMaker training toolkit's name for it. Default ``/opt/ml``."""
+
+BEGAN = "RAYSM_BEGAN"
+"""When the first program of this instance began, in seconds since the epoch: it tells those that it becomes."""
 
 PORTS = "RAYSM_PORTS"
 """JSON object of ports that replace those of the request, for instances that share one address."""

@@ -10,8 +10,8 @@ from tests.support.browsers import WAIT_MS, looking
 from tests.support.dashboard_head import Answer, serving_head
 from tests.support.jupyter import serving_lab
 
-nbformat = pytest.importorskip("nbformat")
 expect = pytest.importorskip("playwright.sync_api").expect
+nbformat = pytest.importorskip("nbformat")
 
 pytestmark = pytest.mark.browser
 
