@@ -25,7 +25,9 @@ from raysm.contract import names
 from raysm.contract import payload as payloads
 from raysm.contract.library import LIBRARY
 from raysm.contract.payload import Payload
+from raysm.contract.shared_payload import join
 from raysm.errors import InvalidPayload
+from raysm.request.job import JOB_CHANNEL
 
 __all__ = ["become", "main", "unpack"]
 
@@ -81,7 +83,9 @@ def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
 def _load(folder: Path, place: Path, environ: Mapping[str, str]) -> Payload:
     if is_driver_folder(folder):
         return make_payload(folder, read(environ), place / "payload")
-    return payloads.load(folder)
+    own = folder.parent / JOB_CHANNEL
+    # In two parts: the service brings each channel by itself, and one has not the other's files.
+    return payloads.load(join(folder, own, place / "payload") if own.is_dir() else folder)
 
 
 def unpack(library: Path, folder: Path) -> Path:

@@ -20,7 +20,7 @@ from raysm.contract.store import read_json
 from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.request import Cluster, Ports
 from raysm.request.codec import from_json
-from raysm.request.job import PAYLOAD_CHANNEL
+from raysm.request.job import JOB_CHANNEL, PAYLOAD_CHANNEL
 
 __all__ = [
     "DEFAULT_RAY_TEMP_DIR",
@@ -160,7 +160,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
         paths=paths,
         job_name=job_name or "job",
         hyperparameters=hyperparameters,
-        channels=tuple(sorted(set(channels) - {PAYLOAD_CHANNEL})),
+        channels=tuple(sorted(set(channels) - {PAYLOAD_CHANNEL, JOB_CHANNEL})),
         # By the folder, too: the file was seen in containers of AWS, and is documented nowhere.
         has_checkpoints=paths.checkpoint_config.exists() or paths.checkpoints.is_dir(),
         input_data_config=inputs,

@@ -18,6 +18,7 @@ __all__ = [
     "LABEL_INSTANCE_TYPE",
     "LABEL_RANK",
     "LOCAL_BUCKET",
+    "LOCAL_REGION",
     "MAX_RESTARTS_TAG",
     "MEASURE",
     "MEMORY_BYTES",
@@ -84,7 +85,11 @@ INSTANCE_TYPE_TAG = "raysm:instance-type"
 """Tag of a job on the embedded SageMaker whose user chose no instance type; the API wants one all the same."""
 
 LOCAL_BUCKET = "raysm-local"
-"""The bucket of the embedded SageMaker: payloads go there, and are kept for follow-up jobs."""
+"""The bucket of the embedded SageMaker: payloads go there, and are kept for follow-up jobs. Those of other regions than
+LOCAL_REGION have the region's name behind it."""
+
+LOCAL_REGION = "us-east-1"
+"""The region that the embedded SageMaker plays where nobody names one."""
 
 # Jobs of others have none of these: whoever reads them has to do without.
 PROJECT_TAG = "raysm:project"

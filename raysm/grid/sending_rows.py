@@ -53,7 +53,9 @@ def preparing(template: Template, grid: GridRecord, secret: str, services: Servi
         options["metrics"] = _with_rate(options.get("metrics") or (), grid.rules.rate)
         options.setdefault("checkpoint_uri", f"{service.places.root}/grids/{grid.prefix}{task.key_hash}")
         options["name"] = f"{grid.prefix}{task.key_hash}"
-        return prepare(job.workload, on=service, job_name=attempt.name, token=token_of(secret, attempt), **options)
+        return prepare(
+            job.workload, on=service, job_name=attempt.name, token=token_of(secret, attempt), shares=True, **options
+        )
 
     return make
 

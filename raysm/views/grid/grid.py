@@ -128,7 +128,6 @@ class Grid(GridHandle):
             grid.tasks,
             grid.known,
             services,
-            now=time.time(),
             goes_on=go_on,
             planned_usd=grid.plan.usd,
         )
@@ -137,13 +136,13 @@ class Grid(GridHandle):
         def sleep(seconds: float) -> None:
             nonlocal drawn_s
             if seen is not None and time.monotonic() - drawn_s >= DRAWN_S:
-                seen(shown_snapshot(snapshot(running.store, time.time())))
+                seen(shown_snapshot(snapshot(running.store, running.clock.now())))
                 drawn_s = time.monotonic()
-            time.sleep(seconds)
+            running.clock.sleep(seconds)
 
         try:
             running.run(sleep)
-            return shown_snapshot(snapshot(running.store, time.time()))
+            return shown_snapshot(snapshot(running.store, running.clock.now()))
         finally:
             running.close()
 
