@@ -36,9 +36,11 @@ class Worker:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--campaign")
-    parser.add_argument("--lr", type=float)
+    parser.add_argument("--lr")
     parser.add_argument("--batch", type=int, default=32)
     asked = parser.parse_args()
+    # Here, and not by argparse, which says of a typo no more than that it exits with 2.
+    lr = float(asked.lr)
     data = np.load(next(Path(os.environ["SM_CHANNEL_DATA"]).glob("*.npz")))
     ray.init(address="auto", log_to_driver=False)
     count = len(ray.nodes())
@@ -47,7 +49,7 @@ def main():
     for epoch in range(EPOCHS):
         for number in range(len(data["images"]) // (asked.batch * count) + 1):
             steps = ray.get([worker.step.remote(weights, number, asked.batch) for worker in workers])
-            weights -= asked.lr * np.mean([gradient for gradient, _ in steps], axis=0)
+            weights -= lr * np.mean([gradient for gradient, _ in steps], axis=0)
             images += asked.batch * count
         rate = images / (time.monotonic() - began_s)
         raysm.report(step=epoch, loss=float(np.mean([loss for _, loss in steps])), images_per_s=rate)
