@@ -93,8 +93,8 @@ def keep_rates(store: Store, values: dict[str, float], now: float) -> None:
 def keep_last(store: Store, name: str, description: Description, now: float) -> None:
     """Keep the last rate of a job that has ended, within a transaction: what Describe says of its metrics."""
     metric = store.grid().rules.rate
-    found: Sequence[Mapping[str, Any]] = description.answer.get("FinalMetricDataList", ())
-    final = [item for item in found if item["MetricName"] == metric]
+    metrics: Sequence[Mapping[str, Any]] = description.answer.get("FinalMetricDataList", ())
+    final = [item for item in metrics if item["MetricName"] == metric]
     if metric is not None and final:
         values = (name, float(final[-1]["Value"]), now)
         store.database.connection.execute("INSERT OR REPLACE INTO rate VALUES (?, ?, ?)", values)

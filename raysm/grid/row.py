@@ -48,8 +48,10 @@ class GridRow:
     """Of how many instances."""
     spot: bool | None
     """Whether on spare capacity."""
+    sent_s: float | None
+    """When the service took it, in seconds since the epoch."""
     started_s: float | None
-    """When its instances began to work, in seconds since the epoch."""
+    """When its instances began to work."""
     ended_s: float | None
     """When it ended."""
     usd: float | None
@@ -73,7 +75,8 @@ WITH cost AS (
         FROM attempt)
     GROUP BY task)
 SELECT task.key, task.state, task.reason, task.content, coalesce(cost.last, 0) AS attempts, attempt.name AS job,
-    attempt.region, attempt.instance_type, attempt.count, attempt.spot, attempt.started_s, attempt.ended_s, cost.usd,
+    attempt.region, attempt.instance_type, attempt.count, attempt.spot, attempt.sent_s,
+    attempt.started_s, attempt.ended_s, cost.usd,
     rate.value AS rate
 FROM task LEFT JOIN cost ON cost.task = task.key
 LEFT JOIN attempt ON attempt.task = task.key AND attempt.number = cost.last

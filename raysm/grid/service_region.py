@@ -90,9 +90,9 @@ class ServiceRegion:
 
 def _query(place: int, name: str, metric: str) -> dict[str, Any]:
     dimensions = [{"Name": TRAINING.name_key, "Value": name}]
-    found = {"Namespace": TRAINING.log_group, "MetricName": metric, "Dimensions": dimensions}
+    of_job = {"Namespace": TRAINING.log_group, "MetricName": metric, "Dimensions": dimensions}
     # An Id begins with a small letter, and holds no hyphens: a job's name is none.
-    return {"Id": f"j{place}", "MetricStat": {"Metric": found, "Period": PERIOD_S, "Stat": "Average"}}
+    return {"Id": f"j{place}", "MetricStat": {"Metric": of_job, "Period": PERIOD_S, "Stat": "Average"}}
 
 
 def _listed(summary: Mapping[str, Any]) -> Listed:

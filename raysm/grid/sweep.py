@@ -134,11 +134,13 @@ class Sweep:
         page: Page = self._ask("list", now, lambda region: region.page(prefix, token))
         with self._store.database.transaction("page"):
             heard(self._store, self.region, now)
-            # AWS's NameContains finds the words anywhere in a name. Most have not changed.
+            # AWS's NameContains finds the words anywhere in a name. Most have not changed; and where Describe is the
+            # slower call, thousands have that wait for it, of which every page would be looked up again.
             changed = [
                 listed
                 for listed in page.jobs
-                if listed.name.startswith(prefix) and self._seen.get(listed.name) != listed.seen
+                if listed.name.startswith(prefix)
+                and listed.seen not in (self._seen.get(listed.name), self._changed.get(listed.name))
             ]
             known = self._store.seen_of([listed.name for listed in changed]) if changed else {}
             for listed in changed:

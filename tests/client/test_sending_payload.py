@@ -2,11 +2,14 @@
 
 import pytest
 
+from raysm.client import sending_payload
 from raysm.client.job import attach
 from raysm.client.payload_place import payload_uri, remove_payload
+from raysm.client.storage import Storage
 from raysm.client.submit import prepare
 from raysm.contract.job_api import TRAINING
 from raysm.contract.payload import TOKEN
+from raysm.contract.seal import DIGESTS
 from raysm.contract.shared_payload import JOB
 from raysm.request import Cluster, Script
 from tests.support.sagemaker import fake_aws
@@ -77,3 +80,13 @@ def test_a_job_by_itself_shares_nothing(fake, send):
     assert [each["ChannelName"] for each in call["InputDataConfig"]] == ["raysm"]
     assert not keys(fake, "/shared/")
     assert attach("alone", fake.service)
+
+
+def test_what_is_shared_with_nobody_lies_below_the_jobs_own_prefix_alone(fake, tmp_path):
+    (tmp_path / "train.py").write_text("print(1)\n")
+    prepared = prepare(Script(str(tmp_path / "train.py")), cluster=Cluster("ml.m5.large"), on=fake.service)
+    storage, own = Storage(fake.service), f"s3://{fake.service.bucket.name}/own"
+    storage.ensure_bucket(fake.service.bucket, fake.service.region)
+    sending_payload.send(prepared.contents, own, None, storage)
+    assert {item.name for item in storage.folder(own)} == {*prepared.contents.files, DIGESTS}
+    assert keys(fake, "") == keys(fake, "own/")

@@ -145,8 +145,8 @@ class App:
             return _response(self._console.answer(request.method, request.path))
         service, dot, operation = request.headers.get("X-Amz-Target", "").partition(".")
         if service + dot in (PRICES, QUOTAS):
-            told = self._market.answer(service + dot + operation, _parameters(request), _region(request))
-            return None if told is None else _response(told)
+            answer = self._market.answer(service + dot + operation, _parameters(request), _region(request))
+            return None if answer is None else _response(answer)
         if service + dot not in (SAGEMAKER, TARGET, SSM):
             return None
         parameters, region = _parameters(request), _region(request)

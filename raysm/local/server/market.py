@@ -103,9 +103,9 @@ def _products_of(market: Market, region: str) -> Iterator[dict[str, Any]]:
 
 
 def _matches(attributes: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    told = {name.lower(): value for name, value in attributes.items()}
+    values = {name.lower(): value for name, value in attributes.items()}
     # One that this list does not tell of a product filters nothing: AWS's has dozens.
-    return all(told.get(name, value) == value for name, value in wanted.items())
+    return all(values.get(name, value) == value for name, value in wanted.items())
 
 
 def _quotas_of(market: Market, region: str) -> Iterator[dict[str, Any]]:

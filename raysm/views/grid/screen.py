@@ -64,9 +64,17 @@ def duration(seconds: float) -> str:
 def _rate(view: Snapshot) -> list[str]:
     if not view.rate_unit:
         return []
-    now = "nobody has reported any lately" if view.rate is None else f"{view.rate:,.0f} {view.rate_unit} combined"
     most = max((value for _, value in view.rates), default=0.0)
-    return [f"rate    {now}{f', at most {most:,.0f} so far' if most else ''}  {_spark(view)}".rstrip()]
+    if view.rate is not None:
+        now = f"{view.rate:,.0f} {view.rate_unit} combined, at most {max(most, view.rate):,.0f} so far"
+    else:
+        # While nothing runs, what was reached is the figure.
+        now = (
+            f"at most {most:,.0f} {view.rate_unit} combined"
+            if most
+            else f"no job has reported any {view.rate_unit} yet"
+        )
+    return [f"rate    {now}  {_spark(view)}".rstrip()]
 
 
 def _spark(view: Snapshot) -> str:

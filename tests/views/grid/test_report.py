@@ -9,7 +9,9 @@ from tests.views.grid.test_screen import view
 
 
 def task(key, state=TaskState.DONE, reason="", **more):
-    facts = dict.fromkeys(("job", "region", "instance_type", "count", "spot", "started_s", "ended_s", "usd", "rate"))
+    facts = dict.fromkeys(
+        ("job", "region", "instance_type", "count", "spot", "sent_s", "started_s", "ended_s", "usd", "rate")
+    )
     return GridRow(key=key, state=state, attempts=1, reason=reason, parameters={}, **facts | more)
 
 

@@ -92,6 +92,7 @@ def test_the_rate_of_all_jobs_is_told_with_its_curve_and_what_was_planned():
 
 
 def test_a_rate_that_nobody_reports_is_said_and_one_that_nobody_asks_for_is_not_there():
-    assert "nobody has reported any lately" in screen(rate=None, rates=())
+    assert "rate    no job has reported any images/s yet" in screen(rate=None, rates=())
+    assert "rate    at most 4,800 images/s combined" in screen(rate=None)
     assert "\nrate " not in screen(rate_unit="", rate=None, rates=())
     assert "planned" not in screen(planned_usd=None)
