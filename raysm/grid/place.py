@@ -19,6 +19,7 @@ PROBES = 4
 within a few starts, and one that does not refuses few."""
 
 
+# In an order, so that whatever goes over places does it alike each time.
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Place:
     """What prices, quotas and blocks are of; how many instances a job takes there is its own affair."""
@@ -97,6 +98,7 @@ class Market:
 
         The moment is None where no waiting helps: the quota is smaller than the job.
         """
+        # First: for what never fits no moment would be right.
         quota = self.quotas.get(place)
         if quota is not None and quota.limit < count:
             return None, f"the quota is {quota.limit} of {place.instance_type}, and the job takes {count}"
