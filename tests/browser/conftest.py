@@ -1,5 +1,6 @@
 """One cluster and one browser for all tests of pages."""
 
+import contextlib
 import os
 import time
 
@@ -38,12 +39,12 @@ while True:
 """
 
 
-@pytest.fixture(scope="session")
-def job(home, tmp_path_factory):
-    """A job that runs until a test stops it, with a dashboard that answers."""
-    script = tmp_path_factory.mktemp("work") / "work.py"
+@contextlib.contextmanager
+def running_job(folder, instances):
+    """Yield a job that runs until a test stops it."""
+    script = folder / "work.py"
     script.write_text(WORK)
-    job = submit(Script(str(script)), cluster=Cluster(count=2))
+    job = submit(Script(str(script)), cluster=Cluster(count=instances))
     try:
         deadline_s = time.monotonic() + FORMING_S
         while not any(line.text == "user code runs" for line in job.lines()):
@@ -53,6 +54,18 @@ def job(home, tmp_path_factory):
         yield job
     finally:
         attach(job.name).stop()
+
+
+@pytest.fixture(scope="session")
+def job(home, tmp_path_factory):
+    with running_job(tmp_path_factory.mktemp("work"), 2) as job:
+        yield job
+
+
+@pytest.fixture
+def second_job(home, tmp_path):
+    with running_job(tmp_path, 1) as job:
+        yield job
 
 
 @pytest.fixture(scope="session")
@@ -80,11 +93,14 @@ def page(looked):
 
 @pytest.fixture
 def picture():
-    """Return a function that writes a picture for the documentation, where somebody asks for pictures."""
+    """Return a function that writes a picture for the documentation, where somebody asks for pictures.
 
-    def write(page, name):
+    Of a page, or of a part of one.
+    """
+
+    def write(shown, name):
         folder = os.environ.get("RAYSM_PICTURES")
         if folder:
-            page.screenshot(path=f"{folder}/{name}.png")
+            shown.screenshot(path=f"{folder}/{name}.png")
 
     return write

@@ -8,6 +8,7 @@ import pytest
 from raysm.client.token import token_of
 from tests.support.browsers import WAIT_MS, looking
 from tests.support.dashboard_head import Answer, serving_head
+from tests.support.jobs import FORMING_S
 from tests.support.jupyter import serving_lab
 
 nbformat = pytest.importorskip("nbformat")
@@ -150,6 +151,21 @@ def test_a_notebook_in_jupyterlab_shows_it_in_a_frame(browser, job, home, tmp_pa
         page.keyboard.press("Control+s")
         expect(page.locator(".jp-Notebook")).to_be_visible()
     assert token_of(job) not in (tmp_path / "look.ipynb").read_text()
+
+
+def test_two_live_clusters_at_once_are_each_shown_at_their_own_address(looked, dashboard, job, second_job):
+    context, _ = looked
+    with second_job.dashboard(timeout=FORMING_S) as other:
+        shown = [(context.new_page(), site, count) for site, count in ((dashboard, 2), (other, 1))]
+        for page, site, _ in shown:
+            go(page, site, "cluster")
+        for page, site, count in shown:
+            # Ray's own cookie knows no ports: after a reload both would be the cluster that was looked at last.
+            page.reload()
+            expect(page.get_by_text(f"ALIVE x {count}").first).to_be_visible()
+            assert page.url.startswith(site.url)
+        assert context.cookies() == []
+        assert dashboard.url != other.url
 
 
 def test_once_the_job_has_ended_the_same_page_shows_what_it_left(looked, dashboard, job):
