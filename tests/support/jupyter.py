@@ -14,7 +14,7 @@ from pathlib import Path
 START_S = 180.0
 
 
-WAIT_MS = 300_000
+WAIT_MS = 600_000
 """For what cells compute, on two cores that others use too."""
 
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}}
@@ -104,6 +104,10 @@ def serving_lab(folder):
         "JUPYTER_TOKEN": token,
         "JUPYTER_PLATFORM_DIRS": "1",
     }
+    settings = own / "config" / "lab" / "user-settings" / "@jupyterlab" / "notebook-extension"
+    settings.mkdir(parents=True)
+    # Else it draws only those cells that can be seen, and a test looks for the others in vain.
+    (settings / "tracker.jupyterlab-settings").write_text('{"windowingMode": "none"}')
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.port=0"]
     command += [f"--ServerApp.root_dir={folder}", f"--app-dir={prefix}/share/jupyter/lab", "--ServerApp.ip=127.0.0.1"]
     command += ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
