@@ -147,7 +147,8 @@ def other(clusters):
     job.stop()
 
 
-def test_two_live_clusters_at_once_are_each_shown_at_their_own_address(looked, dashboard, other):
+def test_two_live_clusters_at_once_are_each_shown_at_their_own_address(other, dashboard, looked):
+    # In this order: a page whose dashboard ends before it says that as an error.
     context, _ = looked
     shown = [(context.new_page(), site, count) for site, count in ((dashboard, 2), (other, 1))]
     for page, site, _ in shown:
