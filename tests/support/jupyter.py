@@ -56,7 +56,7 @@ class OpenNotebook:
     def begin(self):
         """Wait for the kernel, one that still starts forgets what it is asked to run; stand at the first cell."""
         self.page.get_by_text("| Idle").wait_for()
-        self._cells.first.locator(".jp-InputArea-editor, .jp-MarkdownOutput").first.click()
+        self._cells.first.locator(".jp-InputArea-editor:visible, .jp-MarkdownOutput:visible").first.click()
         return self
 
     def output(self, number):
