@@ -68,8 +68,9 @@ class Listener:
             # Whoever connected sees a connection that ends at once, as where nobody listens behind a proxy.
             with contextlib.suppress(OSError, RaysmError):
                 await carry(await self._connect(), reader, writer)
-            writer.close()
+        except asyncio.CancelledError:
+            # The listener is closed: what is unsent would keep the connection open beyond the end of the loop.
+            writer.transport.abort()
+            raise
         finally:
-            # Where it was cancelled, at once: what is still unsent would keep it open beyond the end of the loop.
-            if not writer.is_closing():
-                writer.transport.abort()
+            writer.close()
