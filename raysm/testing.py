@@ -31,7 +31,7 @@ from raysm.contract.job_api import TRAINING, JobApi
 from raysm.contract.names import WORKLOAD_TAG
 from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure
 from raysm.contract.store import put
-from raysm.errors import JobNotFound
+from raysm.errors import JobNotFound, ServiceError
 from raysm.request import Local, Target, Workload
 
 __all__ = ["Answer", "FakeSageMaker"]
@@ -200,6 +200,12 @@ class _Clients:
     def upload_file(self, path: str, bucket: str, key: str, **_: Any) -> None:
         # Read at once: the client's folder of the payload is gone after the upload.
         self._fake.objects[bucket, key] = Path(path).read_bytes()
+
+    def head_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
+        if (Bucket, Key) not in self._fake.objects:
+            # As S3: the answer to HEAD has no body, and its status is all the code there is.
+            raise ServiceError("head_object: Not Found", code="404")
+        return {"ContentLength": len(self._fake.objects[Bucket, Key])}
 
     def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
         return {"Body": io.BytesIO(self._fake.objects[Bucket, Key])}

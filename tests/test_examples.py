@@ -48,6 +48,8 @@ def test_a_script_for_torchrun_runs_by_torchrun_and_needs_no_raysm(tmp_path):
     assert (tmp_path / "digits.pt").exists()
 
 
+# That the command trains a script for torchrun, the tutorial shows too; what such a script finds, jobs/test_training.
+@pytest.mark.long
 @pytest.mark.usefixtures("home")
 def test_the_same_script_trains_on_a_cluster_by_one_command(tmp_path):
     asked = "train examples/torchrun_digits.py --instances 2 --input data=examples/data".split()

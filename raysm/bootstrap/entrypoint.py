@@ -8,6 +8,7 @@ the failure file.
 import os
 import signal
 import sys
+import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,9 @@ from raysm.contract import names
 from raysm.contract import payload as payloads
 from raysm.contract.library import LIBRARY
 from raysm.contract.payload import Payload
+from raysm.contract.shared_payload import join
 from raysm.errors import InvalidPayload
+from raysm.request.job import JOB_CHANNEL
 
 __all__ = ["become", "main", "unpack"]
 
@@ -41,7 +44,8 @@ def main(folder: str) -> int:
     # Without an init in front this is PID 1, which does not hear a SIGTERM that it has no handler for; pip is ended as
     # Python unwinds.
     signal.signal(signal.SIGTERM, exit_by_signal)
-    environ = inherited()
+    # First: with the installing of packages, which may take minutes.
+    environ: Mapping[str, str] = {names.BEGAN: str(time.time()), **inherited()}
     try:
         environ = settle_scratch(environ)
         # pip is a child of this process, and may need another place for its temporary files.
@@ -79,7 +83,9 @@ def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
 def _load(folder: Path, place: Path, environ: Mapping[str, str]) -> Payload:
     if is_driver_folder(folder):
         return make_payload(folder, read(environ), place / "payload")
-    return payloads.load(folder)
+    own = folder.parent / JOB_CHANNEL
+    # In two parts: the service brings each channel by itself, and one has not the other's files.
+    return payloads.load(join(folder, own, place / "payload") if own.is_dir() else folder)
 
 
 def unpack(library: Path, folder: Path) -> Path:

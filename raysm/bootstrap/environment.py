@@ -4,6 +4,7 @@ What flows in are the variables and the files under the base folder, what flows 
 an ``InvalidConfig`` of one line. Every process of a job reads it: the bootstrap, the driver, and Ray's workers.
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -19,7 +20,7 @@ from raysm.contract.store import read_json
 from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.request import Cluster, Ports
 from raysm.request.codec import from_json
-from raysm.request.job import PAYLOAD_CHANNEL
+from raysm.request.job import JOB_CHANNEL, PAYLOAD_CHANNEL
 
 __all__ = [
     "DEFAULT_RAY_TEMP_DIR",
@@ -81,6 +82,8 @@ class Environment:
     """Folder of Ray's sessions."""
     failure_record: Path | None
     """Where the driver writes its Failure; None outside of the driver."""
+    began_s: float | None = None
+    """When the first program of this instance began, in seconds since the epoch; None where nobody says."""
 
     @property
     def current(self) -> Host:
@@ -157,7 +160,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
         paths=paths,
         job_name=job_name or "job",
         hyperparameters=hyperparameters,
-        channels=tuple(sorted(set(channels) - {PAYLOAD_CHANNEL})),
+        channels=tuple(sorted(set(channels) - {PAYLOAD_CHANNEL, JOB_CHANNEL})),
         # By the folder, too: the file was seen in containers of AWS, and is documented nowhere.
         has_checkpoints=paths.checkpoint_config.exists() or paths.checkpoints.is_dir(),
         input_data_config=inputs,
@@ -274,7 +277,15 @@ def _own_variables(environ: Mapping[str, str]) -> dict[str, Any]:
         "object_store_bytes": _count(environ, names.OBJECT_STORE_BYTES, 1),
         "ray_temp_dir": temp_dir,
         "failure_record": Path(record) if record else None,
+        "began_s": _moment(environ, names.BEGAN),
     }
+
+
+def _moment(environ: Mapping[str, str], name: str) -> float | None:
+    # A figure for people, of a variable that only raysm sets: no reason to end a job by.
+    with contextlib.suppress(ValueError):
+        return float(environ[name]) if name in environ else None
+    return None
 
 
 def _port_overrides(environ: Mapping[str, str]) -> Mapping[str, int]:

@@ -61,6 +61,7 @@ class Node:
 # What happens, to the head and to workers
 
 
+# It comes to all instances at once: nobody waits to be told by the head.
 @dataclass(frozen=True, slots=True)
 class StopRequested:
     """The service wants the job to end: SIGTERM."""
@@ -101,6 +102,7 @@ class Joined:
     host: str
 
 
+# Apart from Lost: whoever says goodbye has done what was to be done, and its end is no loss.
 @dataclass(frozen=True, slots=True)
 class Left:
     """A worker has said goodbye."""

@@ -15,6 +15,8 @@ __all__ = ["main"]
 LIBRARY = "raysm.zip"
 LEAST = (3, 11)
 DIGESTS = "digests.json"
+OWN = "raysm-job"
+JOB = "job.json"
 BAD_CONFIG = 2
 
 
@@ -36,8 +38,7 @@ def _why_not(folder: str) -> str:
         text = "raysm needs Python %d.%d or later, but this image's %s is %s; use another image"
         return text % (LEAST[0], LEAST[1], sys.executable, sys.version.split()[0])
     try:
-        with open(os.path.join(folder, DIGESTS), "rb") as file:
-            digests = file.read()
+        digests = _digests(folder)
         # Told through the API, where who changed the payload in its bucket cannot have changed it. The SDK tells none.
         if len(sys.argv) > 4 and hashlib.sha256(digests).hexdigest() != sys.argv[4]:
             return "the payload is not the one that was sent: somebody changed " + DIGESTS + " in its bucket"
@@ -48,6 +49,16 @@ def _why_not(folder: str) -> str:
     except (OSError, ValueError, KeyError, TypeError) as error:
         return "no payload: %s cannot be verified: %s: %s" % (LIBRARY, type(error).__name__, error)  # noqa: UP031
     return "" if digest == expected else "the payload's file '" + LIBRARY + "' does not match its digest: it was torn"
+
+
+def _digests(folder: str) -> bytes:
+    """Return the digests: a file of the payload, or of a payload in two parts a text in the job's own."""
+    own = os.path.join(os.path.dirname(folder), OWN, JOB)
+    if os.path.exists(own):
+        with open(own, "rb") as file:
+            return str(json.loads(file.read().decode())["digests"]).encode()
+    with open(os.path.join(folder, DIGESTS), "rb") as file:
+        return file.read()
 
 
 def _fail(folder: str, reason: str) -> int:

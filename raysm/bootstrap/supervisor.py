@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Mapping
 
 from raysm.bootstrap.children import Children
@@ -21,6 +22,7 @@ from raysm.bootstrap.memory import PeakMemory
 from raysm.bootstrap.scratch import settle_scratch
 from raysm.bootstrap.startup_failure import report_startup_failure
 from raysm.bootstrap.worker import Worker
+from raysm.contract import names
 from raysm.contract.events import Metric, State
 
 __all__ = ["begin", "main", "supervise"]
@@ -40,7 +42,9 @@ def main(environ: Mapping[str, str] | None = None, commands: Commands | None = N
     # does not even hear it. The event loop replaces this one.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # whoever became this process may have blocked it
-    instance = begin(inherited() if environ is None else environ, commands)
+    # An image may begin with this program; else the first one says when it began.
+    variables = {names.BEGAN: str(time.time()), **(inherited() if environ is None else environ)}
+    instance = begin(variables, commands)
     if isinstance(instance, ExitStatus):
         return instance.exit_code
     return asyncio.run(supervise(instance)).exit_code

@@ -8,7 +8,7 @@ from raysm import __version__
 from raysm.cli.grid_arguments import add_grid
 from raysm.cli.job_arguments import add_about_jobs, add_entering
 from raysm.cli.machine_arguments import add_demo, add_doctor, add_image, add_local
-from raysm.cli.market_arguments import add_prices
+from raysm.cli.market_arguments import add_prices, add_quotas
 from raysm.cli.parser import BEHIND, Parser
 from raysm.cli.sending_arguments import (
     add_config,
@@ -51,6 +51,7 @@ COMMANDS: tuple[Callable[[Any], None], ...] = (
     add_doctor,
     add_grid,
     add_prices,
+    add_quotas,
 )
 """Each adds one command, or a family of them, and says what carries it out; in the order in which --help shows them."""
 

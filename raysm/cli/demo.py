@@ -140,6 +140,7 @@ def _show(console: Console, job: Job, result: Result, digits: Digits) -> None:
     neighbors: Neighbors = result.table().to_pylist()
     _print(console, f"\n{job!r}\n")
     console.print(neighbors_table(neighbors, digits.labels))
+    # The last one of the table, so that its line stands right above its picture.
     shown = neighbors[ROWS - 1]
     _print(console, f"\nRow {shown['row']}, and what is most similar to it:\n")
     for line in picture([digits.pixels[index] for index in (shown["row"], *shown["neighbors"])]):

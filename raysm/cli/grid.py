@@ -1,7 +1,6 @@
 """The command ``raysm grid``: what is asked for on the command line and in files, and how its answer is printed."""
 
 import functools
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +39,7 @@ RULES = {
     "parallel": "parallel",
     "retries": "retries",
     "move_data": "move_data",
+    "rate": "rate",
 }
 """Flags, and the rules that they are."""
 
@@ -64,7 +64,12 @@ def _run(arguments: Arguments, console: Console) -> int:
     # Planned first: what cannot be is refused before anything is sent.
     grid = planned(request_of(arguments))
     running = open_running(
-        grid.request, grid.tasks, grid.known, functools.lru_cache(Service), now=time.time(), goes_on=arguments.go_on
+        grid.request,
+        grid.tasks,
+        grid.known,
+        functools.lru_cache(Service),
+        goes_on=arguments.go_on,
+        planned_usd=grid.plan.usd,
     )
     try:
         shown = Console(stderr=True) if arguments.json else console
@@ -74,7 +79,7 @@ def _run(arguments: Arguments, console: Console) -> int:
             Text(f"grid {grid.plan.name}: {len(grid.tasks):,} rows, {running.added:,} of them new"), soft_wrap=True
         )
         _follow(running, shown)
-        view = snapshot(running.store, time.time())
+        view = snapshot(running.store, running.clock.now())
     except KeyboardInterrupt:
         text = f"its jobs go on: the same command goes on with them, raysm grid stop {grid.plan.name} stops them"
         shown.print(Text(text), soft_wrap=True)
@@ -95,7 +100,7 @@ def _follow(running: Running, console: Console) -> None:
             seen = event.seq
             if event.task is not None and event.attempt is None:
                 console.print(Text(f"{event.task}: {event.now} {event.text}".rstrip()), soft_wrap=True)
-        time.sleep(seconds)
+        running.clock.sleep(seconds)
 
     running.run(sleep)
     sleep(0.0)

@@ -98,6 +98,11 @@ def _add_request(verb: Any) -> None:
     rules.add_argument("--name", help="of the grid (default: the file's or script's)")
     rules.add_argument("--budget", type=float, metavar="USD", help="is never exceeded")
     rules.add_argument("--parallel", type=int, metavar="N", help="jobs at a time (default 200)")
+    rules.add_argument(
+        "--rate",
+        metavar="METRIC",
+        help="what its jobs report that they do in a second, images_per_s for example: the grid adds them up",
+    )
     rules.add_argument("--retries", type=int, metavar="N", help="of a row whose program fails (default 2)")
     add_flags(verb, [flag for flag in COMMON if flag.path not in OWN])
     where = verb.add_argument_group("where")

@@ -25,6 +25,7 @@ def add_about_jobs(commands: Any) -> None:
     jobs.add_argument("--task", metavar="NAME", help="only runs of this task")
     jobs.add_argument("--status", metavar="STATUS", help="only those that are so: Completed, or Failed,Stopped")
     jobs.add_argument("--since", metavar="TIME", help="only those that were sent since: 2026-11-01, 7d, 12h")
+    jobs.add_argument("--grid", metavar="NAME", help="only those of this grid, a row each, in whichever region")
     jobs.add_argument("--trials", action="store_true", help="behind each sweep its trials, as rows of their own")
     jobs.add_argument(
         "--params",

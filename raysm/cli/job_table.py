@@ -1,7 +1,7 @@
 """The command ``raysm jobs``: the latest jobs, and, where it is asked for, what they were given and how well they did.
 
 Alone it takes one call to list them. With ``--params``, ``--metrics``, ``--sort``, ``--project``, ``--task``,
-``--status``, ``--since`` or ``--trials`` it is the table of experiments, for which each job is read once.
+``--status``, ``--since``, ``--grid`` or ``--trials`` it is the table of experiments, for which each job is read once.
 """
 
 import fnmatch
@@ -34,7 +34,7 @@ def print_jobs(arguments: Arguments, service: Service, console: Console) -> None
     """
     if arguments.limit < 1:
         raise InvalidRequest(f"--limit must be at least 1, got {arguments.limit}")
-    asked = ("params", "metrics", "sort", "project", "task", "status", "since")
+    asked = ("params", "metrics", "sort", "project", "task", "status", "since", "grid")
     if arguments.trials or any(getattr(arguments, name) is not None for name in asked):
         _experiments(arguments, service, console)
     else:
@@ -79,6 +79,7 @@ def _experiments(arguments: Arguments, service: Service, console: Console) -> No
         status=arguments.status.split(",") if arguments.status else None,
         since=arguments.since,
         contains=arguments.contains,
+        grid=arguments.grid,
         limit=arguments.limit + 1,
     )
     _say_more(arguments, len(chosen))

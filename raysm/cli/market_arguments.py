@@ -3,9 +3,10 @@
 import argparse
 from typing import Any
 
+from raysm.cli.argument_groups import add_reading
 from raysm.cli.parser import add_command
 
-__all__ = ["add_prices", "names"]
+__all__ = ["add_prices", "add_quotas", "names"]
 
 
 def add_prices(commands: Any) -> None:
@@ -21,6 +22,19 @@ def add_prices(commands: Any) -> None:
         help="bring AWS's public lists of --regions first; they take no credentials, and tens of MB each",
     )
     command.add_argument("--json", action="store_true", help="as JSON")
+
+
+def add_quotas(commands: Any) -> None:
+    """Add ``raysm quotas``."""
+    command = add_command(
+        commands,
+        "quotas",
+        "what fits: how many instances the account may have by region and type, and what an hour of one costs",
+        run="raysm.cli.quotas:run",
+    )
+    command.add_argument("type", metavar="TYPE", nargs="*", help="of an instance (default: all that may be used)")
+    command.add_argument("--regions", type=names, default=[], metavar="A,B", help="(default: the target's own)")
+    add_reading(command)
 
 
 def names(text: str) -> list[str]:

@@ -104,11 +104,11 @@ def _status(record: ServerRecord) -> "dict[str, Any] | None":
         connection.close()
 
 
-def hear_end(url: str, name: str, timeout_s: int) -> bool:
-    """Wait until a job ends, at most so many seconds; return False where the server at ``url`` does not say."""
+def hear_end(url: str, region: str, name: str, timeout_s: int) -> bool:
+    """Wait until a job of a region ends, at most so many seconds; return False where the server does not say."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout_s + 5.0)
     try:
-        connection.request("GET", f"/raysm/jobs/{name}/end/{timeout_s}")
+        connection.request("GET", f"/raysm/jobs/{region}/{name}/end/{timeout_s}")
         answer = connection.getresponse()
         return isinstance(json.loads(answer.read(MOST_BYTES)).get("ended"), bool)
     except (OSError, http.client.HTTPException, ValueError, AttributeError):

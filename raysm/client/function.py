@@ -90,8 +90,16 @@ class Function:
         return f"Function({name_of(self.fn)})"
 
 
-def pickled_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+def pickled_call(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, what: str | None = None
+) -> bytes:
     """Return cloudpickle's bytes of a call; the user's own modules travel by value, as ``Function.pickled`` says.
+
+    Args:
+        fn: The function.
+        args: Its positional arguments.
+        kwargs: Its named arguments.
+        what: What messages call it; None is the function and its arguments.
 
     Raises:
         InvalidRequest: Something of it cannot be pickled.
@@ -112,8 +120,9 @@ def pickled_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     except Exception as error:  # pickling runs the arguments' own code, which may raise anything
         culprit = culprit_of_call(fn, args, kwargs, lambda value: _pickled(value, cloudpickle))
         where = "" if culprit is None else f"{culprit[0]} is a {type(culprit[1]).__name__}: "
+        named = what or f"{name_of(fn)} or one of its arguments"
         raise InvalidRequest(
-            f"{name_of(fn)} or one of its arguments cannot be pickled: {where}{type(error).__name__}: {error}; "
+            f"{named} cannot be pickled: {where}{type(error).__name__}: {error}; "
             "make open files, locks and connections inside the function"
         ) from error
     finally:
@@ -122,8 +131,12 @@ def pickled_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def pickled_value(value: object) -> bytes:
+def pickled_value(value: object, what: str = "it") -> bytes:
     """Return cloudpickle's bytes of a value.
+
+    Args:
+        value: Any.
+        what: What messages call it.
 
     Raises:
         InvalidRequest: It cannot be pickled; the message says what in it.
@@ -135,10 +148,8 @@ def pickled_value(value: object) -> bytes:
     except Exception as error:  # its own code
         culprit = culprit_of_call(pickled_value, (value,), {}, lambda part: _pickled(part, cloudpickle))
         part, kind = ("", type(value)) if culprit is None else (culprit[0], type(culprit[1]))
-        where = part.removeprefix("args[0]") or "it"
-        raise InvalidRequest(
-            f"{where}, a {kind.__name__}, cannot be pickled: {type(error).__name__}: {error}"
-        ) from error
+        where = f"{what}{part.removeprefix('args[0]')}, a {kind.__name__},"
+        raise InvalidRequest(f"{where} cannot be pickled: {type(error).__name__}: {error}") from error
 
 
 def _pickled(value: object, cloudpickle: Any) -> bytes:

@@ -57,7 +57,7 @@ class _Imported:
         known = name == "__main__" or name.partition(".")[0] == "raysm"
         if not known and root is not None and root.is_relative_to(self._home) and not _is_installed(root):
             self._own[name] = module
-        elif known or root is not None:  # one without a file may yet get it
+        elif known or root is not None or _has_no_source(module):  # one without a file may yet get it
             self._others[name] = module
 
 
@@ -134,6 +134,12 @@ def _home(fn: Callable[..., Any]) -> Path | None:
 def _source_file(module: ModuleType | None) -> Path | None:
     file = getattr(module, "__file__", None)
     return Path(file) if isinstance(file, str) and file.endswith(tuple(importlib.machinery.SOURCE_SUFFIXES)) else None
+
+
+def _has_no_source(module: ModuleType) -> bool:
+    """Whether it never will have: it is built in, or compiled. A hundred of each program's modules are."""
+    origin = getattr(getattr(module, "__spec__", None), "origin", None)
+    return origin in ("built-in", "frozen") or isinstance(getattr(module, "__file__", None), str)
 
 
 def _root(module: ModuleType) -> Path | None:

@@ -11,7 +11,7 @@ from typing import Any
 from raysm.client.service import Service
 from raysm.client.storage import Storage
 from raysm.errors import ServiceError
-from raysm.request.job import PAYLOAD_CHANNEL
+from raysm.request.job import JOB_CHANNEL, PAYLOAD_CHANNEL
 
 __all__ = ["payload_uri", "remove_payload"]
 
@@ -22,14 +22,15 @@ _log = logging.getLogger("raysm")
 
 
 def payload_uri(call: Mapping[str, Any]) -> str | None:
-    """Return where the payload lies by a call of Create, or by an answer of Describe."""
-    for channel in call.get("InputDataConfig", ()):
-        if channel["ChannelName"] == PAYLOAD_CHANNEL:
-            return str(channel["DataSource"]["S3DataSource"]["S3Uri"])
-    for item in call.get("ProcessingInputs", ()):
-        if item["InputName"] == PAYLOAD_CHANNEL:
-            return str(item["S3Input"]["S3Uri"])
-    return None
+    """Return where the payload lies by a call of Create, or by an answer of Describe: the job's own part of it."""
+    uris = {
+        channel["ChannelName"]: channel["DataSource"].get("S3DataSource", {}).get("S3Uri")
+        for channel in call.get("InputDataConfig", ())
+    }
+    uris |= {item["InputName"]: item.get("S3Input", {}).get("S3Uri") for item in call.get("ProcessingInputs", ())}
+    # The shared part tells nothing of this job, and outlives it.
+    uri = uris.get(JOB_CHANNEL) or uris.get(PAYLOAD_CHANNEL)
+    return None if uri is None else str(uri)
 
 
 def remove_payload(answer: Mapping[str, Any], first: str, service: Service) -> None:

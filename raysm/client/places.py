@@ -3,6 +3,7 @@
 ::
 
     ROOT/payloads/PROJECT/JOB/          what travels to the instances; removed once the job has ended
+    ROOT/shared/DIGEST/                 what the payloads of a grid's jobs share; removed by nobody
     DATA/PROJECT/JOB/output/model/      the result; output/data/ what else was kept
     DATA/PROJECT/TASK/state/FIRST-JOB/  the state that survives runs: the checkpoint channel
     DATA/PROJECT/TASK/jobs/JOB.json     what is remembered of each job of a task
@@ -33,6 +34,11 @@ class Places:
         """Return the prefix of a job's payload."""
         # Side by side: a lifecycle rule names a prefix, and to tag each object instead takes a right that roles lack.
         return f"{self.root}/payloads/{project}/{job}"
+
+    def shared(self, digest: str) -> str:
+        """Return the prefix of what the payloads of many jobs share."""
+        # Of no project and no job: whoever sends the same files again finds them there.
+        return f"{self.root}/shared/{digest[:40]}"
 
     def outputs(self, project: str) -> str:
         """Return what CreateTrainingJob calls S3OutputPath: the service adds ``JOB/output``."""

@@ -55,6 +55,7 @@ def plan(
     state: str | None = None,
     tags: Mapping[str, str] | None = None,
     seal: Seal | None = None,
+    shared: str | None = None,
 ) -> Plan:
     """Turn ``request`` into the call that starts it.
 
@@ -65,6 +66,7 @@ def plan(
         state: Checkpoint prefix; None is a new one of this job. ``request.checkpoint_uri`` wins over both.
         tags: raysm's own, beside those of the request.
         seal: Of the payload that the job travels with; None is a plan that is looked at, and not sent.
+        shared: Prefix of what its payload shares with those of other jobs; None is nothing.
 
     Raises:
         InvalidRequest: The target or the API cannot do what is asked for.
@@ -81,7 +83,7 @@ def plan(
     call.check(request)
     # raysm's tags win over the user's: by them another process knows the job again.
     every_tag = {**request.tags, **(tags or {})}
-    parts = Parts(request=request, target=target, places=places, state=state, tags=every_tag, seal=seal)
+    parts = Parts(request=request, target=target, places=places, state=state, tags=every_tag, seal=seal, shared=shared)
     return Plan(api=api, request=call.parameters(parts))
 
 

@@ -7,14 +7,12 @@ holds the token of its job.
 import contextlib
 import functools
 import logging
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from raysm import __version__
-from raysm.client import records, uploads
+from raysm.client import records, sending_payload, uploads
 from raysm.client.chain import Chain
 from raysm.client.description import Status
 from raysm.client.function import python_version
@@ -68,6 +66,8 @@ class Prepared:
     """Of all that the result depends on but the state of its inputs."""
     image: str = ""
     """Which image was taken where none was named, for people; empty where none had to be."""
+    shared: str | None = None
+    """Prefix of what its payload shares with those of other jobs; None is nothing."""
 
     @functools.cached_property
     def _state_of_inputs(self) -> records.InputsState:
@@ -161,10 +161,8 @@ class Prepared:
             if self.source.warning is not None:
                 _log.warning(self.source.warning)
             _log.info("%s is sent with %s", name, self.source.summary)
-        with tempfile.TemporaryDirectory(prefix="raysm-payload-") as folder:
-            packed = Path(folder) / "payload"
-            self.contents.write(packed)
-            uploads.send_folder(packed, prefix, self._storage, self.request.security.output_kms_key)
+        kms_key = self.request.security.output_kms_key
+        sending_payload.send(self.contents, prefix, self.shared, self._storage, kms_key)
 
     def _create(self) -> None:
         try:

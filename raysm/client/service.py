@@ -17,6 +17,7 @@ from raysm.client.places import Places, places_in
 from raysm.client.plan import Plan
 from raysm.client.polling import Polling
 from raysm.client.targets import Bucket, Clients, Resolved, connection_to
+from raysm.contract.clock import Clock
 from raysm.contract.job_api import JobApi
 from raysm.errors import CredentialsExpired, JobNotFound, MissingDependency, ServiceError
 from raysm.request import JobRequest, Local, Target
@@ -74,6 +75,7 @@ class Service:
         clients: Clients | None = None,
         polling: Polling | None = None,
         observer: Observer | None = None,
+        repeats: bool = True,
     ) -> None:
         """Connect to nothing yet.
 
@@ -82,12 +84,14 @@ class Service:
             clients: Returns the boto3 client of a service by name; None makes them from the target.
             polling: How often to poll; None suits the target.
             observer: Is told of every call; None is nobody.
+            repeats: Whether botocore repeats calls of SageMaker that were throttled, or got lost.
 
         Raises:
             InvalidRequest: ``target`` is none.
         """
         self.target = target
         self._connection = connection_to(target)
+        self._connection.repeats = repeats
         self._polling = polling
         self._injected = clients
         self._observer = observer
@@ -99,6 +103,14 @@ class Service:
     def at(self, target: Target) -> "Service":
         """Return the service of another target, in another region for example; of the same one it is this."""
         return self if target == self.target else Service(target)
+
+    def unrepeated(self) -> "Service":
+        """Return this service with calls of SageMaker that are made once each.
+
+        A grid repeats them by itself, at the rate that it has learned: botocore's own repetitions would use that up.
+        """
+        # Clients that were injected are the caller's own.
+        return self if self._injected is not None else Service(self.target, polling=self._polling, repeats=False)
 
     @property
     def polling(self) -> Polling:
@@ -115,6 +127,22 @@ class Service:
     def profile(self) -> str:
         """The profile of the AWS configuration, for programs of AWS's that take one; empty is the default."""
         return self._connection.profile
+
+    @property
+    def clock(self) -> Clock:
+        """The clock by which the service dates its answers: everybody's, but for an embedded one that runs faster."""
+        # Of clients that were injected nobody knows another one.
+        return Clock() if self._injected is not None else self._connection.clock
+
+    @property
+    def lists_quotas(self) -> bool:
+        """Whether quotas can be asked for."""
+        return self._connection.lists_quotas
+
+    @property
+    def lists_prices(self) -> bool:
+        """Whether it has prices of its own, which GetProducts tells; else AWS's public ones hold."""
+        return self._connection.lists_prices
 
     @functools.cached_property
     def region(self) -> str:

@@ -25,6 +25,7 @@ from raysm.client.tags import tags_of
 from raysm.client.tracking import absolute_place
 from raysm.contract import payload
 from raysm.contract.keywords import documents_options
+from raysm.contract.shared_payload import Parted
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, JobRequest, Target, Workload
 from raysm.request.codec import from_json, to_json
@@ -76,6 +77,7 @@ def prepare(
     resume: bool = False,
     job_name: str | None = None,
     token: bytes | None = None,
+    shares: bool = False,
     **options: Unpack[SubmitOptions],
 ) -> Prepared:
     """Do all of ``submit`` but the sending: ``prepare(…).plan`` is the very call that ``.send()`` makes.
@@ -90,11 +92,13 @@ def prepare(
         job_name: Exact name of the job, where whoever sends it has to know it before; None makes one that no other job
             has.
         token: The job's secret, where the same job may be prepared twice; None draws one.
+        shares: Whether what it has in common with other jobs is sent once for all of them, and stays.
         options: As ``SubmitOptions`` says.
 
     Raises:
         InvalidRequest: What was asked for cannot be.
     """
+    # Unpack is for type checkers: at run time any keyword comes through, and a slip would be silent.
     check_names(options)
     chosen: Mapping[str, Any] = options
     if isinstance(workload, JobRequest):
@@ -123,6 +127,7 @@ def prepare(
     request = replace(request, name=_exact(job_name) or records.job_name(task, digest, time.time()))
     state = state_of(request, task, service, resume=resume)
     contents = payload.contents_of(request, source=package.source, function=package.pickled, wheels=wheels, token=token)
+    shared = service.places.shared(Parted(contents).digest) if shares else None
     planned = plan(
         request,
         target=target,
@@ -130,6 +135,7 @@ def prepare(
         state=state,
         tags=tags_of(request, task),
         seal=contents.seal,
+        shared=shared,
     )
     check_plan(planned, takes_files=service.target.takes_files)
     return Prepared(
@@ -144,6 +150,7 @@ def prepare(
         contents=contents,
         source_digest=digest,
         image=resolved.image,
+        shared=shared,
     )
 
 
@@ -206,6 +213,7 @@ def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
                 f"the requirement {name!r} is a file, not a package; give its lines: "
                 f"requirements=Path({name!r}).read_text().splitlines()"
             )
+    # Without a network there is no index either; of packages that travel pip needs none.
     if request.security.isolation and request.requirements and not wheels:
         raise InvalidRequest(
             "requirements cannot be installed from an index with security.isolation; let them travel: wheels=[…]"

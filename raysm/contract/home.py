@@ -15,6 +15,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from raysm.contract.clock import Clock
 from raysm.contract.store import put, read_json
 from raysm.errors import InvalidConfig
 
@@ -69,6 +70,13 @@ class ServerRecord:
     log_late_s: float = 0.0
     """How late lines of a job may be, in seconds, by the server's scenario: whoever follows it waits so long for the
     last ones."""
+    speed: float = 1.0
+    """How many seconds of its clock pass in one, by its scenario."""
+
+    @property
+    def clock(self) -> Clock:
+        """The server's."""
+        return Clock(speed=self.speed, begun_s=self.started_s)
 
     @property
     def url(self) -> str:
@@ -91,6 +99,7 @@ class ServerRecord:
                 version=str(fields["version"]),
                 # Of a server that is older than the field: it has to be found all the same, to be told so.
                 log_late_s=float(fields.get("log_late_s", 0.0)),
+                speed=float(fields.get("speed", 1.0)),
             )
         except (InvalidConfig, KeyError, TypeError, ValueError):
             # Torn, or of another version: whether a server lives is for the lock to say, not for this file.

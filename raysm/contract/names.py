@@ -6,6 +6,7 @@ Only ``raysm.bootstrap.environment`` reads the variables; whoever starts an inst
 __all__ = [
     "ADDRESSES",
     "BASE_DIR",
+    "BEGAN",
     "CPUS",
     "FAILURE_RECORD",
     "FIRST_TAG",
@@ -17,6 +18,7 @@ __all__ = [
     "LABEL_INSTANCE_TYPE",
     "LABEL_RANK",
     "LOCAL_BUCKET",
+    "LOCAL_REGION",
     "MAX_RESTARTS_TAG",
     "MEASURE",
     "MEMORY_BYTES",
@@ -37,6 +39,9 @@ __all__ = [
 
 BASE_DIR = "SAGEMAKER_BASE_DIR"
 """Root of the SageMaker layout; the SageMaker training toolkit's name for it. Default ``/opt/ml``."""
+
+BEGAN = "RAYSM_BEGAN"
+"""When the first program of this instance began, in seconds since the epoch: it tells those that it becomes."""
 
 PORTS = "RAYSM_PORTS"
 """JSON object of ports that replace those of the request, for instances that share one address."""
@@ -80,7 +85,11 @@ INSTANCE_TYPE_TAG = "raysm:instance-type"
 """Tag of a job on the embedded SageMaker whose user chose no instance type; the API wants one all the same."""
 
 LOCAL_BUCKET = "raysm-local"
-"""The bucket of the embedded SageMaker: payloads go there, and are kept for follow-up jobs."""
+"""The bucket of the embedded SageMaker: payloads go there, and are kept for follow-up jobs. Those of other regions than
+LOCAL_REGION have the region's name behind it."""
+
+LOCAL_REGION = "us-east-1"
+"""The region that the embedded SageMaker plays where nobody names one."""
 
 # Jobs of others have none of these: whoever reads them has to do without.
 PROJECT_TAG = "raysm:project"

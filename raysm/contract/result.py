@@ -180,7 +180,8 @@ class Manifest:
     notes: tuple[str, ...] = ()
     """What to know of how it was computed: why GPUs were not used, which instances were not."""
     measures: Mapping[str, float] = field(default_factory=dict)
-    """Figures of the run, units in their names: ``peak_memory_bytes``."""
+    """Figures of the run, units in their names: ``peak_memory_bytes``; ``start_s`` is how long it took from the first
+    program of the head's container to the workload on a formed cluster."""
     summary: str = ""
     """For people: of a training, where its time went."""
 

@@ -2,7 +2,8 @@
 
 A request for a call, and the answer, are each a *frame*: one line of JSON and, behind it, bytes that only their
 receiver reads: a pickle, or the source of a cell. Every request is made under an id of the client's choosing and
-may be repeated: a call is executed once, and whoever asks again is told the same. Standard library alone.
+may be repeated: a call is executed once, and whoever asks again is told the same. Calls go as frames over the client's
+WebSocket, each question with a number that its answer repeats; large ones go by HTTP. Standard library alone.
 """
 
 import functools

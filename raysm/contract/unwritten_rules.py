@@ -284,6 +284,9 @@ VOLUME_SIZE = UnwrittenRule(
     remedy="take a larger type, or read large inputs as FastFile",
 )
 
+OF_BOTH = (VOLUME_KEY, VOLUME_KEY_FORM, VOLUME_SIZE, TAGS)
+"""Rules of Training and of Processing, whose volumes and tags are the same."""
+
 RULES: Mapping[JobApi, tuple[UnwrittenRule, ...]] = {
     TRAINING: (
         UnwrittenRule(
@@ -341,10 +344,7 @@ RULES: Mapping[JobApi, tuple[UnwrittenRule, ...]] = {
             quote="Each hyperparameter is a key-value pair",
             remedy="give it a name",
         ),
-        VOLUME_KEY,
-        VOLUME_KEY_FORM,
-        VOLUME_SIZE,
-        TAGS,
+        *OF_BOTH,
     ),
     PROCESSING: (
         UnwrittenRule(check=_processing_names, source=f"{MODEL}/API_ProcessingInput.html", quote=""),
@@ -358,10 +358,7 @@ RULES: Mapping[JobApi, tuple[UnwrittenRule, ...]] = {
             source=f"{MODEL}/API_ProcessingS3Input.html",
             quote="LocalPath is a required parameter when AppManaged is False",
         ),
-        VOLUME_KEY,
-        VOLUME_KEY_FORM,
-        VOLUME_SIZE,
-        TAGS,
+        *OF_BOTH,
     ),
 }
 """Of each API, in the order in which a request is checked."""

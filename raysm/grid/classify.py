@@ -106,7 +106,10 @@ def of_end(description: Description, wish: str = "") -> Verdict | None:
 def _name(description: Description, wish: str) -> str:
     if description.status is Status.COMPLETED:
         return "OK"
-    return _of_failure(description.reason) if description.status is Status.FAILED else _of_stop(description, wish)
+    if description.status is not Status.FAILED:
+        return _of_stop(description, wish)
+    # As the service wrote it: the reason for people has lost "AlgorithmError:", by which the user's own fault is told.
+    return _of_failure(str(description.answer.get("FailureReason") or description.reason))
 
 
 def _of_failure(reason: str) -> str:

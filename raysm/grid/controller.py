@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from raysm.grid.concluding import brake
 from raysm.grid.database import this_process
+from raysm.grid.gauge import Gauge
 from raysm.grid.limiter import Limiter
 from raysm.grid.outside import Outside, Silence
 from raysm.grid.place import Placement
@@ -64,6 +65,7 @@ class Controller:
         self._limiter = limiter
         self._outside = Outside(regions, limiter, store.database.between)
         self._sweeps = {name: Sweep(name, store, self._outside, pause_s=sweep_s) for name in regions}
+        self._gauge = Gauge(store, self._outside)
         self._learned = 0
 
     def step(self, now: float) -> float | None:
@@ -78,6 +80,7 @@ class Controller:
         # First of all: two controllers would send every task twice.
         self.store.database.take_lease(self._owner, now)
         self._look(now)
+        self._gauge.step(now)
         grid = self._governed(now)
         if grid.state == "stopping":
             wish_all(self.store, now)

@@ -68,8 +68,10 @@ class Outside:
             verdict = of_refusal(error)
             if verdict.ending.is_throttle:
                 self.limiter.throttled(region, operation, now)
+                # As if no call had been left: the region is well, and takes jobs; only this call comes later.
+                raise Silence from error
             # An answer too, and a definite one: the caller's to judge.
-            elif not verdict.ending.closes_region:
+            if not verdict.ending.closes_region:
                 raise
             raise Silence(verdict.reason) from error
         self._between(f"after {operation}")

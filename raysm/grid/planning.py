@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from raysm.client.costs.prices import PriceTable, known_prices
+from raysm.client.costs.prices import PriceTable
 from raysm.client.service import Service
 from raysm.errors import RaysmError
+from raysm.grid.asking import ask_prices, ask_quotas
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.place import Place, Quota
 from raysm.grid.plan import GridPlan, places_of, plan_grid
-from raysm.grid.quotas import read_quotas
 from raysm.grid.sending_rows import Services
 from raysm.grid.task import Task
 from raysm.request import Target
@@ -77,8 +77,9 @@ def planned(request: GridRequest, services: Services = Service) -> Planned:
 
 def _known(request: GridRequest, tasks: Sequence[Task], services: Services) -> Known:
     own_region = _own_region(request.template.target, services)
-    quotas, notes = _quotas(request, tasks, own_region, services)
-    return Known(prices=known_prices(), quotas=quotas, own_region=own_region, notes=notes)
+    quotas, notes = ask_quotas(request, tasks, own_region, services)
+    prices = ask_prices(request, tasks, own_region, services)
+    return Known(prices=prices, quotas=quotas, own_region=own_region, notes=notes)
 
 
 def _reaching(request: GridRequest, tasks: Sequence[Task], services: Services) -> GridRequest:
@@ -96,22 +97,3 @@ def _own_region(target: Target, services: Services) -> str | None:
     except RaysmError:
         # A plan of rows that all name their regions needs none.
         return None
-
-
-def _quotas(
-    request: GridRequest, tasks: Sequence[Task], own_region: str | None, services: Services
-) -> tuple[Mapping[Place, Quota], tuple[str, ...]]:
-    """Return the quotas that can be read, and what is to be said of those that cannot."""
-    target = request.template.target
-    if not target.is_billed:
-        return {}, ()
-    quotas: dict[Place, Quota] = {}
-    regions, types = places_of(request, tasks, own_region)
-    for region in regions:
-        try:
-            job = request.template.job(tasks[0], Place(region=region, instance_type=types[0]), request.count)
-            quotas |= read_quotas(services(job.target), types, request.markets)
-        except RaysmError as error:
-            # A plan without them is still worth more than none; but it must not look like one with them.
-            return {}, (f"the quotas are not known, and count as none: {error}",)
-    return quotas, ()

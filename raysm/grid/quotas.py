@@ -12,10 +12,25 @@ from raysm.client.service import Service
 from raysm.client.service_quotas import listed_quotas
 from raysm.grid.place import Place, Quota
 
-__all__ = ["quota_place", "read_quotas"]
+__all__ = ["all_quotas", "quota_place", "read_quotas"]
 
 NAME = re.compile(r"(?P<type>ml\.\S+) for (?P<spot>spot )?training job usage")
 """Of a quota of instances: ``ml.g5.xlarge for spot training job usage``."""
+
+
+def all_quotas(service: Service) -> Mapping[Place, Quota]:
+    """Return every quota of instances for training in the service's region.
+
+    Raises:
+        ServiceError: They cannot be read.
+    """
+    quotas: dict[Place, Quota] = {}
+    for listed in listed_quotas(service):
+        place = quota_place(listed["QuotaName"], service.region)
+        if place is not None:
+            # The account's own came first.
+            quotas.setdefault(place, Quota(limit=int(listed["Value"]), source="api"))
+    return quotas
 
 
 def read_quotas(service: Service, instance_types: Collection[str], markets: Collection[bool]) -> Mapping[Place, Quota]:

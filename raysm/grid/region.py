@@ -3,6 +3,7 @@
 Every call may raise ``ServiceError``; what that means is said by ``raysm.grid.classify``.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,7 +11,11 @@ from raysm.client.description import Description, Status
 from raysm.grid.attempt import Attempt
 from raysm.grid.task import Task
 
-__all__ = ["Listed", "Page", "Region"]
+__all__ = ["RATES_PAGE", "Listed", "Page", "Region"]
+
+RATES_PAGE = 500
+"""Jobs whose metric one call asks for: the most that GetMetricData takes
+(https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_GetMetricData.html)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +67,14 @@ class Region(Protocol):
 
     def page(self, contains: str, token: str | None) -> Page:
         """Return a page of the jobs whose names hold ``contains``."""
+
+    def rates(self, names: Sequence[str], metric: str) -> Mapping[str, float]:
+        """Return the last value of a metric of each of these jobs, as far as there is one of the last minutes.
+
+        Args:
+            names: Of jobs, ``RATES_PAGE`` at most.
+            metric: Its name.
+        """
 
     def stop(self, name: str) -> None:
         """Ask the service to stop a job."""

@@ -48,12 +48,16 @@ class GridRow:
     """Of how many instances."""
     spot: bool | None
     """Whether on spare capacity."""
+    sent_s: float | None
+    """When the service took it, in seconds since the epoch."""
     started_s: float | None
-    """When its instances began to work, in seconds since the epoch."""
+    """When its instances began to work."""
     ended_s: float | None
     """When it ended."""
     usd: float | None
     """What all of its jobs have cost; None where of one of them that is not known, and before any has ended."""
+    rate: float | None
+    """What its job does in a second, or did last, where the grid measures it (``Rules.rate``)."""
     parameters: Mapping[str, Value]
     """The columns that are the user's own."""
 
@@ -71,9 +75,12 @@ WITH cost AS (
         FROM attempt)
     GROUP BY task)
 SELECT task.key, task.state, task.reason, task.content, coalesce(cost.last, 0) AS attempts, attempt.name AS job,
-    attempt.region, attempt.instance_type, attempt.count, attempt.spot, attempt.started_s, attempt.ended_s, cost.usd
+    attempt.region, attempt.instance_type, attempt.count, attempt.spot, attempt.sent_s,
+    attempt.started_s, attempt.ended_s, cost.usd,
+    rate.value AS rate
 FROM task LEFT JOIN cost ON cost.task = task.key
 LEFT JOIN attempt ON attempt.task = task.key AND attempt.number = cost.last
+LEFT JOIN rate ON rate.attempt = attempt.name
 WHERE ? IN (task.state, '') ORDER BY task.position, task.key
 """
 

@@ -25,6 +25,10 @@ class Rules:
     """Whether a task may run away from its data, which are then read over regions, and paid for."""
     write_back: bool = False
     """Whether what becomes of the tasks is written to the database that the rows come from."""
+    rate: str | None = None
+    """Name of the metric that says how much work a job does in a second, all of its instances together:
+    ``images_per_s``, as the program reports it (``raysm.report(images_per_s=750)``) or a metric definition of that name
+    finds it. The grid adds them up. None is not measured."""
     brake: int = 3
     """The first so many ends of a grid pause it where all are failures with one and the same reason; 0 is never."""
     give_up_s: float = 86_400.0
@@ -37,5 +41,7 @@ class Rules:
         for name, least in (("parallel", 1), ("retries", 0), ("brake", 0), ("give_up_s", 0), ("patience_s", 1)):
             if getattr(self, name) < least:
                 raise InvalidRequest(f"Rules({name}=…) is {least} or more, got {getattr(self, name)}")
+        if self.rate is not None and not 1 <= len(self.rate) <= 255:
+            raise InvalidRequest(f"Rules(rate=…) is the name of a metric, of 1 to 255 characters, got {self.rate!r}")
         if self.budget_usd is not None and self.budget_usd <= 0:
             raise InvalidRequest(f"Rules(budget_usd=…) is more than 0, or None, got {self.budget_usd}")

@@ -4,12 +4,13 @@ All that is known is in its file, so that the same request goes on where it stop
 that run are found again, and new rows of the source are added.
 """
 
+import functools
 import json
 import logging
-import time
 from collections.abc import Callable
 from typing import Any
 
+from raysm.contract.clock import Clock
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.controller import Controller
 from raysm.grid.grid_request import GridRequest
@@ -48,12 +49,14 @@ class Running:
     Attributes:
         store: All that is known of it.
         added: Rows that were new to it.
+        clock: By which all of its moments are told: the service's.
     """
 
-    def __init__(self, store: Store, controller: Controller, limiter: Limiter, added: int) -> None:
+    def __init__(self, store: Store, controller: Controller, limiter: Limiter, added: int, clock: Clock) -> None:
         """Take what ``open_running`` made."""
         self.store = store
         self.added = added
+        self.clock = clock
         self._controller = controller
         self._limiter = limiter
         self._database: Database | None = None
@@ -84,20 +87,22 @@ class Running:
                 _log.warning("not written back yet: %s", error)
         return wait_s
 
-    def run(self, sleep: Callable[[float], Any] = time.sleep, clock: Callable[[], float] = time.time) -> None:
+    def run(self, sleep: Callable[[float], Any] | None = None, clock: Callable[[], float] | None = None) -> None:
         """Make steps until the grid is over or paused; how it stands is in its store.
 
         Args:
-            sleep: How the time between two steps passes; whoever shows the grid draws it there.
-            clock: Returns the moment, in seconds since the epoch.
+            sleep: How the time between two steps passes, in seconds of the service's clock; whoever shows the grid
+                draws it there.
+            clock: Returns the moment, in seconds since the epoch; None is the service's.
 
         Raises:
             LeaseLost: Another process runs this grid.
         """
-        while (wait_s := self.step(clock())) is not None:
+        pause, moment = sleep or self.clock.sleep, clock or self.clock.now
+        while (wait_s := self.step(moment())) is not None:
             if self.store.grid().state == "paused" and not self.store.open_count():
                 return
-            sleep(wait_s)
+            pause(wait_s)
 
     def close(self) -> None:
         """Let go of the grid: another process may run it at once."""
@@ -106,7 +111,14 @@ class Running:
 
 
 def open_running(
-    request: GridRequest, tasks: list[Task], known: Known, services: Services, *, now: float, goes_on: bool = False
+    request: GridRequest,
+    tasks: list[Task],
+    known: Known,
+    services: Services,
+    *,
+    now: float | None = None,
+    goes_on: bool = False,
+    planned_usd: tuple[float, float] | None = None,
 ) -> Running:
     """Make a grid, or take up the one of this name.
 
@@ -115,12 +127,16 @@ def open_running(
         tasks: Its rows.
         known: Prices and quotas.
         services: How a target is reached.
-        now: Seconds since the epoch.
+        now: Seconds since the epoch; None is the service's own moment.
         goes_on: Whether a grid that its first failures have paused goes on.
+        planned_usd: What all rows together are planned to cost, at best and at worst; None is unknown.
 
     Raises:
         InvalidRequest: There is one of this name with another template, or no place is named.
     """
+    services = _unrepeated(services)
+    clock = services(request.template.target).clock
+    now = clock.now() if now is None else now
     path = path_of(request.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     store = Store(path)
@@ -135,6 +151,7 @@ def open_running(
             f"--name, or remove {path}"
         )
     store.change_rules(request.rules)
+    store.note_plan(planned_usd)
     added = join(store, tasks)
     with store.database.transaction("quotas", fenced=False):
         for place, quota in known.quotas.items():
@@ -152,10 +169,15 @@ def open_running(
         Cheapest(offers=offers, move_data=request.rules.move_data),
         limiter,
     )
-    running = Running(store, controller, limiter, added)
+    running = Running(store, controller, limiter, added, clock)
     if request.rules.write_back:
         running.write_to(_own_database(request))
     return running
+
+
+def _unrepeated(services: Services) -> Services:
+    # One of each target: every further one would make clients of its own.
+    return functools.lru_cache(lambda target: services(target).unrepeated())
 
 
 def _template(request: GridRequest) -> dict[str, Any]:

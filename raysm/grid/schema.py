@@ -9,7 +9,7 @@ SCHEMA = """
 CREATE TABLE grid (
     name TEXT NOT NULL, run TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL, rules TEXT NOT NULL,
     template TEXT NOT NULL, template_digest TEXT NOT NULL, source TEXT NOT NULL, created_s REAL NOT NULL,
-    goes_on INTEGER NOT NULL DEFAULT 0
+    goes_on INTEGER NOT NULL DEFAULT 0, planned_low_usd REAL, planned_high_usd REAL
 ) STRICT;
 
 CREATE TABLE task (
@@ -53,6 +53,9 @@ CREATE TABLE stray (
     max_runtime_s INTEGER NOT NULL, seen_s REAL NOT NULL, asked_s REAL, ended_s REAL, billable_s REAL
 ) STRICT, WITHOUT ROWID;
 
+-- What a job's own program says that it does in a second: of each attempt the last value, of all together a curve.
+CREATE TABLE rate (attempt TEXT PRIMARY KEY, value REAL NOT NULL, at_s REAL NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE rate_history (at_s REAL PRIMARY KEY, value REAL NOT NULL, jobs INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE spent (region TEXT PRIMARY KEY, usd REAL NOT NULL, wasted_usd REAL NOT NULL, saved_usd REAL NOT NULL,
     unpriced INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE block (region TEXT, instance_type TEXT, spot INTEGER, until_s REAL NOT NULL, failures INTEGER NOT NULL,

@@ -5,7 +5,7 @@ follow from the grid's file, so that a call that is repeated finds its first one
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +15,12 @@ from raysm.client.submit import prepare
 from raysm.contract.store import put
 from raysm.grid.attempt import Attempt
 from raysm.grid.filling import Template
+from raysm.grid.gauge import definition
 from raysm.grid.place import Place
 from raysm.grid.records import GridRecord
 from raysm.grid.service_region import Prepare, token_of
 from raysm.grid.task import Task
-from raysm.request import Target
+from raysm.request import MetricDefinition, Target
 
 __all__ = ["Services", "preparing", "secret_of"]
 
@@ -49,11 +50,21 @@ def preparing(template: Template, grid: GridRecord, secret: str, services: Servi
         # What the budget counts with is what the service holds it to.
         options["limits"] = replace(options["limits"], max_runtime_s=attempt.max_runtime_s)
         # One of the row, not of the try: a row that was interrupted, or out of time, goes on from what it has saved.
+        options["metrics"] = _with_rate(options.get("metrics") or (), grid.rules.rate)
         options.setdefault("checkpoint_uri", f"{service.places.root}/grids/{grid.prefix}{task.key_hash}")
         options["name"] = f"{grid.prefix}{task.key_hash}"
-        return prepare(job.workload, on=service, job_name=attempt.name, token=token_of(secret, attempt), **options)
+        return prepare(
+            job.workload, on=service, job_name=attempt.name, token=token_of(secret, attempt), shares=True, **options
+        )
 
     return make
+
+
+def _with_rate(metrics: Sequence[MetricDefinition], rate: str | None) -> tuple[MetricDefinition, ...]:
+    # The user's own of this name counts: it says where else than in raysm.report the number stands.
+    if rate is None or any(each.name == rate for each in metrics):
+        return tuple(metrics)
+    return (*metrics, definition(rate))
 
 
 def secret_of(store: Path) -> str:

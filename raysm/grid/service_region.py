@@ -2,10 +2,12 @@
 
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 from raysm.client.description import Description, Status, read
+from raysm.client.metrics import PERIOD_S
 from raysm.client.payload_place import remove_payload
 from raysm.client.prepared import Prepared
 from raysm.client.service import Service
@@ -18,6 +20,9 @@ __all__ = ["Prepare", "ServiceRegion", "token_of"]
 
 Prepare: TypeAlias = Callable[[Task, Attempt], Prepared]
 """Makes the job of an attempt, under the attempt's own name; the same attempt always makes the same job."""
+
+RECENT = timedelta(minutes=10)
+"""A rate that is older is none: the job saves, waits for its data, or has stalled."""
 
 PAGE = 100
 """Jobs on a page of List: the most that it takes, as pages are what its rate counts."""
@@ -63,9 +68,31 @@ class ServiceRegion:
         )
         return Page(jobs=tuple(map(_listed, answer["TrainingJobSummaries"])), token=answer.get("NextToken"))
 
+    def rates(self, names: Sequence[str], metric: str) -> Mapping[str, float]:
+        """Return what CloudWatch has of the last minutes; one call, however many jobs there are."""
+        now = datetime.now(UTC)
+        answer = self._service.call(
+            "cloudwatch",
+            "get_metric_data",
+            MetricDataQueries=[_query(place, name, metric) for place, name in enumerate(names)],
+            StartTime=now - RECENT,
+            # A minute that is not over has a value, too.
+            EndTime=now + timedelta(seconds=PERIOD_S),
+            ScanBy="TimestampDescending",
+        )
+        series = {item["Id"]: item["Values"] for item in answer["MetricDataResults"]}
+        return {name: series[f"j{place}"][0] for place, name in enumerate(names) if series.get(f"j{place}")}
+
     def stop(self, name: str) -> None:
         """Ask the service to stop a job."""
         self._service.stop(TRAINING, name)
+
+
+def _query(place: int, name: str, metric: str) -> dict[str, Any]:
+    dimensions = [{"Name": TRAINING.name_key, "Value": name}]
+    of_job = {"Namespace": TRAINING.log_group, "MetricName": metric, "Dimensions": dimensions}
+    # An Id begins with a small letter, and holds no hyphens: a job's name is none.
+    return {"Id": f"j{place}", "MetricStat": {"Metric": of_job, "Period": PERIOD_S, "Stat": "Average"}}
 
 
 def _listed(summary: Mapping[str, Any]) -> Listed:

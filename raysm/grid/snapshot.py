@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from raysm.grid.attempt import TaskState
+from raysm.grid.gauge import unit
 from raysm.grid.ledger import Money, money
 from raysm.grid.store import Store
 
@@ -22,6 +23,9 @@ MOST_REASONS = 12
 """Of failed rows that are told; the rows themselves have all."""
 
 MOST_BLOCKS = 20
+
+STALE_S = 600.0
+"""Seconds after which what a job said that it does in a second counts no more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +42,8 @@ class RegionView:
     """Of the open ones."""
     money: Money
     """What it has cost."""
+    rate: float | None = None
+    """What its jobs that run do in a second together; None where none of them has said so lately."""
     closed_until_s: float | None = None
     """Until when nothing is sent there; None where it takes jobs."""
     reason: str = ""
@@ -86,6 +92,14 @@ class Snapshot:
     """Why rows have failed or cannot run, the most frequent first."""
     done: tuple[tuple[float, int], ...]
     """The curve of done rows: moments, and how many there were by then."""
+    planned_usd: tuple[float, float] | None
+    """What all rows together were planned to cost, at best and at worst; None is unknown."""
+    rate_unit: str
+    """Of what the rows do in a second, ``images/s``; empty where it is not measured."""
+    rate: float | None
+    """What all jobs that run now do in a second together; None where none of them has said so lately."""
+    rates: tuple[tuple[float, float], ...]
+    """The curve of it: moments, and what all did then."""
     done_per_hour: float | None
     """Of the last hour, or since the first one was sent; None before any is done."""
 
@@ -134,6 +148,10 @@ def snapshot(store: Store, now: float) -> Snapshot:
         blocks=_blocks(store, now),
         reasons=_reasons(store),
         done=_curve(store, states.get(TaskState.DONE, 0)),
+        planned_usd=_planned(store),
+        rate_unit="" if grid.rules.rate is None else unit(grid.rules.rate),
+        rate=_rate(store, now),
+        rates=tuple(tuple(row) for row in execute("SELECT at_s, value FROM rate_history ORDER BY at_s")),
         done_per_hour=_pace(store, now),
     )
 
@@ -156,9 +174,24 @@ def _region(store: Store, region: str, now: float) -> RegionView:
         ended={str(name): count for name, count in ended.items()},
         instances=instances,
         money=money(store, now, region),
+        rate=_rate(store, now, region),
         closed_until_s=None if closed is None else closed[0],
         reason="" if closed is None else closed[1],
     )
+
+
+def _rate(store: Store, now: float, region: str | None = None) -> float | None:
+    row = store.database.connection.execute(
+        "SELECT sum(rate.value) FROM rate JOIN attempt ON attempt.name = rate.attempt WHERE attempt.state = 'running' "
+        "AND rate.at_s > ?1 AND (?2 IS NULL OR attempt.region = ?2)",
+        (now - STALE_S, region),
+    ).fetchone()
+    return None if row[0] is None else float(row[0])
+
+
+def _planned(store: Store) -> tuple[float, float] | None:
+    low, high = store.database.connection.execute("SELECT planned_low_usd, planned_high_usd FROM grid").fetchone()
+    return None if low is None else (low, high)
 
 
 def _blocks(store: Store, now: float) -> tuple[Block, ...]:

@@ -63,7 +63,7 @@ class Store:
                 # So that the jobs of a grid that was made anew under its name are not taken for the old one's.
                 run = "".join(secrets.choice(RUN_ALPHABET) for _ in range(6))
                 row = (name, run, "open", "", json.dumps(to_json(rules)), template, "", source, now, 0)
-                self._execute("INSERT INTO grid VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+                self._execute("INSERT INTO grid VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)", row)
         return self.grid()
 
     def grid(self) -> GridRecord:
@@ -88,6 +88,11 @@ class Store:
         """Have other rules hold from the next step."""
         with self.database.transaction("rules", fenced=False):
             self._execute("UPDATE grid SET rules = ?", (json.dumps(to_json(rules)),))
+
+    def note_plan(self, usd: tuple[float, float] | None) -> None:
+        """Keep what all rows together are planned to cost, at best and at worst; None is unknown."""
+        with self.database.transaction("plan", fenced=False):
+            self._execute("UPDATE grid SET planned_low_usd = ?, planned_high_usd = ?", usd or (None, None))
 
     def go_on(self, now: float) -> None:
         """Open a grid that was paused, whatever its first tasks said."""
@@ -299,6 +304,13 @@ class Store:
             "UNION ALL SELECT 1 FROM stray WHERE ended_s IS NULL AND region = :region LIMIT 1"
         )
         return self._execute(query, {"region": region, "now": now}).fetchone() is not None
+
+    def running(self) -> dict[str, list[str]]:
+        """Return the names of the jobs that have their instances, by region."""
+        names: dict[str, list[str]] = {}
+        for row in self._execute("SELECT region, name FROM attempt WHERE state = 'running' ORDER BY region, name"):
+            names.setdefault(row[0], []).append(row[1])
+        return names
 
     def ends_after(self, number: int) -> list[tuple[Attempt, int]]:
         """Return the attempts that ended after the event of a number, each with the number of its own event."""

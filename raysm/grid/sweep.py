@@ -14,6 +14,7 @@ from raysm.grid.attempt import Attempt, AttemptState
 from raysm.grid.classify import Verdict, of_end
 from raysm.grid.concluding import conclude
 from raysm.grid.endings import ENDINGS
+from raysm.grid.gauge import keep_last
 from raysm.grid.outside import Outside, Silence
 from raysm.grid.region import Listed, Page
 from raysm.grid.standing import heard
@@ -133,11 +134,13 @@ class Sweep:
         page: Page = self._ask("list", now, lambda region: region.page(prefix, token))
         with self._store.database.transaction("page"):
             heard(self._store, self.region, now)
-            # AWS's NameContains finds the words anywhere in a name. Most have not changed.
+            # AWS's NameContains finds the words anywhere in a name. Most have not changed; and where Describe is the
+            # slower call, thousands have that wait for it, of which every page would be looked up again.
             changed = [
                 listed
                 for listed in page.jobs
-                if listed.name.startswith(prefix) and self._seen.get(listed.name) != listed.seen
+                if listed.name.startswith(prefix)
+                and listed.seen not in (self._seen.get(listed.name), self._changed.get(listed.name))
             ]
             known = self._store.seen_of([listed.name for listed in changed]) if changed else {}
             for listed in changed:
@@ -212,6 +215,8 @@ class Sweep:
         attempt = self._store.attempt(name)
         if attempt is not None and attempt.state is not AttemptState.ENDED:
             apply(self._store, attempt, description, self._changed[name], now)
+            if description.status.is_terminal:
+                keep_last(self._store, name, description, now)
         elif attempt is None or attempt.sent_s is None:
             end_stray(self._store, name, description, now)
 

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from raysm.contract.job_api import TRAINING, JobApi
+from raysm.contract.names import LOCAL_REGION
 from raysm.errors import InvalidRequest
 from raysm.local.checkpoints import CheckpointStore
 from raysm.request.channels import Distribution
@@ -17,7 +18,7 @@ __all__ = ["ACCOUNT", "REGION", "Channel", "Checkpoints", "Group", "JobSpec", "P
 
 ACCOUNT = "000000000000"
 """No account of AWS."""
-REGION = "us-east-1"
+REGION = LOCAL_REGION
 """Where a job is that names no region."""
 
 

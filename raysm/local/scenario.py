@@ -4,10 +4,11 @@ What flows in is the text of a file, what flows out is one frozen value. Every d
 far as this machine can play it; what AWS does now and then, or to some accounts, has to be switched on.
 """
 
+import math
 import random
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,13 +21,21 @@ __all__ = [
     "Checkpoints",
     "Container",
     "Logs",
+    "Market",
     "Network",
     "Outputs",
     "Scenario",
+    "Simulated",
     "Ssm",
+    "drawn",
     "parse",
     "read",
+    "within",
 ]
+
+
+BY_REGION = ("api", "capacity", "market", "simulated")
+"""Tables that a region may have of its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,8 +128,19 @@ class Api:
     ``iam:GetRole``; and the condition key ``sagemaker:EnableRemoteDebug``, by which accounts refuse jobs that can be
     looked into (developer guide, "Access a training container through AWS Systems Manager for remote debugging")."""
 
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Requests a second that are answered, by operation, ``{ListTrainingJobs = 2.0}``; more are refused. AWS has such a
+    limit for each account and region; that of ListTrainingJobs is 2 a second, and cannot be raised
+    (deepracer-on-aws, issue 87)."""
+    outages: tuple[tuple[float, ...], ...] = ()
+    """Pairs of seconds since the server's start, on its clock, between which nothing is answered but with a 5xx."""
+
     def __post_init__(self) -> None:
-        """Check the shares."""
+        """Check shares, rates and outages."""
+        _check_pairs("api.outages", self.outages)
+        for operation, rate in self.rates.items():
+            if rate <= 0:
+                raise InvalidRequest(f"the scenario's api.rates.{operation} is above 0 requests a second, got {rate:g}")
         _check_shares("api", throttled=self.throttled, unavailable=self.unavailable, answers_lost=self.answers_lost)
 
 
@@ -140,9 +160,87 @@ class Capacity:
     internal_error_after_s: float = 1.0
     """Seconds after the start of its instances at which an attempt is broken off."""
 
+    start_spread: float = 0.0
+    """The share by which ``start_delay_s`` differs from job to job, either way, 0 to 1."""
+    instances: Mapping[str, int] = field(default_factory=dict)
+    """Instances that there are for all jobs together, by type, ``{"ml.p4d.24xlarge" = 40}``; of the types that are not
+    named there is any number."""
+    gone: tuple[tuple[float, ...], ...] = ()
+    """Pairs of seconds since the server's start, on its clock, between which no job gets an instance."""
+    lack_ends: Literal["Failed", "Stopped"] = "Failed"
+    """The status of a job that gets no instances. Jobs that show it are Failed; AWS Batch's documentation has them
+    Stopped."""
+    interruptions_per_hour: float = 0.0
+    """How often, on average, a job on spot capacity is interrupted in an hour of running."""
+
+    def __post_init__(self) -> None:
+        """Check shares, numbers and windows."""
+        _check_pairs("capacity.gone", self.gone)
+        _check_shares("capacity", start_spread=self.start_spread)
+        if self.interruptions_per_hour < 0:
+            raise InvalidRequest(
+                f"the scenario's capacity.interruptions_per_hour is 0 or more, got {self.interruptions_per_hour:g}"
+            )
+        _check_shares("capacity", insufficient=self.insufficient, internal_errors=self.internal_errors)
+
+    def draw_start_s(self, chance: random.Random) -> float:
+        """Return the seconds that the instances of one job take to begin."""
+        return drawn(self.start_delay_s, self.start_spread, chance)
+
+    def draw_interruption_s(self, chance: random.Random | None) -> float:
+        """Return the seconds of running after which a job is interrupted; infinity is never, as of one on demand.
+
+        Args:
+            chance: Of a job on spot capacity; None is one on demand.
+        """
+        # Without memory: how long a job has run already says nothing of when others want its capacity.
+        if chance is None or not self.interruptions_per_hour:
+            return math.inf
+        return chance.expovariate(self.interruptions_per_hour / 3600)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Market:
+    """What instances cost, and how many the account may have: what GetProducts and Service Quotas answer."""
+
+    usd_per_hour: Mapping[str, float] = field(default_factory=dict)
+    """Price of an instance on demand, by type; the others have none that is known."""
+    published: str = "2026-11-01"
+    """When the prices were published: the version of their list follows from it."""
+    quotas: Mapping[str, int] = field(default_factory=dict)
+    """Instances that all jobs of an API on demand may have together, by type; the others have no limit."""
+    spot_quotas: Mapping[str, int] = field(default_factory=dict)
+    """The same on spot capacity: AWS counts each market by itself."""
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        for table in ("usd_per_hour", "quotas", "spot_quotas"):
+            for name, number in getattr(self, table).items():
+                if number < 0:
+                    raise InvalidRequest(f"the scenario's market.{table}.{name} is 0 or more, got {number:g}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Simulated:
+    """What becomes of jobs whose instances are ``simulated``: nothing of theirs runs.
+
+    A job's own hyperparameters ``simulated_run_s`` and ``simulated_failure`` win over these.
+    """
+
+    run_s: float = 600.0
+    """Seconds that a job runs."""
+    run_s_on: Mapping[str, float] = field(default_factory=dict)
+    """The same by instance type, where it matters."""
+    spread: float = 0.0
+    """The share by which the seconds differ from job to job, either way, 0 to 1."""
+    failed: float = 0.0
+    """The share of jobs that fail, 0 to 1."""
+    failure: str = "AlgorithmError: ValueError: simulated, exit code: 1"
+    """Why."""
+
     def __post_init__(self) -> None:
         """Check the shares."""
-        _check_shares("capacity", insufficient=self.insufficient, internal_errors=self.internal_errors)
+        _check_shares("simulated", spread=self.spread, failed=self.failed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,8 +287,21 @@ class Scenario:
     """How instances come, and go."""
     ssm: Ssm = field(default_factory=Ssm)
     """How sessions into instances are carried."""
+    market: Market = field(default_factory=Market)
+    """What instances cost, and how many there may be."""
+    simulated: Simulated = field(default_factory=Simulated)
+    """What becomes of jobs that are not really run."""
+    regions: "Mapping[str, Scenario]" = field(default_factory=dict)
+    """What is otherwise in one region, by its name: ``[regions.eu-west-1.capacity]``."""
+    speed: float = 1.0
+    """How many seconds of the server's clock pass in one: 60 is an hour a minute. Jobs that really run have no other
+    time than this machine's, so that all others than simulated ones are refused then."""
     seed: int | None = None
     """What chance is drawn from; None is another chance each time."""
+
+    def of(self, region: str) -> "Scenario":
+        """Return what one region plays."""
+        return self.regions.get(region, self)
 
     def chance(self) -> random.Random:
         """Return what decides whatever is left to chance."""
@@ -200,13 +311,20 @@ class Scenario:
         """Yield the switches that stand otherwise than by default, ``container.read_only``, with their values."""
         for table in fields(self):
             value, default = getattr(self, table.name), getattr(Scenario(), table.name)
-            # It switches nothing on: it says only which chance is drawn.
-            if table.name == "seed":
+            # The others switch nothing on: which chance is drawn, how fast the time passes.
+            if not is_dataclass(value):
                 continue
             for switch in fields(value):
                 chosen = getattr(value, switch.name)
                 if chosen != getattr(default, switch.name):
                     yield f"{table.name}.{switch.name}", chosen
+        for region, own in self.regions.items():
+            yield from ((f"regions.{region}.{name}", chosen) for name, chosen in own.switched())
+
+
+def drawn(seconds: float, spread: float, chance: random.Random) -> float:
+    """Return a number of seconds that differs from another one by at most a share of it."""
+    return seconds * (1 + spread * (2 * chance.random() - 1)) if spread else seconds
 
 
 def _check_shares(table: str, **shares: float) -> None:
@@ -214,6 +332,17 @@ def _check_shares(table: str, **shares: float) -> None:
         # A percentage would pass for always: no draw is above 1.
         if not 0 <= share <= 1:
             raise InvalidRequest(f"the scenario's {table}.{name} is a share from 0 to 1, got {share}")
+
+
+def _check_pairs(what: str, pairs: tuple[tuple[float, ...], ...]) -> None:
+    for pair in pairs:
+        if len(pair) != 2 or pair[0] >= pair[1]:
+            raise InvalidRequest(f"the scenario's {what} are pairs, from and to, in seconds: [[60, 120]], got {pair}")
+
+
+def within(pairs: tuple[tuple[float, ...], ...], seconds: float) -> bool:
+    """Whether a moment lies in one of these pairs."""
+    return any(begin <= seconds < end for begin, end in pairs)
 
 
 def parse(text: str, where: str = "scenario") -> Scenario:
@@ -231,7 +360,21 @@ def parse(text: str, where: str = "scenario") -> Scenario:
     # Without the parser's own frames: its message says line and column.
     except tomllib.TOMLDecodeError as error:
         raise InvalidRequest(f"{where}: {error}") from None
-    return from_json(Scenario, data, where)
+    regions = data.pop("regions", {})
+    scenario = from_json(Scenario, data, where)
+    if not isinstance(regions, dict):
+        raise InvalidRequest(f"{where}: regions is a table of regions, got {regions!r}")
+    read_regions = {name: _of_region(data, own, f"{where}: regions.{name}") for name, own in regions.items()}
+    return replace(scenario, regions=read_regions)
+
+
+def _of_region(common: Mapping[str, Any], own: Any, where: str) -> Scenario:
+    if not isinstance(own, dict) or set(own) - set(BY_REGION):
+        # The others are of the server as a whole, or of a machine that plays instances: they would be passed over.
+        raise InvalidRequest(f"{where}: a region has the tables {', '.join(BY_REGION)}, got {own!r}")
+    # Key by key: what a region does not say is as everywhere.
+    tables = {name: {**common.get(name, {}), **table} for name, table in own.items() if isinstance(table, dict)}
+    return from_json(Scenario, {**common, **own, **tables}, where)
 
 
 def read(path: Path) -> Scenario:

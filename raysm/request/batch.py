@@ -1,11 +1,12 @@
 """Batch inference as a workload: a model over all records of a channel, and the channel that it reads."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from raysm.errors import InvalidRequest
 from raysm.request.function import PickledWorkload
+from raysm.request.options import decides
 from raysm.request.workload import Wrapper
 
 __all__ = ["READ", "BatchInference"]
@@ -41,18 +42,21 @@ class BatchInference(PickledWorkload):
     """Columns of the input that stand beside the predictions; what names a record always does."""
     piece_rows: int | None = None
     """About how many records are one part of the result, and are predicted again after a loss; None is 16 batches."""
-    cpus: float | None = None
+    # On whatever a record is predicted, the prediction is the same.
+    cpus: float | None = field(default=None, metadata=decides(result=False))
     """Of one process that predicts; None is 1, and of one with a GPU its share of the instance's."""
-    gpus: float | None = None
+    gpus: float | None = field(default=None, metadata=decides(result=False))
     """The same; None is 1 where an instance has any, else 0."""
 
     def __post_init__(self) -> None:
         """Check the fields."""
+        # A text can be walked over, too: keep="id" would be the columns i and d.
         if isinstance(self.keep, str) or not isinstance(self.keep, Iterable):
             raise InvalidRequest(f"Batch: keep is a list of columns, got {self.keep!r}")
         object.__setattr__(self, "keep", tuple(self.keep))
         for name in ("batch_size", "piece_rows"):
             value = getattr(self, name)
+            # Not isinstance, for which True is a number: batches of one record.
             if value is not None and (type(value) is not int or value < 1):
                 raise InvalidRequest(f"Batch: {name} must be a whole number of at least 1, got {value!r}")
         for name in ("cpus", "gpus"):
@@ -67,3 +71,20 @@ class BatchInference(PickledWorkload):
     def rows_of_a_piece(self) -> int:
         """``piece_rows``, also where nobody said it: it may not depend on the cluster, or the parts would."""
         return self.piece_rows or 16 * self.batch_size
+
+    def channel_of(self, inputs: Iterable[str]) -> str:
+        """Return the channel whose records are predicted.
+
+        Args:
+            inputs: Names of the job's.
+
+        Raises:
+            InvalidRequest: There is none of that name, or several and none is named.
+        """
+        names = sorted(inputs)
+        if self.channel is not None and self.channel not in names:
+            raise InvalidRequest(f"Batch: the job has no input {self.channel!r}; it has {', '.join(names) or 'none'}")
+        if self.channel is None and len(names) != 1:
+            remedy = f"say which one is read, channel={names[0]!r}" if names else "give one: inputs={'data': 'folder/'}"
+            raise InvalidRequest(f"Batch: the job has {len(names)} inputs; {remedy}")
+        return self.channel or names[0]

@@ -6,6 +6,7 @@ with the standard library alone.
 """
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -111,9 +112,15 @@ def _tag_of(data: Any) -> Any:
     return data.get(TAG) if isinstance(data, dict) else None
 
 
+# Once for each class: they are read of its source's text, and a session reads two values with each call.
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
 def _read_dataclass(kind: Any, data: Any, where: str) -> Any:
     data = _typed(dict, data, where)
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     unknown = sorted(set(data) - set(fields) - ({TAG} if hasattr(kind, TAG) else set()))
     if unknown:

@@ -46,6 +46,7 @@ class Asha(_Rule):
 
     grace: int = 1
     """Reports that every trial may make."""
+    # The paper's own, and Ray Tune's default.
     factor: int = 4
     """One in so many goes on, and for so many times as many reports, at least 2."""
     most_reports: int = 100_000
@@ -67,6 +68,7 @@ class Median(_Rule):
 
     grace: int = 1
     """Reports that every trial may make."""
+    # As many as Ray Tune asks for: https://docs.ray.io/en/latest/tune/api/schedulers.html
     least_trials: int = 3
     """Trials without which there is no median."""
 
@@ -94,6 +96,7 @@ class Pbt(_Rule):
 
     every: int = 1
     """Reports between two looks at who is worst."""
+    # Ray Tune's default; the paper cuts off a fifth.
     share: float = 0.25
     """Of the trials, those that are worst, and best; above 0 and at most 0.5."""
 
@@ -135,5 +138,6 @@ def rule_of(written: object) -> Rule | None:
 
 
 def _check_count(kind: str, name: str, value: object, least: int) -> None:
+    # Not isinstance, for which True is a whole number.
     if type(value) is not int or value < least:
         raise InvalidRequest(f"{kind}: {name} must be a whole number of at least {least}, got {value!r}")

@@ -23,6 +23,10 @@ class InstanceKind:
     # As text: this half imports nothing of what plays instances, whose packages a client may lack.
     site: str
     """The class that opens its site, ``module:Class``; imported on the machine that plays instances, when it does."""
+    life: str = "raysm.local.server.run:JobRun"
+    """The class that carries out the life of a job of such instances, on the embedded server; named as ``site``."""
+    keeps_any_time: bool = False
+    """Whether its jobs follow a clock that runs faster than this machine's."""
     needs_image: bool = False
     """Whether it runs a container image, so that a request has to name one and a job's tag has to name the kind."""
 
@@ -35,6 +39,13 @@ class InstanceKind:
 INSTANCE_KINDS: dict[str, InstanceKind] = {
     kind.name: kind
     for kind in (
+        InstanceKind(
+            name="simulated",
+            summary="nothing, which ends as the scenario says",
+            site="raysm.local.instances.simulated:SimulatedSite",
+            life="raysm.local.server.simulated:SimulatedLife",
+            keeps_any_time=True,
+        ),
         InstanceKind(name="process", summary="processes", site="raysm.local.instances.process:ProcessSite"),
         InstanceKind(
             name="namespace",
@@ -46,7 +57,7 @@ INSTANCE_KINDS: dict[str, InstanceKind] = {
         ),
     )
 }
-"""By name, from the one that runs everywhere to the one that is most like the service."""
+"""By name, from the one that is least like the service to the one that is most."""
 
 
 def instance_kind(name: str) -> InstanceKind:

@@ -15,7 +15,7 @@ from raysm.request.ports import Ports
 from raysm.request.tracking import check_tracking, place_of
 from raysm.request.workload import Workload
 
-__all__ = ["JobRequest", "NAME_PATTERN", "OWN_PREFIX", "PAYLOAD_CHANNEL"]
+__all__ = ["JOB_CHANNEL", "JobRequest", "NAME_PATTERN", "OWN_PREFIX", "PAYLOAD_CHANNEL"]
 
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 """CreateTrainingJob's pattern of a job's name."""
@@ -41,6 +41,9 @@ PAYLOAD_CHANNEL = "raysm"
 
 OWN_PREFIX = "raysm-"
 """How the names of what else is raysm's own begin: inputs and outputs of a Processing job share one set of names."""
+
+JOB_CHANNEL = f"{OWN_PREFIX}job"
+"""The channel of a job's own part of the payload, where many jobs share the rest of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

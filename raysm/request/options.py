@@ -14,7 +14,16 @@ from typing import Any
 from raysm.errors import InvalidRequest
 from raysm.request.codec import to_json
 
-__all__ = ["Decides", "Option", "decides", "decisive", "keys_taken_over", "options_of", "refuse_what_processing_lacks"]
+__all__ = [
+    "Decides",
+    "Option",
+    "decides",
+    "decisive",
+    "decisive_json",
+    "keys_taken_over",
+    "options_of",
+    "refuse_what_processing_lacks",
+]
 
 KEY = "raysm"
 """Of a field's metadata: others may keep theirs beside it."""
@@ -89,10 +98,10 @@ def options_of(value: Any, path: str = "") -> Iterator[Option]:
 
 def decisive(value: Any) -> dict[str, Any]:
     """Return the options of ``value`` on which a job's result depends, JSON values by their paths."""
-    return {option.path: _decisive_json(option.value) for option in options_of(value) if option.decides.result}
+    return {option.path: decisive_json(option.value) for option in options_of(value) if option.decides.result}
 
 
-def _decisive_json(value: Any) -> Any:
+def decisive_json(value: Any) -> Any:
     """Return a value as JSON, without those of its own fields that say that they do not decide the result."""
     content = to_json(value)
     # A workload is one option as a whole, but some of its fields (block_rows) say how, not what.

@@ -20,6 +20,7 @@ from raysm.contract import payload as payloads
 from raysm.contract.payload import Payload
 from raysm.contract.result import Failure
 from raysm.contract.store import put
+from raysm.workloads.beginning import Beginning
 from raysm.workloads.failure import failure_of
 from raysm.workloads.runner import load_runner
 
@@ -50,6 +51,7 @@ def main(arguments: Sequence[str] = ()) -> int:
             address = sys.stdin.readline().strip()
             if not address:
                 return 0
+        Beginning.note(environment)
         runner.run(address)
     except BaseException as error:
         failure = failure_of(error)

@@ -11,6 +11,7 @@ from raysm.contract.result import MANIFEST, Manifest, ResultFile
 from raysm.contract.store import PARTIAL, sha256_of
 from raysm.request import JobRequest
 from raysm.request.codec import to_json
+from raysm.workloads.beginning import Beginning
 
 __all__ = ["write_manifest"]
 
@@ -65,7 +66,7 @@ def write_manifest(
         versions={"raysm": raysm.__version__, "python": platform.python_version()} | _versions("ray", *packages),
         instances=instances,
         phases_s={name: round(seconds, 3) for name, seconds in phases_s.items()},
-        measures=measures or {},
+        measures={**(measures or {}), **Beginning.measures()},
         summary=summary,
     )
     manifest.write(folder)

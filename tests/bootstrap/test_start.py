@@ -16,7 +16,9 @@ from raysm.contract import payload, seal
 from raysm.contract.job_api import TRAINING
 from raysm.contract.library import LIBRARY
 from raysm.contract.paths import Paths
+from raysm.contract.shared_payload import JOB, Parted
 from raysm.request import JobRequest, Script
+from raysm.request.job import JOB_CHANNEL
 
 SOURCE = Path(start.__file__).read_text()
 
@@ -67,6 +69,41 @@ def test_nothing_in_the_folder_where_a_container_begins_takes_the_place_of_a_mod
     # Said by the bootstrap, to which all before it has led: this instance was given no configuration.
     assert done.returncode == 2, done.stderr
     assert "resourceconfig.json is missing" in paths.failure.read_text()
+
+
+def parted(base):
+    """Write a payload in two parts into an instance's folders; return it with the command that its call has."""
+    paths = Paths(base, TRAINING)
+    base.mkdir(parents=True)
+    (base.parent / "user.py").write_text("print('user code')")
+    contents = payload.contents_of(JobRequest(name="a", workload=Script(str(base.parent / "user.py"))))
+    Parted(contents).write_shared(paths.payload)
+    own = paths.channel(JOB_CHANNEL)
+    own.mkdir()
+    for name, content in Parted(contents).own().items():
+        (own / name).write_bytes(content)
+    (base / "output").mkdir()
+    return paths, contents.seal.command(paths.payload, paths.failure)
+
+
+def test_a_payload_in_two_parts_leads_to_the_bootstrap_as_a_whole_one_does(tmp_path):
+    paths, command = parted(tmp_path / "ml")
+    done = run(command, tmp_path / "ml", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "resourceconfig.json is missing" in paths.failure.read_text()
+
+
+def test_an_own_part_that_somebody_changed_is_refused_before_anything_is_imported(tmp_path):
+    paths, command = parted(tmp_path / "ml")
+    job = paths.channel(JOB_CHANNEL) / JOB
+    job.write_text(job.read_text().replace("user.py", "mine.py"))
+    done = run(command, tmp_path / "ml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "somebody changed digests.json" in paths.failure.read_text()
+
+
+def test_it_names_the_own_part_as_the_others_do():
+    assert (start.OWN, start.JOB) == (JOB_CHANNEL, JOB)
 
 
 def change(folder, name, content):

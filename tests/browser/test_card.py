@@ -8,8 +8,8 @@ from tests.support.browsers import looking
 from tests.support.marimos import serving_marimo, watching_notebook
 from tests.support.watched_jobs import BEGIN, END, TELL
 
-pytest.importorskip("nbformat")
 expect = pytest.importorskip("playwright.sync_api").expect
+pytest.importorskip("nbformat")
 
 pytestmark = pytest.mark.browser
 

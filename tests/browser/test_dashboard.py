@@ -11,8 +11,8 @@ from tests.support.dashboard_head import Answer, serving_head
 from tests.support.jobs import FORMING_S
 from tests.support.jupyter import OpenNotebook
 
-pytest.importorskip("nbformat")
 expect = pytest.importorskip("playwright.sync_api").expect
+pytest.importorskip("nbformat")
 
 pytestmark = pytest.mark.browser
 

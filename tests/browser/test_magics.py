@@ -6,8 +6,8 @@ from tests.support.browsers import looking
 from tests.support.session_process import ROOT, serving
 from tests.support.sessions import TOKEN
 
-pytest.importorskip("nbformat")
 expect = pytest.importorskip("playwright.sync_api").expect
+pytest.importorskip("nbformat")
 
 pytestmark = pytest.mark.browser
 

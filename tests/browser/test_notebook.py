@@ -11,8 +11,8 @@ from tests.support.browsers import looking
 from tests.support.jupyter import KERNEL, WAIT_MS
 from tests.test_notebook import EXAMPLES, NOTEBOOK
 
-nbformat = pytest.importorskip("nbformat")
 expect = pytest.importorskip("playwright.sync_api").expect
+nbformat = pytest.importorskip("nbformat")
 
 pytestmark = pytest.mark.browser
 

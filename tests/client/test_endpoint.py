@@ -148,4 +148,4 @@ def test_a_profile_that_does_not_exist_does_not_hinder_jobs_of_this_machine(home
 def test_where_nobody_says_when_a_job_ends_the_asker_knows_at_once():
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
-        assert not endpoint.hear_end(f"http://127.0.0.1:{silent.getsockname()[1]}", "job", 20)
+        assert not endpoint.hear_end(f"http://127.0.0.1:{silent.getsockname()[1]}", "us-east-1", "job", 20)

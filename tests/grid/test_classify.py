@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.description import Description, SecondaryStatus, Status
+from raysm.client.description import Description, SecondaryStatus, Status, read
 from raysm.contract.job_api import TRAINING
 from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
 from raysm.grid.classify import LearnedQuota, of_end, of_refusal, quota_in, same_reason
@@ -107,3 +107,17 @@ def test_two_jobs_fail_for_one_reason_whatever_their_hosts_and_numbers():
 
 def test_a_row_whose_job_cannot_be_made_is_invalid():
     assert of_refusal(InvalidRequest("row 3: no such channel")).ending.name == "INVALID"
+
+
+@pytest.mark.parametrize(
+    ("reason", "name"),
+    [
+        ("AlgorithmError: KeyError: 'lr', exit code: 1", "USER"),
+        ("AlgorithmError: , exit code: 137", "USER"),
+        ("ClientError: Data download failed", "USER"),
+        ("InternalServerError: We encountered an internal error. Please try again.", "SERVICE"),
+    ],
+)
+def test_an_end_that_the_service_tells_keeps_its_class_though_people_read_less_of_it(reason, name):
+    answer = {"TrainingJobName": "j", "TrainingJobArn": "", "TrainingJobStatus": "Failed", "FailureReason": reason}
+    assert of_end(read(TRAINING, answer)).ending.name == name

@@ -4,7 +4,7 @@ import pytest
 
 from raysm.errors import ServiceError
 from raysm.grid.place import Place
-from raysm.grid.quotas import quota_place, read_quotas
+from raysm.grid.quotas import all_quotas, quota_place, read_quotas
 from tests.support.quotas import QuotaPages
 from tests.support.sagemaker import refusal
 
@@ -48,3 +48,10 @@ def test_a_quota_that_is_not_listed_is_not_known():
 def test_who_may_not_read_them_is_told_so():
     with pytest.raises(ServiceError, match="AccessDenied"):
         read(QuotaPages([], [], error=refusal("AccessDeniedException", "no", "ListServiceQuotas")))
+
+
+def test_all_that_are_of_training_instances_are_listed_and_the_accounts_own_value_counts():
+    own = [("ml.g5.xlarge for training job usage", 4.0), ("Number of notebooks", 9.0)]
+    defaults = [("ml.g5.xlarge for training job usage", 0.0), ("ml.g5.xlarge for spot training job usage", 2.0)]
+    quotas = all_quotas(QuotaPages(own, defaults).service)
+    assert {(place.spot, quota.limit) for place, quota in quotas.items()} == {(False, 4), (True, 2)}

@@ -1,16 +1,18 @@
 """From an attempt to its job: the same whenever it is prepared, with what its row says."""
 
 import stat
+from dataclasses import replace
 
 import pytest
 
 from raysm.grid.attempt import Attempt
 from raysm.grid.filling import Template
+from raysm.grid.gauge import definition
 from raysm.grid.rules import Rules
 from raysm.grid.sending_rows import preparing, secret_of
 from raysm.grid.store import Store
 from raysm.grid.task import Task
-from raysm.request import Script
+from raysm.request import MetricDefinition, Script
 from tests.support.sagemaker import REGION, aws, fake_aws
 
 
@@ -81,3 +83,15 @@ def test_the_secret_of_a_grid_lies_beside_its_file_for_its_owner_alone_and_stays
     assert secret_of(tmp_path / "grid.db") == secret
     assert stat.S_IMODE((tmp_path / "grid.key").stat().st_mode) == 0o600
     assert secret_of(tmp_path / "other.db") != secret
+
+
+def test_a_job_of_a_grid_that_measures_lets_the_service_find_the_metric_and_a_users_own_counts(fake, grid, tmp_path):
+    measured = replace(grid, rules=Rules(rate="images_per_s"))
+
+    def definitions(**options):
+        call = maker(fake, measured, tmp_path, **options)(Task(key="a"), attempt()).plan.request
+        return {each["Name"]: each["Regex"] for each in call["AlgorithmSpecification"]["MetricDefinitions"]}
+
+    assert definitions() == {"images_per_s": definition("images_per_s").regex}
+    own = MetricDefinition(name="images_per_s", regex="speed=([0-9.]+)")
+    assert definitions(metrics=(own,)) == {"images_per_s": own.regex}

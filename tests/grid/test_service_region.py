@@ -1,5 +1,7 @@
 """A grid's region over the service itself: one call of the API each, against the client's own fake of AWS."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from raysm.client.description import Status
@@ -102,3 +104,21 @@ def test_a_job_is_asked_to_stop_by_its_name(fake, region):
     region.create(Task(key="a"), ATTEMPT)
     region.stop(ATTEMPT.name)
     assert fake.sagemaker.stopped == [ATTEMPT.name]
+
+
+def test_the_rates_of_many_jobs_are_one_call(fake, region):
+    now = datetime.now(UTC)
+    for name, value in (("job-a", 750.0), ("job-b", 250.0)):
+        fake.service.client("cloudwatch").put_metric_data(
+            Namespace="/aws/sagemaker/TrainingJobs",
+            MetricData=[
+                {
+                    "MetricName": "images_per_s",
+                    "Value": value,
+                    "Timestamp": now,
+                    "Dimensions": [{"Name": "TrainingJobName", "Value": name}],
+                }
+            ],
+        )
+    assert region.rates(["job-a", "job-b", "job-c"], "images_per_s") == {"job-a": 750.0, "job-b": 250.0}
+    assert region.rates(["job-a"], "loss") == {}

@@ -105,3 +105,19 @@ def test_what_was_answered_before_a_region_fell_silent_is_kept(tmp_path):
     assert (len(running), region.throttled) == (4, 1)
     bench.run()
     assert bench.states() == {"done": 10}
+
+
+def test_a_job_that_waits_to_be_described_is_looked_up_once(tmp_path):
+    rates = {name: Rate(per_s=50, burst=50) for name in ("create", "list", "stop")} | {
+        "describe": Rate(per_s=0.05, burst=1)
+    }
+    bench = Bench(tmp_path, rows=20, regions=dict(ONE), rates=rates, rules=Rules(brake=0, parallel=20))
+    asked = []
+    bench.store.database.connection.set_trace_callback(
+        lambda text: asked.append(text) if text.startswith("SELECT * FROM attempt WHERE name") else None
+    )
+    for _ in range(30):
+        bench.step()
+    # Each once when it was made and once when it had changed, and the few that were described; not with every sweep.
+    assert bench.regions["us-east-1"].calls["list"] >= 20
+    assert len(asked) <= 2 * 20 + 2 * bench.regions["us-east-1"].calls["describe"] + 20

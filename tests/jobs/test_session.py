@@ -207,11 +207,47 @@ def test_an_item_that_kills_every_process_fails_alone(digits):
     assert "3 processes died of it" in str(results[1])
 
 
+def test_a_cell_of_another_instance_has_its_own_namespace_prints_here_and_fails_as_the_heads_do(digits, capsys):
+    digits.exec("x = 'on the head'")
+    assert (
+        repr(digits.exec("import os\nprint('hello')\nx = os.environ['SM_CURRENT_HOST']\nx", on="algo-2")) == "'algo-2'"
+    )
+    assert capsys.readouterr().out == "hello\n"
+    assert (digits.pull("x"), digits.pull("x", on="algo-2")) == ("on the head", "algo-2")
+    with pytest.raises(ZeroDivisionError) as raised:
+        digits.exec("1 / 0", on="algo-2")
+    assert raised.value.__notes__[0].startswith("in the session digits on algo-2:")
+    with pytest.raises(InvalidRequest, match=r"no instance 'algo-9': the session has algo-1, algo-2"):
+        digits.exec("1", on="algo-9")
+
+
+def test_a_cell_of_another_instance_is_interrupted_alone(digits):
+    digits.exec("kept = 1", on="algo-2")
+    cell = digits.cell("import time\ntime.sleep(600)", on="algo-2")
+    until(lambda: cell.status.state == "running")
+    until(lambda: digits.interrupt() or cell.done())
+    with pytest.raises(CallCancelled):
+        cell.result(timeout=120)
+    assert digits.pull("kept", on="algo-2") == 1
+
+
+def test_a_burst_of_short_calls_needs_no_process_each(digits):
+    calls = [digits.submit(os.getpid) for _ in range(200)]
+    assert len({call.result(timeout=180) for call in calls}) < 20
+
+
 def test_files_travel_in_and_out(digits, tmp_path):
     (tmp_path / "data.csv").write_text("1,2\n")
     digits.put(tmp_path / "data.csv")
     digits.exec("open('out.csv', 'w').write(open('data.csv').read() * 2)")
     assert digits.get("out.csv", tmp_path).read_text() == "1,2\n" * 2
+
+
+def test_a_command_runs_on_the_instance_that_is_named(digits, capsys):
+    assert digits.shell("echo $SM_CURRENT_HOST; exit 3", on="algo-2") == 3
+    assert capsys.readouterr().out == "algo-2\n"
+    with pytest.raises(InvalidRequest, match="no instance 'algo-9'.*algo-1, algo-2"):
+        digits.shell("true", on="algo-9")
 
 
 def test_another_client_finds_it_by_its_name_and_what_it_knows(digits):

@@ -89,9 +89,11 @@ def test_the_best_kind_is_the_last_that_this_machine_can_play():
 
 
 def test_a_kind_that_is_none_is_refused_by_request_and_server_with_those_that_are():
-    with pytest.raises(InvalidRequest, match="'rocket' is no kind of instance: process, namespace, docker, audited"):
+    with pytest.raises(
+        InvalidRequest, match="'rocket' is no kind of instance: simulated, process, namespace, docker, audited"
+    ):
         Local(instance_kind="rocket")
-    with pytest.raises(ApiError, match="raysm:instance-kind='rocket' names no kind of instance: process"):
+    with pytest.raises(ApiError, match="raysm:instance-kind='rocket' names no kind of instance: simulated"):
         kind_of("any:latest", {"raysm:instance-kind": "rocket"}, "process")
     with pytest.raises(InvalidRequest, match="'rocket' is no kind"):
         open_site("rocket")

@@ -5,6 +5,7 @@ import pytest
 from raysm.errors import InvalidRequest
 from raysm.request.batch import READ, BatchInference
 from raysm.request.codec import from_json, to_json
+from raysm.request.options import decisive_json
 from raysm.request.workload import Workload
 from raysm.workloads.batch.formats import FORMATS
 
@@ -44,3 +45,26 @@ def test_how_records_are_cut_does_not_depend_on_the_cluster():
 
 def test_whatever_can_be_read_has_a_format():
     assert READ == tuple(FORMATS)
+
+
+def test_the_only_input_is_read_unless_one_is_named():
+    assert batch().channel_of(["texts"]) == "texts"
+    assert batch(channel="texts").channel_of(["ids", "texts"]) == "texts"
+
+
+@pytest.mark.parametrize(
+    ("channel", "inputs", "message"),
+    [
+        (None, ["a", "b"], "has 2 inputs; say which one is read, channel='a'"),
+        (None, [], "has 0 inputs; give one"),
+        ("c", ["a", "b"], "has no input 'c'; it has a, b"),
+    ],
+)
+def test_an_input_that_is_not_clear_is_asked_for(channel, inputs, message):
+    with pytest.raises(InvalidRequest, match=message):
+        batch(channel=channel).channel_of(inputs)
+
+
+def test_what_one_process_takes_does_not_decide_the_predictions():
+    assert decisive_json(batch(cpus=3, gpus=0.5)) == decisive_json(batch())
+    assert decisive_json(batch(keep=("id",))) != decisive_json(batch())

@@ -13,6 +13,7 @@ import textwrap
 import pytest
 
 from raysm.contract.home import sdk_config_file
+from tests.support.aws_samples import SAMPLE
 from tests.support.sagemaker_server import BUCKET, ROLE, Server
 
 pytestmark = pytest.mark.namespace
@@ -134,27 +135,6 @@ def test_with_ray_the_script_runs_once_on_a_cluster_of_both_instances(server, tr
     left = model(server, name, tmp_path)
     assert left.pop("weights") == b"trained"
     assert list(left) == ["manifest.json"]
-
-
-# As the scripts of AWS's samples for Ray on SageMaker are: their launcher has called ray.init(), and its README says
-# "Ray is already initialized"; paths are written out.
-# https://github.com/aws-samples/sample-ray-on-amazon-sagemaker-training-jobs
-SAMPLE = """
-import os
-import ray
-
-@ray.remote
-def clean(path):
-    with open(path) as file:
-        return sum(1 for line in file if line.strip())
-
-if __name__ == "__main__":
-    print("SAW", int(ray.cluster_resources()["node:__internal_head__"]), len(ray.nodes()), flush=True)
-    folder = "/opt/ml/input/data/processing"
-    counts = ray.get([clean.remote(os.path.join(folder, name)) for name in sorted(os.listdir(folder))])
-    with open("/opt/ml/model/counts.txt", "w") as file:
-        file.write(repr(counts))
-"""
 
 
 @pytest.mark.long

@@ -12,12 +12,15 @@ class FakeCall:
 
     def __init__(self, value=None, error=None, told=None, interrupted=False, printed=""):
         self.value, self.error, self.told = value, error, told
-        self.is_interrupted, self.printed = interrupted, printed
+        self.is_interrupted, self.printed, self.is_cancelled = interrupted, printed, False
 
-    def show(self):
+    def show(self, out=None, err=None):
         if self.is_interrupted:
             raise KeyboardInterrupt
-        print(self.printed, end="")
+        print(self.printed, end="", file=out)
+
+    def cancel(self):
+        self.is_cancelled = True
 
     def result(self):
         if self.error is not None:
@@ -31,10 +34,14 @@ class FakeCall:
 
 
 class FakeSession(Session):
-    """Attributes: cells (source, filename), variables, kept_minutes, is_closed."""
+    """Attributes: cells (source, filename, instance), variables, kept_minutes, is_closed.
 
-    def __init__(self, name="digits", call=None, matches=()):
+    ``calls`` are those of instances, by name; what is pushed to one is kept under ``NAME@INSTANCE``.
+    """
+
+    def __init__(self, name="digits", call=None, matches=(), calls=None):
         self.fake_name, self.call, self.names = name, call or FakeCall(), list(matches)
+        self.calls = calls or {}
         self.cells, self.variables, self.kept_minutes, self.is_closed = [], {}, None, False
 
     @property
@@ -43,16 +50,19 @@ class FakeSession(Session):
 
     @property
     def state(self):
-        raise SessionEnded("it is none")
+        if not self.calls:
+            raise SessionEnded("it is none")
+        return types.SimpleNamespace(hosts=tuple(self.calls))
 
-    def cell(self, source, *, args=(), filename="", **where):
-        self.cells.append((source, filename, *where.values()))
-        return self.call
+    def cell(self, source, *, args=(), filename="", on=None):
+        self.cells.append((source, filename, on))
+        return self.calls.get(on, self.call)
 
-    def push(self, **values):
-        self.variables |= values
+    def push(self, on=None, /, **values):
+        self.variables |= values if on is None else {f"{name}@{on}": value for name, value in values.items()}
 
-    def pull(self, *names):
+    def pull(self, *names, on=None):
+        names = names if on is None else tuple(f"{name}@{on}" for name in names)
         missing = [name for name in names if name not in self.variables]
         if missing:
             raise NameError(f"the session has no {missing[0]!r}")

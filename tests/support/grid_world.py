@@ -50,6 +50,8 @@ class Behaviour:
     refusal: ServiceError | None = None
     rates: dict = field(default_factory=dict)
     """Calls a second that are answered, by operation."""
+    speed: float | None = None
+    """What each job that runs says that it does in a second."""
 
 
 @dataclass(kw_only=True)
@@ -78,7 +80,7 @@ class FakeRegion:
         self.clock = clock
         self.behaviour = behaviour or Behaviour()
         self.lives = {}
-        self.calls = {"create": 0, "describe": 0, "list": 0, "stop": 0}
+        self.calls = {"create": 0, "describe": 0, "list": 0, "stop": 0, "metrics": 0}
         self.throttled = 0
         self._chance = random.Random(f"{seed}/{name}")
         self._landing = []
@@ -133,6 +135,12 @@ class FakeRegion:
             life.asked_s = self.clock.now
             life.ended_s = min(life.ended_s, self.clock.now + 5)
             life.started_s = min(life.started_s, life.ended_s)
+
+    def rates(self, names, metric):
+        self._enter("metrics")
+        now, speed = self.clock.now, self.behaviour.speed
+        running = {name for name in names if name in self.lives and self.lives[name].started_s <= now}
+        return {} if speed is None else {name: speed for name in names if name in running}
 
     # -- what it does
 

@@ -10,7 +10,7 @@ from raysm.grid.store import Store
 from raysm.grid.task import Task
 from tests.support.grid_world import Behaviour, Clock, FakeRegion, overlaps
 
-FAST = {operation: Rate(per_s=50, burst=50) for operation in ("create", "list", "describe", "stop")}
+FAST = {operation: Rate(per_s=50, burst=50) for operation in ("create", "list", "describe", "stop", "metrics")}
 TYPE = "ml.m5.large"
 
 

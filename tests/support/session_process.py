@@ -1,7 +1,7 @@
 """A session's server in a process of its own, without Ray, whose cells run in its main thread as they do on a head.
 
-``python -m tests.support.session_process FOLDER`` serves until it is closed, or its stdin is; ``near`` is a handle on
-it.
+``python -m tests.support.session_process FOLDER`` serves until it is closed, or its stdin is; ``stub_job.near`` is a
+handle on it.
 """
 
 import contextlib
@@ -10,10 +10,9 @@ import sys
 import threading
 from pathlib import Path
 
-from raysm.client.session.handle import Session
 from raysm.workloads.session.cells import Cells
 from raysm.workloads.session.streams import routed
-from tests.support.sessions import Served, StubJob
+from tests.support.sessions import Served
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60.0
@@ -29,13 +28,6 @@ def serving(folder):
     finally:
         process.communicate(timeout=WAIT_S)
     assert process.returncode == 0
-
-
-def near(folder, port, name="digits"):
-    """Return an open session at ``port``."""
-    session = Session(name=name)
-    session._connect(StubJob(Path(folder), port), lambda event: None)
-    return session
 
 
 def main(folder):

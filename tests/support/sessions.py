@@ -6,22 +6,30 @@ import io
 import pickle
 import threading
 import time
-import types
 
 from raysm.client.session.calls import Line
 from raysm.client.session.wire import Wire
-from raysm.contract.events import State, line, parse
 from raysm.contract.loop_thread import LoopThread
-from raysm.contract.session import BATCH, CALL, SERVING, SHELL, SessionState, Versions
-from raysm.errors import JobFailed, NotDone
+from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SHELL, SessionState, Versions
 from raysm.workloads.session import work
 from raysm.workloads.session.host import Description, SessionHost
 from raysm.workloads.session.lifetime import Lifetime, Rules
 from raysm.workloads.session.outcomes import interrupted, outcome_of
 from raysm.workloads.session.ray_jobs import Seen
 from raysm.workloads.session.server import SessionServer
+from tests.support.stub_job import TOKEN, StubJob, StubService
 
-TOKEN = "t" * 64
+__all__ = [
+    "TOKEN",
+    "StubJob",
+    "StubService",
+    "executors_of",
+    "served",
+    "state",
+    "until",
+    "wired",
+]
+
 WAIT_S = 60.0
 
 
@@ -48,7 +56,7 @@ def state(**fields):
 
 
 class ThreadedCalls:
-    """Runs calls in threads of this process; in the place of RemoteCalls."""
+    """Runs calls in threads of this process; in the place of CallProcesses and RemoteCalls."""
 
     def __init__(self):
         self.functions, self.executed, self.interrupts = {}, [], {}
@@ -129,6 +137,11 @@ class Jobs:
         return self.seen
 
 
+def executors_of(cells, remote):
+    """Return what does the calls of a session without Ray, by their kind."""
+    return dict.fromkeys((CALL, BATCH, SHELL), remote) | dict.fromkeys((CELL, PUSH, PULL), cells)
+
+
 class Served:
     """One server.
 
@@ -149,7 +162,9 @@ class Served:
             job="digits-1", hosts=("algo-1", "algo-2"), folder=self.folder / "work", private=self.folder / "private"
         )
         lifetime = Lifetime(self.rules, time.monotonic(), self.uptime_s)
-        self.host = SessionHost(description, self.cells, self.remote, lifetime, self.jobs, self.events.append)
+        executors = executors_of(self.cells, self.remote)
+        emit = self.events.append
+        self.host = SessionHost(description, self.cells, executors, self.remote, lifetime, self.jobs, emit)
         self.server = SessionServer(self.host, TOKEN.encode())
         self.port = await self.server.start()
         self.is_up.set()
@@ -199,60 +214,3 @@ def until(condition, timeout_s=WAIT_S):
         assert time.monotonic() < deadline_s, f"not within {timeout_s} s"
         time.sleep(0.01)
     return value
-
-
-class StubService:
-    """The service of a StubJob: it takes files of this machine, unless a test says otherwise."""
-
-    def __init__(self, folder, takes_files=True):
-        self.folder = folder
-        self.target = types.SimpleNamespace(
-            takes_files=takes_files, is_billed=False, describe=lambda: "on this machine"
-        )
-        self.places = types.SimpleNamespace(root=f"s3://bucket/{folder.name}")
-
-
-class StubJob:
-    """A session's job, whose server is in this process."""
-
-    def __init__(self, folder, port, *, lines=(), takes_files=True):
-        self.name, self.tags, self.port = "digits-20261122-120000-abcd1234", {}, port
-        self.service = StubService(folder, takes_files)
-        self.said = [line(State(name="formed")), *lines]
-        self.reason, self.tunnels, self.is_cancelled, self.leads_to = None, [], False, None
-        (folder / "token").write_text(f"{TOKEN}\n")
-        self.answer = {
-            "InputDataConfig": [
-                {"ChannelName": "raysm", "DataSource": {"S3DataSource": {"S3Uri": f"{folder.as_uri()}/"}}}
-            ]
-        }
-
-    def lines(self, *, follow=False):
-        serving = line(State(name=SERVING, host="algo-1", address=f"http://127.0.0.1:{self.port}"))
-        for text in [*self.said, *([serving] if self.port else [])]:
-            yield types.SimpleNamespace(host="algo-1", text=text)
-
-    def events(self):
-        return (parse(text) for text in self.said)
-
-    @contextlib.contextmanager
-    def tunnel(self, port, on=None):
-        self.tunnels.append((port, on))
-        end = self.leads_to or port
-        yield types.SimpleNamespace(address=f"127.0.0.1:{end}", port=end)
-        self.tunnels.remove((port, on))
-
-    def describe(self):
-        return types.SimpleNamespace(answer=self.answer, status="Failed", reason=self.reason or "")
-
-    def done(self):
-        return self.reason is not None
-
-    def exception(self):
-        return JobFailed(self.reason) if self.reason else None
-
-    def cancel(self):
-        self.is_cancelled = True
-
-    def wait(self, timeout=None):
-        raise NotDone("it goes on")

@@ -12,7 +12,7 @@ from raysm.contract.service_model import FILE
 from raysm.errors import InvalidRequest
 from raysm.request import Input, JobRequest, Target
 from raysm.request.cluster import LOCAL_TYPE
-from raysm.request.job import PAYLOAD_CHANNEL
+from raysm.request.job import JOB_CHANNEL, PAYLOAD_CHANNEL
 
 __all__ = ["Call", "Parts", "join_path", "present"]
 
@@ -34,6 +34,8 @@ class Parts:
 
     seal: Seal | None
     """Of the payload; None is a plan that is looked at, and not sent."""
+    shared: str | None = None
+    """Prefix of what the payload shares with those of other jobs; None is nothing."""
 
     def entrypoint(self, inside: Paths) -> list[str]:
         """Return the main process of each instance, whose folders are ``inside``."""
@@ -47,10 +49,10 @@ class Parts:
         groups = tuple(group.name for group in self.request.cluster.groups)
         named = any(source.groups for source in self.request.inputs.values())
         # With the slash: else the payload of a job whose name begins with this one's would come along.
-        payload = Input(
-            self.places.payload(self.request.project, self.request.name) + "/", groups=groups if named else ()
-        )
-        return [(PAYLOAD_CHANNEL, payload), *self.request.inputs.items()]
+        own = self.places.payload(self.request.project, self.request.name)
+        prefixes = {PAYLOAD_CHANNEL: own} if self.shared is None else {PAYLOAD_CHANNEL: self.shared, JOB_CHANNEL: own}
+        brought = {name: Input(f"{uri}/", groups=groups if named else ()) for name, uri in prefixes.items()}
+        return [*brought.items(), *self.request.inputs.items()]
 
     def uri(self, channel: str, source: Input) -> str:
         """Return where the service reads an input."""

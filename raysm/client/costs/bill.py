@@ -169,7 +169,8 @@ def lines(bill: Bill) -> list[tuple[str, str]]:
 
 def dollars(usd: float) -> str:
     """Return an amount with digits that say something, however small it is."""
-    return f"{usd:,.2f} USD" if usd >= 0.1 else f"{usd:.2g} USD" if usd >= 0.001 else f"{usd:.6f} USD"
+    # Nothing is nothing: six digits of it would look like an amount.
+    return f"{usd:,.2f} USD" if usd >= 0.1 or not usd else f"{usd:.2g} USD" if usd >= 0.001 else f"{usd:.6f} USD"
 
 
 def _sum(parts: Iterable[float | None]) -> float | None:

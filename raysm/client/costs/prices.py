@@ -90,6 +90,7 @@ class RegionPrices:
         usd = self.usd.get(instance_type)
         if usd is None:
             return None
+        # Said with every sum: a price without its date is taken for today's.
         origin = f"on demand in {self.region}, as of {self.as_of}"
         return Price(usd_per_hour=usd, origin=origin, version=self.version, as_of=self.as_of)
 
@@ -133,6 +134,7 @@ class PriceTable:
 
     def volume_gb_month(self, region: str) -> float | None:
         """Return what a GB of volume costs a month; None where it is not known."""
+        # The latest that has one: a list of the hours alone must not hide it.
         known = [each.volume_gb_month for each in self.lists if each.region == region and each.volume_gb_month]
         return known[-1] if known else None
 
@@ -207,6 +209,7 @@ def _read(data: Mapping[str, Any]) -> RegionPrices:
 
 def _day(text: str) -> date:
     """Return the first day that a date may mean."""
+    # A year, or a year and a month, is filled up with the first of it.
     try:
         return date.fromisoformat(f"{text}-01-01"[:10])
     except ValueError as error:

@@ -35,6 +35,9 @@ TICKS_S = 300
 VISIT_S = 120.0
 """Seconds for which a visitor is waited for: AWS's agent is started only once remote debugging is switched on."""
 
+MEET_S = 45.0
+"""Seconds for which instances try to reach each other."""
+
 PORT = 17070
 """Where one instance listens for the other, outside of raysm's ports."""
 
@@ -214,15 +217,15 @@ def outlive_sigterm() -> None:
         time.sleep(1)
 
 
-def meet_in_isolation() -> None:
+def meet_in_isolation(within_s: float = MEET_S) -> None:
     """As each instance by itself: the first one listens, the others try to reach it."""
     host, hosts = resources()["current_host"], sorted(resources()["hosts"])
     for observation in describe(host, hosts):
         say(**observation)
     if host == hosts[0]:
         with socket.create_server(("", PORT)) as server:
-            # Longer than the others try: 45 s, and 5 s for a try that has begun.
-            server.settimeout(60)
+            # Longer than the others try, who may begin later, and whose last try may take 5 s more.
+            server.settimeout(within_s + 15)
             try:
                 server.accept()
             except TimeoutError:
@@ -230,7 +233,7 @@ def meet_in_isolation() -> None:
             else:
                 say("met", host, reached=True)
         return
-    deadline_s, obstacle = time.monotonic() + 45, ""
+    deadline_s, obstacle = time.monotonic() + within_s, ""
     # Instances begin one after the other, and their names may resolve late.
     while time.monotonic() < deadline_s:
         try:

@@ -51,8 +51,8 @@ class Trial:
     """Whether it is stopped as soon as it says that it is ready."""
     is_entered: bool = False
     """Whether a tunnel is opened into it as soon as it says that it is ready, and at which port."""
-    visit_s: float | None = None
-    """Seconds for which its script waits for who comes through the tunnel; None is as long as AWS's agent may take."""
+    wait_s: float | None = None
+    """Seconds for which its script waits for whoever is to reach it; None is as long as it may take on AWS."""
     is_bare: bool = False
     """Whether the script is the entry point of every instance, in place of raysm."""
     request: Mapping[str, Any] = field(default_factory=dict)
@@ -123,9 +123,12 @@ def prepared(trial: Trial, service: Service, cluster: Cluster, data: Path, optio
         "name": f"first-job-{trial.name}",
         "project": "first-job",
     }
-    waits = () if trial.visit_s is None else (str(trial.visit_s),)
-    ready = prepare(Script(probe.__file__, args=(trial.mode, *waits)), on=service, **chosen)
+    ready = prepare(Script(probe.__file__, args=_arguments(trial)), on=service, **chosen)
     return _changed(ready, trial) if trial.is_bare else ready
+
+
+def _arguments(trial: Trial) -> tuple[str, ...]:
+    return (trial.mode,) if trial.wait_s is None else (trial.mode, str(trial.wait_s))
 
 
 def _changed(ready: Prepared, trial: Trial) -> Prepared:
@@ -136,7 +139,7 @@ def _changed(ready: Prepared, trial: Trial) -> Prepared:
     script = Paths(api=api).payload / SOURCE / Path(probe.__file__).name
     specification = request[ENTRY_KEYS[api]]
     specification.pop("ContainerArguments", None)
-    specification["ContainerEntrypoint"] = ["python3", str(script), trial.mode]
+    specification["ContainerEntrypoint"] = ["python3", str(script), *_arguments(trial)]
     for key, values in trial.request.items():
         request[key] = {**request.get(key, {}), **values}
     return replace(ready, plan=Plan(api=ready.plan.api, request=request))

@@ -100,9 +100,9 @@ USER: tuple[Grant, ...] = (
     ),
     Grant(
         purpose="Metrics",
-        meaning="the metrics that a job defines",
-        actions=("cloudwatch:GetMetricStatistics",),
-        calls=("cloudwatch:GetMetricStatistics",),
+        meaning="the metrics that a job defines; of the jobs of a grid all at once",
+        actions=("cloudwatch:GetMetricStatistics", "cloudwatch:GetMetricData"),
+        calls=("cloudwatch:GetMetricStatistics", "cloudwatch:GetMetricData"),
     ),
     Grant(
         purpose="Session",

@@ -17,9 +17,9 @@ from typing import Any, Generic, TextIO, TypeVar
 from raysm.client.session.outcomes import error_of, value_of
 from raysm.client.session.wire import NoSuchCall, Wire
 from raysm.contract.loop_thread import LoopThread
-from raysm.contract.session import DONE, WAITING, CallRequest, CallStatus, Outcome, frame, unframe
+from raysm.contract.session import DONE, WAITING, CallRequest, CallStatus, Outcome, unframe
 from raysm.errors import CallCancelled, NotDone, RaysmError
-from raysm.request.codec import from_json, to_json
+from raysm.request.codec import from_json
 
 __all__ = ["Call", "Line"]
 
@@ -72,27 +72,23 @@ class Call(Generic[T]):
 
     async def send(self, request: CallRequest, body: bytes) -> None:
         """Have it executed, once, and wait for its outcome."""
-        content = frame(to_json(request), body)
-        await self._live(lambda: self._line.wire.request("POST", self._path, data=content, params={"wait": WAIT_S}))
+        await self._live(request, body)
 
     async def follow(self) -> None:
         """Wait for the outcome of a call that somebody has sent."""
-        await self._live(self._ask)
+        await self._live()
 
-    async def _live(self, begin: Callable[[], Any]) -> None:
+    async def _live(self, request: CallRequest | None = None, body: bytes = b"") -> None:
         self._is_under_way = True
         try:
-            answer = await begin()
-            # The server takes a call whose id it knows as the same one: to send it twice executes it once.
-            while True:
-                status, outcome = _read(answer)
-                if status.state == DONE:
-                    break
+            status, outcome = await self._ask(request, body)
+            while status.state != DONE:
                 try:
                     # No time limit: a call may run for days, each of these requests is answered within WAIT_S.
-                    answer = await self._ask()
+                    status, outcome = await self._ask()
                 except NoSuchCall:
-                    answer = await begin()
+                    # The server takes a call whose id it knows as the same one: to send it twice executes it once.
+                    status, outcome = await self._ask(request, body)
             await self._await_output(status.output_end)
         except asyncio.CancelledError:
             self._fail(CallCancelled(f"{self.name}: the connection was closed; the session may still work on it"))
@@ -108,8 +104,9 @@ class Call(Generic[T]):
         self._news.put(None)
         self._ended.set_exception(error)
 
-    async def _ask(self) -> bytes:
-        return await self._line.wire.request("GET", self._path, params={"wait": WAIT_S})
+    async def _ask(self, request: CallRequest | None = None, body: bytes = b"") -> tuple[CallStatus, Outcome]:
+        head, outcome = await self._line.wire.call(self.id, WAIT_S, request, body)
+        return _read(head, outcome)
 
     @property
     def _path(self) -> str:
@@ -223,7 +220,7 @@ class Call(Generic[T]):
             answer = self._line.loop.run(self._line.wire.request("GET", self._path, params={"outcome": 0}))
         except NoSuchCall:  # what brings it is still on its way
             return CallStatus(id=self.id, kind="", name=self.name, state=WAITING)
-        return _read(answer)[0]
+        return _read(*unframe(answer))[0]
 
     def logs(self) -> str:
         """Return what it has printed so far; of very much, the end."""
@@ -250,6 +247,8 @@ class Call(Generic[T]):
                 stream = (out or sys.stdout) if piece[0] == "stdout" else (err or sys.stderr)
                 stream.write(piece[1])
                 stream.flush()
+            # For whoever shows it once more: nothing is left to print, and nothing will come.
+            self._news.put(None)
         except KeyboardInterrupt:
             with contextlib.suppress(RaysmError):
                 self.cancel()
@@ -262,7 +261,6 @@ class Call(Generic[T]):
         return f"<call {self.name} of the session {self._line.session}: {state}>"
 
 
-def _read(answer: bytes) -> tuple[CallStatus, Outcome]:
-    head, body = unframe(answer)
+def _read(head: Any, outcome: bytes) -> tuple[CallStatus, Outcome]:
     status: CallStatus = from_json(CallStatus, head, "call")
-    return status, Outcome.decode(body) if body else Outcome()
+    return status, Outcome.decode(outcome) if outcome else Outcome()

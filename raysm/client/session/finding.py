@@ -15,6 +15,7 @@ from raysm.client.service import Service
 from raysm.contract.job_api import TRAINING
 from raysm.contract.names import TASK_TAG, WORKLOAD_TAG
 from raysm.errors import InvalidRequest, JobNotFound
+from raysm.request.job import NAME_PATTERN
 from raysm.request.session import SessionWorkload
 
 __all__ = ["Found", "check_free", "find", "sessions"]
@@ -45,6 +46,9 @@ def sessions(service: Service, name: str | None = None) -> Iterator[Found]:
         service: Where.
         name: Of one; None is all. So only jobs of that name are asked for their tags.
     """
+    # The service refuses to look for a name that no job can have.
+    if name is not None and not NAME_PATTERN.fullmatch(name):
+        return
     # ListTrainingJobs filters by a part of the job's name, which begins with the session's.
     for item in service.summaries(TRAINING, contains=name, limit=LOOKED_AT):
         job = str(item[TRAINING.name_key])

@@ -4,13 +4,14 @@ Nothing of a session lives in the handle: another process has all of it by ``ray
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from raysm.client.job import Job
-from raysm.client.options import SubmitOptions, check_names, default_of
+from raysm.client.options import SubmitOptions, default_of
 from raysm.client.service import Service, connect
 from raysm.client.session.current import inside
 from raysm.client.session.finding import check_free, find
@@ -20,7 +21,7 @@ from raysm.client.session.opened import Opened, as_state
 from raysm.client.session.starting import SessionLimits, Show, place_of, prepared
 from raysm.client.session.wire import require_aiohttp
 from raysm.client.tunnel.tunnel import Tunnel
-from raysm.contract.keywords import documents_options
+from raysm.contract.keywords import check_names, documents_options
 from raysm.contract.names import TASK_TAG
 from raysm.contract.session import SHELL, CallRequest, SessionState
 from raysm.errors import NotDone, RaysmError, SessionEnded
@@ -66,9 +67,11 @@ class Session(SessionFunctions, SessionNamespace):
             options: As ``SubmitOptions`` says.
 
         Raises:
-            InvalidRequest: ``raysm.submit`` takes no such option.
+            InvalidRequest: It takes no such option.
         """
-        check_names(options)
+        # Both kinds at once: a typing error in the name of a limit is not one of submit's options.
+        own = {field.name for field in dataclasses.fields(SessionLimits)}
+        check_names("raysm.Session", [*own, *SubmitOptions.__annotations__], options)
         self.limits = SessionLimits(
             idle_timeout_s=idle_timeout_s,
             idle_timeout_detached_s=idle_timeout_detached_s,
@@ -117,10 +120,12 @@ class Session(SessionFunctions, SessionNamespace):
         if self._open is not None:
             return self
         require_aiohttp()
+        # First, as it looks at the name: what cannot be one at all is no question for the service.
+        ready = prepared(self._name, self.limits, self._service, self._options)
         # Whoever names none takes none away: the job's own name is the only one of its kind.
         if self._name is not None:
             check_free(self._service, self._name)
-        job = prepared(self._name, self.limits, self._service, self._options).send()
+        job = ready.send()
         try:
             self._connect(job, show)
         except BaseException:

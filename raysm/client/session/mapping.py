@@ -120,7 +120,7 @@ class Mapped:
         *,
         name: str,
         session: str,
-        pickled: Callable[[Any], bytes],
+        pickled: Callable[[Any, str], bytes],
     ) -> None:
         """Take nothing yet.
 
@@ -131,7 +131,7 @@ class Mapped:
             submit: Sends a batch: the number of its first item, and the pickled list of pickled items.
             name: Of the function.
             session: Its name.
-            pickled: Pickles an item.
+            pickled: Pickles an item, which it calls by the name that it gets.
         """
         # A batch counts until its results are taken: so a slow reader holds back what is sent.
         self.window = window
@@ -190,7 +190,7 @@ class Mapped:
                 first = entry[0]
             items.append(entry[1])
             # Each by itself: one item that cannot be pickled is named, and one that cannot be read there fails alone.
-            pickled.append(self._pickle(entry[1]))
+            pickled.append(self._pickle(entry[1], f"item {entry[0]}"))
             size += len(pickled[-1])
         if not items:
             return False

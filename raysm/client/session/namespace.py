@@ -1,4 +1,4 @@
-"""The namespace of a session: ``session.exec``, ``push`` and ``pull``.
+"""The namespaces of a session, one on each instance: ``session.exec``, ``push`` and ``pull``.
 
 What flows in are source, which any Python reads, and pickled values by their names; what flows out are what the last
 line of a cell shows, and values.
@@ -18,15 +18,16 @@ __all__ = ["SessionNamespace"]
 
 
 class SessionNamespace(ConnectedSession):
-    """A session that runs source in one namespace, which stays."""
+    """A session that runs source in namespaces that stay."""
 
-    def exec(self, source: str, *, args: Sequence[str] = (), filename: str = "") -> Shown | None:
-        """Run source in the session's one namespace, and print here what it prints there; Ctrl-C interrupts it.
+    def exec(self, source: str, *, args: Sequence[str] = (), filename: str = "", on: str | None = None) -> Shown | None:
+        """Run source in a namespace that stays, and print here what it prints there; Ctrl-C interrupts it.
 
         Args:
-            source: Python, of whatever version: it is read topened.
+            source: Python, of whatever version: it is read there.
             args: ``sys.argv[1:]``, where it is a file.
             filename: What tracebacks call it.
+            on: The instance, ``algo-2``, each of which has a namespace of its own; None is the head.
 
         Returns:
             What its last line shows, where that is an expression with a value; None else.
@@ -34,34 +35,48 @@ class SessionNamespace(ConnectedSession):
         Raises:
             Exception: What it raised, with the remote traceback among its notes.
         """
-        call = self.cell(source, args=args, filename=filename)
+        call = self.cell(source, args=args, filename=filename, on=on)
         call.show()
         return call.result()
 
-    def cell(self, source: str, *, args: Sequence[str] = (), filename: str = "") -> "Call[Shown | None]":
+    def cell(
+        self, source: str, *, args: Sequence[str] = (), filename: str = "", on: str | None = None
+    ) -> "Call[Shown | None]":
         """Do what ``exec`` does, but do not wait, and print nothing."""
-        request = CallRequest(kind=CELL, name=filename or "a cell", args=tuple(map(str, args)), filename=filename)
+        request = CallRequest(
+            kind=CELL, name=filename or "a cell", args=tuple(map(str, args)), filename=filename, host=on or ""
+        )
         return self._opened.call(request, source.encode())
 
-    def push(self, **values: Any) -> None:
+    def push(self, on: str | None = None, /, **values: Any) -> None:
         """Put values into the namespace, by their names.
+
+        Args:
+            on: The instance; None is the head. By its place alone, so that a value may have any name.
+            values: Each under the name that it gets.
 
         Raises:
             InvalidRequest: One cannot be pickled; the message says which, by its path.
         """
         self._opened.check_python("what is pushed")
-        pickled = pickled_call(dict, (), values)
-        request = CallRequest(kind=PUSH, name=f"push of {', '.join(values)}", python=self._opened.pickles)
+        pickled = pickled_call(dict, (), values, what="what is pushed")
+        name = f"push of {', '.join(values)}"
+        request = CallRequest(kind=PUSH, name=name, python=self._opened.pickles, host=on or "")
         self._opened.call(request, pickled).result()
 
-    def pull(self, *names: str) -> Any:
+    def pull(self, *names: str, on: str | None = None) -> Any:
         """Return a value of the namespace; of several names, a tuple.
+
+        Args:
+            names: In the namespace.
+            on: The instance; None is the head.
 
         Raises:
             NameError: There is none of that name.
         """
         self._opened.check_python("what is pulled")
-        request = CallRequest(kind=PULL, name=f"pull of {', '.join(names)}", python=self._opened.pickles)
+        name = f"pull of {', '.join(names)}"
+        request = CallRequest(kind=PULL, name=name, python=self._opened.pickles, host=on or "")
         values: Mapping[str, Any] = self._opened.call(request, json.dumps(names).encode()).result()
         return values[names[0]] if len(names) == 1 else tuple(values[name] for name in names)
 

@@ -13,8 +13,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from raysm.contract.session import HEARTBEAT_S
+from raysm.client.session.exchange import Exchange
+from raysm.contract.session import HEARTBEAT_S, CallRequest, frame, unframe
 from raysm.errors import InvalidRequest, MissingDependency, RaysmError, ServiceError, SessionEnded
+from raysm.request.codec import to_json
 
 if TYPE_CHECKING:
     import aiohttp
@@ -34,6 +36,13 @@ FIRST_PAUSE_S, MOST_PAUSE_S = 0.05, 2.0
 LARGE_BYTES = 1 << 19
 # READ_S is above calls' WAIT_S, for which the server holds an answer back on purpose.
 CONNECT_S, READ_S = 15.0, 60.0
+
+SILENCE_S = 30.0
+"""After so long the server is asked for a sign of life, and after half as long again the connection is made anew: TCP
+itself takes a quarter of an hour to see that a laptop has slept meanwhile."""
+
+SMALL_BYTES = 64 << 10
+"""Bodies up to this size go by the WebSocket: a larger one would hold up heartbeats and what others print."""
 
 
 class NoSuchCall(Exception):
@@ -83,7 +92,8 @@ class Wire:
         self._session: aiohttp.ClientSession | None = None
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._listening: asyncio.Task[None] | None = None
-        self._connected = asyncio.Event()
+        self._looking: asyncio.Future[str | None] | None = None
+        self._exchange: Exchange | None = None
 
     async def open(self) -> None:
         """Begin to listen, and to say that this client is there."""
@@ -131,6 +141,43 @@ class Wire:
         """
         return await self._patiently(lambda: self._read(method, path, how))
 
+    async def call(self, id: str, wait_s: float, request: CallRequest | None, body: bytes) -> tuple[Any, bytes]:
+        """Have a call executed, unless it is already, and wait for its end, but not for long.
+
+        Args:
+            id: By which the session knows it.
+            wait_s: For which the server holds its answer back.
+            request: What is asked for; None asks for a call that was sent before.
+            body: The pickle or the source.
+
+        Returns:
+            How it is, as JSON, and its outcome; empty while it has none.
+
+        Raises:
+            NoSuchCall: It was never sent.
+            RaysmError: As ``request`` says.
+        """
+        head = {"call": id, "wait": wait_s, "request": None if request is None else to_json(request)}
+        return await self._patiently(lambda: self._call(head, body))
+
+    async def _call(self, head: Mapping[str, Any], body: bytes) -> tuple[Any, bytes]:
+        # Where the connection is away just now, the other way tells at once whether the server is.
+        if self._exchange is None or len(body) > SMALL_BYTES:
+            return await self._call_by_http(head, body)
+        reply, outcome = await self._exchange.ask(head, body)
+        _check_status(reply["status"], str(reply.get("error")))
+        if reply["elsewhere"]:
+            return await self._call_by_http({**head, "request": None}, b"")
+        return reply["call"], outcome
+
+    async def _call_by_http(self, head: Mapping[str, Any], body: bytes) -> tuple[Any, bytes]:
+        how: dict[str, Any] = {"params": {"wait": head["wait"]}}
+        if head["request"] is None:
+            return unframe(await self._read("GET", f"/calls/{head['call']}", how))
+        return unframe(
+            await self._read("POST", f"/calls/{head['call']}", {**how, "data": frame(head["request"], body)})
+        )
+
     @contextlib.asynccontextmanager
     async def streamed(self, method: str, path: str, **how: Any) -> AsyncIterator["aiohttp.ClientResponse"]:
         """Yield the answer to a request that is too large for memory; takes and raises what ``request`` does."""
@@ -175,8 +222,11 @@ class Wire:
                 pause_s = min(2 * pause_s, MOST_PAUSE_S)
 
     async def _check_end(self) -> None:
-        # In a thread: it asks the service, which may take its time.
-        why = await asyncio.get_running_loop().run_in_executor(None, self._why_ended)
+        if self._looking is None or self._looking.done():
+            # In a thread: it asks the service, which may take its time.
+            self._looking = asyncio.get_running_loop().run_in_executor(None, self._why_ended)
+        # One look for all that wait just now: of a thousand calls whose connection breaks each would take its own.
+        why = await asyncio.shield(self._looking)
         if why is not None:
             raise SessionEnded(why)
 
@@ -196,19 +246,30 @@ class Wire:
         while True:
             with contextlib.suppress(self._aiohttp.ClientError, OSError, TimeoutError):
                 url = f"http://{self._address()}/events"
-                async with self._session.ws_connect(url, params={"client": self.client}, max_msg_size=0) as socket:
+                async with self._session.ws_connect(
+                    url, params={"client": self.client}, max_msg_size=0, heartbeat=SILENCE_S
+                ) as socket:
                     # Begun anew: a head that was away and is back does not pay for the pauses of before.
                     self._socket, pause_s = socket, FIRST_PAUSE_S
-                    self._connected.set()
-                    beating = asyncio.create_task(self._beat(socket))
-                    try:
-                        async for message in socket:
-                            if message.type is self._aiohttp.WSMsgType.TEXT:
-                                self._hear(json.loads(message.data))
-                    finally:
-                        beating.cancel()
+                    await self._live(socket, Exchange(socket))
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MOST_PAUSE_S)
+
+    async def _live(self, socket: "aiohttp.ClientWebSocketResponse", exchange: Exchange) -> None:
+        self._exchange = exchange
+        beating = asyncio.create_task(self._beat(socket))
+        kinds = self._aiohttp.WSMsgType
+        try:
+            async for message in socket:
+                if message.type is kinds.BINARY:
+                    exchange.hear(message.data)
+                elif message.type is kinds.TEXT:
+                    self._hear(json.loads(message.data))
+        finally:
+            # First: who asks again must not ask by this one.
+            self._exchange = None
+            exchange.end()
+            beating.cancel()
 
     async def _beat(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
         with contextlib.suppress(ConnectionError):
@@ -221,12 +282,18 @@ class Wire:
 async def _check(answer: "aiohttp.ClientResponse") -> None:
     if answer.status == 200:
         return
-    # Calls alone are looked for by id: a file that is not there is a 400 with a sentence.
-    if answer.status == 404:
-        raise NoSuchCall
     try:
         text = str(json.loads(await answer.read())["error"])
     except (ValueError, KeyError, TypeError):
         text = f"the session answers with HTTP {answer.status}"
+    _check_status(answer.status, text)
+
+
+def _check_status(status: int, text: str) -> None:
+    if status == 200:
+        return
+    # Calls alone are looked for by id: a file that is not there is a 400 with a sentence.
+    if status == 404:
+        raise NoSuchCall
     kinds: Mapping[int, type[RaysmError]] = {400: InvalidRequest, 401: ServiceError, 410: SessionEnded}
-    raise kinds.get(answer.status, RaysmError)(text)
+    raise kinds.get(status, RaysmError)(text)

@@ -88,7 +88,7 @@ class AWSConnection(Connection):
         if self._session is None:
             self._session = boto3.Session(profile_name=self._target.profile, region_name=self._target.region)
         try:
-            client = self._session.client(name, config=client_options())
+            client = self._session.client(name, config=client_options(repeats=self.repeats or name != "sagemaker"))
         except ValueError as error:  # all that botocore has for an endpoint that is no URL
             raise InvalidRequest(
                 f"no client of {name} can be made: {error}; unset AWS_ENDPOINT_URL, or mend endpoint_url of the AWS "

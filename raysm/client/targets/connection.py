@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from raysm import __version__
 from raysm.client.polling import Polling
+from raysm.contract.clock import Clock
 from raysm.request import JobRequest, Target
 
 __all__ = ["Bucket", "Clients", "Connection", "Resolved", "client_options"]
@@ -47,6 +48,8 @@ class Connection(abc.ABC):
     """
 
     polling: Polling
+    repeats: bool = True
+    """Whether botocore repeats calls of SageMaker that were throttled, or got lost; a grid does it by itself."""
 
     @property
     def profile(self) -> str:
@@ -78,6 +81,21 @@ class Connection(abc.ABC):
     def make_client(self, name: str) -> Any:
         """Return a boto3 client of the service ``name``."""
 
+    @property
+    def clock(self) -> Clock:
+        """The clock by which it dates its answers."""
+        return Clock()
+
+    @property
+    def lists_quotas(self) -> bool:
+        """Whether its quotas can be asked for as they are: the embedded server is not started for them alone."""
+        return True
+
+    @property
+    def lists_prices(self) -> bool:
+        """Whether it has prices of its own, which GetProducts tells; else AWS's public ones hold."""
+        return False
+
     @abc.abstractmethod
     def resolve(self, request: JobRequest, region: Callable[[], str]) -> Resolved:
         """Return the target as a job has it; the region is asked for only where it decides.
@@ -99,12 +117,12 @@ class Connection(abc.ABC):
         time.sleep(min(pause_s, most_s))
 
 
-def client_options(**more: Any) -> Any:
-    """Return botocore's configuration of every client."""
+def client_options(*, repeats: bool = True, **more: Any) -> Any:
+    """Return botocore's configuration of every client; of one that does not repeat, a call is made once."""
     # On first use, as boto3: who only imports raysm need not have it.
     from botocore.config import Config
 
     # botocore's default, legacy, knows fewer of the errors that pass.
-    retries = {"mode": "standard", "max_attempts": 5}
+    retries = {"mode": "standard", **({"max_attempts": 5} if repeats else {"total_max_attempts": 1})}
     # Ten connections, as botocore has them by default, are fewer than there are transfers at a time.
     return Config(retries=retries, user_agent_extra=f"raysm/{__version__}", max_pool_connections=32, **more)

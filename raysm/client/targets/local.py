@@ -9,8 +9,9 @@ from typing import Any
 from raysm.client import endpoint
 from raysm.client.polling import Polling
 from raysm.client.targets.connection import Bucket, Clients, Connection, Resolved, client_options
-from raysm.contract.home import ServerRecord, home
-from raysm.contract.names import LOCAL_BUCKET
+from raysm.contract.clock import Clock
+from raysm.contract.home import ServerRecord, home, scenario_file
+from raysm.contract.names import LOCAL_BUCKET, LOCAL_REGION
 from raysm.contract.service_model import loader
 from raysm.errors import ServiceError
 from raysm.request import JobRequest, Local
@@ -42,12 +43,36 @@ class LocalConnection(Connection):
         return self._target.regions[0]
 
     def bucket(self, region: Callable[[], str], account: Callable[[], str]) -> Bucket:
-        """Return the server's own bucket."""
-        return Bucket(name=LOCAL_BUCKET)
+        """Return the server's own bucket of the region."""
+        # A bucket is one region's, as on AWS: jobs of one name in two regions must not find each other's payloads.
+        return Bucket(name=LOCAL_BUCKET if self._is_home else f"{LOCAL_BUCKET}-{self._target.regions[0]}")
 
     def data_root(self, bucket_root: str) -> str:
         """Return a folder of the home: nothing large passes through an S3 that lives in memory."""
-        return (self._home / "data").as_uri()
+        # @, which no project has in its name: results of one name in two regions lie apart, too.
+        folder = self._home / "data"
+        return (folder if self._is_home else folder / f"@{self._target.regions[0]}").as_uri()
+
+    @property
+    def _is_home(self) -> bool:
+        return self._target.regions[0] == LOCAL_REGION
+
+    @property
+    def clock(self) -> Clock:
+        """The server's, which a scenario may let run faster; started where none answers, as by the first call."""
+        endpoint.ensure(self._home)
+        record = ServerRecord.read(self._home)
+        return Clock() if record is None else record.clock
+
+    @property
+    def lists_quotas(self) -> bool:
+        """Whether it plays a scenario: without one it has neither prices nor quotas."""
+        return scenario_file(self._home).exists()
+
+    @property
+    def lists_prices(self) -> bool:
+        """Whether it plays a scenario, which has prices of its own."""
+        return self.lists_quotas
 
     def resolve(self, request: JobRequest, region: Callable[[], str]) -> Resolved:
         """Return the target: it needs no image but what its kind of instance asks for."""
@@ -74,6 +99,7 @@ class LocalConnection(Connection):
             # A scenario may have lines come late, as CloudWatch's do: a server that was started again may play another.
             self.polling = replace(self.polling, late_s=record.log_late_s if record is not None else 0.0)
         config = client_options(
+            repeats=self.repeats or name != "sagemaker",
             proxies={},  # the proxy of this machine's way out knows no loopback
             s3={"addressing_style": "path"},
         )
@@ -105,5 +131,5 @@ class LocalConnection(Connection):
         To be asked twice a second would take 1 % of a core from the job.
         """
         poll_s = int(min(POLL_S, most_s))
-        if self._url is None or poll_s < 1 or not endpoint.hear_end(self._url, job, poll_s):
+        if self._url is None or poll_s < 1 or not endpoint.hear_end(self._url, self._target.regions[0], job, poll_s):
             time.sleep(min(pause_s, most_s))

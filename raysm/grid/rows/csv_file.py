@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from raysm.errors import InvalidRequest
-from raysm.grid.rows.source import Source, check_number
+from raysm.grid.rows.file_source import FileSource
+from raysm.grid.rows.source import check_number
 from raysm.grid.rows.table import Table
 
 __all__ = ["CsvFile"]
@@ -18,24 +19,13 @@ GZIPPED = ".gz"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CsvFile(Source):
+class CsvFile(FileSource):
     """The file's first line names the columns; every value is a text, an empty one is nothing."""
 
-    path: Path
-    """Of the file."""
-
     @classmethod
-    def of(cls, rows: Any) -> "CsvFile | None":
-        """Return the file where a path ends so."""
-        if not isinstance(rows, str | Path):
-            return None
-        path = Path(rows)
-        return cls(path=path) if _suffix(path) in DELIMITERS else None
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """The path."""
-        return {"file": str(self.path.absolute())}
+    def reads(cls, path: Path) -> bool:
+        """See ``FileSource``."""
+        return _suffix(path) in DELIMITERS
 
     def read(self, max_rows: int) -> Table:
         """Return all rows; see ``Source``."""

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from raysm.errors import InvalidRequest
+from raysm.grid.rows.file_source import FileSource
 from raysm.grid.rows.records import of_records
-from raysm.grid.rows.source import Source
 from raysm.grid.rows.table import Table
 
 __all__ = ["JsonlFile"]
@@ -16,22 +16,13 @@ SUFFIXES = (".jsonl", ".ndjson")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JsonlFile(Source):
+class JsonlFile(FileSource):
     """A name that a line lacks is a value that is not there."""
 
-    path: Path
-    """Of the file."""
-
     @classmethod
-    def of(cls, rows: Any) -> "JsonlFile | None":
-        """Return the file where a path ends so."""
-        is_path = isinstance(rows, str | Path) and Path(rows).suffix.lower() in SUFFIXES
-        return cls(path=Path(rows)) if is_path else None
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """The path."""
-        return {"file": str(self.path.absolute())}
+    def reads(cls, path: Path) -> bool:
+        """See ``FileSource``."""
+        return path.suffix.lower() in SUFFIXES
 
     def read(self, max_rows: int) -> Table:
         """Return all rows; see ``Source``."""

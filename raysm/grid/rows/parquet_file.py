@@ -2,33 +2,24 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.grid.rows.arrow import ArrowFrame
-from raysm.grid.rows.source import Source, check_number
+from raysm.grid.rows.file_source import FileSource
+from raysm.grid.rows.source import check_number
 from raysm.grid.rows.table import Table
 
 __all__ = ["ParquetFile"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ParquetFile(Source):
+class ParquetFile(FileSource):
     """One file; a folder of them is for DuckDB."""
 
-    path: Path
-    """Of the file."""
-
     @classmethod
-    def of(cls, rows: Any) -> "ParquetFile | None":
-        """Return the file where a path ends so."""
-        is_path = isinstance(rows, str | Path) and Path(rows).suffix.lower() in (".parquet", ".pq")
-        return cls(path=Path(rows)) if is_path else None
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """The path."""
-        return {"file": str(self.path.absolute())}
+    def reads(cls, path: Path) -> bool:
+        """See ``FileSource``."""
+        return path.suffix.lower() in (".parquet", ".pq")
 
     def read(self, max_rows: int) -> Table:
         """Return all rows; see ``Source``.

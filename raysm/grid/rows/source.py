@@ -42,8 +42,8 @@ class Source(abc.ABC):
         Raises:
             InvalidRequest: It was, but not all that it takes to read it is kept.
         """
-        # A file is known by its name, when it is first given and when it is read again.
-        return cls.of(description["file"]) if "file" in description else None
+        # Most are what a program holds in its memory, of which nothing is left to be read.
+        return None
 
     @abc.abstractmethod
     def read(self, max_rows: int) -> Table:

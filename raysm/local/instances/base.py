@@ -113,6 +113,7 @@ class Instance(abc.ABC):
         Raises:
             OSError: Nobody listens there.
         """
+        # Of what shares this machine's loopback; kinds whose instances have one of their own enter it first.
         return to_loopback(port)
 
     @abc.abstractmethod

@@ -76,6 +76,7 @@ class DirectFiles:
         name = os.fsdecode(body.rstrip(b"\0"))
         below = f"{seen}/{name}" if seen else name
         real = self._links.get(below, f"{path}/{name}")
+        # What a link names appears as what it is; every other symbolic link stays one.
         about = os.stat(real) if below in self._links else os.lstat(real)
         number = self._numbers.setdefault(below, len(self._numbers) + 1)
         self._nodes[number] = (below, real)
@@ -95,6 +96,7 @@ class DirectFiles:
 
     def _read(self, node: int, body: bytes) -> bytes:
         handle, offset, size = READING.unpack_from(body)
+        # By its offset: programs that share a descriptor read at several places at once.
         return os.pread(handle, size, offset)
 
     def _release(self, node: int, body: bytes) -> bytes:

@@ -19,6 +19,7 @@ from raysm.local.server.api_error import ApiError
 from raysm.local.server.console import PREFIX, Console
 from raysm.local.server.faults import Call, Faults, xml_error
 from raysm.local.server.log_service import GROUPS, TARGET, LogService
+from raysm.local.server.market import PRICES, QUOTAS, MarketService
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.operations import Operations
 from raysm.local.server.peers import is_ours
@@ -54,6 +55,7 @@ class App:
         moto: MotoServices,
         faults: Faults,
         sessions: SsmOperations,
+        market: MarketService,
     ) -> None:
         """Take those who answer, and who decides which requests fail."""
         self._operations = operations
@@ -62,6 +64,7 @@ class App:
         self._moto = moto
         self._faults = faults
         self._sessions = sessions
+        self._market = market
         self._groups_made: set[str] = set()
         self._lock = threading.Lock()
         self.last_request_s = time.monotonic()
@@ -102,7 +105,7 @@ class App:
             # In AWS's form: a client raises these words, where a page of HTML would be an error of its own.
             response = _response({"__type": "InternalFailure", "message": message}, 500)
         answer = (self._moto.application if response is None else response)(environ, start_response)
-        if not request.path.startswith(PREFIX) and self._faults.loses_answer():
+        if not request.path.startswith(PREFIX) and self._faults.loses_answer(_region(request)):
             return _lost(environ, answer)
         return answer
 
@@ -141,18 +144,21 @@ class App:
         if request.path.startswith(PREFIX):
             return _response(self._console.answer(request.method, request.path))
         service, dot, operation = request.headers.get("X-Amz-Target", "").partition(".")
+        if service + dot in (PRICES, QUOTAS):
+            answer = self._market.answer(service + dot + operation, _parameters(request), _region(request))
+            return None if answer is None else _response(answer)
         if service + dot not in (SAGEMAKER, TARGET, SSM):
             return None
         parameters, region = _parameters(request), _region(request)
         if service + dot == SSM:
             if not self._sessions.has(operation):
                 return None
-            return _response(self._sessions.answer(operation, parameters, request.host))
+            return _response(self._sessions.answer(operation, parameters, region, request.host))
         if service + dot == SAGEMAKER:
             if not self._operations.has(operation, parameters):
                 return None
             return _response(self._operations.answer(operation, parameters, region))
-        answer = self._logs.answer(operation, parameters)
+        answer = self._logs.answer(operation, parameters, region)
         if answer is None:
             self._make_groups(region)
             return None

@@ -15,8 +15,9 @@ __all__ = ["Console", "PREFIX"]
 PREFIX = "/raysm/"
 """How its paths begin; no bucket of S3 may be called ``raysm``."""
 
-INTERRUPT = re.compile(r"/raysm/jobs/([A-Za-z0-9-]{1,63})/interrupt")
-END = re.compile(r"/raysm/jobs/([A-Za-z0-9-]{1,63})/end/([0-9]{1,2})")
+# People give the name alone, and mean the one that runs; a program that waits for its job knows the region.
+INTERRUPT = re.compile(r"/raysm/jobs/(?:([a-z0-9-]{1,32})/)?([A-Za-z0-9-]{1,63})/interrupt")
+END = re.compile(r"/raysm/jobs/([a-z0-9-]{1,32})/([A-Za-z0-9-]{1,63})/end/([0-9]{1,2})")
 """The answer comes when the job ends, or after so many seconds."""
 
 
@@ -53,9 +54,9 @@ class Console:
         # AWS has no operation for it: there, the service itself takes capacity away.
         match = INTERRUPT.fullmatch(path)
         if method == "POST" and match:
-            self._operations.run(match[1]).interrupt()
-            return {"interrupted": match[1]}
+            self._operations.run(match[2], match[1]).interrupt()
+            return {"interrupted": match[2]}
         match = END.fullmatch(path)
         if method == "GET" and match:
-            return {"ended": self._operations.await_end(match[1], float(match[2]))}
+            return {"ended": self._operations.await_end(match[2], match[1], float(match[3]))}
         raise ApiError("UnknownOperationException", f"{method} {path} is none of the server's own operations", 404)

@@ -9,7 +9,7 @@ from raysm.contract.result import SERVICE_REASON
 from raysm.local.outcome import Outcome
 from raysm.local.server.definitions import Definition
 
-__all__ = ["ENDS", "FAILURES", "INSUFFICIENT", "INTERNAL_ERROR", "EndReason", "TimeLimits", "failure_reason"]
+__all__ = ["ENDS", "FAILURES", "INSUFFICIENT", "INTERNAL_ERROR", "EndReason", "TimeLimits", "ended", "failure_reason"]
 
 EndReason: TypeAlias = Literal["stop", "interrupt", "runtime", "wait", "pending", "shutdown"]
 """Why a job is to end before its instances do."""
@@ -79,6 +79,12 @@ class TimeLimits:
         # Without max_pending_s, which counts only until the instances run.
         left_s = self.max_runtime_s - ran_s
         return left_s if self.max_wait_s is None else min(left_s, self.max_wait_s - waited_s)
+
+
+def ended(reason: EndReason, title: str) -> tuple[str, str]:
+    """Return secondary status and message of a job that was stopped for a reason."""
+    secondary, message = ENDS.get(reason, ENDS["stop"])
+    return secondary, message.format(title)
 
 
 def failure_reason(api: JobApi, outcome: Outcome) -> str:

@@ -4,6 +4,7 @@ Only AWS's own services fail so: what the server answers under its own paths is 
 """
 
 import re
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
@@ -11,14 +12,16 @@ from typing import Any
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
-from raysm.local.scenario import Api
+from raysm.contract.clock import Clock
+from raysm.contract.names import LOCAL_REGION
+from raysm.local.scenario import Api, Scenario, within
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.moto_internals import ACCOUNT
 
 __all__ = ["Call", "Faults", "xml_error"]
 
-SERVICE = re.compile(r"Credential=[^/]*/\d+/[a-z0-9-]+/([a-z0-9-]+)/aws4_request")
-"""Where a signature names the service that is meant."""
+SCOPE = re.compile(r"Credential=[^/]*/\d+/([a-z0-9-]+)/([a-z0-9-]+)/aws4_request")
+"""Where a signature names the region and the service that are meant."""
 
 REMOTE_DEBUG = "sagemaker:EnableRemoteDebug"
 
@@ -32,6 +35,8 @@ class Call:
 
     service: str
     """As its signature names it: ``sagemaker``, ``s3``; empty where it has none."""
+    region: str
+    """The same; of a request without a signature, the server's own."""
     operation: str
     """What is asked for, ``ListTags``; empty where the protocol does not say it, as in S3's."""
     parameters: Mapping[str, Any]
@@ -51,15 +56,16 @@ class Call:
             parameters: Returns its body as JSON; asked of requests in JSON alone.
         """
         # By the headers where they tell: an upload's body may be larger than what is ever read into memory here.
-        match = SERVICE.search(headers.get("Authorization", ""))
-        service = match[1] if match else ""
+        match = SCOPE.search(headers.get("Authorization", ""))
+        region, service = match.groups() if match else (LOCAL_REGION, "")
         target = headers.get("X-Amz-Target", "")
         if target:
-            return cls(service=service, operation=target.rpartition(".")[2], parameters=parameters(), in_json=True)
+            operation = target.rpartition(".")[2]
+            return cls(service=service, region=region, operation=operation, parameters=parameters(), in_json=True)
         operation = ""
         if headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded"):
             operation = parse_qs(body().decode(errors="replace")).get("Action", [""])[0]
-        return cls(service=service, operation=operation, parameters={}, in_json=False)
+        return cls(service=service, region=region, operation=operation, parameters={}, in_json=False)
 
     @property
     def action(self) -> str:
@@ -68,12 +74,17 @@ class Call:
 
 
 class Faults:
-    """Decides which requests fail."""
+    """Decides which requests fail; every method may be called from any thread."""
 
-    def __init__(self, switches: Api, chance: Random) -> None:
-        """Follow ``switches``."""
-        self._switches = switches
+    def __init__(self, scenario: Scenario, chance: Random, clock: Clock | None = None) -> None:
+        """Follow ``scenario``, whose rates and outages are of ``clock``."""
+        self._scenario = scenario
         self._chance = chance
+        self._clock = clock or Clock()
+        self._began_s = self._clock.now()
+        self._lock = threading.Lock()
+        # By region and operation: what is left of its rate, and when that was so.
+        self._left: dict[tuple[str, str], tuple[float, float]] = {}
 
     def refuse(self, call: Call) -> None:
         """Refuse what the policy denies, and by chance a request that is none the worse for it.
@@ -81,23 +92,40 @@ class Faults:
         Raises:
             ApiError: It is refused; nothing was done.
         """
-        if call.action in self._switches.denied or self._has_denied_condition(call):
+        switches = self._scenario.of(call.region).api
+        if within(switches.outages, self._clock.now() - self._began_s):
+            raise _unavailable(call)
+        if call.action in switches.denied or _has_denied_condition(switches, call):
             raise ApiError("AccessDeniedException" if call.in_json else "AccessDenied", _denial(call), 403)
         # One draw for both: their shares do not overlap, and add up.
         drawn = self._chance.random()
-        if drawn < self._switches.throttled:
+        if drawn < switches.throttled or not self._is_within_rate(call, switches.rates.get(call.operation)):
             raise _throttled(call)
-        if drawn < self._switches.throttled + self._switches.unavailable:
+        if drawn < switches.throttled + switches.unavailable:
             raise _unavailable(call)
 
-    def loses_answer(self) -> bool:
+    def loses_answer(self, region: str) -> bool:
         """Whether the connection of a request that was carried out is to close without an answer."""
-        return self._chance.random() < self._switches.answers_lost
+        return self._chance.random() < self._scenario.of(region).api.answers_lost
 
-    def _has_denied_condition(self, call: Call) -> bool:
-        # Whatever the operation: a job that runs can be given the key by UpdateTrainingJob too.
-        asked = call.parameters.get("RemoteDebugConfig") or {}
-        return REMOTE_DEBUG in self._switches.denied and bool(asked.get("EnableRemoteDebug"))
+    def _is_within_rate(self, call: Call, rate: float | None) -> bool:
+        if rate is None:
+            return True
+        with self._lock:
+            now = self._clock.now()
+            left, at_s = self._left.get((call.region, call.operation), (1.0, now))
+            # Of at least one call: a rate below one a second would never let any through.
+            left = min(max(1.0, rate), left + (now - at_s) * rate)
+            # A refused one takes nothing: who keeps on asking is let through as often as who waits.
+            is_within = left >= 1.0
+            self._left[call.region, call.operation] = (left - 1.0 if is_within else left, now)
+        return is_within
+
+
+def _has_denied_condition(switches: Api, call: Call) -> bool:
+    # Whatever the operation: a job that runs can be given the key by UpdateTrainingJob too.
+    asked = call.parameters.get("RemoteDebugConfig") or {}
+    return REMOTE_DEBUG in switches.denied and bool(asked.get("EnableRemoteDebug"))
 
 
 def _denial(call: Call) -> str:

@@ -1,7 +1,6 @@
 """What is told of one job: the statuses that it enters flow in, its record flows out."""
 
 import threading
-import time
 from typing import Any
 
 from raysm.contract.result import SERVICE_REASON
@@ -47,7 +46,7 @@ class JobStatus:
     def enter_training(self) -> None:
         """Enter the status of a job whose instances start."""
         # Of the first attempt: the start does not move where a job starts again.
-        started_s = self.record.started_s or time.time()
+        started_s = self.record.started_s or self._records.clock.now()
         self.enter("Training", "Training image download completed. Training in progress.", started_s=started_s)
 
     def enter_stopping(self) -> None:
@@ -78,7 +77,7 @@ class JobStatus:
             secondary,
             message,
             status=status,
-            ended_s=time.time(),
+            ended_s=self._records.clock.now(),
             failure_reason=None if reason is None else reason[:SERVICE_REASON],
             **changes,
         )

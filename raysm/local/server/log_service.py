@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.contract.job_api import APIS
+from raysm.local.job_spec import REGION
 from raysm.local.server import log_files
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.moto_internals import ACCOUNT, log_filter
@@ -46,14 +47,14 @@ class LogService:
     def __init__(self, records: Records) -> None:
         """Serve the logs of the jobs in ``records``."""
         self._records = records
-        self._operations: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+        self._operations: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
             "DescribeLogStreams": self._describe,
             "GetLogEvents": self._get,
             "FilterLogEvents": self._filter,
         }
 
-    def answer(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the answer, or None if the request is about other groups or of another kind.
+    def answer(self, operation: str, request: Mapping[str, Any], region: str = REGION) -> dict[str, Any] | None:
+        """Return the answer of a region, or None if the request is about other groups or of another kind.
 
         Raises:
             ApiError: There is no such stream, or the request is malformed.
@@ -61,13 +62,13 @@ class LogService:
         group = _group(request)
         if operation not in self._operations or group not in GROUPS:
             return None
-        return self._operations[operation]({**request, "logGroupName": group})
+        return self._operations[operation]({**request, "logGroupName": group}, region)
 
-    def _streams(self, group: str, prefix: str = "") -> Iterator[_Stream]:
+    def _streams(self, region: str, group: str, prefix: str = "") -> Iterator[_Stream]:
         """Yield the streams whose names begin with ``prefix``, by name."""
         # A slash ends the job's name: of one job's streams no other's folder need be listed.
         job, slash, _ = prefix.partition("/")
-        records = [record for record in self._records.all(GROUPS[group]) if record.name.startswith(job)]
+        records = [record for record in self._records.all(GROUPS[group], region) if record.name.startswith(job)]
         if slash:
             records = [record for record in records if record.name == job]
         for record in sorted(records, key=lambda record: record.name):
@@ -80,15 +81,17 @@ class LogService:
         folder = self._records.folder(record.api, record.name, record.region) / "streams"
         return sorted(folder.iterdir()) if folder.is_dir() else []
 
-    def _stream(self, group: str, name: str) -> _Stream:
-        for stream in self._streams(group, name):
+    def _stream(self, region: str, group: str, name: str) -> _Stream:
+        for stream in self._streams(region, group, name):
             if stream.name == name:
                 return stream
         raise ApiError("ResourceNotFoundException", "The specified log stream does not exist.")
 
-    def _describe(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _describe(self, request: Mapping[str, Any], region: str) -> dict[str, Any]:
         group = request["logGroupName"]
-        streams = [_described(group, it) for it in self._streams(group, request.get("logStreamNamePrefix", ""))]
+        streams = [
+            _described(region, group, it) for it in self._streams(region, group, request.get("logStreamNamePrefix", ""))
+        ]
         if request.get("orderBy") == "LastEventTime":
             streams.sort(key=lambda stream: stream.get("lastEventTimestamp", 0))
         if request.get("descending"):
@@ -98,8 +101,8 @@ class LogService:
         more = {"nextToken": _encoded({"at": end})} if end < len(streams) else {}
         return {"logStreams": streams[start:end], **more}
 
-    def _get(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        stream = self._stream(request["logGroupName"], request["logStreamName"])
+    def _get(self, request: Mapping[str, Any], region: str) -> dict[str, Any]:
+        stream = self._stream(region, request["logGroupName"], request["logStreamName"])
         limit = int(request.get("limit") or PAGE_EVENTS)
         token = request.get("nextToken")
         direction, start = "f" if request.get("startFromHead") else "b", 0
@@ -125,15 +128,15 @@ class LogService:
             "nextBackwardToken": f"b/{first}",
         }
 
-    def _filter(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _filter(self, request: Mapping[str, Any], region: str) -> dict[str, Any]:
         group = request["logGroupName"]
         names = request.get("logStreamNames")
         if names and request.get("logStreamNamePrefix"):
             raise ApiError("InvalidParameterException", "logStreamNamePrefix and logStreamNames exclude each other")
         if names:
-            streams = [self._stream(group, name) for name in names]
+            streams = [self._stream(region, group, name) for name in names]
         else:
-            streams = list(self._streams(group, request.get("logStreamNamePrefix") or ""))
+            streams = list(self._streams(region, group, request.get("logStreamNamePrefix") or ""))
         limit = int(request.get("limit") or PAGE_EVENTS)
         places: dict[str, int] = _decoded(request.get("nextToken"), {})
         # moto's own reading of patterns, so that its groups and ours are filtered alike.
@@ -190,12 +193,12 @@ def _page(events: Iterator[log_files.Event], limit: int) -> list[log_files.Event
     return page
 
 
-def _described(group: str, stream: _Stream) -> dict[str, Any]:
+def _described(region: str, group: str, stream: _Stream) -> dict[str, Any]:
     created = int(stream.created_s * 1000)
     described: dict[str, Any] = {
         "logStreamName": stream.name,
         "creationTime": created,
-        "arn": f"arn:aws:logs:us-east-1:{ACCOUNT}:log-group:{group}:log-stream:{stream.name}",
+        "arn": f"arn:aws:logs:{region}:{ACCOUNT}:log-group:{group}:log-stream:{stream.name}",
         # CloudWatch itself says 0 of each stream since June 2019.
         "storedBytes": 0,
     }

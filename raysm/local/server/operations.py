@@ -7,22 +7,23 @@ Each API that is served brings the same operations under its own names; what dif
 import base64
 import json
 import threading
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
 from raysm.contract.job_api import APIS, TRAINING, JobApi
+from raysm.contract.names import LOCAL_REGION
 from raysm.local.instances import Instance, missing_for
 from raysm.local.server.answers import describe, summarize
 from raysm.local.server.api_error import ApiError, validation
 from raysm.local.server.definitions import kind_of
+from raysm.local.server.life import JobLife, life_of
 from raysm.local.server.moto_internals import ACCOUNT
 from raysm.local.server.records import JobRecord, Transition
-from raysm.local.server.run import JobRun
 from raysm.local.server.served_apis import served
 from raysm.local.server.services import Services
 from raysm.local.server.validation import check, check_unwritten
+from raysm.request.instance_kinds import instance_kind
 
 __all__ = ["Operations"]
 
@@ -43,7 +44,7 @@ class Operations:
         self._services = services
         self._records = services.records
         self._default_kind = default_kind
-        self._runs: dict[tuple[str, JobApi, str], JobRun] = {}
+        self._runs: dict[tuple[str, JobApi, str], JobLife] = {}
         self._lock = threading.Lock()
         self._operations: dict[str, Operation] = {
             "AddTags": lambda request, _: self._add_tags(request),
@@ -82,31 +83,31 @@ class Operations:
         check(operation, request)
         return self._operations[operation](request, region)
 
-    def run(self, name: str) -> JobRun:
-        """Return the run of the training job ``name``.
+    def run(self, name: str, region: str | None = None) -> JobLife:
+        """Return the run of the training job ``name``; of a name alone, the one that runs.
 
         Raises:
-            ApiError: There is no such job, or it does not run.
+            ApiError: There is no such job, it does not run, or jobs of the name run in several regions.
         """
-        run = self._run_of(name)
-        record = self._records.get(TRAINING, name) if run is None else run.record
-        if run is None or record.final:
-            raise ApiError("ValidationException", f"the job {name} does not run: it is {record.status}", 409)
-        return run
-
-    def _run_of(self, name: str) -> JobRun | None:
-        """Return the run of a training job of any region: who asks by the name alone does not say which."""
         with self._lock:
-            runs = [run for (_, api, mine), run in self._runs.items() if (api, mine) == (TRAINING, name)]
-        # One that has ended may have the name of one that runs elsewhere.
-        return min(runs, key=lambda run: run.record.final, default=None)
+            runs = {where: run for (where, api, mine), run in self._runs.items() if (api, mine) == (TRAINING, name)}
+        running = [where for where, run in runs.items() if region in (None, where) and not run.record.final]
+        if len(running) > 1:
+            raise ApiError(
+                "ValidationException", f"jobs {name} run in {', '.join(sorted(running))}: name the region too", 409
+            )
+        if not running:
+            known = [where for where in runs if region in (None, where)]
+            record = self._records.get(TRAINING, name, known[0] if known else region or LOCAL_REGION)
+            raise ApiError("ValidationException", f"the job {name} does not run: it is {record.status}", 409)
+        return runs[running[0]]
 
-    def instances(self, name: str) -> Mapping[str, Instance]:
+    def instances(self, name: str, region: str) -> Mapping[str, Instance]:
         """Return the instances of the training job ``name`` by host; none of one that does not run here."""
-        run = self._run_of(name)
+        run = self._runs.get((region, TRAINING, name))
         return {} if run is None else run.instances
 
-    def await_end(self, name: str, timeout_s: float) -> bool:
+    def await_end(self, name: str, region: str, timeout_s: float) -> bool:
         """Wait until a job that this server runs has ended, at most so long; return whether it has.
 
         Raises:
@@ -114,7 +115,7 @@ class Operations:
         """
         # A name is one job's only within its API: who asks does not say which.
         with self._lock:
-            runs = [run for (_, _, mine), run in self._runs.items() if mine == name]
+            runs = [run for (where, _, mine), run in self._runs.items() if (where, mine) == (region, name)]
         unfinished = [run for run in runs if not run.await_end(0)]
         # Refused: a no would say that the one job goes on, and be asked again.
         if not runs or len(unfinished) > 1:
@@ -147,19 +148,22 @@ class Operations:
         tags = _tags(request.get("Tags") or [])
         check_unwritten(api, request)
         served(api).check(parameters)
-        instance_kind = kind_of(served(api).image(parameters), tags, self._default_kind)
+        kind = kind_of(served(api).image(parameters), tags, self._default_kind)
         # Before there is a job: what this machine cannot play is a refused request, not a job that fails.
-        missing = missing_for(instance_kind)
+        missing = missing_for(kind)
         if missing:
             raise validation(missing)
-        name, now = parameters[api.name_key], time.time()
+        self._check_clock(kind)
+        # Before its name is taken: a refused request leaves nothing.
+        self._services.stock.check_quota(api, parameters, region)
+        name, now = parameters[api.name_key], self._records.clock.now()
         record = JobRecord(
             kind=api.kind,
             name=name,
             arn=api.arn(region=region, account=ACCOUNT, name=name),
             region=region,
             request=parameters,
-            instance_kind=instance_kind,
+            instance_kind=kind,
             tags=tags,
             created_s=now,
             modified_s=now,
@@ -168,7 +172,7 @@ class Operations:
         # Here it is decided who has the name, under the records' lock: nothing was looked up before.
         self._records.add(record)
         try:
-            run = JobRun(self._services, record)
+            run = life_of(self._services, record)
             with self._lock:
                 self._runs[region, api, name] = run
             run.start()
@@ -179,6 +183,19 @@ class Operations:
             self._records.delete(api, name, region)
             raise
         return {api.arn_key: record.arn}
+
+    def _check_clock(self, kind: str) -> None:
+        """Refuse what really runs where the time passes faster than this machine's.
+
+        Raises:
+            ApiError: Its limits, and what it is billed, would be of another time than its work.
+        """
+        speed = self._records.clock.speed
+        if speed != 1.0 and not instance_kind(kind).keeps_any_time:
+            raise validation(
+                f"instances of the kind {kind} run in this machine's time, and the scenario has speed = {speed:g}: "
+                "take simulated ones, or the switch out of the scenario"
+            )
 
     def _stop(self, api: JobApi, name: str, region: str) -> Mapping[str, Any]:
         record = self._records.get(api, name, region)

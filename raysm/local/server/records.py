@@ -15,12 +15,12 @@ import logging
 import os
 import shutil
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from raysm.contract.clock import Clock
 from raysm.contract.job_api import JobApi, api_of
 from raysm.contract.store import put, read_json
 from raysm.errors import InvalidConfig, InvalidRequest
@@ -117,10 +117,15 @@ def _from_json(data: Mapping[str, Any]) -> JobRecord:
 
 
 class Records:
-    """All records of one home; every method may be called from any thread."""
+    """All records of one home; every method may be called from any thread.
 
-    def __init__(self, home: Path) -> None:
+    Attributes:
+        clock: By which changes are dated.
+    """
+
+    def __init__(self, home: Path, clock: Clock | None = None) -> None:
         """Read what is there; a file that cannot be read is passed over, as if the job were not there."""
+        self.clock = clock or Clock()
         self._jobs = home / "jobs"
         self._jobs.mkdir(parents=True, exist_ok=True)
         # The folder itself, not its path: another one may come to stand there.
@@ -209,7 +214,7 @@ class Records:
     def update(self, api: JobApi, name: str, region: str = REGION, **changes: Any) -> JobRecord:
         """Change fields of a job; on a full disk in memory alone, for what happened has happened."""
         with self._lock:
-            record = replace(self.get(api, name, region), modified_s=time.time(), **changes)
+            record = replace(self.get(api, name, region), modified_s=self.clock.now(), **changes)
             # In memory first: the disk may refuse it.
             self._records[region, api, name] = record
             try:
@@ -220,7 +225,7 @@ class Records:
 
     def advance(self, record: JobRecord, secondary: str, message: str, **changes: Any) -> JobRecord:
         """Have a job enter a secondary status; the one before ends at the same moment."""
-        now = time.time()
+        now = self.clock.now()
         with self._lock:
             record = self.get(record.api, record.name, record.region)
             before = record.transitions

@@ -28,12 +28,11 @@ from raysm.local.outcome import Outcome
 from raysm.local.server import inputs, outputs
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.endings import (
-    ENDS,
     FAILURES,
-    INSUFFICIENT,
     INTERNAL_ERROR,
     EndReason,
     TimeLimits,
+    ended,
     failure_reason,
 )
 from raysm.local.server.job_status import JobStatus
@@ -41,9 +40,11 @@ from raysm.local.server.late_lines import LateLines
 from raysm.local.server.log_files import LogWriter
 from raysm.local.server.metrics import MetricScanner
 from raysm.local.server.records import JobRecord
+from raysm.local.server.refusals import check_interruption, check_stop
 from raysm.local.server.served_apis import served
 from raysm.local.server.services import Services
 from raysm.local.server.ssm.agent_log import agent_lines
+from raysm.local.server.supply import Supply
 from raysm.local.server.warm_pools import keep_alive_s
 
 __all__ = ["JobRun"]
@@ -73,6 +74,8 @@ class JobRun:
         # Beside its record: what a job leaves goes with it when it is removed.
         self._folder = services.records.folder(record.api, record.name, record.region)
         self._limits = TimeLimits.of(self._definition)
+        self._capacity = services.scenario.of(record.region).capacity
+        self._supply = Supply(services, record, services.chance)
         self._scanner = MetricScanner(services.moto, record, self._definition.metrics)
         self._end_reason: EndReason | None = None
         self._changed = threading.Event()
@@ -117,12 +120,7 @@ class JobRun:
             ApiError: It has ended.
         """
         with self._records.held():
-            record = self._status.record
-            if record.final:
-                raise ApiError(
-                    "ValidationException",
-                    f"The request was rejected because the {self._api.kind} job is in status {record.status}.",
-                )
+            check_stop(self._status.record)
             self._end_early("stop")
 
     def interrupt(self) -> None:
@@ -131,23 +129,15 @@ class JobRun:
         Raises:
             ApiError: It does not run, or not on spot capacity.
         """
-        if not self._definition.spot:
-            raise ApiError(
-                "ValidationException",
-                f"the job {self._name} cannot be interrupted: it does not run on spot capacity "
-                "(EnableManagedSpotTraining); stop it instead",
-                409,
-            )
         with self._records.held():
-            record = self._status.record
-            if record.secondary != "Training" or self._end_reason is not None:
-                raise ApiError(
-                    "ValidationException",
-                    f"the job {self._name} cannot be interrupted now: it is in status {record.secondary}, not Training",
-                    409,
-                )
+            check_interruption(self._status.record, spot=self._definition.spot, is_ending=self._end_reason is not None)
             # Held since the look at its status: it may just be coming to its end.
             self._ask_to_end("interrupt")
+
+    def _take_back(self) -> None:
+        # It may have ended by now, or just be uploading: then there is nothing to be taken back.
+        with contextlib.suppress(ApiError):
+            self.interrupt()
 
     def shut_down(self) -> None:
         """End it at once, since the server ends; it is Failed."""
@@ -182,10 +172,10 @@ class JobRun:
             if not self._warm:
                 self._launch()
             # Instances that were kept are there.
-            if not self._warm and self._happens(self._services.scenario.capacity.insufficient):
-                self._fail(INSUFFICIENT)
-            else:
+            if self._warm or self._supply.take():
                 self._attempts()
+            else:
+                self._finish(*self._supply.lack())
         except _Ended:
             self._finish_early()
         except InvalidRequest as error:
@@ -201,6 +191,7 @@ class JobRun:
         finally:
             # Whatever happened: cores that stay taken would let no further job begin.
             self._services.capacity.give_back(ticket)
+            self._supply.give_back()
             # Also where an attempt broke off before it came to remove its own.
             shutil.rmtree(self._folder / "work", ignore_errors=True)
 
@@ -215,8 +206,7 @@ class JobRun:
         if reason in FAILURES:
             self._fail(FAILURES[reason])
         else:
-            secondary, message = ENDS.get(reason, ENDS["stop"])
-            self._finish("Stopped", secondary, message.format(self._api.title), **changes)
+            self._finish("Stopped", *ended(reason, self._api.title), **changes)
 
     def _look_at_clock(self, *, waiting: bool = False, running_s: float = 0.0) -> None:
         """See whether a limit of time is exceeded.
@@ -225,9 +215,8 @@ class JobRun:
             _Ended: Somebody or some limit wants the job to end, and it has no instances.
         """
         if self._end_reason is None:
-            exceeded = self._limits.exceeded(
-                waited_s=time.time() - self._created_s, ran_s=self._training_s + running_s, pending=waiting
-            )
+            ran_s = self._training_s + running_s
+            exceeded = self._limits.exceeded(waited_s=self._waited_s, ran_s=ran_s, pending=waiting)
             if exceeded == "pending":
                 with self._records.held():
                     # A stop that came in the meantime stays the reason.
@@ -238,12 +227,16 @@ class JobRun:
         if waiting and self._end_reason is not None:
             raise _Ended
 
+    @property
+    def _waited_s(self) -> float:
+        return self._records.clock.now() - self._created_s
+
     def _happens(self, share: float) -> bool:
         return self._services.chance.random() < share
 
     def _launch(self) -> None:
         """Wait as long as the scenario says that instances take to come."""
-        begin_s = time.monotonic() + self._services.scenario.capacity.start_delay_s
+        begin_s = time.monotonic() + self._supply.draw_start_s()
         while (left_s := begin_s - time.monotonic()) > 0:
             self._changed.wait(min(TICK_S, left_s))
             self._look_at_clock(waiting=True)
@@ -342,8 +335,10 @@ class JobRun:
         """Wait for the instances, and have them end where there is a reason to."""
         began = sent = time.monotonic()
         stopping = False
-        capacity = self._services.scenario.capacity
+        capacity = self._capacity
         breaks_s = began + capacity.internal_error_after_s if self._happens(capacity.internal_errors) else math.inf
+        if (taken_back_s := self._supply.draw_interruption_s(spot=self._definition.spot)) < math.inf:
+            self._services.timers.after(taken_back_s, self._take_back)
         while True:
             self._changed.wait(min(self._pause_s(time.monotonic() - began), max(0.0, breaks_s - time.monotonic())))
             self._changed.clear()
@@ -373,7 +368,7 @@ class JobRun:
         """Return the seconds until there is something to do though nothing happens."""
         if self._end_reason is not None:  # no limit counts any more
             return METRICS_S
-        left_s = self._limits.left_s(waited_s=time.time() - self._created_s, ran_s=self._training_s + running_s)
+        left_s = self._limits.left_s(waited_s=self._waited_s, ran_s=self._training_s + running_s)
         return max(0.001, min(METRICS_S, left_s))
 
     def _conclude(self, job: LocalJob, outcome: Outcome) -> None:

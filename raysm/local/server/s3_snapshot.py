@@ -43,9 +43,15 @@ def _wanted(records: Iterable[JobRecord]) -> tuple[str, ...]:
         if record.secondary == "MaxRuntimeExceeded" and _restarts_left(record) > 0:
             for channel in record.request.get("InputDataConfig") or []:
                 uri = str((channel["DataSource"].get("S3DataSource") or {}).get("S3Uri"))
-                if uri.startswith(f"s3://{LOCAL_BUCKET}/"):
-                    prefixes.add(uri.removeprefix(f"s3://{LOCAL_BUCKET}/"))
+                bucket, _, key = uri.removeprefix("s3://").partition("/")
+                if _is_own(bucket):
+                    prefixes.add(key)
     return tuple(prefixes)
+
+
+def _is_own(bucket: str) -> bool:
+    """Whether a bucket is raysm's own of some region."""
+    return bucket == LOCAL_BUCKET or bucket.startswith(f"{LOCAL_BUCKET}-")
 
 
 def save(home: Path, records: Iterable[JobRecord]) -> None:
@@ -64,7 +70,7 @@ def save(home: Path, records: Iterable[JobRecord]) -> None:
                 # A bucket that was deleted is not to come back.
                 path.unlink()
     for name, bucket in present.items():
-        part = only_with(bucket, wanted) if name == LOCAL_BUCKET else contextlib.nullcontext()
+        part = only_with(bucket, wanted) if _is_own(name) else contextlib.nullcontext()
         with part, replacing(folder / name, mode=0o600) as beside:
             with beside.open("wb") as file:
                 pickle.dump(bucket, file, protocol=5)

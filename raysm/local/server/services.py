@@ -8,6 +8,8 @@ from raysm.local.server.capacity import Capacity
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
 from raysm.local.server.records import Records
+from raysm.local.server.stock import Stock
+from raysm.local.server.timers import Timers
 from raysm.local.server.warm_pools import WarmPools
 
 __all__ = ["Services"]
@@ -27,6 +29,10 @@ class Services:
     """The machine's cores."""
     pools: WarmPools
     """Of jobs whose instances are kept."""
+    stock: Stock
+    """The instances that the regions have."""
+    timers: Timers = field(default_factory=Timers)
+    """What is to happen later."""
     stop_grace_s: float = 120.0
     """Seconds from SIGTERM to SIGKILL."""
     scenario: Scenario = field(default_factory=Scenario)

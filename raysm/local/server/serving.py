@@ -18,6 +18,7 @@ from pathlib import Path
 from werkzeug.serving import BaseWSGIServer, make_server
 
 from raysm import __version__
+from raysm.contract.clock import Clock
 from raysm.contract.home import ServerRecord, lock_file, scenario_file, sdk_config_file
 from raysm.contract.priority import let_others_first
 from raysm.contract.store import put
@@ -30,6 +31,7 @@ from raysm.local.server.capacity import Capacity
 from raysm.local.server.console import Console
 from raysm.local.server.faults import Faults
 from raysm.local.server.log_service import LogService
+from raysm.local.server.market import MarketService
 from raysm.local.server.moto_internals import ACCOUNT, request_handler
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
@@ -38,6 +40,7 @@ from raysm.local.server.records import Records
 from raysm.local.server.services import Services
 from raysm.local.server.ssm.gateway import Gateway
 from raysm.local.server.ssm.operations import SsmOperations
+from raysm.local.server.stock import Stock
 from raysm.local.server.warm_pools import WarmPools, terminated
 
 __all__ = ["Options", "serve"]
@@ -138,7 +141,8 @@ def serve(options: Options) -> None:
         ServerRecord.remove(options.home)
         ending = threading.Event()
         started_s = time.time()
-        records = Records(options.home)
+        clock = Clock(speed=scenario.speed, begun_s=started_s)
+        records = Records(options.home, clock)
         # Before anybody is answered: a job that nobody runs must not be seen as InProgress.
         _recover(records)
         s3_snapshot.restore(options.home)
@@ -150,6 +154,7 @@ def serve(options: Options) -> None:
             objects=Objects(moto),
             capacity=capacity,
             pools=WarmPools(records),
+            stock=Stock(scenario, records, clock),
             stop_grace_s=options.stop_grace_s,
             scenario=scenario,
             chance=scenario.chance(),
@@ -158,8 +163,9 @@ def serve(options: Options) -> None:
         console = Console(operations, capacity, started_s=started_s, shut_down=ending.set)
         gateway = Gateway(scenario.ssm, services.chance)
         sessions = SsmOperations(gateway, records, operations.instances)
-        faults = Faults(scenario.api, services.chance)
-        app = App(operations, LogService(records), console, moto, faults, sessions)
+        faults = Faults(scenario, services.chance, clock)
+        market = MarketService(scenario)
+        app = App(operations, LogService(records), console, moto, faults, sessions, market)
         # Threads: a request may wait until a job ends, and others are to be answered meanwhile.
         server = make_server("127.0.0.1", options.port, app, threaded=True, request_handler=_Handler)
         # Only noted: a handler interrupts this thread also while it holds a lock that the end has to take.
@@ -172,6 +178,7 @@ def serve(options: Options) -> None:
                 started_s=started_s,
                 version=__version__,
                 log_late_s=scenario.logs.late_s,
+                speed=scenario.speed,
             )
             _listen(server, app, operations, options, ending, record, lock)
         finally:
@@ -180,6 +187,7 @@ def serve(options: Options) -> None:
                 # First of all: whoever looks for a server from now on is not to find one that ends.
                 ServerRecord.remove(options.home)
             operations.shut_down()
+            services.timers.close()
             gateway.close()
             services.pools.close()
             server.shutdown()
@@ -225,7 +233,7 @@ def _recover(records: Records) -> None:
                 f"{record.api.title} job failed",
                 status="Failed",
                 failure_reason=LOST,
-                ended_s=time.time(),
+                ended_s=records.clock.now(),
             )
         # Also of those that had just ended: the server may have been killed before it came to that.
         for name in ("work", "warm"):

@@ -16,6 +16,7 @@ from raysm.client.job_repr import COLORS
 from raysm.client.service import Service, connect
 from raysm.contract.job_api import api_of
 from raysm.errors import InvalidRequest, MissingDependency
+from raysm.grid.opening import opened
 from raysm.request import Target
 from raysm.views.experiments.columns import (
     check_columns,
@@ -26,6 +27,7 @@ from raysm.views.experiments.columns import (
     took,
 )
 from raysm.views.experiments.comparison import Comparison, comparison_of
+from raysm.views.grid.experiments import experiments_of
 from raysm.views.plot import Plot, plot_curves
 
 __all__ = ["Jobs", "jobs"]
@@ -156,6 +158,7 @@ def jobs(
     status: str | Sequence[str] | None = None,
     since: str | datetime | timedelta | None = None,
     contains: str | None = None,
+    grid: str | None = None,
     limit: int = 100,
 ) -> Jobs:
     """Return the latest jobs as a table, failed ones too: what ran, with which parameters, how well, for how much.
@@ -169,10 +172,12 @@ def jobs(
         status: Only those that are so: ``"Completed"``, ``["Failed", "Stopped"]``.
         since: Only those that were sent since then: ``"7d"``, ``"2026-11-01"``, a time, or how long ago.
         contains: Part of the name.
+        grid: Only those of this grid: the last job of each row, in whichever region, with the row's parameters, its
+            place and its dollars, from the grid's own file; no job is read for it.
         limit: At most so many.
 
     Raises:
-        InvalidRequest: There is no such status, ``since`` is no time, or the limit is below 1.
+        InvalidRequest: There is no such grid or status, ``since`` is no time, or the limit is below 1.
         ServiceError: The service does not list its jobs.
     """
     service = connect(on)
@@ -184,6 +189,10 @@ def jobs(
         contains=contains,
         limit=limit,
     )
+    if grid is not None:
+        with opened(grid) as store:
+            rows = [row for row in experiments_of(store) if choice.takes(row) and (contains or "") in row.name]
+        return Jobs(rows[:limit], service)
     return Jobs(experiments(service, choice), service)
 
 

@@ -123,19 +123,26 @@ class Grid(GridHandle):
         """
         services = functools.lru_cache(self._service.at)
         grid = planned(self.request, services)
-        running = open_running(grid.request, grid.tasks, grid.known, services, now=time.time(), goes_on=go_on)
+        running = open_running(
+            grid.request,
+            grid.tasks,
+            grid.known,
+            services,
+            goes_on=go_on,
+            planned_usd=grid.plan.usd,
+        )
         drawn_s = 0.0
 
         def sleep(seconds: float) -> None:
             nonlocal drawn_s
             if seen is not None and time.monotonic() - drawn_s >= DRAWN_S:
-                seen(shown_snapshot(snapshot(running.store, time.time())))
+                seen(shown_snapshot(snapshot(running.store, running.clock.now())))
                 drawn_s = time.monotonic()
-            time.sleep(seconds)
+            running.clock.sleep(seconds)
 
         try:
             running.run(sleep)
-            return shown_snapshot(snapshot(running.store, time.time()))
+            return shown_snapshot(snapshot(running.store, running.clock.now()))
         finally:
             running.close()
 

@@ -73,6 +73,7 @@ class GridHandle:
             InvalidRequest: There is no grid of this name.
         """
         with opened(self.name) as store:
+            # A closed grid is run by nobody any more: it would be "stopping" for ever.
             if store.grid().state != "closed":
                 store.change_grid("stopping", time.time(), why="the user stops it", fenced=False)
             return store.open_count()
@@ -112,6 +113,7 @@ class GridHandle:
         """
         path = Path(path if path is not None else f"{self.name}.html")
         with opened(self.name) as store:
+            # Those in trouble first: of very many rows the page has only the first.
             rows = chain.from_iterable(rows_of(store, state) for state in TROUBLES_FIRST)
             put(path, report_page(snapshot(store, time.time()), rows))
         return path

@@ -4,7 +4,7 @@ No script, no font, no address of anything: the page can be mailed, kept, and op
 """
 
 import html
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -14,6 +14,7 @@ from raysm.grid.row import GridRow
 from raysm.grid.snapshot import Snapshot
 from raysm.views.charts.line_chart import Axes, line_chart
 from raysm.views.charts.series import Series
+from raysm.views.grid.plan_text import usd_range
 from raysm.views.grid.screen import duration, unpriced_note
 
 __all__ = ["MOST_ROWS", "report_page"]
@@ -48,7 +49,7 @@ def report_page(view: Snapshot, rows: Iterable[GridRow]) -> str:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>'
         f"<h1>{title}: {html.escape(view.state)}</h1><p>{_moment(view.at_s)}{_why(view)}</p>"
-        f"{_figures(view)}{_chart(view)}{_regions(view)}{_troubles(view)}{_rows(view, rows)}"
+        f"{_figures(view)}{_charts(view)}{_regions(view)}{_troubles(view)}{_rows(view, rows)}"
         f"<footer>{html.escape(unpriced_note(view).strip())} Prices: {html.escape(', '.join(view.prices) or 'none')}; "
         "on demand, what spot capacity is billed by, too.</footer></body></html>\n"
     )
@@ -68,30 +69,46 @@ def _figures(view: Snapshot) -> str:
     budget = "" if view.budget_usd is None else f" of {dollars(view.budget_usd)}"
     pace = "-" if view.done_per_hour is None else f"{view.done_per_hour:,.1f}"
     figures = [
+        *_rate(view),
         (f"{done:,} of {view.total:,}", "rows are done"),
         (f"{sum(each.instances for each in view.regions):,}", "instances now"),
         (pace, "rows an hour"),
         ("-" if view.left_s is None else duration(view.left_s), "left, about"),
         (f"{dollars(view.money.spent_usd)}{budget}", "spent"),
+        *([] if view.planned_usd is None else [(usd_range(view.planned_usd), "planned")]),
         (dollars(view.money.wasted_usd), "wasted"),
         (dollars(view.money.saved_usd), "saved by spot"),
     ]
     return f'<div class="figures">{"".join(f"<div><b>{value}</b>{label}</div>" for value, label in figures)}</div>'
 
 
-def _chart(view: Snapshot) -> str:
+def _rate(view: Snapshot) -> list[tuple[str, str]]:
+    if not view.rate_unit:
+        return []
+    most = max((value for _, value in view.rates), default=0.0)
+    unit = html.escape(view.rate_unit)
+    # While nothing runs, what was reached is the figure.
+    return [(f"{most:,.0f}", f"{unit} at most")] if view.rate is None else [(f"{view.rate:,.0f}", f"{unit} now")]
+
+
+def _charts(view: Snapshot) -> str:
+    rate = f"{view.rate_unit}, all jobs together"
+    return _curve(view, view.done, "rows that are done") + _curve(view, view.rates, rate)
+
+
+def _curve(view: Snapshot, values: Sequence[tuple[float, float]], title: str) -> str:
     # One point is no curve.
-    if len(view.done) < 2:
+    if len(values) < 2:
         return ""
-    points = [(at_s - view.created_s, float(count)) for at_s, count in view.done]
-    axes = Axes(title="rows that are done", x="since the grid was made", is_time=True, from_zero=True, width=1000)
-    return f'<div class="scroll">{line_chart([Series(name="done", points=points)], axes)}</div>'
+    points = [(at_s - view.created_s, float(value)) for at_s, value in values]
+    axes = Axes(title=title, x="since the grid was made", is_time=True, from_zero=True, width=1000)
+    return f'<div class="scroll">{line_chart([Series(name=title, points=points)], axes)}</div>'
 
 
 def _regions(view: Snapshot) -> str:
     if not view.regions:
         return ""
-    head = _row(("region", "open", "ended", "instances", "spent", "wasted", "saved"), "th")
+    head = _row(("region", "open", "ended", "instances", "rate", "spent", "wasted", "saved"), "th")
     rows = [
         _row(
             (
@@ -99,6 +116,7 @@ def _regions(view: Snapshot) -> str:
                 _counts(each.open),
                 _counts(each.ended),
                 f"{each.instances:,}",
+                "-" if each.rate is None else f"{each.rate:,.0f}",
                 dollars(each.money.spent_usd),
                 dollars(each.money.wasted_usd),
                 dollars(each.money.saved_usd),
@@ -132,19 +150,21 @@ def _rows(view: Snapshot, rows: Iterable[GridRow]) -> str:
     rest = f"<p>and {more:,} more: raysm grid rows {html.escape(view.name)}</p>" if more > 0 else ""
     head = (
         '<tr><th>row</th><th class="text">state</th><th class="text">region</th><th class="text">type</th>'
-        '<th>tries</th><th>cost</th><th class="text">why</th></tr>'
+        '<th>tries</th><th>rate</th><th>cost</th><th class="text">why</th></tr>'
     )
     lines = "".join(map(_line, shown))
     return f'<h2>Rows</h2><div class="scroll"><table>{head}{lines}</table></div>{rest}' if shown else ""
 
 
 def _line(row: GridRow) -> str:
+    rate = "-" if row.rate is None else f"{row.rate:,.0f}"
     cost = "-" if row.usd is None else dollars(row.usd)
     return (
         f'<tr><td>{html.escape(row.key)}</td><td class="text {row.state}">{row.state}</td>'
         f'<td class="text">{row.region or "-"}</td><td class="text">{html.escape(row.instance_type or "-")}</td>'
         # Cut before it is escaped: half of an entity would be shown as text.
-        f'<td>{row.attempts}</td><td>{cost}</td><td class="text">{html.escape(row.reason[:300])}</td></tr>'
+        f"<td>{row.attempts}</td><td>{rate}</td><td>{cost}</td>"
+        f'<td class="text">{html.escape(row.reason[:300])}</td></tr>'
     )
 
 

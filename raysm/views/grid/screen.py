@@ -2,6 +2,7 @@
 
 from raysm.client.costs.bill import dollars
 from raysm.grid.snapshot import RegionView, Snapshot
+from raysm.views.grid.plan_text import usd_range
 
 __all__ = ["duration", "screen_lines", "unpriced_note"]
 
@@ -11,7 +12,12 @@ BAR = 40
 SHADES = {"done": "█", "skipped": "█", "placed": "▒", "failed": "x", "stopped": "-", "impossible": "x", "waiting": "·"}
 """Of the bar, by the state of a task."""
 
-HEADER = ("region", "waiting for capacity", "running", "other open", "ended", "instances", "spent", "wasted", "saved")
+LEVELS = " ▁▂▃▄▅▆▇█"
+
+HEADER = (
+    *("region", "waiting for capacity", "running", "other open", "ended", "instances", "rate"),
+    *("spent", "wasted", "saved"),
+)
 
 RUNNING, PENDING = "running", ("sent", "pending")
 
@@ -22,6 +28,8 @@ def screen_lines(view: Snapshot) -> list[str]:
         f"grid {view.name}: {view.state}{f' ({view.why})' if view.why else ''}",
         f"{_bar(view)}  {_states(view)}",
         "",
+        *_rate(view),
+        *([] if view.planned_usd is None else [f"planned {usd_range(view.planned_usd)}"]),
         f"spent   {dollars(view.money.spent_usd)}{_budget(view)}",
         f"open    at most {dollars(view.money.at_stake_usd)} more, if every open job runs to its limit",
         f"wasted  {dollars(view.money.wasted_usd)}   saved by spot {dollars(view.money.saved_usd)}",
@@ -51,6 +59,29 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{max(0.0, seconds):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
+
+
+def _rate(view: Snapshot) -> list[str]:
+    if not view.rate_unit:
+        return []
+    most = max((value for _, value in view.rates), default=0.0)
+    if view.rate is not None:
+        now = f"{view.rate:,.0f} {view.rate_unit} combined, at most {max(most, view.rate):,.0f} so far"
+    else:
+        # While nothing runs, what was reached is the figure.
+        now = (
+            f"at most {most:,.0f} {view.rate_unit} combined"
+            if most
+            else f"no job has reported any {view.rate_unit} yet"
+        )
+    return [f"rate    {now}  {_spark(view)}".rstrip()]
+
+
+def _spark(view: Snapshot) -> str:
+    """Return the last values of the rate as a curve of block characters."""
+    values = [value for _, value in view.rates[-BAR:]]
+    most = max(values, default=0.0)
+    return "".join(LEVELS[round(value / most * (len(LEVELS) - 1))] for value in values) if most else ""
 
 
 def _bar(view: Snapshot) -> str:
@@ -102,6 +133,7 @@ def _cells(each: RegionView) -> tuple[str, ...]:
         f"{sum(each.open.values()) - pending - running:,}",
         ended or "-",
         f"{each.instances:,}",
+        "-" if each.rate is None else f"{each.rate:,.0f}",
         dollars(each.money.spent_usd),
         dollars(each.money.wasted_usd),
         dollars(each.money.saved_usd),

@@ -17,8 +17,8 @@ from raysm.errors import InvalidRequest, MissingDependency, RaysmError
 from raysm.request import Cluster
 from raysm.views.magics.failing import in_one_line
 from raysm.views.magics.remote_mode import MAGIC, RemoteMode
-from raysm.views.magics.running import run_cell
-from raysm.views.magics.words import COMMANDS, CommandLine, read_cell, read_command, seconds
+from raysm.views.magics.running import await_future, run_cell
+from raysm.views.magics.words import COMMANDS, CellLine, CommandLine, read_cell, read_command, seconds
 
 __all__ = ["Magics", "Opens", "Shell", "tell"]
 
@@ -60,6 +60,7 @@ class Magics:
         self._shell, self._opens = shell, opens or Opens()
         self._current: Session | None = None
         self._attached: dict[str, Session] = {}
+        self._latest: tuple[Session, Any] | None = None
         # Bound at once: a command without its method fails here, and not when somebody types it.
         self._commands: dict[str, Callable[[CommandLine], Any]] = {name: getattr(self, f"_{name}") for name in COMMANDS}
 
@@ -69,7 +70,9 @@ class Magics:
         %raysm start [NAME] [--instances 2] [--type ml.g5.2xlarge] [--idle 30m] [--detached 5m] [--budget 20]
         %raysm connect NAME | status | dashboard | keep 60 | close | on | off
 
-        %%raysm [-s NAME] [--push a,b] [--pull model] [-o future] [--async]
+        %raysm result
+
+        %%raysm [-s NAME] [--on head|all|algo-2] [--push a,b] [--pull model] [-o future] [--async]
         """
         try:
             if cell is None:
@@ -78,7 +81,7 @@ class Magics:
             how = read_cell(line)
             session = self._session(how.session)
             # Looked up by each cell: the session may have been closed, or another one begun, since the last.
-            return run_cell(session, how, cell, self._shell.user_ns, self._shell.execution_count)
+            return self._run(session, how, cell)
         except (InvalidRequest, MissingDependency) as error:
             # One that a cell has raised is to be shown as the session tells it, as every other error of its own.
             if hasattr(error, "_render_traceback_"):
@@ -86,6 +89,13 @@ class Magics:
             raise _usage_error(str(error)) from None
         except RaysmError as error:
             raise (error if hasattr(error, "_render_traceback_") else in_one_line(error)) from None
+
+    def _run(self, session: Session, how: CellLine, cell: str) -> Any:
+        variables = self._shell.user_ns
+        value = run_cell(session, how, cell, variables, self._shell.execution_count)
+        if how.is_async:
+            self._latest = session, variables[how.out] if how.out is not None else value
+        return value
 
     def session_of(self, cell: str) -> Session | None:
         """Return the session in which a cell runs, as far as one is open: nothing is connected to for this."""
@@ -119,6 +129,11 @@ class Magics:
 
     def _status(self, asked: CommandLine) -> Session:
         return self._session(asked.word)
+
+    def _result(self, asked: CommandLine) -> Any:
+        if self._latest is None:
+            raise InvalidRequest("no cell was sent with --async: %%raysm --async sends one that nobody waits for")
+        return await_future(*self._latest)
 
     def _dashboard(self, asked: CommandLine) -> Any:
         return self._session(asked.word).dashboard()

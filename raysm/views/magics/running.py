@@ -4,16 +4,17 @@ What flows in are a checked line, the source and the notebook's variables; what 
 variables.
 """
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from raysm.client.session.handle import Session
 from raysm.errors import InvalidRequest
 from raysm.views.magics.failing import interrupted, remote
 from raysm.views.magics.options import nearest
-from raysm.views.magics.words import CELL, CellLine
+from raysm.views.magics.several import Several, await_all
+from raysm.views.magics.words import ALL, CELL, HEAD, CellLine
 
-__all__ = ["run_cell"]
+__all__ = ["await_future", "run_cell"]
 
 
 def run_cell(session: Session, line: CellLine, source: str, variables: MutableMapping[str, Any], number: int) -> Any:
@@ -27,50 +28,74 @@ def run_cell(session: Session, line: CellLine, source: str, variables: MutableMa
         number: The cell's, as the notebook counts.
 
     Returns:
-        What its last line shows; the future of a cell that nobody waits for.
+        What its last line shows, of several instances by their names; the future of a cell that nobody waits for.
 
     Raises:
         Exception: What the cell raised, to be shown with the session's frames.
         KeyboardInterrupt: It was interrupted.
     """
-    _push(session, line, variables)
+    hosts = _hosts(session, line)
+    for host in hosts:
+        _push(session, line, variables, host)
     # Lines are counted as the notebook shows them: the magic's own is the first.
     whole = source if line.is_whole else f"\n{source}"
-    call = session.cell(whole, filename=f"Cell In[{number}]")
+    calls = {host or HEAD: session.cell(whole, filename=f"Cell In[{number}]", on=host) for host in hosts}
+    future = Several(calls) if len(calls) > 1 else next(iter(calls.values()))
     if line.out is not None:
-        variables[line.out] = call
+        variables[line.out] = future
     if line.is_async:
-        return None if line.out is not None else call
-    value = _wait(session, call)
-    _pull(session, line, variables)
+        return None if line.out is not None else future
+    value = await_future(session, future)
+    _pull(session, line, variables, hosts)
     return value
 
 
-def _wait(session: Session, call: Any) -> Any:
+def await_future(session: Session, future: Any) -> Any:
+    """Wait for a cell, print what it prints, and return what its last line shows; raises what ``run_cell`` does."""
+    if isinstance(future, Several):
+        return await_all(session, future)
     try:
-        call.show()
-        return call.result()
+        future.show()
+        return future.result()
     except KeyboardInterrupt:
         raise interrupted(session.name) from None
     except Exception as error:
-        raise remote(call, error) from None
+        raise remote(future, error) from None
 
 
-def _push(session: Session, line: CellLine, variables: MutableMapping[str, Any]) -> None:
+def _hosts(session: Session, line: CellLine) -> list[str | None]:
+    """Return the instances that a cell is to run on; None is the head, whose namespace is the session's own."""
+    if line.on in ((), (HEAD,)):
+        return [None]
+    known = session.state.hosts
+    if line.on == (ALL,):
+        return list(known)
+    # Before anything is sent: of two instances the one that there is would run it.
+    for host in line.on:
+        if host not in known:
+            raise InvalidRequest(f"{CELL} --on: the session has no instance {host!r}{nearest(host, known)}")
+    return list(line.on)
+
+
+def _push(session: Session, line: CellLine, variables: Mapping[str, Any], host: str | None) -> None:
     missing = [name for name in line.push if name not in variables]
     if missing:
         own = [name for name in variables if not name.startswith("_")]
         hint = nearest(missing[0], own) if own else ""
         raise InvalidRequest(f"{CELL} --push: the notebook has no variable {missing[0]!r}{hint}")
     if line.push:
-        session.push(**{name: variables[name] for name in line.push})
+        session.push(host, **{name: variables[name] for name in line.push})
 
 
-def _pull(session: Session, line: CellLine, variables: MutableMapping[str, Any]) -> None:
+def _pull(session: Session, line: CellLine, variables: MutableMapping[str, Any], hosts: list[str | None]) -> None:
     if not line.pull:
         return
     try:
-        values = session.pull(*line.pull)
+        pulled = {host or HEAD: session.pull(*line.pull, on=host) for host in hosts}
     except NameError as error:
         raise InvalidRequest(f"{CELL} --pull: {error}") from None
-    variables.update(zip(line.pull, values if len(line.pull) > 1 else (values,), strict=True))
+    rows = {host: values if len(line.pull) > 1 else (values,) for host, values in pulled.items()}
+    for number, name in enumerate(line.pull):
+        by_host = Several({host: values[number] for host, values in rows.items()})
+        # Of one instance its value, of several all of them: none stands for the others.
+        variables[name] = by_host if len(by_host) > 1 else next(iter(by_host.values()))

@@ -13,12 +13,14 @@ from raysm.errors import InvalidRequest
 from raysm.views.magics.options import Option, identifier, nearest, read_options, split
 
 __all__ = [
+    "ALL",
     "CELL",
     "CELL_OPTIONS",
     "COMMANDS",
     "CellLine",
     "Command",
     "CommandLine",
+    "HEAD",
     "read_cell",
     "read_command",
     "seconds",
@@ -27,6 +29,8 @@ __all__ = [
 
 CELL = "%%raysm"
 LINE = "%raysm"
+HEAD, ALL = "head", "all"
+"""The namespace of the session itself, and those of all instances."""
 UNITS_S = {"": 60.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -34,6 +38,13 @@ def _names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names or not all(name.isidentifier() for name in names):
         raise ValueError("names of variables, a,b")
+    return names
+
+
+def _instances(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names or (len(names) > 1 and {ALL, HEAD} & {*names}):
+        raise ValueError(f"{HEAD}, {ALL}, or names of instances, algo-1,algo-2")
     return names
 
 
@@ -70,8 +81,12 @@ class CellLine:
     """Variables of the session that are brought afterwards."""
     out: str | None = None
     """The variable that gets the future."""
+    on: tuple[str, ...] = ()
+    """Instances, or HEAD, or ALL; empty is the head."""
     is_async: bool = False
     """Whether nobody waits for it."""
+    is_awaited: bool = False
+    """Whether its line says that it is waited for, as it is anyway."""
     is_whole: bool = False
     """Whether the source is the whole cell, with no line of the magic's own before it."""
 
@@ -81,9 +96,15 @@ CELL_OPTIONS = (
     Option(("--push",), "push", "variables of the notebook that are sent before", "NAMES", _names),
     Option(("--pull",), "pull", "variables of the session that are brought afterwards", "NAMES", _names),
     Option(("-o", "--out"), "out", "the variable that gets the future", "NAME", identifier),
+    Option(("--on", "--targets", "-t"), "on", "head, all, or instances: algo-1,algo-2", "WHERE", _instances),
+    Option(("--block", "-b"), "is_awaited", "wait, as is done anyway"),
     Option(("--async", "-a", "--noblock"), "is_async", "do not wait: the future is the cell's value"),
     Option(("--whole",), "is_whole", "the source is the whole cell: what `%raysm on` says"),
 )
+
+
+UNSHOWN = ("is_whole", "is_awaited")
+"""What nobody needs to type: `%raysm on` writes the one, the other changes nothing."""
 
 
 def read_cell(line: str) -> CellLine:
@@ -97,6 +118,8 @@ def read_cell(line: str) -> CellLine:
         is_command = f"; {LINE} {words[0]}, with one %, is a command" if words[0] in COMMANDS else ""
         raise InvalidRequest(f"{CELL} takes options alone, got {words[0]!r}{is_command}; {usage()}")
     asked = CellLine(**fields)
+    if asked.is_async and asked.is_awaited:
+        raise InvalidRequest(f"{CELL} --block waits for the cell, and --async does not: leave one of them out")
     # Refused, not ignored: the variable would be missing, or worse, an old one.
     if asked.is_async and asked.pull:
         raise InvalidRequest(
@@ -140,6 +163,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "connect": Command("connect to a session that runs, by its name or the variable that holds it", "NAME", (PROFILE,)),
     "status": Command("show the session: instances, cost, when it ends", "[NAME]"),
+    "result": Command("await the latest cell that was sent with --async, and show how it ended"),
     "dashboard": Command("show Ray's dashboard", "[NAME]"),
     "keep": Command("put off the idle end for so long from now", "TIME"),
     "close": Command("end the session, and its job", "[NAME]"),
@@ -191,8 +215,7 @@ def seconds(text: str) -> float:
 
 def usage() -> str:
     """Return how a cell is run, on one line."""
-    # Without the one that `%raysm on` writes, and nobody types.
-    return " ".join([CELL, *(option.usage() for option in CELL_OPTIONS if option.field != "is_whole")])
+    return " ".join([CELL, *(option.usage() for option in CELL_OPTIONS if option.field not in UNSHOWN)])
 
 
 def _check_words(name: str, command: Command, words: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from raysm.errors import InvalidInput
 from raysm.request.batch import BatchInference
 from raysm.workloads.batch.formats import format_of
-from raysm.workloads.batch.piece import channel_of, is_hidden
+from raysm.workloads.file_names import is_hidden
 
 __all__ = ["check_inputs"]
 
@@ -25,7 +25,7 @@ def check_inputs(workload: BatchInference, inputs: Mapping[str, Path | None]) ->
         InvalidRequest: No channel can be read, or several could.
         InvalidInput: It has no files, or it is not known how to read them.
     """
-    channel = channel_of(workload, inputs)
+    channel = workload.channel_of(inputs)
     path = inputs[channel]
     if path is None:
         return

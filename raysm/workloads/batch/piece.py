@@ -3,20 +3,24 @@
 What flows in are the files as they lie on the instances, what flows out are pieces, numbered in the order of the input.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePath
+from typing import TypeAlias
 
 from raysm.bootstrap import environment
-from raysm.errors import InstanceLost, InvalidInput, InvalidRequest
+from raysm.errors import InstanceLost, InvalidInput
 from raysm.request.batch import BatchInference
 from raysm.workloads.batch.formats import format_of, named
 from raysm.workloads.batch.formats.format import Span
-from raysm.workloads.files import file_blocks, list_files
-from raysm.workloads.nodes import answers, ask_every_node
+from raysm.workloads.file_names import is_hidden, natural
+from raysm.workloads.files import file_blocks
+from raysm.workloads.nodes import answers, ask_every_node, cluster_nodes
 from raysm.workloads.placed import PlacedBlock
 
-__all__ = ["Piece", "channel_of", "is_hidden", "pieces_of"]
+__all__ = ["Piece", "pieces_of"]
+
+Spans: TypeAlias = Mapping[str | None, Sequence[Span]]
+"""By the instance that alone has their records; None where all have."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,25 +51,6 @@ class Piece(PlacedBlock):
         return self.span.first_row + (self.span.rows or 1) - 1
 
 
-def channel_of(workload: BatchInference, inputs: Iterable[str]) -> str:
-    """Return the channel whose records are predicted.
-
-    Args:
-        workload: What is asked for.
-        inputs: Names of the job's.
-
-    Raises:
-        InvalidRequest: There is none of that name, or several and none is named.
-    """
-    names = sorted(inputs)
-    if workload.channel is not None and workload.channel not in names:
-        raise InvalidRequest(f"Batch: the job has no input {workload.channel!r}; it has {', '.join(names) or 'none'}")
-    if workload.channel is None and len(names) != 1:
-        remedy = f"say which one is read, channel={names[0]!r}" if names else "give one: inputs={'data': 'folder/'}"
-        raise InvalidRequest(f"Batch: the job has {len(names)} inputs; {remedy}")
-    return workload.channel or names[0]
-
-
 def pieces_of(workload: BatchInference, channel: str) -> tuple[str, list[Piece]]:
     """Cut a channel's records; return the format, and the pieces in the order of the input.
 
@@ -76,39 +61,41 @@ def pieces_of(workload: BatchInference, channel: str) -> tuple[str, list[Piece]]
     files = [block for block in file_blocks(channel) if not is_hidden(block.name)]
     if not files:
         raise InvalidInput(f"the channel {channel!r} has no files")
+    names: dict[str | None, list[str]] = {}
+    for block in sorted(files, key=lambda block: natural(block.name)):
+        names.setdefault(block.host, []).append(block.name)
     kind = workload.read or format_of([block.name for block in files], channel)
     rows = workload.rows_of_a_piece
-    if all(block.host is None for block in files):
-        folder = environment.read().paths.channel(channel)
-        spans = named(kind).cut(folder, [block.name for block in files], rows)
-        return kind, [Piece(number=number, span=span) for number, span in enumerate(spans)]
-    return kind, _numbered(_cut_everywhere(channel, kind, rows))
+    if None in names:
+        spans: Spans = {None: _cut(channel, kind, names[None], rows)}
+    else:
+        spans = _cut_there(channel, kind, names, rows)
+    return kind, _numbered([Piece(number=0, span=span, host=host) for host in spans for span in spans[host]])
 
 
-def is_hidden(name: str) -> bool:
-    """Return whether a file is none of the user's data: ``.DS_Store``, ``_SUCCESS``."""
-    return any(part.startswith((".", "_")) for part in PurePath(name).parts)
-
-
-def _cut_everywhere(channel: str, kind: str, rows: int) -> list[Piece]:
-    """Have each instance cut what it has: nobody else could read it."""
-    pieces: list[Piece] = []
-    for node, reference in ask_every_node(_cut_here, channel, kind, rows, max_retries=3).items():
-        answered = answers([reference])
+def _cut_there(channel: str, kind: str, names: Mapping[str | None, Sequence[str]], rows: int) -> Spans:
+    """Have each instance cut what it alone has: nobody else could read it."""
+    nodes = cluster_nodes()
+    references = {}
+    for host, own in names.items():
+        there = [node for node in nodes if node.host == host]
+        # Each is told its own names alone, of which there may be many, and none is waited for before all are asked.
+        references[host] = list(ask_every_node(_cut, channel, kind, own, rows, nodes=there, max_retries=3).values())
+    spans: dict[str | None, Sequence[Span]] = {}
+    for host, reference in references.items():
+        answered = answers(reference)
         if not answered:
-            raise InstanceLost(f"{node.host} went away while it was asked which records of {channel!r} it has")
-        pieces += [Piece(number=0, span=span, host=node.host) for span in answered[0]]
-    return pieces
+            raise InstanceLost(f"{host} went away while it was asked which records of {channel!r} it has")
+        spans[host] = answered[0]
+    return spans
 
 
-def _cut_here(channel: str, kind: str, rows: int) -> list[Span]:
-    here = environment.read()
-    folder = here.paths.channel(channel)
-    names = [block.name for block in list_files(folder, channel, here.current_host) if not is_hidden(block.name)]
-    return named(kind).cut(folder, names, rows)
+def _cut(channel: str, kind: str, names: Sequence[str], rows: int) -> list[Span]:
+    return named(kind).cut(environment.read().paths.channel(channel), names, rows)
 
 
 def _numbered(pieces: list[Piece]) -> list[Piece]:
     # By name, not by who answered first: the order of the result may not depend on who has a file.
-    ordered = sorted(pieces, key=lambda piece: (piece.span.files, piece.span.start, piece.host or ""))
+    # The first file's alone: of one instance no two spans begin with the same file at the same place.
+    ordered = sorted(pieces, key=lambda piece: (natural(piece.span.files[0]), piece.span.start, piece.host or ""))
     return [replace(piece, number=number) for number, piece in enumerate(ordered)]

@@ -8,7 +8,7 @@ is its place in the input.
 import functools
 import hashlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from raysm.contract.result import ResultFile
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.request.batch import BatchInference
-from raysm.request.codec import to_json
+from raysm.request.options import decisive_json
 from raysm.workloads.batch.part import Part, Prediction, predict
 from raysm.workloads.batch.piece import Piece, pieces_of
 from raysm.workloads.blocks import map_blocks
@@ -55,6 +55,7 @@ class Size:
     @property
     def threads(self) -> int:
         """How many decode at once."""
+        # CPUs may be a share of one, as Ray counts them.
         return max(1, int(self.cpus))
 
 
@@ -109,6 +110,7 @@ def run_batch(workload: BatchInference, channel: str, pickled: Path, places: Pla
     record = _record(places, workload, pieces, pickled)
     known = 0 if record is None else sum(piece in record for piece in pieces)
     gathered = Gathered(places.result, pieces, emit_event)
+    # Behind the cutting: of the rate people want the model's, not that of listing files.
     begun_s = time.monotonic()
     for piece, part in map_blocks(
         functools.partial(predict, prediction),
@@ -120,6 +122,7 @@ def run_batch(workload: BatchInference, channel: str, pickled: Path, places: Pla
     ):
         gathered.take(piece, part)
     files = gathered.files()
+    # Only now that every part is in its place: until here a restart would have gone on from it.
     if record is not None:
         record.remove()
     seconds = time.monotonic() - begun_s
@@ -142,10 +145,11 @@ def _record(
     places: Places, workload: BatchInference, pieces: Sequence[Piece], pickled: Path
 ) -> BlockRecord[Part] | None:
     """Return where finished parts are kept; what they depend on is all that is not the cluster."""
+    # Without checkpoints nothing outlives the containers, and a second copy of each part would be for nobody.
     if places.records is None:
         return None
     depends_on: dict[str, Any] = {
-        "workload": {name: value for name, value in to_json(workload).items() if name not in ("cpus", "gpus")},
+        "workload": decisive_json(workload),
         "predictor": hashlib.sha256(pickled.read_bytes()).hexdigest(),
         "pieces": hashlib.sha256("\n".join(map(str, pieces)).encode()).hexdigest(),
     }
@@ -171,6 +175,7 @@ class Gathered:
             InvalidRequest: Its columns are not those of the other parts.
             NoRoom: The disk is full.
         """
+        # A file may be empty: its piece keeps its number, so that the names of the others do not depend on it.
         if part.rows:
             self._check(piece, part)
             path = self._folder / piece.file
@@ -196,6 +201,7 @@ class Gathered:
         return tuple(self._files[number] for number in sorted(self._files))
 
     def _check(self, piece: Piece, part: Part) -> None:
+        # The first that comes, not the first in order: both are named, whichever of them is the wrong one.
         if self._schema is None:
             self._schema = part.schema, piece
         schema, first = self._schema
@@ -208,14 +214,10 @@ class Gathered:
 
 def _differing(these: str, those: str) -> str:
     """Return the lines of two schemas that are in one of them alone."""
-    mine, others = _lines(these), _lines(those)
+    mine, others = these.splitlines(), those.splitlines()
     return "\n".join(
         [f"  {line}" for line in mine if line not in others] + [f"  not {line}" for line in others if line not in mine]
     )
-
-
-def _lines(schema: str) -> Iterable[str]:
-    return schema.splitlines()
 
 
 def measures_of(outcome: Outcome) -> Mapping[str, float]:

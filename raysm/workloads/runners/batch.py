@@ -22,9 +22,8 @@ class BatchRunner(Runner[BatchInference]):
     def run(self, address: str) -> None:
         """Predict them; ``workloads.batch.run`` says what it raises."""
         with naming_what_is_missing(self.workload):
-            from raysm.workloads.batch.piece import channel_of
             from raysm.workloads.batch.run import Places, measures_of, run_batch
-        channel = channel_of(self.workload, self.request.inputs)
+        channel = self.workload.channel_of(self.request.inputs)
         # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
         ray.init(address=address, configure_logging=False)
         # Finished parts are on disk already, so SIGTERM may end the work anywhere.

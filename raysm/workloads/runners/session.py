@@ -18,13 +18,17 @@ import ray
 
 from raysm.bootstrap.log import emit_event
 from raysm.contract.events import State
-from raysm.contract.session import SERVING
+from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SERVING, SHELL
 from raysm.request.session import SessionWorkload
 from raysm.workloads.runner import Runner
+from raysm.workloads.session.calls import Executor
 from raysm.workloads.session.cells import Cells
 from raysm.workloads.session.host import Description, SessionHost
+from raysm.workloads.session.instances import ByInstance, InstanceCells
 from raysm.workloads.session.lifetime import Lifetime, Rules
 from raysm.workloads.session.output import Output
+from raysm.workloads.session.printing import Printing
+from raysm.workloads.session.processes import CallProcesses
 from raysm.workloads.session.ray_jobs import RayJobs
 from raysm.workloads.session.remote_calls import RemoteCalls
 from raysm.workloads.session.server import SessionServer
@@ -104,12 +108,18 @@ class _Serving:
     async def _live(self) -> None:
         environment, payload = self._runner.environment, self._runner.payload
         head = environment.head(payload.request.cluster).name
-        remote = RemoteCalls(head, self._folder, self._private / "s")
-        await remote.start()
+        printing = Printing(self._private / "s")
+        await printing.start()
+        processes = CallProcesses(head, self._folder, printing)
+        processes.prepare()
         hosts = tuple(host.name for host in environment.ranked(payload.request.cluster))
         description = Description(job=environment.job_name, hosts=hosts, folder=self._folder, private=self._private)
         jobs = RayJobs(environment.ports(payload.request.ports).dashboard, payload.token())
-        self._host = host = SessionHost(description, self._cells, remote, self._lifetime(), jobs, emit_event)
+        remote = RemoteCalls(head, self._folder)
+        cells = ByInstance(head, self._cells, InstanceCells(head, printing))
+        executors: dict[str, Executor] = {CALL: processes, BATCH: remote, SHELL: remote}
+        executors |= dict.fromkeys((CELL, PUSH, PULL), cells)
+        self._host = host = SessionHost(description, self._cells, executors, remote, self._lifetime(), jobs, emit_event)
         server = SessionServer(host, payload.token())
         port = await server.start()
         emit_event(State(name=SERVING, host=head, address=f"http://127.0.0.1:{port}", detail="takes calls"))
@@ -118,7 +128,8 @@ class _Serving:
         finally:
             with contextlib.suppress(OSError):
                 await server.close()
-            remote.close()
+            processes.close()
+            printing.close()
 
     def _lifetime(self) -> Lifetime:
         asked = self._runner.workload

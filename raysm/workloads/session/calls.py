@@ -6,6 +6,7 @@ reads. All of it lives in the server's event loop, but for what a call prints.
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -135,6 +136,7 @@ class Calls:
         self._calls: dict[str, Call] = {}
         # Ids alone: a client that asks late is told that the outcome is gone, and does not send the call again.
         self._forgotten: set[str] = set()
+        self._delivered: deque[Call] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self.closing = ""
 
@@ -226,13 +228,19 @@ class Calls:
             outcome, has_failed = failed(type(error).__name__, str(error)).encode(), True
         call.end(outcome, has_failed, self._folder / f"{call.id}.outcome")
         self._active(time.monotonic())
-        self._forget_old()
 
-    def _forget_old(self) -> None:
-        for call in [call for call in self._calls.values() if call.is_delivered][:-KEPT_CALLS]:
-            call.forget()
-            del self._calls[call.id]
-            self._forgotten.add(call.id)
+    def deliver(self, id: str) -> None:
+        """A client has got the outcome of a call; of very many, the oldest are forgotten."""
+        call = self._calls.get(id)
+        if call is None or call.is_delivered or not call.done.is_set():
+            return
+        call.is_delivered = True
+        self._delivered.append(call)
+        if len(self._delivered) > KEPT_CALLS:
+            oldest = self._delivered.popleft()
+            oldest.forget()
+            del self._calls[oldest.id]
+            self._forgotten.add(oldest.id)
 
     def interrupt(self, call: Call) -> None:
         """Have a call end; one that is done stays as it is."""

@@ -4,48 +4,28 @@ In the main thread, because only that one is interrupted by a signal, also withi
 in are calls, from the thread of the server; what flows out are outcomes.
 """
 
-import ast
 import asyncio
-import base64
-import json
-import linecache
-import pickle
 import queue
 import signal
-import sys
 import threading
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from raysm.contract.session import CELL, PULL, PUSH, Outcome
-from raysm.workloads.pickles import pickled_value
+from raysm.contract.session import Outcome
 from raysm.workloads.session.calls import Call
+from raysm.workloads.session.namespace import Namespace
 from raysm.workloads.session.outcomes import interrupted, outcome_of_error
 from raysm.workloads.session.output import Output
 
-__all__ = ["Cells", "shown"]
-
-REPRESENTATIONS = {
-    "text/html": "_repr_html_",
-    "text/markdown": "_repr_markdown_",
-    "image/svg+xml": "_repr_svg_",
-    "image/png": "_repr_png_",
-}
-"""The methods by which IPython shows a value, as https://ipython.readthedocs.io/en/stable/config/integrating.html has
-them."""
-
+__all__ = ["Cells"]
 
 SIGNAL_S = 0.1
 """How often the main thread is signalled until it has seen that its cell is to end."""
 
 
 class Cells:
-    """The namespace, and what is run in it.
-
-    Attributes:
-        namespace: What cells see as their globals.
-    """
+    """The head's namespace, and what is run in it."""
 
     def __init__(self, host: str) -> None:
         """Begin with an empty namespace.
@@ -54,16 +34,17 @@ class Cells:
             host: This instance.
         """
         self._host = host
-        self._module = types.ModuleType("__main__")
-        self._module.__dict__["__builtins__"] = __builtins__
-        self.namespace = self._module.__dict__
+        self._namespace = Namespace()
         self._queue: queue.SimpleQueue[tuple[Call, Callable[[Outcome], None]] | None] = queue.SimpleQueue()
         # Made in the main thread, in which ``live`` runs.
         self._main = threading.get_ident()
         self._current: Call | None = None
         self._wanted: Call | None = None
-        self._number = 0
-        self._kinds: Mapping[str, Callable[[Call], Outcome]] = {CELL: self._cell, PUSH: self._push, PULL: self._pull}
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        """What cells see as their globals."""
+        return self._namespace.names
 
     # In the server's loop
 
@@ -100,15 +81,13 @@ class Cells:
 
     def live(self) -> None:
         """Run what comes, until ``end``; in the main thread."""
-        before, main, argv = signal.signal(signal.SIGINT, self._interrupted), sys.modules["__main__"], sys.argv[:]
-        # As the module itself: classes that cells define are pickled by value, as those of a notebook are.
-        sys.modules["__main__"] = self._module
+        before = signal.signal(signal.SIGINT, self._interrupted)
         try:
-            while (entry := self._queue.get()) is not None:
-                call, tell = entry
-                tell(self._execute(call))
+            with self._namespace.as_main():
+                while (entry := self._queue.get()) is not None:
+                    call, tell = entry
+                    tell(self._execute(call))
         finally:
-            sys.modules["__main__"], sys.argv[:] = main, argv
             signal.signal(signal.SIGINT, before)
 
     def end(self) -> None:
@@ -141,75 +120,10 @@ class Cells:
             if call.is_cancelled:
                 raise KeyboardInterrupt
             call.begin()
-            outcome = self._kinds[call.request.kind](call)
+            outcome = self._namespace.do(call.request, call.body)
             self._current = None
         # SystemExit too: a cell that says exit() ends itself, and not the session of everybody.
         except BaseException as error:
             self._current = None
             outcome = outcome_of_error(error, host=self._host)
         return outcome
-
-    def _cell(self, call: Call) -> Outcome:
-        self._number += 1
-        # Always UTF-8: it was a notebook's cell or a text of Python, not a file with a coding line.
-        source = call.body.decode()
-        filename = call.request.filename or f"<cell {self._number}>"
-        # A traceback shows its lines from there.
-        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-        if call.request.filename:
-            sys.argv[:] = [filename, *call.request.args]
-        value = run_source(source, filename, self.namespace)
-        if value is None:
-            return Outcome()
-        self.namespace["_"] = value
-        return Outcome(shown=shown(value))
-
-    def _push(self, call: Call) -> Outcome:
-        _, _, values = pickle.loads(call.body)
-        self.namespace.update(values)
-        return Outcome()
-
-    def _pull(self, call: Call) -> Outcome:
-        names: list[str] = json.loads(call.body)
-        missing = [name for name in names if name not in self.namespace]
-        if missing:
-            raise NameError(f"the session has no {', '.join(map(repr, missing))}")
-        return Outcome(pickled=pickled_value({name: self.namespace[name] for name in names}, ", ".join(names)))
-
-
-def run_source(source: str, filename: str, namespace: dict[str, Any]) -> Any:
-    """Run ``source``; return the value of its last line where that is an expression, else None."""
-    tree = ast.parse(source, filename)
-    last: list[ast.expr] = []
-    match tree.body[-1:]:
-        case [ast.Expr(value=expression)]:
-            tree.body.pop()
-            last.append(expression)
-    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    _run(compile(tree, filename, "exec", flags, dont_inherit=True), namespace)
-    codes = [compile(ast.Expression(node), filename, "eval", flags, dont_inherit=True) for node in last]
-    return _run(codes[0], namespace) if codes else None
-
-
-def _run(code: types.CodeType, namespace: dict[str, Any]) -> Any:
-    value = eval(code, namespace)
-    # A cell with an await in its outermost lines, as notebooks have them.
-    return asyncio.run(value) if code.co_flags & 0x80 and asyncio.iscoroutine(value) else value
-
-
-def shown(value: object) -> dict[str, str]:
-    """Return a value for people, by MIME type; text always."""
-    texts = {"text/plain": repr(value)}
-    for mime, name in REPRESENTATIONS.items():
-        method = getattr(type(value), name, None)
-        if method is None:
-            continue
-        try:
-            content = method(value)
-        except Exception:  # the value's own code; its text stands already
-            continue
-        if isinstance(content, bytes):
-            texts[mime] = base64.b64encode(content).decode()
-        elif isinstance(content, str):
-            texts[mime] = content
-    return texts

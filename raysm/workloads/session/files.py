@@ -36,6 +36,7 @@ async def receive(path: Path, content: Content, address: str | None) -> int:
     Raises:
         RaysmError: The address does not give it.
     """
+    # Before the first byte: behind a large file the refusal would come after minutes.
     if path.is_dir():
         raise InvalidRequest(f"{path} is a folder of the session; name a file in it")
     if address is None:
@@ -48,6 +49,7 @@ async def receive(path: Path, content: Content, address: str | None) -> int:
 
 async def _written(path: Path, content: Content) -> int:
     size = 0
+    # Beside: of a client that goes away in the middle, the file of before stays as it was.
     with replacing(path) as beside, beside.open("wb") as file:
         while chunk := await content.read(CHUNK_BYTES):
             size += file.write(chunk)
@@ -76,6 +78,7 @@ async def send(path: Path, request: web.Request) -> web.StreamResponse:
     size = size_of(path)
     address = request.query.get("to")
     if address is None:
+        # By the system's sendfile: no byte of it passes through Python.
         return web.FileResponse(path)
     with path.open("rb") as file:
         # An object of S3 needs its length in front.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raysm.contract.events import State
-from raysm.contract.session import BATCH, CALL, CELL, CLOSING, PULL, PUSH, SHELL, WARNING, SessionState, Versions
+from raysm.contract.session import CLOSING, WARNING, SessionState, Versions
 from raysm.errors import InvalidRequest
 from raysm.workloads.progress import EmitEvent
 from raysm.workloads.session.calls import Calls, Executor
@@ -53,7 +53,7 @@ class SessionHost:
     Attributes:
         calls: All of them.
         cells: The namespace.
-        remote: What runs in processes of their own.
+        remote: What runs on any instance.
         notices: What every client is to know, in the order in which it came up.
         loop: The server's.
     """
@@ -62,22 +62,25 @@ class SessionHost:
         self,
         description: Description,
         cells: Cells,
+        executors: Mapping[str, Executor],
         remote: RemoteCalls,
         lifetime: Lifetime,
         jobs: RayJobs,
         emit: EmitEvent,
     ) -> None:
-        """Begin; in the server's loop."""
+        """Begin; in the server's loop.
+
+        Args:
+            description: What it is told of itself.
+            cells: The namespace of the head.
+            executors: What does its calls, by their kind.
+            remote: What runs on any instance.
+            lifetime: When it ends by itself.
+            jobs: Those of its Ray.
+            emit: Writes an event into the job's log.
+        """
         self._description, self._lifetime, self._jobs, self._emit = description, lifetime, jobs, emit
         self.cells, self.remote = cells, remote
-        executors: Mapping[str, Executor] = {
-            CALL: remote,
-            BATCH: remote,
-            SHELL: remote,
-            CELL: cells,
-            PUSH: cells,
-            PULL: cells,
-        }
         self.calls = Calls(executors, description.private, lifetime.active)
         self.loop = asyncio.get_running_loop()
         self.notices: list[str] = []

@@ -11,9 +11,15 @@ from raysm.errors import RaysmError
 from raysm.workloads.failure import failure_of
 from raysm.workloads.pickles import pickled_exception, pickled_value
 
-__all__ = ["failed", "interrupted", "outcome_of", "outcome_of_error", "refused"]
+__all__ = ["death_of", "failed", "interrupted", "outcome_of", "outcome_of_error", "refused"]
 
 INTERRUPTED = "KeyboardInterrupt"
+
+DETAIL = "Worker exit detail:"
+"""Behind it Ray says how a process ended."""
+
+ADVICE = "Some common causes"
+"""From there on Ray says at length what might have happened."""
 
 
 def outcome_of(work: Callable[[], Any], *, name: str, host: str = "", item: int | None = None) -> Outcome:
@@ -61,6 +67,19 @@ def failed(kind: str, message: str, host: str = "") -> Outcome:
         host: Where.
     """
     return Outcome(error=RemoteError(type=kind, message=message, host=host))
+
+
+def death_of(name: str, error: Exception) -> str:
+    """Return what is known of the death of a process, on one line.
+
+    Args:
+        name: Of what it did.
+        error: What Ray says.
+    """
+    # Of an actor Ray says first that it died, then at length who it was, and at last why.
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
+    reason = next((line for line in lines if DETAIL in line), lines[0])
+    return f"the process of {name} died: {reason.rpartition(DETAIL)[2].partition(ADVICE)[0].strip()}"
 
 
 def refused(error: RaysmError) -> Outcome:

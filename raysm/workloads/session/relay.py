@@ -1,80 +1,110 @@
 """What a call's own process does around the user's function: its output travels at once, and a signal interrupts it.
 
-What flows in is the socket of the session's server on the same instance; what flows out are lines of JSON: who this
-is, then each piece of output.
+What flows in is the socket of the session's server on the same instance; what flows out are lines of JSON, one for
+each piece of output, with the call that printed it. The process and its connection outlive the call: to start the one
+took a second, to make the other a millisecond of each call.
 """
 
 import contextlib
 import json
-import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, TextIO
+from typing import TextIO
 
 from raysm.workloads.session.streams import StandIn, events_apart
 
-__all__ = ["Place", "in_place"]
+__all__ = ["Place", "Printed", "SocketLine", "Standing"]
 
 HELD_CHARACTERS = 8192
 """Without a newline so much is held back."""
 
+SENDING = threading.Lock()
+"""The user's functions may print from several threads, also behind their end: half a line in another is no JSON."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where a call runs."""
+    """Where calls run."""
 
-    call: str
-    """Its id."""
     socket: str
     """Of the server."""
     folder: str
-    """In which it runs."""
+    """In which they run."""
 
 
-@contextlib.contextmanager
-def in_place(place: Place) -> Iterator[None]:
-    """Run the body as the call of ``place``: in its folder, its output relayed, interrupted by SIGINT."""
-    # Interruptible last: a signal that comes before would hit raysm's own code.
-    with contextlib.chdir(place.folder), _connected(place) as send, _relayed(send), _interruptible():
-        yield
+class SocketLine:
+    """A connection with the session's server on the same instance, for as long as the process lives."""
 
+    def __init__(self, path: str) -> None:
+        """Connect."""
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._connection.connect(path)
+        self._begin = b""
 
-@contextlib.contextmanager
-def _connected(place: Place) -> Iterator["_Line"]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.connect(place.socket)
-        line = _Line(connection)
-        # First of all: from now on a signal reaches the call.
-        line.send({"call": place.call, "pid": os.getpid()})
-        try:
-            yield line
-        finally:
-            # A process that the call has forked holds the socket too: without this its end would not be seen.
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-
-class _Line:
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        # The user's function may print from several threads: half a line in another is no JSON.
-        self._lock = threading.Lock()
-
-    def send(self, message: dict[str, Any]) -> None:
-        content = json.dumps(message).encode() + b"\n"
-        with self._lock, contextlib.suppress(OSError):  # the session is gone, and with it whoever would read this
+    def send(self, message: Mapping[str, str]) -> None:
+        """Send a message."""
+        content = self._begin + json.dumps(message).encode() + b"\n"
+        # An interrupt may strike in the midst of a message: the next one is not to be the end of that line.
+        self._begin = b"\n"
+        with contextlib.suppress(OSError):  # the session is gone, and with it whoever would read this
             self._connection.sendall(content)
+        self._begin = b""
+
+
+class Standing:
+    """A process that stands ready for calls."""
+
+    def __init__(self, folder: str, send: Callable[[Mapping[str, str]], None]) -> None:
+        """Prepare; in the main thread, in which calls run.
+
+        Args:
+            folder: In which they run.
+            send: Sends a message to the session's server.
+        """
+        self._folder, self._send = folder, send
+
+    @contextlib.contextmanager
+    def call(self, id: str) -> Iterator["Printed"]:
+        """Run the body as the call ``id``: in the folder, its output relayed, interrupted by SIGINT."""
+        printed = Printed(id, self._send)
+        # Interruptible last: a signal that comes before would hit raysm's own code.
+        with contextlib.chdir(self._folder), _relayed(printed), _interruptible():
+            yield printed
+
+
+class Printed:
+    """What one call prints.
+
+    Attributes:
+        messages: How many were sent.
+    """
+
+    def __init__(self, call: str, send: Callable[[Mapping[str, str]], None]) -> None:
+        """Begin with nothing.
+
+        Args:
+            call: Its id.
+            send: Sends a message.
+        """
+        self.messages = 0
+        self._call, self._send = call, send
+
+    def send(self, **message: str) -> None:
+        """Send a piece."""
+        with SENDING:
+            self._send({"call": self._call, **message})
+            self.messages += 1
 
 
 @contextlib.contextmanager
-def _relayed(line: _Line) -> Iterator[None]:
+def _relayed(printed: Printed) -> Iterator[None]:
     before = sys.stdout, sys.stderr
-    streams = [_Relay(name, line, original) for name, original in zip(("stdout", "stderr"), before, strict=True)]
+    streams = [_Relay(name, printed, original) for name, original in zip(("stdout", "stderr"), before, strict=True)]
     sys.stdout, sys.stderr = streams
     try:
         yield
@@ -87,9 +117,9 @@ def _relayed(line: _Line) -> Iterator[None]:
 class _Relay(StandIn):
     """Sends what is printed, by the line: print() writes the newline by itself, and each message costs a call."""
 
-    def __init__(self, name: str, line: _Line, original: TextIO) -> None:
+    def __init__(self, name: str, printed: Printed, original: TextIO) -> None:
         super().__init__(name, original)
-        self._line, self._held = line, ""
+        self._printed, self._held = printed, ""
 
     def write(self, text: str) -> int:
         self._held += text
@@ -103,9 +133,9 @@ class _Relay(StandIn):
         # A report of the user's is an event of the job: the server writes it into the job's log.
         rest, events = events_apart(held)
         for event in events:
-            self._line.send({"event": event})
+            self._printed.send(event=event)
         if rest:
-            self._line.send({"stream": self._name, "text": rest})
+            self._printed.send(stream=self._name, text=rest)
 
 
 @contextlib.contextmanager
@@ -115,9 +145,16 @@ def _interruptible() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    # For the call alone: a signal that comes late, between two calls, must not end Ray's worker.
-    before = signal.signal(signal.SIGINT, interrupt)
+    # Each time: the function of an earlier call may have put its own in this one's place.
+    signal.signal(signal.SIGINT, interrupt)
+    # Ray starts its workers with this signal blocked, so that Ctrl-C at a driver's terminal does not reach them.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        # A signal that comes late, between two calls, is nobody's, and must not end the process.
+        signal.signal(signal.SIGINT, _pass_over)
+
+
+def _pass_over(number: int, frame: FrameType | None) -> None:
+    """Do nothing. SIG_IGN would do it too, and be inherited by whatever the next call starts."""

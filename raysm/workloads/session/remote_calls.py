@@ -1,19 +1,13 @@
-"""Calls that run in processes of Ray's: each in one of its own, so that one that dies takes nobody along.
+"""Batches and commands, which run on any instance: as tasks of Ray's, in processes of its own.
 
 What flows in are calls of the server's loop, what flows out are the outcomes that ``work`` has made, or, where a
 process died, what is known of its death.
 """
 
-import asyncio
-import contextlib
 import dataclasses
-import json
-import os
 import pickle
-import signal
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,60 +15,37 @@ import ray
 from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 
 from raysm.contract.names import LABEL_HOST
-from raysm.contract.session import BATCH, CALL, SHELL, Outcome
+from raysm.contract.session import BATCH, SHELL, Outcome
 from raysm.errors import InvalidRequest
 from raysm.workloads.presence import tasks_at_once
 from raysm.workloads.session import work
 from raysm.workloads.session.calls import Call
-from raysm.workloads.session.outcomes import failed, interrupted
-from raysm.workloads.session.relay import Place
+from raysm.workloads.session.insisting import Insisting
+from raysm.workloads.session.instances import check_host
+from raysm.workloads.session.outcomes import death_of, failed, interrupted
 
 __all__ = ["RemoteCalls"]
-
-SIGNAL_S = 0.5
-"""How often a call is signalled that was interrupted: it may be in code that catches the first."""
-
-FORCE_S = 5.0
-"""After so long its process is killed."""
 
 DEATHS = 3
 """How often an item is tried whose process dies: that is seldom the item's fault."""
 
-DRAIN_S = 2.0
-"""How long the last of a call's output may be under way."""
-
 
 class RemoteCalls:
-    """Runs calls, batches and commands as tasks of Ray."""
+    """Runs batches and commands as tasks of Ray; see ``Executor``."""
 
-    def __init__(self, head: str, folder: Path, socket: Path) -> None:
+    def __init__(self, head: str, folder: Path) -> None:
         """Prepare.
 
         Args:
-            head: Name of this instance, on which calls run.
-            folder: In which they run.
-            socket: Where their processes tell what they print.
+            head: Name of this instance, on which commands run for which nobody names another one.
+            folder: In which they run there.
         """
-        self._head, self._folder, self._socket = head, folder, socket
-        self._pids: dict[str, int] = {}
-        self._drained: dict[str, asyncio.Event] = {}
-        self._calls: dict[str, Call] = {}
-        self._references: dict[str, list[Any]] = {}
+        self._head, self._folder = head, folder
+        self._references: dict[str, Any] = {}
         # By digest, as one object of Ray's: thousands of batches send the function once.
         self._functions: dict[str, Any] = {}
-        self._insisting: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
-        self._kinds: Mapping[str, Callable[[Call], Any]] = {CALL: self._call, BATCH: self._batch, SHELL: self._shell}
-
-    async def start(self) -> None:
-        """Listen for what calls print; on a socket in a folder that nobody else can enter."""
-        # Of a message of more than 64 KiB, asyncio's limit, nothing would arrive.
-        self._server = await asyncio.start_unix_server(self._listen, self._socket, limit=64 << 20)
-
-    def close(self) -> None:
-        """Listen no more."""
-        if self._server is not None:
-            self._server.close()
+        self._insisting = Insisting()
+        self._kinds: Mapping[str, Callable[[Call], Any]] = {BATCH: self._batch, SHELL: self._shell}
 
     def keep_function(self, digest: str, pickled: bytes) -> None:
         """Keep a function of which batches will come."""
@@ -110,7 +81,6 @@ class RemoteCalls:
 
     async def run(self, call: Call) -> tuple[bytes, bool]:
         """Run one; see ``Executor``."""
-        self._calls[call.id] = call
         try:
             outcome: tuple[bytes, bool] = await self._kinds[call.request.kind](call)
             return outcome
@@ -123,53 +93,25 @@ class RemoteCalls:
         except RayError as error:
             if call.is_cancelled:
                 return interrupted(self._head).encode(), True
-            return failed("WorkerDied", _death(call, error), self._head).encode(), True
+            return failed("WorkerDied", death_of(call.request.name, error), self._head).encode(), True
         finally:
-            # References too: as long as one is held, Ray keeps its value in the object store.
-            for table in (self._calls, self._references, self._pids, self._drained):
-                table.pop(call.id, None)
+            # As long as it is held, Ray keeps its value in the object store.
+            self._references.pop(call.id, None)
 
     def interrupt(self, call: Call) -> None:
-        """Have a call end: by a signal, and where that does not help by the end of its process."""
-        task = asyncio.create_task(self._insist(call))
-        self._insisting.add(task)
-        task.add_done_callback(self._insisting.discard)
+        """Have a call end, by the end of its process: nobody sees what a batch prints, or needs what it has begun."""
+        # Again and again: of a batch whose items are tried one by one, the next one may just be on its way.
+        self._insisting.begin(call, lambda: self._strike(call.id))
 
-    async def _insist(self, call: Call) -> None:
-        until_s = time.monotonic() + FORCE_S
-        while not call.done.is_set():
-            pid = self._pids.get(call.id)
-            # From here on by Ray, which kills the process.
-            is_late = time.monotonic() > until_s
-            if pid is not None and not is_late:
-                # Ray's own cancelling does not wake a process from a sleep.
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGINT)
-            else:
-                for reference in self._references.get(call.id, ()):
-                    ray.cancel(reference, force=pid is not None or is_late or call.request.kind != CALL)
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(call.done.wait(), SIGNAL_S)
+    def _strike(self, id: str) -> None:
+        if id in self._references:
+            ray.cancel(self._references[id], force=True)
 
     # Kinds
 
-    async def _call(self, call: Call) -> tuple[bytes, bool]:
-        # Before the task is sent: its process may connect before ``remote`` has returned.
-        self._drained[call.id] = asyncio.Event()
-        place = Place(call=call.id, socket=str(self._socket), folder=str(self._folder))
-        options = self._options(call, {"label_selector": {LABEL_HOST: self._head}})
-        reference = TASKS["call"].options(**options).remote(call.body, place, call.request.name, self._head)
-        outcome = await self._await(call, reference)
-        # Its output came by another way, and belongs before its outcome.
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._drained[call.id].wait(), DRAIN_S)
-        return outcome
-
     async def _shell(self, call: Call) -> tuple[bytes, bool]:
         host = call.request.host or self._head
-        known = sorted(node["Labels"].get(LABEL_HOST, "") for node in ray.nodes() if node["Alive"])
-        if host not in known:
-            raise InvalidRequest(f"there is no instance {host!r}: the session has {', '.join(known)}")
+        check_host(host)
         # The folder of the calls is the head's alone.
         folder = str(self._folder) if host == self._head else ""
         options = self._options(call, {"label_selector": {LABEL_HOST: host}})
@@ -200,7 +142,7 @@ class RemoteCalls:
                 raise
             except RayError as error:
                 if call.is_cancelled or attempt == DEATHS:
-                    died = failed("WorkerDied", f"{_death(call, error)}; {attempt} processes died of it")
+                    died = failed("WorkerDied", f"{death_of(call.request.name, error)}; {attempt} processes died of it")
                     assert died.error is not None
                     return Outcome(error=dataclasses.replace(died.error, item=number)).encode()
         raise AssertionError("the last attempt returns")
@@ -220,49 +162,13 @@ class RemoteCalls:
         return {"name": request.name, "num_cpus": request.num_cpus, "num_gpus": request.num_gpus, **where}
 
     async def _await(self, call: Call, reference: Any) -> tuple[bytes, bool]:
-        self._references[call.id] = [reference]
+        self._references[call.id] = reference
         outcome: tuple[bytes, bool] = await reference
         return outcome
-
-    # What calls print
-
-    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        call_id = ""
-        try:
-            # The call of a process that dies before is known by its reference alone.
-            hello = json.loads(await reader.readline())
-            call_id = hello["call"]
-            call = self._calls.get(call_id)
-            if call is None:
-                return
-            self._pids[call_id] = hello["pid"]
-            call.begin()
-            async for line in reader:
-                self._hear(call, json.loads(line))
-        finally:
-            self._pids.pop(call_id, None)
-            if call_id in self._drained:
-                # The connection's end is the end of its output: whatever was sent has been read.
-                self._drained[call_id].set()
-            writer.close()
-
-    @staticmethod
-    def _hear(call: Call, message: Mapping[str, str]) -> None:
-        if "event" in message:
-            # In a thread of the server, whose own output is the job's log.
-            sys.stdout.write(message["event"] + "\n")
-            sys.stdout.flush()
-        else:
-            call.output.write(message["stream"], message["text"])
 
 
 TASKS: Mapping[str, Any] = {
     # No retries by Ray: what has begun must not be executed a second time without anybody's knowing.
     name: ray.remote(max_retries=0)(function)
-    for name, function in (("call", work.call), ("batch", work.batch), ("shell", work.shell))
+    for name, function in (("batch", work.batch), ("shell", work.shell))
 }
-
-
-def _death(call: Call, error: RayError) -> str:
-    lines: Sequence[str] = str(error).strip().splitlines() or [type(error).__name__]
-    return f"the process of {call.request.name} died: {lines[0]}"

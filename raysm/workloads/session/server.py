@@ -1,11 +1,9 @@
-"""The server of a session: HTTP for calls, a WebSocket for what they print, on the head's loopback.
+"""The server of a session: HTTP for whatever is asked of it, and the way in for clients, on the head's loopback.
 
 What flows in are requests with the job's token, which is asked before any byte of a body is read; what flows out are
 frames and JSON, as ``contract.session`` has them. Nothing that a client sent is unpickled here.
 """
 
-import asyncio
-import contextlib
 import hmac
 import json
 import re
@@ -14,12 +12,14 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from aiohttp import WSMsgType, web
+from aiohttp import web
 
 from raysm.contract.session import CallRequest, frame, proof, unframe
-from raysm.errors import InvalidConfig, InvalidRequest, RaysmError, SessionEnded
+from raysm.errors import InvalidRequest, RaysmError
 from raysm.request.codec import from_json, to_json
+from raysm.workloads.session.answers import answer, status_of
 from raysm.workloads.session.calls import Call
+from raysm.workloads.session.clients import Clients
 from raysm.workloads.session.files import receive, send, size_of
 from raysm.workloads.session.host import SessionHost
 
@@ -27,9 +27,6 @@ __all__ = ["SessionServer"]
 
 MOST_BYTES = 2 << 30
 """Of one request's body that is held in memory; files have no limit."""
-
-MOST_WAIT_S = 25.0
-"""For which a client may wait for an outcome before it asks again: less than any proxy's patience."""
 
 PROOF = "/proof"
 CHALLENGE = re.compile(r"[0-9a-f]{64}")
@@ -48,7 +45,7 @@ class SessionServer:
             token: The job's.
         """
         self._host, self._token = host, token.strip()
-        self._listeners: set[_Listener] = set()
+        self._clients = Clients(host)
         self._runner: web.AppRunner | None = None
         self._port = 0
 
@@ -64,7 +61,7 @@ class SessionServer:
 
     async def close(self) -> None:
         """End what clients wait for, and listen no more."""
-        self.wake_all()
+        self._clients.wake_all()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -86,7 +83,7 @@ class SessionServer:
                 web.post("/complete", self._complete),
                 web.post("/keep", self._keep),
                 web.post("/close", self._close),
-                web.get("/events", self._events),
+                web.get("/events", self._clients.serve),
                 web.put("/files", self._receive),
                 web.get("/files", self._send),
                 web.get("/files/size", self._size),
@@ -107,12 +104,8 @@ class SessionServer:
             return web.json_response({"error": "the job's token is missing or wrong"}, status=401)
         try:
             return await handler(request)
-        except SessionEnded as error:
-            return _refusal(410, error)
-        except (InvalidRequest, InvalidConfig) as error:
-            return _refusal(400, error)
         except (RaysmError, OSError) as error:
-            return _refusal(500, error)
+            return web.json_response({"error": str(error), "type": type(error).__name__}, status=status_of(error))
 
     async def _proof(self, request: web.Request) -> web.Response:
         challenge = request.query.get("challenge", "")
@@ -150,23 +143,17 @@ class SessionServer:
     async def _ask(self, request: web.Request) -> web.Response:
         head, body = unframe(await request.read())
         asked = from_json(CallRequest, head, "call")
-        call = self._host.calls.ask(request.match_info["id"], asked, body, self._wake)
+        call = self._host.calls.ask(request.match_info["id"], asked, body, self._clients.wake)
         return await self._answer(call, request)
 
     async def _call(self, request: web.Request) -> web.Response:
         return await self._answer(self._known(request), request)
 
     async def _answer(self, call: Call, request: web.Request) -> web.Response:
-        wait_s = min(float(request.query.get("wait", 0)), MOST_WAIT_S)
-        with contextlib.suppress(asyncio.TimeoutError):
-            if not call.done.is_set():
-                # Without an outcome in time it is answered all the same: the client asks again.
-                await asyncio.wait_for(call.done.wait(), wait_s)
-        wanted = request.query.get("outcome", "1") == "1"
-        status = call.status
-        # Read only where it is wanted: it may be a file of gigabytes.
-        outcome = call.outcome if wanted and call.done.is_set() else b""
-        return web.Response(body=frame(to_json(status), outcome), content_type="application/octet-stream")
+        # Who wants no outcome is as one for whom every outcome is too large.
+        most_bytes = None if request.query.get("outcome", "1") == "1" else 0
+        status, outcome = await answer(call, float(request.query.get("wait", 0)), most_bytes=most_bytes)
+        return web.Response(body=frame(to_json(status), outcome or b""), content_type="application/octet-stream")
 
     async def _calls(self, request: web.Request) -> web.Response:
         return web.json_response([to_json(call.status) for call in self._host.calls.every()])
@@ -189,78 +176,12 @@ class SessionServer:
     def _known(self, request: web.Request) -> Call:
         call = self._host.calls.get(request.match_info["id"])
         if call is None:
-            # Its own status: a client whose request was lost on the way asks once more, with all of it.
             raise web.HTTPNotFound(text=json.dumps({"error": "there is no such call"}))
         return call
 
-    # Events
-
-    async def _events(self, request: web.Request) -> web.WebSocketResponse:
-        client = request.query.get("client", "")
-        # What a client says here are heartbeats: a megabyte is far more than any of them.
-        socket = web.WebSocketResponse(max_msg_size=1 << 20)
-        await socket.prepare(request)
-        # Those of an earlier connection, too: what they print meanwhile it asks for by itself.
-        listener = _Listener(client, {call for call in self._host.calls.running() if call.request.client == client})
-        self._listeners.add(listener)
-        self._host.heard(client)
-        teller = asyncio.create_task(self._tell(socket, listener))
-        try:
-            async for message in socket:
-                if message.type is WSMsgType.TEXT:
-                    self._hear(client, json.loads(message.data))
-        finally:
-            # No goodbye: the client may come back by another connection, and is detached when it is silent for a while.
-            self._listeners.discard(listener)
-            teller.cancel()
-        return socket
-
-    def _hear(self, client: str, message: dict[str, Any]) -> None:
-        if "delivered" in message:
-            call = self._host.calls.get(message["delivered"])
-            if call is not None:
-                call.is_delivered = True
-        if message.get("leaves"):
-            self._host.left(client)
-        else:
-            self._host.heard(client)
-
-    async def _tell(self, socket: web.WebSocketResponse, listener: "_Listener") -> None:
-        """Send what the client's calls print, and what there is to know."""
-        # From the beginning: what the client has heard by an earlier connection it passes over itself.
-        positions: dict[str, int] = {}
-        # What was said before it came is not said again: a new client is not warned of an end that was put off.
-        notices = len(self._host.notices)
-        while not socket.closed:
-            await listener.wake.wait()
-            listener.wake.clear()
-            while listener.calls:
-                call = listener.calls.pop()
-                for piece in call.output.since(positions.get(call.id, 0)):
-                    positions[call.id] = piece.end
-                    row = {"start": piece.start, "stream": piece.stream, "text": piece.text}
-                    # A client that reads slowly waits here alone: the call's own output is bounded.
-                    await socket.send_json({"call": call.id, **row})
-            for notice in self._host.notices[notices:]:
-                notices += 1
-                await socket.send_json({"notice": notice})
-
-    def _wake(self, call: Call) -> None:
-        """Have the client of a call told; in any thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
-            self._host.loop.call_soon_threadsafe(self._mark, call)
-
-    def _mark(self, call: Call) -> None:
-        for listener in self._listeners:
-            # Others see it by asking for its output: what one prints is not everybody's.
-            if listener.client == call.request.client:
-                listener.calls.add(call)
-                listener.wake.set()
-
     def wake_all(self) -> None:
         """Have every client told what there is to know."""
-        for listener in self._listeners:
-            listener.wake.set()
+        self._clients.wake_all()
 
     # Files
 
@@ -279,15 +200,6 @@ class SessionServer:
         return web.json_response({"bytes": size_of(self._host.path(request.query.get("path", "")))})
 
 
-class _Listener:
-    """One WebSocket."""
-
-    def __init__(self, client: str, calls: set[Call]) -> None:
-        self.client, self.calls = client, calls
-        self.wake = asyncio.Event()
-        self.wake.set()
-
-
 def completions(text: str, namespace: dict[str, Any]) -> list[str]:
     """Return how ``text``, a name or ``name.attribute`` of the namespace, may go on."""
     # The standard library's: jedi would read the source of what is imported, in the thread of the server.
@@ -301,7 +213,3 @@ def completions(text: str, namespace: dict[str, Any]) -> list[str]:
             break
         matches.append(match)
     return matches
-
-
-def _refusal(status: int, error: Exception) -> web.Response:
-    return web.json_response({"error": str(error), "type": type(error).__name__}, status=status)

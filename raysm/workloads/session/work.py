@@ -1,37 +1,128 @@
-"""What runs in a process of Ray's for a session: a call, a batch of items, a command.
+"""What runs in a process of Ray's for a session: a call, a batch of items, a command, a cell of another instance.
 
 What flows in are pickles, read here and nowhere else in the session; what flows out are encoded outcomes.
 """
 
 import contextlib
 import functools
+import os
 import pickle
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from raysm.contract.session import Outcome
-from raysm.workloads.session.outcomes import outcome_of
-from raysm.workloads.session.relay import Place, in_place
+from raysm.contract.session import CallRequest, Outcome
+from raysm.request.codec import from_json
+from raysm.workloads.session.namespace import Namespace
+from raysm.workloads.session.outcomes import outcome_of, outcome_of_error
+from raysm.workloads.session.relay import Place, SocketLine, Standing
 
-__all__ = ["batch", "call", "shell"]
+__all__ = ["ActorLine", "CallProcess", "Forwarder", "NamespaceProcess", "batch", "shell", "strike"]
 
 KEPT_OUTPUT = 1 << 20
 """Bytes of a command's output, the last ones."""
 
+UNHEARD = 256
+"""Messages of another instance that may be under way: some more than a burst of lines, some 100 kB of memory."""
 
-def call(pickled: bytes, place: Place, name: str, host: str) -> tuple[bytes, bool]:
-    """Call a pickled function; return its outcome, encoded, and whether it is a failure."""
 
-    def work() -> Any:
-        # Within the outcome: what cannot be read here is the call's failure, with its traceback.
-        function, args, kwargs = pickle.loads(pickled)
-        return function(*args, **kwargs)
+class CallProcess:
+    """A process that does calls, one after the other; an actor of Ray's."""
 
-    with in_place(place):
-        outcome = outcome_of(work, name=name, host=host)
-    return outcome.encode(), outcome.error is not None
+    def __init__(self, place: Place) -> None:
+        """Connect with the session."""
+        self._standing = Standing(place.folder, SocketLine(place.socket).send)
+
+    def pid(self) -> int:
+        """Return by which number it is signalled."""
+        return os.getpid()
+
+    def call(self, id: str, pickled: bytes, name: str, host: str) -> tuple[bytes, bool, int]:
+        """Call a pickled function.
+
+        Returns:
+            Its outcome, encoded; whether that is a failure; how many messages with output were sent before.
+        """
+
+        def work() -> Any:
+            # Within the outcome: what cannot be read here is the call's failure, with its traceback.
+            function, args, kwargs = pickle.loads(pickled)
+            return function(*args, **kwargs)
+
+        with self._standing.call(id) as printed:
+            outcome = outcome_of(work, name=name, host=host)
+        return outcome.encode(), outcome.error is not None, printed.messages
+
+
+class NamespaceProcess:
+    """The namespace of an instance that is not the head, and what runs in it; an actor of Ray's."""
+
+    def __init__(self, host: str, forwarder: Any) -> None:
+        """Begin with an empty namespace.
+
+        Args:
+            host: This instance.
+            forwarder: The actor on the head that passes on what cells print.
+        """
+        self._host, self._namespace = host, Namespace()
+        # In whatever folder Ray's processes have here: the folder of the calls is the head's alone.
+        self._standing = Standing(".", ActorLine(forwarder).send)
+
+    def pid(self) -> int:
+        """Return by which number it is signalled."""
+        return os.getpid()
+
+    def do(self, id: str, request: Any, body: bytes) -> tuple[bytes, bool, int]:
+        """Run a cell, or put values in, or bring them out; return what ``CallProcess.call`` does."""
+        asked: CallRequest = from_json(CallRequest, request, "call")
+        with self._standing.call(id) as printed, self._namespace.as_main():
+            try:
+                outcome = self._namespace.do(asked, body)
+            except BaseException as error:  # SystemExit too: a cell that leaves must not take the namespace along
+                outcome = outcome_of_error(error, host=self._host)
+        return outcome.encode(), outcome.error is not None, printed.messages
+
+
+class Forwarder:
+    """Passes on, on the head, what cells of other instances print; an actor of Ray's."""
+
+    def __init__(self, socket: str) -> None:
+        """Connect with the session."""
+        self._line = SocketLine(socket)
+
+    def send(self, message: Mapping[str, str]) -> None:
+        """Pass on a message."""
+        self._line.send(message)
+
+
+class ActorLine:
+    """The way to the session's server from another instance: by Ray, to the forwarder on the head."""
+
+    def __init__(self, forwarder: Any) -> None:
+        """Begin.
+
+        Args:
+            forwarder: The actor.
+        """
+        self._forwarder, self._sent = forwarder, 0
+
+    def send(self, message: Mapping[str, str]) -> None:
+        """Send a message; of very many, wait for those before."""
+        sent = self._forwarder.send.remote(dict(message))
+        self._sent += 1
+        # Whatever prints faster than the head hears would fill the memory of this process.
+        if self._sent % UNHEARD == 0:
+            # Where this runs it is there already; whoever only calls functions of this module spares the second.
+            import ray
+
+            ray.get(sent)
+
+
+def strike(pid: int, number: int) -> None:
+    """Signal a process of this instance; one that is gone needs none."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def batch(function: bytes, items: bytes, first: int, retries: int, return_exceptions: bool) -> tuple[bytes, bool]:

@@ -76,6 +76,7 @@ def write_neighbors(
         on_rows: Told how many more rows are written.
         ids: What rows and neighbors are called, where a column names them.
     """
+    # Of each neighbor an int64 and a float32, and the row's own number.
     row_bytes = 12 * k + 8 + (0 if ids is None else ids.row_bytes + k * ids.neighbor_bytes)
     size = max(1, min(1 << 20, int(GROUP_BYTES / row_bytes)))
     named = {} if ids is None else {"id": ids.rows.type, "neighbor_ids": _list(ids.neighbors.type, k)}

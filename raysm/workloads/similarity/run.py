@@ -33,6 +33,7 @@ from raysm.contract.result import Manifest, ResultFile
 from raysm.errors import InvalidInput
 from raysm.request.codec import to_json
 from raysm.request.similarity import Similarity
+from raysm.workloads.beginning import Beginning
 from raysm.workloads.blocks import instances, task_slots
 from raysm.workloads.progress import EmitEvent
 from raysm.workloads.similarity import gpus
@@ -224,5 +225,5 @@ def _manifest(run: Run, layout: Layout, report: Report, job: str, files: tuple[R
         engines=tuple(sorted(report.engines)),
         notes=tuple(report.notes),
         phases_s=report.phases_s,
-        measures=dict(_measures(report)),
+        measures={**_measures(report), **Beginning.measures()},
     )

@@ -127,7 +127,7 @@ def test_as_json_it_has_the_price_with_its_date():
 
 
 @pytest.mark.parametrize(
-    ("usd", "text"), [(1234.5, "1,234.50 USD"), (0.0234, "0.023 USD"), (0.00005, "0.000050 USD"), (0, "0.000000 USD")]
+    ("usd", "text"), [(1234.5, "1,234.50 USD"), (0.0234, "0.023 USD"), (0.00005, "0.000050 USD"), (0, "0.00 USD")]
 )
 def test_amounts_have_digits_that_say_something(usd, text):
     assert dollars(usd) == text

@@ -99,6 +99,13 @@ def test_instances_that_reach_each_other_say_so(base, tmp_path):
     assert [said(text)["met"]["reached"] for text in texts] == [True, True]
 
 
+def test_an_instance_that_nobody_reaches_says_so_after_the_time_that_it_is_told(tmp_path):
+    make(tmp_path / "other", HOSTS[1])
+    text, _ = start(tmp_path / "other", "isolated", "0.01").communicate(timeout=60)
+    assert said(text)["met"]["reached"] is False
+    assert "ConnectionRefusedError" in said(text)["met"]["obstacle"]
+
+
 def test_a_job_that_fails_on_purpose_leaves_something_before(tmp_path):
     folders = {"SM_OUTPUT_DATA_DIR": str(tmp_path), "SM_MODEL_DIR": str(tmp_path)}
     process = start(tmp_path, "fail", **folders)

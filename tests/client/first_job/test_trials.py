@@ -37,12 +37,14 @@ def test_the_script_is_the_entry_point_of_a_bare_job_and_raysm_of_the_others(dat
         assert ("probe.py" in entry[1]) == trial.is_bare
 
 
-def test_how_long_a_visitor_is_waited_for_can_be_said_and_is_the_scripts_own_choice_else(data):
-    (trial,) = [trial for trial in TRIALS if trial.is_entered]
+def test_how_long_another_is_waited_for_can_be_said_and_is_the_scripts_own_choice_else(data):
+    (entered,) = [trial for trial in TRIALS if trial.is_entered]
+    (isolated,) = [trial for trial in TRIALS if trial.mode == "isolated"]
     with fake_aws() as remote:
-        shorter = prepared(replace(trial, visit_s=2.5), remote.service, CLUSTER, data, {}).request
-        usual = prepared(trial, remote.service, CLUSTER, data, {}).request
-    assert (shorter.workload.args, usual.workload.args) == (("visited", "2.5"), ("visited",))
+        asked = [replace(entered, wait_s=2.5), entered, replace(isolated, wait_s=2.5)]
+        shorter, usual, bare = (prepared(trial, remote.service, CLUSTER, data, {}) for trial in asked)
+    assert (shorter.request.workload.args, usual.request.workload.args) == (("visited", "2.5"), ("visited",))
+    assert bare.plan.request["AppSpecification"]["ContainerEntrypoint"][-2:] == ["isolated", "2.5"]
 
 
 def test_what_all_jobs_of_an_account_need_is_in_each(data):

@@ -94,6 +94,14 @@ def test_output_that_the_other_connection_lost_is_fetched(server):
         assert out.getvalue() == "hello\n"
 
 
+def test_what_was_shown_is_not_shown_again_nor_waited_for(line):
+    call = begun(line, print, "hello")
+    call.show(out=io.StringIO())
+    again = io.StringIO()
+    call.show(out=again)
+    assert again.getvalue() == ""
+
+
 def test_a_piece_that_comes_twice_is_shown_once(line):
     call = Call("x", "f", line)
     for start, text in ((0, "abc"), (0, "abc"), (1, "bcde"), (5, "f")):

@@ -13,7 +13,7 @@ from tests.support.shifted_clock import ShiftedClock, why_not
 
 CLIENT = """
 import json, sys, time
-from tests.support.session_process import near
+from tests.support.stub_job import near
 
 def work(folder):
     import pathlib, time

@@ -72,6 +72,16 @@ def test_one_that_is_not_there_is_said_with_the_nearest_names():
         find(Listing(), "xyz")
 
 
+def test_a_name_that_no_job_can_have_is_not_asked_for_and_the_nearest_are_told():
+    class Strict(Listing):
+        def summaries(self, api, *, contains=None, limit):
+            assert contains in (None, "digits"), "AWS answers with a ValidationException"
+            return super().summaries(api, contains=contains, limit=limit)
+
+    with pytest.raises(JobNotFound, match="no session 'digits!' .* did you mean 'digits'"):
+        find(Strict(*JOBS), "digits!")
+
+
 def test_a_name_that_is_taken_is_refused_with_what_to_do():
     with pytest.raises(InvalidRequest, match="a session 'digits' already, the job digits-20261101.*attach"):
         check_free(Listing(*JOBS), "digits")

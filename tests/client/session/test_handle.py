@@ -1,5 +1,6 @@
 """``raysm.Session`` on a server of this process."""
 
+import threading
 import time
 
 import pytest
@@ -120,3 +121,24 @@ def test_the_public_name_is_this_class_and_its_limits_are_those_that_it_was_told
     session = Session(idle_timeout_s=60, budget_usd=2.5)
     limits = session.limits
     assert (limits.idle_timeout_s, limits.idle_timeout_detached_s, limits.budget_usd) == (60, 300.0, 2.5)
+
+
+def test_an_option_with_a_typing_error_is_refused_with_the_one_that_is_meant():
+    with pytest.raises(
+        InvalidRequest, match=r"raysm\.Session takes no option 'idle_timout_s'; did you mean idle_timeout_s\?"
+    ):
+        raysm.Session(idle_timout_s=60)
+    with pytest.raises(InvalidRequest, match=r"did you mean cluster\?"):
+        raysm.Session(clutser=None)
+
+
+def test_a_name_that_can_be_none_is_refused_before_anybody_is_asked():
+    with pytest.raises(InvalidRequest, match="the name 'not a name!' is not 1 to 63 letters"):
+        raysm.Session(name="not a name!").start()
+
+
+def test_what_cannot_be_pickled_is_named_by_what_it_is(session):
+    with pytest.raises(InvalidRequest, match=r"^what is pushed cannot be pickled: model=\['w'\] is a lock"):
+        session.push(model={"w": threading.Lock()})
+    with pytest.raises(InvalidRequest, match=r"^item 1\['w'\], a lock, cannot be pickled"):
+        list(session.map(abs, [1, {"w": threading.Lock()}]))

@@ -65,7 +65,7 @@ class Session:
             self.submit,
             name="score",
             session="digits",
-            pickled=cloudpickle.dumps,
+            pickled=lambda item, what: cloudpickle.dumps(item),
         )
         return mapped.results()
 

@@ -6,8 +6,9 @@ import pytest
 
 from raysm.client.session.namespace import SessionNamespace
 from raysm.errors import CallCancelled, InvalidRequest
-from tests.support.session_process import near, serving
+from tests.support.session_process import serving
 from tests.support.sessions import until
+from tests.support.stub_job import near
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,26 @@
 """The connection to a session's server."""
 
 import asyncio
+import pickle
+import sys
 import threading
+import time
 
+import cloudpickle
 import pytest
 
-from raysm.client.session.wire import NoSuchCall, require_aiohttp
-from raysm.contract.session import SHELL, CallRequest, frame
+from raysm.client.session.wire import SMALL_BYTES, NoSuchCall, require_aiohttp
+from raysm.contract.session import CALL, SHELL, CallRequest, Outcome, Versions, frame
 from raysm.errors import InvalidRequest, ServiceError, SessionEnded
 from raysm.request.codec import to_json
 from tests.support.sessions import served, until, wired
+
+
+@pytest.fixture(autouse=True, scope="module")
+def by_value():
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +60,77 @@ def test_what_the_server_says_by_itself_is_heard(server):
         server.host.calls.get("heard").output.write("stdout", "said")
         until(lambda: heard)
     assert heard == [{"call": "heard", "start": 0, "stream": "stdout", "text": "said"}]
+
+
+def asked(function, *args):
+    request = CallRequest(kind=CALL, name="f", client="me", python=Versions.here().pickles)
+    return request, cloudpickle.dumps((function, args, {}))
+
+
+def value(answer):
+    head, outcome = answer
+    assert head["state"] == "done"
+    return pickle.loads(Outcome.decode(outcome).pickled)
+
+
+async def cut(server):
+    """Break all connections of a server's clients, as a tunnel does that is cut."""
+    for connection in server.server._clients._connections:
+        connection._socket._req.transport.abort()
+
+
+@pytest.mark.parametrize("is_connected", [True, False], ids=["socket", "http"])
+def test_a_call_is_answered_whether_the_clients_connection_is_there_or_not(server, is_connected):
+    with wired(server.port) as line:
+        until(lambda: server.host.state().clients == 1)
+        if not is_connected:
+            line.wire._exchange = None
+        call = line.wire.call(f"answered-{is_connected}", 20, *asked(abs, -3))
+        assert value(line.loop.run(call, 60)) == 3
+        assert value(line.loop.run(line.wire.call(f"answered-{is_connected}", 20, None, b""), 60)) == 3
+        with pytest.raises(NoSuchCall):
+            line.loop.run(line.wire.call("unheard", 20, None, b""), 60)
+        with pytest.raises(InvalidRequest, match="no call of the kind 'dance'"):
+            line.loop.run(line.wire.call("refused", 20, CallRequest(kind="dance", name="f"), b""), 60)
+
+
+def test_what_is_large_goes_the_other_way_in_both_directions(server):
+    with wired(server.port) as line:
+        until(lambda: line.wire._exchange)
+        sent = line.wire.call("large-there", 20, *asked(len, bytes(4 * SMALL_BYTES)))
+        assert value(line.loop.run(sent, 60)) == 4 * SMALL_BYTES
+        brought = line.wire.call("large-back", 20, *asked(bytes, 4 * SMALL_BYTES))
+        assert value(line.loop.run(brought, 60)) == bytes(4 * SMALL_BYTES)
+
+
+def test_a_connection_that_is_cut_in_a_call_loses_nothing_and_repeats_nothing(server, tmp_path):
+    def work(folder):
+        with (folder / "ran").open("a") as file:
+            file.write("x")
+        while not (folder / "go").exists():
+            time.sleep(0.01)
+        return "the result"
+
+    with wired(server.port) as line:
+        until(lambda: line.wire._exchange)
+        answer = line.loop.start(line.wire.call("cut", 20, *asked(work, tmp_path)))
+        for _ in range(3):
+            until(lambda: (tmp_path / "ran").exists() and server.server._clients._connections and line.wire._exchange)
+            before = line.wire._exchange
+            asyncio.run_coroutine_threadsafe(cut(server), server.host.loop).result(60)
+            until(lambda before=before: line.wire._exchange not in (None, before))
+        (tmp_path / "go").touch()
+        assert value(answer.result(60)) == "the result"
+    assert (tmp_path / "ran").read_text() == "x"
+    assert server.remote.executed.count("cut") == 1
+
+
+def test_a_thousand_calls_are_waited_for_over_one_connection(server):
+    with wired(server.port) as line:
+        until(lambda: line.wire._exchange)
+        calls = [line.loop.start(line.wire.call(f"many-{n}", 20, *asked(abs, -n))) for n in range(1000)]
+        assert [value(call.result(60)) for call in calls] == [*range(1000)]
+        assert len(line.wire._session.connector._conns) <= 1
 
 
 class Broken:

@@ -50,5 +50,9 @@ def test_every_client_names_raysm_and_takes_what_a_target_adds():
     assert options.retries == {"mode": "standard", "max_attempts": 5}
 
 
+def test_a_client_of_who_repeats_calls_himself_makes_each_once():
+    assert client_options(repeats=False).retries == {"mode": "standard", "total_max_attempts": 1}
+
+
 def test_a_target_has_chosen_no_image_where_nobody_says_so():
     assert Least().resolve(None, lambda: "r") == Resolved(target="r", image="")

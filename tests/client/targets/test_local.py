@@ -27,6 +27,29 @@ def test_nothing_is_asked_to_know_where_things_lie(tmp_path):
     assert local.data_root("s3://b/raysm") == (tmp_path / "data").as_uri()
 
 
+def test_each_region_has_its_bucket_and_its_folder(tmp_path):
+    far = LocalConnection(Local(home=str(tmp_path), regions=("eu-west-1",)))
+    assert far.region(None) == "eu-west-1"
+    assert far.bucket(None, None) == Bucket(name="raysm-local-eu-west-1")
+    assert far.data_root("s3://b/raysm") == (tmp_path / "data" / "@eu-west-1").as_uri()
+
+
+def test_without_a_scenario_it_has_neither_prices_nor_quotas(tmp_path):
+    local = connection(tmp_path)
+    assert not local.lists_quotas
+    assert not local.lists_prices
+    scenario_file(tmp_path).touch()
+    assert local.lists_quotas
+    assert local.lists_prices
+
+
+def test_its_clock_is_its_servers(tmp_path):
+    scenario_file(tmp_path).write_text("speed = 60")
+    with serving(tmp_path):
+        assert connection(tmp_path).clock == ServerRecord.read(tmp_path).clock
+        assert connection(tmp_path).clock.speed == 60.0
+
+
 def test_only_a_server_that_is_gone_is_started_again(tmp_path):
     assert connection(tmp_path).reconnect(GONE)
     assert not connection(tmp_path).reconnect(ReadTimeoutError(endpoint_url="http://127.0.0.1:1"))

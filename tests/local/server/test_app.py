@@ -9,11 +9,12 @@ import pytest
 from werkzeug.serving import make_server
 from werkzeug.wrappers import Response
 
-from raysm.local.scenario import Api
+from raysm.local.scenario import Scenario
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.app import LONGEST_REQUEST, App
 from raysm.local.server.faults import Faults
 from raysm.local.server.log_service import GROUPS
+from raysm.local.server.market import MarketService
 from raysm.local.server.moto_internals import request_handler
 
 
@@ -39,7 +40,7 @@ class Operations:
 
 
 class Logs:
-    def answer(self, operation, request):
+    def answer(self, operation, request, region):
         return {"events": []} if operation == "GetLogEvents" else None
 
 
@@ -49,7 +50,7 @@ class Sessions:
     def has(self, operation):
         return operation == "StartSession"
 
-    def answer(self, operation, request, host):
+    def answer(self, operation, request, region, host):
         return {"StreamUrl": f"ws://{host}/", "asked": request}
 
 
@@ -81,7 +82,15 @@ class Served:
 
     def __init__(self):
         self.operations, self.moto = Operations(), Moto()
-        self.app = App(self.operations, Logs(), Console(), self.moto, Faults(Api(), Random(0)), Sessions())
+        self.app = App(
+            self.operations,
+            Logs(),
+            Console(),
+            self.moto,
+            Faults(Scenario(), Random(0)),
+            Sessions(),
+            MarketService(Scenario()),
+        )
         self.server = make_server("127.0.0.1", 0, self.app, threaded=True, request_handler=Quiet)
         self._thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()

@@ -19,15 +19,15 @@ class Jobs:
     def unfinished(self):
         return ["a-job"]
 
-    def run(self, name):
-        self.asked.append(name)
+    def run(self, name, region=None):
+        self.asked.append((name, region))
         return self
 
     def interrupt(self):
         self.asked.append("interrupted")
 
-    def await_end(self, name, seconds):
-        self.asked.append((name, seconds))
+    def await_end(self, name, region, seconds):
+        self.asked.append((name, region, seconds))
         return True
 
 
@@ -56,10 +56,15 @@ def test_a_server_that_is_told_to_end_is_asked_to_once(console, ended):
     assert ended == [1]
 
 
-def test_a_job_is_interrupted_and_waited_for_by_its_name(console, jobs):
+def test_a_job_is_interrupted_by_its_name_and_where_that_is_not_enough_by_its_region(console, jobs):
     assert console.answer("POST", "/raysm/jobs/a-job/interrupt") == {"interrupted": "a-job"}
-    assert console.answer("GET", "/raysm/jobs/a-job/end/20") == {"ended": True}
-    assert jobs.asked == ["a-job", "interrupted", ("a-job", 20.0)]
+    assert console.answer("POST", "/raysm/jobs/eu-west-1/a-job/interrupt") == {"interrupted": "a-job"}
+    assert jobs.asked == [("a-job", None), "interrupted", ("a-job", "eu-west-1"), "interrupted"]
+
+
+def test_a_job_is_waited_for_in_its_region(console, jobs):
+    assert console.answer("GET", "/raysm/jobs/eu-west-1/a-job/end/20") == {"ended": True}
+    assert jobs.asked == [("a-job", "eu-west-1", 20.0)]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +73,8 @@ def test_a_job_is_interrupted_and_waited_for_by_its_name(console, jobs):
         ("GET", "/raysm/shutdown"),
         ("POST", "/raysm/status"),
         ("GET", "/raysm/jobs/a-job/interrupt"),
-        ("GET", "/raysm/jobs/a-job/end/600"),
+        ("GET", "/raysm/jobs/eu-west-1/a-job/end/600"),
+        ("GET", "/raysm/jobs/a-job/end/20"),
         ("POST", "/raysm/jobs/../interrupt"),
     ],
 )

@@ -1,13 +1,15 @@
 """Requests that fail on their way, told with the words and in the protocols of AWS's services."""
 
+import contextlib
 from random import Random
 
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from raysm.local.scenario import Api
+from raysm.local.scenario import Api, Scenario
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.faults import Call, Faults, xml_error
+from tests.support.hand_clock import HandClock
 from tests.support.leftovers import assert_nothing_left
 from tests.support.sagemaker_server import BUCKET, Server, training_request
 
@@ -23,7 +25,7 @@ def call(service="sagemaker", operation="ListTags", **parameters):
 
 def refusal(asked, seed=0, **switches):
     with pytest.raises(ApiError) as refused:
-        Faults(Api(**switches), Random(seed)).refuse(asked)
+        Faults(Scenario(api=Api(**switches)), Random(seed)).refuse(asked)
     return refused.value
 
 
@@ -36,28 +38,28 @@ def test_a_call_is_known_by_its_signature_and_its_target_or_its_form():
 
 
 def test_nothing_is_refused_by_default_and_no_answer_is_lost():
-    faults = Faults(Api(), Random(0))
+    faults = Faults(Scenario(api=Api()), Random(0))
     for _ in range(100):
         faults.refuse(call())
-        assert not faults.loses_answer()
+        assert not faults.loses_answer("us-east-1")
 
 
 def test_an_action_that_is_denied_is_refused_each_time_and_no_other():
     error = refusal(call(), denied=("sagemaker:ListTags",))
     assert (error.code, error.status) == ("AccessDeniedException", 403)
     assert "is not authorized to perform: sagemaker:ListTags" in error.message
-    Faults(Api(denied=("sagemaker:ListTags",)), Random(0)).refuse(call(operation="AddTags"))
+    Faults(Scenario(api=Api(denied=("sagemaker:ListTags",))), Random(0)).refuse(call(operation="AddTags"))
 
 
 def test_an_account_may_refuse_jobs_that_can_be_looked_into():
     switches = {"denied": ("sagemaker:EnableRemoteDebug",)}
     error = refusal(call(operation="CreateTrainingJob", RemoteDebugConfig={"EnableRemoteDebug": True}), **switches)
     assert "CreateTrainingJob" in error.message
-    Faults(Api(**switches), Random(0)).refuse(call(operation="CreateTrainingJob", RemoteDebugConfig=None))
+    Faults(Scenario(api=Api(**switches)), Random(0)).refuse(call(operation="CreateTrainingJob", RemoteDebugConfig=None))
 
 
 def test_shares_of_requests_are_throttled_or_find_the_service_unavailable():
-    faults, codes = Faults(Api(throttled=0.2, unavailable=0.3), Random(1)), []
+    faults, codes = Faults(Scenario(api=Api(throttled=0.2, unavailable=0.3)), Random(1)), []
     for _ in range(1000):
         try:
             faults.refuse(call())
@@ -130,3 +132,47 @@ def code_of(ask):
     except ClientError as error:
         return error.response["Error"]["Code"]
     return ""
+
+
+def rated(**regions):
+    scenario = Scenario(regions={name: Scenario(api=Api(**switches)) for name, switches in regions.items()})
+    clock = HandClock()
+    return Faults(scenario, Random(0), clock), clock
+
+
+def in_region(region, operation="ListTrainingJobs"):
+    headers = {
+        "Authorization": f"AWS4-HMAC-SHA256 Credential=a/20261122/{region}/sagemaker/aws4_request, x",
+        "X-Amz-Target": f"SageMaker.{operation}",
+    }
+    return Call.of(headers, lambda: b"", dict)
+
+
+def test_of_a_rate_so_many_requests_a_second_are_answered_and_those_that_were_refused_count_for_nothing():
+    faults, clock = rated(**{"eu-west-1": {"rates": {"ListTrainingJobs": 0.5}}})
+    answered = 0
+    for _ in range(1000):
+        clock.pass_s(0.1)
+        with contextlib.suppress(ApiError):
+            faults.refuse(in_region("eu-west-1"))
+            answered += 1
+    # Never more than the rate and what is there at its beginning; less, by what a full bucket cannot take.
+    assert 45 <= answered <= 51
+
+
+def test_a_rate_is_one_regions_and_one_operations():
+    faults, _ = rated(**{"eu-west-1": {"rates": {"ListTrainingJobs": 0.5}}})
+    faults.refuse(in_region("eu-west-1"))
+    with pytest.raises(ApiError, match="Rate exceeded"):
+        faults.refuse(in_region("eu-west-1"))
+    faults.refuse(in_region("us-east-1"))
+    faults.refuse(in_region("eu-west-1", "DescribeTrainingJob"))
+
+
+@pytest.mark.parametrize(("seconds", "is_answered"), [(0, True), (59, True), (60, False), (119, False), (120, True)])
+def test_in_an_outage_of_a_region_nothing_of_it_is_answered(seconds, is_answered):
+    faults, clock = rated(**{"eu-west-1": {"outages": ((60.0, 120.0),)}})
+    clock.pass_s(seconds)
+    faults.refuse(in_region("us-east-1"))
+    with contextlib.nullcontext() if is_answered else pytest.raises(ApiError, match="unknown error"):
+        faults.refuse(in_region("eu-west-1"))

@@ -143,14 +143,14 @@ def test_only_a_running_spot_job_can_be_interrupted(server):
 def test_who_asks_for_the_end_of_a_job_is_answered_when_it_ends(server):
     server.train("heard", UNTIL_SIGTERM)
     server.says("heard", "ready")
-    assert server.ask("GET", "/raysm/jobs/heard/end/0") == (200, {"ended": False})
+    assert server.ask("GET", "/raysm/jobs/us-east-1/heard/end/0") == (200, {"ended": False})
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(server.ask, "GET", "/raysm/jobs/heard/end/60")
+        asked = pool.submit(server.ask, "GET", "/raysm/jobs/us-east-1/heard/end/60")
         server.sm.stop_training_job(TrainingJobName="heard")
         assert asked.result(30) == (200, {"ended": True})
     assert server.sm.describe_training_job(TrainingJobName="heard")["TrainingJobStatus"] == "Stopped"
-    assert server.ask("GET", "/raysm/jobs/heard/end/60") == (200, {"ended": True})
-    assert server.ask("GET", "/raysm/jobs/nobody/end/60")[0] == 409
+    assert server.ask("GET", "/raysm/jobs/us-east-1/heard/end/60") == (200, {"ended": True})
+    assert server.ask("GET", "/raysm/jobs/us-east-1/nobody/end/60")[0] == 409
 
 
 def test_a_stop_while_it_is_interrupted_ends_it(server):

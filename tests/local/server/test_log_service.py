@@ -26,19 +26,19 @@ def service(records):
 def write(records):
     """A function that writes the streams of a job: by name the lines, each with its time."""
 
-    def add(job, **streams):
+    def add(job, region="us-east-1", **streams):
         records.add(
             JobRecord(
                 kind="training",
                 name=job,
                 arn=f"arn:{job}",
-                region="us-east-1",
+                region=region,
                 request={},
                 created_s=1.0,
                 modified_s=1.0,
             )
         )
-        folder = records.folder(TRAINING, job) / "streams"
+        folder = records.folder(TRAINING, job, region) / "streams"
         folder.mkdir(parents=True)
         for name, lines in streams.items():
             text = "".join(json.dumps(list(line)) + "\n" for line in lines)
@@ -140,3 +140,15 @@ def test_what_cannot_be_answered_is_refused_with_cloudwatchs_code(service, write
     with pytest.raises(ApiError) as raised:
         service.answer(operation, {"logGroupName": GROUP, **more})
     assert raised.value.code == code
+
+
+def test_jobs_of_one_name_in_two_regions_have_logs_of_their_own(service, write):
+    write("same", algo_1=[(1, "near")])
+    write("same", region="eu-west-1", algo_1=[(2, "far")])
+    asked = {"logGroupName": GROUP, "logStreamName": "same/algo-1", "startFromHead": True}
+    assert messages(service.answer("GetLogEvents", asked)) == ["near"]
+    assert messages(service.answer("GetLogEvents", asked, "eu-west-1")) == ["far"]
+    (stream,) = service.answer("DescribeLogStreams", {"logGroupName": GROUP}, "eu-west-1")["logStreams"]
+    assert (stream["logStreamName"], stream["arn"].split(":")[3]) == ("same/algo-1", "eu-west-1")
+    everything = service.answer("FilterLogEvents", {"logGroupName": GROUP}, "eu-west-1")
+    assert messages(everything) == ["far"]

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from raysm.contract.job_api import TRAINING
+from raysm.local.scenario import Scenario
 from raysm.local.server.api_error import ApiError
 from raysm.local.server.capacity import Capacity
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.run import JobRun
 from raysm.local.server.services import Services
+from raysm.local.server.stock import Stock
 from raysm.local.server.warm_pools import WarmPools
 from tests.support.api_requests import training_parameters
 
@@ -32,6 +34,7 @@ class Jobs:
             objects=SimpleNamespace(),
             capacity=self.capacity,
             pools=WarmPools(self.records),
+            stock=Stock(Scenario(), self.records, self.records.clock),
         )
 
     def start(self, **fields):

@@ -70,7 +70,7 @@ def test_texts_and_numbers_of_one_column_have_an_order():
         ({"cost_usd": None}, "unknown"),
         ({"cost_usd": 1.5}, "1.50 USD"),
         ({"cost_usd": 1.5, "status": Status.IN_PROGRESS}, "about 1.50 USD so far"),
-        ({"cost_usd": 0.0}, "0.000000 USD"),
+        ({"cost_usd": 0.0}, "0.00 USD"),
     ],
 )
 def test_a_cost_is_unknown_where_nobody_knows_it(fields, text):

@@ -6,6 +6,7 @@ import raysm
 from raysm.client.costs.prices import RegionPrices, save_prices
 from raysm.errors import InvalidRequest
 from raysm.testing import FakeSageMaker
+from raysm.views.grid.grid import Grid
 from tests.support.homes import in_home
 from tests.support.sagemaker import REGION, aws
 
@@ -28,7 +29,7 @@ def script(tmp_path):
 
 def grid_of(script, rows, **options):
     options = {"instance_type": TYPE, "regions": (REGION,), "on": aws()} | options
-    return raysm.Grid(raysm.Script(script, args=("--lr", "{lr}")), rows=rows, **options)
+    return Grid(raysm.Script(script, args=("--lr", "{lr}")), rows=rows, **options)
 
 
 def test_a_grid_is_a_value_that_can_be_looked_at(script):

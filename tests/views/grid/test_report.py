@@ -9,7 +9,9 @@ from tests.views.grid.test_screen import view
 
 
 def task(key, state=TaskState.DONE, reason="", **more):
-    facts = dict.fromkeys(("job", "region", "instance_type", "count", "spot", "started_s", "ended_s", "usd"))
+    facts = dict.fromkeys(
+        ("job", "region", "instance_type", "count", "spot", "sent_s", "started_s", "ended_s", "usd", "rate")
+    )
     return GridRow(key=key, state=state, attempts=1, reason=reason, parameters={}, **facts | more)
 
 
@@ -31,7 +33,7 @@ class Page(HTMLParser):
 
 def test_the_page_has_the_figures_the_regions_the_curve_and_the_rows():
     page = Page(report_page(view(), [task("sf", TaskState.FAILED, "exit code: 1"), task("st")]))
-    assert page.tags.count("svg") == 1
+    assert page.tags.count("svg") == 2
     for text in ("grid drives: open", "7 of 20", "12.50 USD of 100.00 USD", "us-east-1", "exit code: 1", "sf", "v1"):
         assert text in page.text
 
@@ -60,11 +62,25 @@ def test_of_ten_thousand_rows_the_file_stays_below_a_megabyte_and_says_what_is_l
 
 
 def test_a_grid_that_has_not_begun_is_a_page_too():
-    page = Page(report_page(view(regions=(), reasons=(), done=(), done_per_hour=None, states={}), []))
+    page = Page(report_page(view(regions=(), reasons=(), done=(), rates=(), done_per_hour=None, states={}), []))
     assert "svg" not in page.tags
     assert "0 of 0" in page.text
 
 
 def test_a_row_says_where_it_ran_and_what_it_cost():
-    page = Page(report_page(view(), [task("sf", region="us-west-2", instance_type="ml.g5.xlarge", usd=1.25)]))
-    assert "us-west-2ml.g5.xlarge11.25 USD" in page.text
+    page = Page(
+        report_page(view(), [task("sf", region="us-west-2", instance_type="ml.g5.xlarge", usd=1.25, rate=750.0)])
+    )
+    assert "us-west-2ml.g5.xlarge17501.25 USD" in page.text
+
+
+def test_the_rate_and_what_was_planned_are_figures_and_the_rate_is_a_curve():
+    page = Page(report_page(view(), []))
+    for text in ("3,600images/s now", "40.00 USD to 60.00 USDplanned", "images/s, all jobs together"):
+        assert text in page.text
+    over = Page(report_page(view(rate=None), []))
+    assert "4,800images/s at most" in over.text
+
+
+def test_a_metric_of_any_name_is_text():
+    assert "<u>" not in report_page(view(rate_unit="<u>/s"), [])

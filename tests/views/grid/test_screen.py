@@ -23,7 +23,8 @@ def view(**changes):
         "states": {"done": 7, "placed": 5, "waiting": 6, "failed": 1, "impossible": 1}, "regions": (region(),),
         "money": Money(spent_usd=12.5, wasted_usd=0.5, saved_usd=3.0, at_stake_usd=40.0), "budget_usd": 100.0,
         "prices": ("v1",), "blocks": (), "reasons": (("exit code: 1", 2),), "done": ((10.0, 1), (900.0, 7)),
-        "done_per_hour": 22.0,
+        "done_per_hour": 22.0, "planned_usd": (40.0, 60.0), "rate_unit": "images/s", "rate": 3600.0,
+        "rates": ((60.0, 1200.0), (120.0, 4800.0), (180.0, 3600.0)),
     }  # fmt: skip
     return Snapshot(**fields | changes)
 
@@ -81,3 +82,17 @@ def test_a_frame_of_four_regions_takes_less_than_fifty_milliseconds_of_cpu():
     begin = time.process_time()
     screen_lines(many)
     assert time.process_time() - begin < 0.05
+
+
+def test_the_rate_of_all_jobs_is_told_with_its_curve_and_what_was_planned():
+    text = screen(regions=(region(rate=2400.0),))
+    assert "rate    3,600 images/s combined, at most 4,800 so far  ▂█▆" in text
+    assert "planned 40.00 USD to 60.00 USD" in text
+    assert "2,400" in text
+
+
+def test_a_rate_that_nobody_reports_is_said_and_one_that_nobody_asks_for_is_not_there():
+    assert "rate    no job has reported any images/s yet" in screen(rate=None, rates=())
+    assert "rate    at most 4,800 images/s combined" in screen(rate=None)
+    assert "\nrate " not in screen(rate_unit="", rate=None, rates=())
+    assert "planned" not in screen(planned_usd=None)

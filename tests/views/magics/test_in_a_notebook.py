@@ -24,7 +24,7 @@ print("to stderr", file=sys.stderr)"""
 RAISES = "%%raysm\nx = 1\n\ndef divide(a):\n    return a / 0\n\ndivide(x)"
 SLEEPS = '%%raysm\nkept = 5\nimport time\nprint("sleeping")\ntime.sleep(600)'
 OPEN = """
-from tests.support.session_process import near
+from tests.support.stub_job import near
 digits = near({folder!r}, {port})"""
 
 

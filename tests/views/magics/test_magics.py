@@ -54,7 +54,7 @@ def test_a_cell_runs_in_the_session_that_is_connected(magics, digits):
     digits.call = FakeCall(42)
     assert magics.raysm("connect digits") is digits
     assert magics.raysm("", "x = 1\n") == 42
-    assert digits.cells == [("\nx = 1\n", "Cell In[7]")]
+    assert digits.cells == [("\nx = 1\n", "Cell In[7]", None)]
 
 
 def test_a_session_is_started_as_the_line_says(shell):
@@ -105,6 +105,18 @@ def test_its_end_is_put_off(magics, digits):
     assert digits.kept_minutes == 60
     magics.raysm("keep 2h")
     assert digits.kept_minutes == 120
+
+
+def test_the_latest_cell_that_nobody_waited_for_is_awaited_by_its_word(magics, digits, capsys):
+    with pytest.raises(UsageError, match="no cell was sent with --async"):
+        magics.raysm("result")
+    magics.raysm("connect digits")
+    digits.call = FakeCall(7, printed="said\n")
+    magics.raysm("--async -o later", "7")
+    magics.raysm("", "8")
+    for _ in range(2):
+        assert magics.raysm("result") == 7
+    assert capsys.readouterr().out.startswith("said\n")
 
 
 def test_its_dashboard_is_shown(magics):

@@ -4,7 +4,7 @@ import pytest
 
 from raysm.contract.session import RemoteError
 from raysm.errors import InvalidRequest
-from raysm.views.magics.running import run_cell
+from raysm.views.magics.running import await_future, run_cell
 from raysm.views.magics.words import read_cell
 from tests.support.fake_sessions import FakeCall, FakeSession
 
@@ -68,3 +68,42 @@ def test_an_interrupt_is_told_in_one_line():
     with pytest.raises(KeyboardInterrupt) as raised:
         run(FakeSession(call=FakeCall(interrupted=True)))
     assert len(raised.value._render_traceback_()) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "hosts"),
+    [
+        ("", [None]),
+        ("--on head", [None]),
+        ("--on algo-2", ["algo-2"]),
+        ("--targets algo-2,algo-1", ["algo-2", "algo-1"]),
+        ("-t all", ["algo-1", "algo-2"]),
+    ],
+)
+def test_a_cell_runs_on_the_instances_that_its_line_names(line, hosts):
+    session = FakeSession(calls={"algo-1": FakeCall(1), "algo-2": FakeCall(2)})
+    run(session, line)
+    assert [host for _, _, host in session.cells] == hosts
+
+
+def test_an_instance_that_there_is_not_is_named_before_anything_runs():
+    session = FakeSession(calls={"algo-1": FakeCall(), "algo-2": FakeCall()})
+    with pytest.raises(InvalidRequest, match=r"--on: the session has no instance 'algo2'; did you mean algo-2"):
+        run(session, "--on algo-1,algo2")
+    assert session.cells == []
+
+
+def test_variables_go_to_the_instances_of_the_cell_and_come_back_from_each():
+    session, variables = FakeSession(calls={"algo-1": FakeCall(), "algo-2": FakeCall()}), {"a": 1}
+    run(session, "--on all --push a --pull a", variables=variables)
+    assert session.variables == {"a@algo-1": 1, "a@algo-2": 1}
+    assert variables["a"] == {"algo-1": 1, "algo-2": 1}
+    run(session, "--on algo-2 --pull a", variables=variables)
+    assert variables["a"] == 1
+
+
+def test_the_future_of_several_instances_has_one_for_each():
+    session = FakeSession(calls={"algo-1": FakeCall(1), "algo-2": FakeCall(2)})
+    future = run(session, "--on all --async")
+    assert future == session.calls
+    assert await_future(session, future) == {"algo-1": 1, "algo-2": 2}

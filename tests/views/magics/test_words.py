@@ -16,6 +16,7 @@ from raysm.views.magics.words import COMMANDS, CellLine, read_cell, read_command
         ("--pull model", CellLine(pull=("model",))),
         ("-o later --async", CellLine(out="later", is_async=True)),
         ("--whole", CellLine(is_whole=True)),
+        ("--on algo-1,algo-2", CellLine(on=("algo-1", "algo-2"))),
     ],
 )
 def test_a_cell_is_run_as_its_line_says(line, asked):
@@ -24,7 +25,14 @@ def test_a_cell_is_run_as_its_line_says(line, asked):
 
 @pytest.mark.parametrize(
     ("theirs", "ours"),
-    [("--noblock", "--async"), ("-a", "--async"), ("--out later", "-o later")],
+    [
+        ("--noblock", "--async"),
+        ("-a", "--async"),
+        ("--out later", "-o later"),
+        ("--targets algo-2", "--on algo-2"),
+        ("-t all", "--on all"),
+        ("-b", "--block"),
+    ],
 )
 def test_the_words_of_ipyparallel_are_understood(theirs, ours):
     assert read_cell(theirs) == read_cell(ours)
@@ -38,6 +46,9 @@ def test_the_words_of_ipyparallel_are_understood(theirs, ours):
         ("digits", "%%raysm takes options alone, got 'digits'; %%raysm [-s NAME]"),
         ("--push a-b", "%%raysm --push must be names of variables, a,b, got 'a-b'"),
         ("--async --pull a", "which --async does not await"),
+        ("--async --block", "%%raysm --block waits for the cell, and --async does not"),
+        ("--on all,algo-1", "%%raysm --on must be head, all, or names of instances"),
+        ("--on ,", "%%raysm --on must be head, all, or names of instances"),
     ],
 )
 def test_a_wrong_line_of_a_cell_is_refused_with_what_may_be_meant(line, message):

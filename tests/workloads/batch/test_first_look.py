@@ -1,5 +1,8 @@
 """What can be seen to be wrong before a job is sent."""
 
+import subprocess
+import sys
+
 import pytest
 
 from raysm.errors import InvalidInput, InvalidRequest
@@ -31,3 +34,18 @@ def test_what_cannot_be_read_is_refused(tmp_path):
 def test_two_inputs_need_a_name(tmp_path):
     with pytest.raises(InvalidRequest, match="has 2 inputs"):
         check_inputs(asked(), {"a": tmp_path, "b": None})
+
+
+def test_a_client_without_ray_and_numpy_looks_too(tmp_path):
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from raysm.request.batch import BatchInference\n"
+        "from raysm.workloads.batch.first_look import check_inputs\n"
+        "workload = BatchInference(name='m', python='3.11', batch_size=2)\n"
+        "check_inputs(workload, {'data': Path(sys.argv[1])})\n"
+        "print({'ray', 'numpy'} & sys.modules.keys())\n"
+    )
+    (tmp_path / "a.txt").write_text("1\n")
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -4,10 +4,10 @@ import pytest
 
 import raysm
 from raysm.contract.paths import Paths
-from raysm.errors import InvalidInput, InvalidRequest
+from raysm.errors import InstanceLost, InvalidInput
 from raysm.request.batch import BatchInference
 from raysm.workloads.batch.formats.format import Span
-from raysm.workloads.batch.piece import Piece, channel_of, pieces_of
+from raysm.workloads.batch.piece import Piece, _cut_there, pieces_of
 from tests.support.batches import pack
 
 
@@ -17,24 +17,6 @@ def asked(**fields):
 
 def predict(batch):
     return {"y": batch["row"]}
-
-
-def test_the_only_input_is_read_unless_one_is_named():
-    assert channel_of(asked(), ["texts"]) == "texts"
-    assert channel_of(asked(channel="texts"), ["ids", "texts"]) == "texts"
-
-
-@pytest.mark.parametrize(
-    ("channel", "inputs", "message"),
-    [
-        (None, ["a", "b"], "has 2 inputs; say which one is read, channel='a'"),
-        (None, [], "has 0 inputs; give one"),
-        ("c", ["a", "b"], "has no input 'c'; it has a, b"),
-    ],
-)
-def test_an_input_that_is_not_clear_is_asked_for(channel, inputs, message):
-    with pytest.raises(InvalidRequest, match=message):
-        channel_of(asked(channel=channel), inputs)
 
 
 def test_a_piece_says_what_it_holds():
@@ -68,3 +50,30 @@ def test_a_channel_without_files_is_refused(base):
     pack(raysm.Batch(predict, batch_size=2), base)
     with pytest.raises(InvalidInput, match="the channel 'data' has no files"):
         pieces_of(asked(), "data")
+
+
+@pytest.mark.parametrize("distribution", ["FullyReplicated", "ShardedByS3Key"])
+def test_numbers_in_the_names_of_files_count_as_numbers(base, distribution):
+    folder = Paths(base).channel("data")
+    for name in ("part-10.txt", "part-2.txt", "part-1/a.txt", "b.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("1\n")
+    pack(raysm.Batch(predict, batch_size=2), base, distribution=distribution)
+    _, pieces = pieces_of(asked(), "data")
+    names = [name for piece in pieces for name in piece.span.files]
+    assert names == ["b.txt", "part-1/a.txt", "part-2.txt", "part-10.txt"]
+
+
+def test_files_that_are_a_record_each_are_grouped_in_that_order(base):
+    folder = Paths(base).channel("data")
+    folder.mkdir(parents=True)
+    for number in (1, 2, 10, 11):
+        (folder / f"{number}.bin").write_bytes(b"x")
+    pack(raysm.Batch(predict, batch_size=2), base, distribution="ShardedByS3Key")
+    _, pieces = pieces_of(asked(read="files"), "data")
+    assert [piece.span.files for piece in pieces] == [("1.bin", "2.bin"), ("10.bin", "11.bin")]
+
+
+def test_a_share_whose_instance_went_away_is_missed_by_its_name(base):
+    with pytest.raises(InstanceLost, match="algo-7 went away while it was asked which records of 'data' it has"):
+        _cut_there("data", "text", {"algo-7": ["a.txt"]}, 2)

@@ -119,16 +119,27 @@ def test_delivered_outcomes_are_forgotten_the_oldest_first_and_never_executed_ag
     async def script(calls, executor, active):
         executor.go.set()
         for number in range(module.KEPT_CALLS + 3):
-            call = ask(calls, str(number))
-            await call.done.wait()
-            call.is_delivered = number != 1
-        await ask(calls, "last").done.wait()
-        await asyncio.sleep(0)
+            await ask(calls, str(number)).done.wait()
+            if number != 1:
+                calls.deliver(str(number))
+                calls.deliver(str(number))
         assert calls.get("1") is not None
         assert calls.get(str(module.KEPT_CALLS)) is not None
         with pytest.raises(InvalidRequest, match="not kept any more"):
             ask(calls, "0")
         assert executor.begun.count("0") == 1
+
+    with_calls(tmp_path, script)
+
+
+def test_a_call_that_runs_is_not_delivered_and_one_that_nobody_sent_neither(tmp_path):
+    async def script(calls, executor, active):
+        call = ask(calls)
+        calls.deliver(call.id)
+        calls.deliver("unheard")
+        executor.go.set()
+        await call.done.wait()
+        assert not call.is_delivered
 
     with_calls(tmp_path, script)
 

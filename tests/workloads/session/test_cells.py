@@ -5,11 +5,9 @@ import json
 import pickle
 import threading
 
-import pytest
-
 from raysm.contract.session import CELL, PULL, PUSH, CallRequest, Outcome
 from raysm.workloads.session.calls import Call
-from raysm.workloads.session.cells import Cells, shown
+from raysm.workloads.session.cells import Cells
 
 WAIT_S = 60.0
 
@@ -143,29 +141,6 @@ def test_what_runs_is_what_prints():
         return Outcome.decode((await cells.run(cell))[0]).shown["text/plain"], cells.output
 
     assert run(script) == ("True", None)
-
-
-class Table:
-    def _repr_html_(self):
-        return "<table></table>"
-
-    def _repr_png_(self):
-        return b"\x89PNG"
-
-    def _repr_markdown_(self):
-        raise ValueError("its own fault")
-
-    def __repr__(self):
-        return "a table"
-
-
-def test_a_value_is_shown_in_every_form_that_it_has():
-    assert shown(Table()) == {"text/plain": "a table", "text/html": "<table></table>", "image/png": "iVBORw=="}
-
-
-@pytest.mark.parametrize("value", [1, "text", Table])
-def test_what_has_no_form_of_its_own_is_text(value):
-    assert shown(value) == {"text/plain": repr(value)}
 
 
 def test_of_several_that_are_interrupted_together_the_one_that_runs_is_not_missed():

@@ -11,7 +11,7 @@ from raysm.errors import InvalidRequest
 from raysm.workloads.session.host import Description, SessionHost
 from raysm.workloads.session.lifetime import Lifetime, Rules
 from raysm.workloads.session.ray_jobs import Seen
-from tests.support.sessions import Jobs, NoCells, ThreadedCalls, served, until
+from tests.support.sessions import Jobs, NoCells, ThreadedCalls, executors_of, served, until
 
 
 def told(server):
@@ -95,7 +95,8 @@ def test_it_lives_without_a_server_and_tells_its_end_once(tmp_path):
     async def live():
         description = Description(job="digits-1", hosts=("algo-1",), folder=tmp_path, private=tmp_path)
         lifetime = Lifetime(Rules(idle_s=1800, idle_detached_s=300), time.monotonic(), 0.0)
-        host = SessionHost(description, NoCells(), ThreadedCalls(), lifetime, Jobs(), events.append)
+        executors = executors_of(NoCells(), ThreadedCalls())
+        host = SessionHost(description, NoCells(), executors, ThreadedCalls(), lifetime, Jobs(), events.append)
         host.close("it was closed")
         host.close("too late")
         return await host.live(lambda: notices.append(list(host.notices)))

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.session.outcomes import failed, interrupted, outcome_of, refused
+from raysm.workloads.session.outcomes import death_of, failed, interrupted, outcome_of, refused
 
 
 def raising(error):
@@ -72,3 +72,16 @@ def test_a_refusal_travels_itself_and_without_frames():
     outcome = refused(InvalidRequest("no room"))
     assert (outcome.error.headline, outcome.error.traceback) == ("InvalidRequest: no room", "")
     assert isinstance(pickle.loads(outcome.pickled), InvalidRequest)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("The worker died unexpectedly.\nCheck its log.", "The worker died unexpectedly."),
+        ("Died.\n\tpid: 3\nThe actor is dead. Worker exit detail: End of file. Some common causes: x", "End of file."),
+        ("", "ValueError"),
+    ],
+    ids=["task", "actor", "nothing"],
+)
+def test_of_a_death_the_line_that_says_why_is_told(said, reason):
+    assert death_of("train", ValueError(said)) == f"the process of train died: {reason}"

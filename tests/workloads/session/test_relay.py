@@ -12,97 +12,123 @@ from pathlib import Path
 import pytest
 
 from raysm.contract.events import Metric, line
-from raysm.workloads.session.relay import Place, in_place
+from raysm.workloads.session.relay import SocketLine, Standing
+
+
+class Heard:
+    """A process that stands ready, and what arrives at the other end of its connection.
+
+    Attributes: folder, standing, connection (the other end).
+    """
+
+    def __init__(self, folder, private):
+        self.folder = folder
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(private / "s"))
+            listener.listen()
+            self.line = SocketLine(str(private / "s"))
+            self.standing = Standing(str(folder), self.line.send)
+            self.connection, _ = listener.accept()
+        self.connection.settimeout(60)
+        self.file = self.connection.makefile()
+
+    def messages(self, count):
+        return [json.loads(self.file.readline()) for _ in range(count)]
+
+    def close(self):
+        self.file.close()
+        self.connection.close()
+        self.line._connection.close()
 
 
 @pytest.fixture
-def place(tmp_path):
-    """A place, and the lines that arrive at its socket once the call is over."""
+def heard(tmp_path):
+    before = signal.getsignal(signal.SIGINT)
     # Short: a socket's path has at most 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="rr") as folder, socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(Path(folder) / "s"))
-        listener.listen()
-        lines = []
-
-        def hear():
-            connection, _ = listener.accept()
-            with connection, connection.makefile() as file:
-                lines.extend(json.loads(text) for text in file)
-
-        thread = threading.Thread(target=hear)
-        thread.start()
-
-        def heard():
-            thread.join(60)
-            assert not thread.is_alive()
-            return lines
-
-        yield Place(call="c", socket=str(Path(folder) / "s"), folder=str(tmp_path)), heard
+    with tempfile.TemporaryDirectory(prefix="rr") as private:
+        process = Heard(tmp_path, Path(private))
+        yield process
+        process.close()
+    # As every process that does calls, this one ignores what comes late.
+    signal.signal(signal.SIGINT, before)
 
 
-def test_the_server_hears_who_it_is_and_what_it_prints_line_by_line(place):
-    where, heard = place
+def test_what_a_call_prints_is_heard_line_by_line_and_counted(heard):
     before = sys.stdout, os.getcwd()
-    with in_place(where):
+    with heard.standing.call("c") as printed:
         print("one", end="")
         print(" line")
         print("wrong", file=sys.stderr)
         print("no newline", end="")
-        assert os.getcwd() == os.path.realpath(where.folder)
+        assert os.getcwd() == os.path.realpath(heard.folder)
         assert not sys.stdout.isatty()
     assert (sys.stdout, os.getcwd()) == before
-    assert heard() == [
-        {"call": "c", "pid": os.getpid()},
-        {"stream": "stdout", "text": "one line\n"},
-        {"stream": "stderr", "text": "wrong\n"},
-        {"stream": "stdout", "text": "no newline"},
+    assert heard.messages(printed.messages) == [
+        {"call": "c", "stream": "stdout", "text": "one line\n"},
+        {"call": "c", "stream": "stderr", "text": "wrong\n"},
+        {"call": "c", "stream": "stdout", "text": "no newline"},
     ]
 
 
-def test_a_metric_is_told_as_the_event_that_it_is(place):
-    where, heard = place
+def test_calls_of_one_process_are_told_apart(heard):
+    for id in ("a", "b"):
+        with heard.standing.call(id):
+            print(id)
+    assert [message["call"] for message in heard.messages(2)] == ["a", "b"]
+
+
+def test_a_call_that_prints_nothing_sends_nothing(heard):
+    with heard.standing.call("silent") as printed:
+        pass
+    assert printed.messages == 0
+
+
+def test_a_metric_is_told_as_the_event_that_it_is(heard):
     metric = line(Metric(name="loss", value=0.5))
-    with in_place(where):
+    with heard.standing.call("c") as printed:
         print(f"{metric}\nepoch 1")
-    assert heard()[1] == {"event": metric}
-    assert "".join(piece["text"] for piece in heard()[2:]) == "epoch 1\n"
+    first, *rest = heard.messages(printed.messages)
+    assert first == {"call": "c", "event": metric}
+    assert "".join(piece["text"] for piece in rest) == "epoch 1\n"
 
 
-def test_a_signal_interrupts_what_runs_in_there_and_nothing_behind_it(place):
-    where, heard = place
-    before = signal.getsignal(signal.SIGINT)
-
+def test_a_signal_interrupts_what_runs_in_there_and_nothing_behind_it(heard):
     def interrupted():
-        with in_place(where):
+        with heard.standing.call("c"):
             os.kill(os.getpid(), signal.SIGINT)
             threading.Event().wait(60)
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert signal.getsignal(signal.SIGINT) is before
-    assert len(heard()) == 1
+    # It would end this program.
+    os.kill(os.getpid(), signal.SIGINT)
+    # And the next call is interruptible again, whatever the one before has made of it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
 
 
-def test_the_end_is_seen_although_a_child_of_the_call_holds_the_socket(place):
-    where, heard = place
-    read, write = os.pipe()
-    with in_place(where):
-        child = os.fork()
-        if child == 0:
-            os.read(read, 1)
-            os._exit(0)
-    try:
-        assert len(heard()) == 1
-    finally:
-        os.write(write, b"x")
-        os.waitpid(child, 0)
-        os.close(read)
-        os.close(write)
+def test_behind_half_a_message_the_next_one_begins_a_line_of_its_own(heard):
+    class Struck:
+        """Sends the beginning, and is interrupted."""
+
+        def sendall(self, content):
+            connection.send(content[:9])
+            raise KeyboardInterrupt
+
+    connection, heard.line._connection = heard.line._connection, Struck()
+    with pytest.raises(KeyboardInterrupt), heard.standing.call("a"):
+        print("never heard")
+    heard.line._connection = connection
+    with heard.standing.call("b"):
+        print("heard")
+    assert heard.file.readline() == '{"call": \n'
+    assert heard.messages(1) == [{"call": "b", "stream": "stdout", "text": "heard\n"}]
 
 
-def test_a_session_that_is_gone_costs_a_call_its_output_and_nothing_else(place):
-    where, heard = place
-    with in_place(where):
-        os.unlink(where.socket)
+def test_a_session_that_is_gone_costs_a_call_its_output_and_nothing_else(heard):
+    heard.connection.shutdown(socket.SHUT_RDWR)
+    with heard.standing.call("c"):
         print("x" * 100_000)
-    heard()
+        print("y" * 100_000)

@@ -1,18 +1,14 @@
-"""Calls in processes of Ray's: what they print, how they die, how they are interrupted."""
+"""Batches and commands as tasks of Ray: their outcomes, how their processes die, how they are interrupted."""
 
 import asyncio
 import os
 import pickle
-import shutil
 import signal
-import tempfile
-import time
-from pathlib import Path
 
 import cloudpickle
 import pytest
 
-from raysm.contract.session import BATCH, CALL, SHELL, CallRequest, Outcome
+from raysm.contract.session import BATCH, SHELL, CallRequest, Outcome
 from raysm.errors import InvalidRequest
 from raysm.workloads.session.calls import Call
 from raysm.workloads.session.remote_calls import RemoteCalls
@@ -23,24 +19,12 @@ WAIT_S = 120.0
 
 
 def with_calls(folder, script):
-    """Run the coroutine function ``script(calls)`` with a RemoteCalls that listens."""
+    """Run the coroutine function ``script(calls)`` with a RemoteCalls."""
 
     async def go():
-        # Short: a socket's path has at most 107 bytes.
-        private = Path(tempfile.mkdtemp(prefix="rc"))
-        calls = RemoteCalls("algo-1", folder, private / "s")
-        await calls.start()
-        try:
-            return await asyncio.wait_for(script(calls), WAIT_S)
-        finally:
-            calls.close()
-            shutil.rmtree(private)
+        return await asyncio.wait_for(script(RemoteCalls("algo-1", folder)), WAIT_S)
 
     return asyncio.run(go())
-
-
-def call_of(function, *args, id="c"):
-    return Call(id, CallRequest(kind=CALL, name="f"), cloudpickle.dumps((function, args, {})), lambda: None)
 
 
 def batch_of(items, first=0, **fields):
@@ -53,58 +37,6 @@ def values(encoded):
     _, outcomes = pickle.loads(Outcome.decode(encoded).pickled)
     decoded = [Outcome.decode(outcome) for outcome in outcomes]
     return [pickle.loads(each.pickled) if each.error is None else each.error for each in decoded]
-
-
-def test_a_call_prints_before_its_outcome_and_runs_in_its_folder(tmp_path):
-    def work():
-        print("in", os.getcwd())
-        return 3
-
-    async def script(calls):
-        call = call_of(work)
-        outcome, failed = await calls.run(call)
-        return call, Outcome.decode(outcome), failed
-
-    call, outcome, failed = with_calls(tmp_path, script)
-    assert (pickle.loads(outcome.pickled), failed) == (3, False)
-    assert [piece.text for piece in call.output.since(0)] == [f"in {tmp_path}\n"]
-    assert call.status.state == "running"  # it is the registry that ends it
-
-
-def test_a_process_that_dies_is_named_and_the_next_call_has_another_one(tmp_path):
-    async def script(calls):
-        died, _ = await calls.run(call_of(os._exit, 3))
-        well, _ = await calls.run(call_of(abs, -1, id="d"))
-        return Outcome.decode(died), Outcome.decode(well)
-
-    died, well = with_calls(tmp_path, script)
-    assert died.error.type == "WorkerDied"
-    assert died.error.message.startswith("the process of f died")
-    assert pickle.loads(well.pickled) == 1
-
-
-def test_what_cannot_be_unpickled_there_is_a_failure(tmp_path):
-    async def script(calls):
-        call = call_of(abs, 1)
-        call.body = b"nonsense"
-        return Outcome.decode((await calls.run(call))[0])
-
-    assert with_calls(tmp_path, script).error.type == "_pickle.UnpicklingError"
-
-
-def test_a_sleep_is_interrupted(tmp_path):
-    async def script(calls):
-        call = call_of(time.sleep, 600)
-        running = asyncio.create_task(calls.run(call))
-        while call.status.state != "running":
-            await asyncio.sleep(0.05)
-        call.is_cancelled = True
-        calls.interrupt(call)
-        outcome, _ = await running
-        call.end(outcome, True, tmp_path / "spill")
-        return Outcome.decode(outcome)
-
-    assert with_calls(tmp_path, script).error.cancelled
 
 
 def test_a_batch_has_an_outcome_for_each_item(tmp_path):
@@ -152,6 +84,21 @@ def test_a_command_runs_where_it_is_told_to(tmp_path):
         return pickle.loads(Outcome.decode(outcome).pickled)
 
     assert with_calls(tmp_path, script) == {"exit_code": 0, "output": f"{tmp_path}\n"}
+
+
+def test_a_command_is_interrupted_by_the_end_of_its_process(tmp_path):
+    async def script(calls):
+        call = Call("s", CallRequest(kind=SHELL, name="sleep"), b"touch begun; sleep 600", lambda: None)
+        running = asyncio.create_task(calls.run(call))
+        while not (tmp_path / "begun").exists():
+            await asyncio.sleep(0.05)
+        call.is_cancelled = True
+        calls.interrupt(call)
+        outcome, _ = await running
+        call.end(outcome, True, tmp_path / "spill")
+        return Outcome.decode(outcome)
+
+    assert with_calls(tmp_path, script).error.cancelled
 
 
 def test_as_many_processes_as_fit_run_at_once_and_of_too_large_ones_none():

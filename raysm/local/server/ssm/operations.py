@@ -23,7 +23,7 @@ TARGET = "AmazonSSM."
 INSTANCE = re.compile(r"sagemaker-training-job:([a-zA-Z0-9-]{1,63})_(algo-[1-9]\d*)")
 """An instance of a training job, as a session's target."""
 
-Operation = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
+Operation = Callable[[Mapping[str, Any], str, str], Mapping[str, Any]]
 
 
 class SsmOperations:
@@ -33,8 +33,10 @@ class SsmOperations:
         gateway: Carries the sessions.
     """
 
-    def __init__(self, gateway: Gateway, records: Records, instances: Callable[[str], Mapping[str, Instance]]) -> None:
-        """Begin sessions by ``gateway``; ``instances`` returns those of a training job that run, by host."""
+    def __init__(
+        self, gateway: Gateway, records: Records, instances: Callable[[str, str], Mapping[str, Instance]]
+    ) -> None:
+        """Begin sessions by ``gateway``; ``instances`` returns those of a job of a region that run, by host."""
         self.gateway = gateway
         self._records = records
         self._instances = instances
@@ -48,22 +50,22 @@ class SsmOperations:
         """Whether ``operation`` is ours."""
         return operation in self._operations
 
-    def answer(self, operation: str, request: Mapping[str, Any], host: str) -> Mapping[str, Any]:
-        """Carry ``operation`` out; ``host`` is what the client calls this server, with its port.
+    def answer(self, operation: str, request: Mapping[str, Any], region: str, host: str) -> Mapping[str, Any]:
+        """Carry ``operation`` out in a region; ``host`` is what the client calls this server, with its port.
 
         Raises:
             ApiError: It is refused.
         """
-        return self._operations[operation](request, host)
+        return self._operations[operation](request, region, host)
 
-    def _start(self, request: Mapping[str, Any], host: str) -> Mapping[str, Any]:
+    def _start(self, request: Mapping[str, Any], region: str, host: str) -> Mapping[str, Any]:
         target = _text(request, "Target")
         # Before the target: a document that does not exist is said also where nobody is connected.
         work = work_of(str(request.get("DocumentName") or SHELL), request.get("Parameters") or {})
-        session, token = self.gateway.start(self._instance(target), work)
+        session, token = self.gateway.start(self._instance(target, region), work)
         return _answer(session, token, host)
 
-    def _instance(self, target: str) -> Instance:
+    def _instance(self, target: str, region: str) -> Instance:
         """Return the instance that is meant.
 
         Raises:
@@ -71,21 +73,22 @@ class SsmOperations:
         """
         named = INSTANCE.fullmatch(target)
         # One answer to whatever is wrong: AWS does not tell strangers which jobs there are.
-        instance = self._instances(named[1]).get(named[2]) if named and self._is_open(named[1]) else None
+        is_open = named is not None and self._is_open(named[1], region)
+        instance = self._instances(named[1], region).get(named[2]) if named and is_open else None
         if instance is None or instance.exited.done():
             raise ApiError("TargetNotConnected", f"{target} is not connected.")
         return instance
 
-    def _is_open(self, job: str) -> bool:
+    def _is_open(self, job: str, region: str) -> bool:
         try:
-            record = self._records.get(TRAINING, job)
+            record = self._records.get(TRAINING, job, region)
         except ApiError:
             return False
         debugging = record.request.get("RemoteDebugConfig") or {}
         # The record's request is changed by UpdateTrainingJob, so that it can be switched on while the job runs.
         return self.gateway.is_permitted and record.secondary == "Training" and bool(debugging.get("EnableRemoteDebug"))
 
-    def _resume(self, request: Mapping[str, Any], host: str) -> Mapping[str, Any]:
+    def _resume(self, request: Mapping[str, Any], region: str, host: str) -> Mapping[str, Any]:
         session = _text(request, "SessionId")
         token = self.gateway.resume(session)
         # As AWS: an id that ended is not told apart from one that never was.
@@ -93,7 +96,7 @@ class SsmOperations:
             raise ApiError("DoesNotExistException", f"Session {session} does not exist.")
         return _answer(session, token, host)
 
-    def _terminate(self, request: Mapping[str, Any], host: str) -> Mapping[str, Any]:
+    def _terminate(self, request: Mapping[str, Any], region: str, host: str) -> Mapping[str, Any]:
         session = _text(request, "SessionId")
         self.gateway.terminate(session)
         return {"SessionId": session}

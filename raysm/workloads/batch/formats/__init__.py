@@ -7,9 +7,13 @@ when it is used: the one of images needs Pillow, which the others can do without
 import pkgutil
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from raysm.errors import InvalidInput, MissingDependency
-from raysm.workloads.batch.formats.format import Format
+
+# What reads a format needs NumPy; by which names it goes a client without may ask.
+if TYPE_CHECKING:
+    from raysm.workloads.batch.formats.format import Format
 
 __all__ = ["FORMATS", "format_of", "named"]
 
@@ -28,7 +32,7 @@ FORMATS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """The class of each format, and how the names of its files end."""
 
 
-def named(name: str) -> Format:
+def named(name: str) -> "Format":
     """Return a format by its name.
 
     Raises:

@@ -56,7 +56,9 @@ class Csv(_Table):
 
     def tables(self, path: Path, span: Span, batch_size: int) -> Iterator[pa.Table]:
         """See ``_Table``."""
+        # Anywhere in the name: of .tsv.gz the last suffix is .gz.
         delimiter = "\t" if ".tsv" in path.name.lower() else ","
+        # Whoever splits a table into files leaves empty ones too, which Arrow takes for torn.
         if not path.stat().st_size:
             return
         with pa.input_stream(str(path), compression="detect") as stream:
@@ -86,6 +88,7 @@ class Parquet(_Table):
             counts = _row_groups(folder / file)
             start = first = 0
             for group in range(len(counts)):
+                # Added up until they are enough: some writers leave groups of a few rows.
                 count = sum(counts[start : group + 1])
                 if count >= rows or group == len(counts) - 1:
                     spans.append(Span(files=(file,), start=start, stop=group + 1, first_row=first, rows=count))
@@ -119,6 +122,7 @@ def _regrouped(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
             whole = pa.concat_tables(waiting)
             for start in range(0, length - size + 1, size):
                 yield whole.slice(start, size)
+            # What is over begins the next batch: its size may not depend on how a file was written.
             waiting, length = [whole.slice(length - length % size)], length % size
     if length:
         yield pa.concat_tables(waiting)
@@ -135,6 +139,7 @@ def array_of(column: pa.ChunkedArray) -> NDArray[Any]:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         lengths = set(whole.value_lengths().to_pylist()) if len(whole) else set()
         inner = whole.flatten()
+        # A list that is absent, or a number in one, has no place in a matrix.
         if len(lengths) == 1 and None not in lengths and not inner.null_count and _is_number(inner.type):
             return np.array(inner.to_numpy(zero_copy_only=False)).reshape(len(whole), -1)
         return objects(whole.to_pylist())

@@ -4,30 +4,24 @@ A folder's files are one matrix in the natural order of their names (``part-2`` 
 instance. What flows in is a path, what flows out are names, a shape, or what is wrong with them.
 """
 
-import re
 from pathlib import Path
 
 import pyarrow as pa
 
 from raysm.errors import InvalidInput
+from raysm.workloads.file_names import is_hidden, natural
 from raysm.workloads.similarity.reading import archives, tables
 from raysm.workloads.similarity.reading.ids import word
 from raysm.workloads.similarity.reading.npy import read_layout
 
-__all__ = ["check_ids", "matrix_files", "natural", "peek", "refuse_ids", "suffix"]
+__all__ = ["check_ids", "matrix_files", "peek", "refuse_ids", "suffix"]
 
 
 def suffix(path: Path) -> str | None:
     """Return which kind of file it is by its name; None: none that holds rows."""
+    # By the whole name: the suffix of .csv.gz is .gz to pathlib, and Windows writes .CSV.
     name = path.name.lower()
     return next((s for s in (".npy", ".npz", ".csv", ".csv.gz", ".parquet") if name.endswith(s)), None)
-
-
-def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
-    """Return what names are sorted by: ``part-2`` before ``part-10``."""
-    pieces = re.findall(r"\d+|\D+", name)
-    # Last the name itself: part-2 and part-02 are one to the numbers, and every instance must sort alike.
-    return [(0, int(p), "") if p.isdecimal() and p.isascii() else (1, 0, p) for p in pieces], name
 
 
 def matrix_files(path: Path) -> list[tuple[str, Path]]:
@@ -42,8 +36,7 @@ def matrix_files(path: Path) -> list[tuple[str, Path]]:
         files = [(path.name, path)]
     else:
         names = [(file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file()]
-        # As Spark leaves them beside its parts: _SUCCESS, and checksums in hidden files.
-        shown = [(name, file) for name, file in names if not any(part[0] in "._" for part in name.split("/"))]
+        shown = [(name, file) for name, file in names if not is_hidden(name)]
         files = sorted(shown, key=lambda item: natural(item[0]))
     if not files:
         raise InvalidInput(f"the folder {path} holds no files; put the rows of the matrix there")

@@ -133,15 +133,20 @@ def operations(tmp_path):
             )
         )
     gateway, here = Gateway(Ssm(), Random(1)), Here()
-    alone = SsmOperations(gateway, records, lambda job: {"algo-1": here})
+    alone = SsmOperations(gateway, records, lambda job, region: {"algo-1": here} if region == "us-east-1" else {})
     alone.here = here
     yield alone
     gateway.close()
 
 
-def started(operations, target="sagemaker-training-job:open_algo-1", host="127.0.0.1:4566"):
+def started(operations, target="sagemaker-training-job:open_algo-1", host="127.0.0.1:4566", region="us-east-1"):
     request = {"Target": target, "DocumentName": PORT, "Parameters": {"portNumber": ["1"]}}
-    return operations.answer("StartSession", request, host)
+    return operations.answer("StartSession", request, region, host)
+
+
+def test_a_job_of_another_region_is_not_connected(operations):
+    with pytest.raises(ApiError, match="is not connected"):
+        started(operations, region="eu-west-1")
 
 
 def test_a_session_leads_to_the_address_by_which_the_client_came(operations):
@@ -166,11 +171,11 @@ def test_an_instance_that_has_ended_is_not_connected(operations):
 
 def test_a_session_that_was_terminated_cannot_be_resumed_and_may_be_terminated_again(operations):
     session = {"SessionId": started(operations)["SessionId"]}
-    assert operations.answer("ResumeSession", session, "here")["SessionId"] == session["SessionId"]
+    assert operations.answer("ResumeSession", session, "us-east-1", "here")["SessionId"] == session["SessionId"]
     for _ in range(2):
-        assert operations.answer("TerminateSession", session, "here") == session
+        assert operations.answer("TerminateSession", session, "us-east-1", "here") == session
     with pytest.raises(ApiError, match="does not exist"):
-        operations.answer("ResumeSession", session, "here")
+        operations.answer("ResumeSession", session, "us-east-1", "here")
 
 
 @pytest.mark.parametrize(
@@ -179,7 +184,7 @@ def test_a_session_that_was_terminated_cannot_be_resumed_and_may_be_terminated_a
 @pytest.mark.parametrize("request_", [{}, {"Target": "", "SessionId": ""}, {"Target": 1, "SessionId": 1}])
 def test_what_a_request_lacks_is_said_in_the_words_of_aws(operations, operation, member, request_):
     with pytest.raises(ApiError, match=f"Value null at '{member}.*Member must not be null"):
-        operations.answer(operation, request_, "here")
+        operations.answer(operation, request_, "us-east-1", "here")
 
 
 def test_it_has_its_three_operations_and_no_others(operations):

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raysm.errors import InvalidInput
-from raysm.workloads.similarity.reading.files import check_ids, matrix_files, natural, peek, suffix
+from raysm.workloads.similarity.reading.files import check_ids, matrix_files, peek, suffix
 
 
 def save(folder, **arrays):
@@ -22,13 +22,6 @@ def save(folder, **arrays):
 )
 def test_a_file_is_known_by_the_end_of_its_name(tmp_path, name, expected):
     assert suffix(tmp_path / name) == expected
-
-
-def test_numbers_in_names_count_as_numbers_and_equal_ones_by_the_name():
-    names = ["part-10", "part-2", "part-02", "part", "b/part-1", "part-2b"]
-    assert sorted(names, key=natural) == ["b/part-1", "part", "part-02", "part-2", "part-2b", "part-10"]
-    # A digit of another script is a letter: int() would take it for a number.
-    assert sorted(["x²", "x10"], key=natural) == ["x10", "x²"]
 
 
 def test_files_of_all_folders_are_taken_but_what_is_hidden_or_a_mark(tmp_path):

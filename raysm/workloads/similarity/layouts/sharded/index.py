@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raysm.errors import InstanceLost, InvalidInput
+from raysm.workloads.file_names import natural
 from raysm.workloads.similarity.arithmetic.row_order import Run
-from raysm.workloads.similarity.reading.files import natural
 from raysm.workloads.similarity.reading.ids import plain_bytes, word
 from raysm.workloads.similarity.reading.source import Source
 

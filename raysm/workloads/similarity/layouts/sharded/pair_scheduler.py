@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.workloads.blocks import LATER, RowBlock, TileBlock
+from raysm.workloads.file_names import natural
 from raysm.workloads.placed import PlacedBlock
 from raysm.workloads.similarity.layouts.sharded.schedule import RowChunk, Transfer
-from raysm.workloads.similarity.reading.files import natural
 
 __all__ = ["LEAVING", "WINDOW", "PairScheduler", "BlockPair", "block_pairs"]
 

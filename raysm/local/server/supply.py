@@ -1,0 +1,51 @@
+"""How the instances of one job come and go: the scenario of its region and chance flow in, yes or no flows out.
+
+The same for jobs that really run and for simulated ones: what a region has, both take from it.
+"""
+
+from random import Random
+
+from raysm.local.server.endings import INSUFFICIENT, ended
+from raysm.local.server.records import JobRecord
+from raysm.local.server.services import Services
+
+__all__ = ["Supply"]
+
+
+class Supply:
+    """The instances of one job, in one attempt after the other."""
+
+    def __init__(self, services: Services, record: JobRecord, chance: Random) -> None:
+        """Take nothing yet."""
+        self._stock = services.stock
+        self._capacity = services.scenario.of(record.region).capacity
+        self._record = record
+        self._chance = chance
+        self._is_taken = False
+
+    def draw_start_s(self) -> float:
+        """Return the seconds that they take to begin."""
+        return self._capacity.draw_start_s(self._chance)
+
+    def draw_interruption_s(self, *, spot: bool) -> float:
+        """Return the seconds of running after which they are taken back; infinity is never."""
+        return self._capacity.draw_interruption_s(self._chance if spot else None)
+
+    def take(self) -> bool:
+        """Take them; return whether the region has them."""
+        if self._chance.random() >= self._capacity.insufficient:
+            self._is_taken = self._stock.take(self._record)
+        return self._is_taken
+
+    def give_back(self) -> None:
+        """Return them; harmless where there are none."""
+        if self._is_taken:
+            self._is_taken = False
+            self._stock.give_back(self._record)
+
+    def lack(self) -> tuple[str, str, str, str | None]:
+        """Return status, secondary status, message and reason of a job that gets none."""
+        title = self._record.api.title
+        if self._capacity.lack_ends == "Failed":
+            return "Failed", "Failed", f"{title} job failed", INSUFFICIENT
+        return "Stopped", *ended("wait", title), None

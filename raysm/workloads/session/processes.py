@@ -1,0 +1,128 @@
+"""Calls in processes of their own: each has one for as long as it runs, so that one that dies takes nobody along.
+
+What flows in are calls of the server's loop, what flows out are the outcomes that ``work`` has made, or, where a
+process died, what is known of its death. The processes are actors of Ray's that stay: a task of Ray's for each call
+asked for a process, connected it and let go of it again, which was half of a short call's time.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from raysm.contract.names import LABEL_HOST
+from raysm.workloads.session import work
+from raysm.workloads.session.calls import Call
+from raysm.workloads.session.crew import Crew
+from raysm.workloads.session.insisting import Insisting
+from raysm.workloads.session.outcomes import death_of, failed, interrupted
+from raysm.workloads.session.printing import Printing
+from raysm.workloads.session.relay import Place
+
+__all__ = ["CallProcesses"]
+
+FORCE_S = 5.0
+"""For so long an interrupted call is signalled; then its process is killed."""
+
+LEAST, MOST = 2, 8
+"""Of the processes that take turns with short calls: two on a head of one core too, since a call may start another one
+and wait for it; no more than eight on a large one, since each is 100 MB and short calls need no more."""
+
+# No retries by Ray: what has begun must not be executed a second time without anybody's knowing.
+ACTOR: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(work.CallProcess)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Process:
+    actor: Any
+    pid: int
+
+
+class CallProcesses:
+    """Runs calls on the head; see ``Executor``."""
+
+    def __init__(self, head: str, folder: Path, printing: Printing) -> None:
+        """Begin without a process.
+
+        Args:
+            head: Name of this instance.
+            folder: In which calls run.
+            printing: Takes what they print.
+        """
+        self._head, self._folder, self._printing = head, folder, printing
+        self._running: dict[str, _Process] = {}
+        self._crew: Crew[_Process] = Crew(max(LEAST, min(MOST, os.cpu_count() or 1)), self._start, self._end)
+        self._insisting = Insisting()
+
+    def prepare(self) -> None:
+        """Start the process of the first call."""
+        self._crew.prepare()
+
+    def close(self) -> None:
+        """Start and end no process any more."""
+        self._crew.close()
+
+    async def run(self, call: Call) -> tuple[bytes, bool]:
+        """Run one; see ``Executor``."""
+        with self._printing.of(call):
+            try:
+                process = await self._crew.enter(call.id)
+                if process is None:
+                    return interrupted(self._head).encode(), True
+                outcome, has_failed, messages = await self._run_in(call, process)
+            except RayError as error:
+                if call.is_cancelled:
+                    return interrupted(self._head).encode(), True
+                return failed("WorkerDied", death_of(call.request.name, error), self._head).encode(), True
+            await self._printing.drain(call, messages)
+        return outcome, has_failed
+
+    async def _run_in(self, call: Call, process: _Process) -> tuple[bytes, bool, int]:
+        call.begin()
+        self._running[call.id] = process
+        free = self._crew.lose
+        try:
+            # Under its own name: so Ray's dashboard and its timeline show it.
+            task = process.actor.call.options(name=call.request.name)
+            outcome: tuple[bytes, bool, int] = await task.remote(call.id, call.body, call.request.name, self._head)
+            free = self._crew.leave
+            return outcome
+        finally:
+            # Before its output is awaited: the next call need not wait for it, nor be hit by this one's signals.
+            del self._running[call.id]
+            free(process)
+
+    # Their end
+
+    def interrupt(self, call: Call) -> None:
+        """Have a call end: by a signal, and where that does not help by the end of its process."""
+        # One that waits for its turn has no process that could be signalled.
+        self._crew.turn_away(call.id)
+        until_s = time.monotonic() + FORCE_S
+        self._insisting.begin(call, lambda: self._strike(call.id, until_s))
+
+    def _strike(self, id: str, until_s: float) -> None:
+        process = self._running.get(id)
+        # A process has its next call only when this one has let go of it: none is hit by mistake.
+        if process is not None:
+            number = signal.SIGINT if time.monotonic() < until_s else signal.SIGKILL
+            # Ray's own cancelling does not wake a process from a sleep.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, number)
+
+    # Processes
+
+    async def _start(self) -> _Process:
+        place = Place(socket=self._printing.socket, folder=str(self._folder))
+        actor = ACTOR.options(label_selector={LABEL_HOST: self._head}).remote(place)
+        return _Process(actor, await actor.pid.remote())
+
+    @staticmethod
+    def _end(process: _Process) -> None:
+        ray.kill(process.actor)

@@ -1,0 +1,94 @@
+"""How sessions end, each on a cluster of its own: closed, left alone by a client that was killed, and by their head."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import cloudpickle
+import pytest
+
+import raysm
+from raysm.contract.session import CLOSING
+from raysm.errors import SessionEnded
+from tests.support.jobs import ENDS_S, FORMING_S
+from tests.support.sessions import until
+
+pytestmark = [pytest.mark.usefixtures("home"), pytest.mark.long]
+
+ONE = raysm.Cluster(count=1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def by_value():
+    """The functions of this file travel: the cluster cannot import it."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def nothing():
+    pass
+
+
+@raysm.remote(cluster=ONE)
+def tripled(x):
+    return 3 * x
+
+
+def reasons(job):
+    return [event.detail for event in job.events() if getattr(event, "name", "") == CLOSING]
+
+
+def test_one_that_is_closed_ends_its_job_and_the_calls_that_run():
+    session = raysm.Session(cluster=ONE, name="closed").start()
+    job, call = session.job, session.submit(time.sleep, 600)
+    until(lambda: call.status.state == "running", FORMING_S)
+    session.close()
+    assert job.wait(timeout=ENDS_S) == "Completed"
+    assert reasons(job) == ["it was closed"]
+    with pytest.raises(SessionEnded, match="the session ended before sleep did: it was closed"):
+        call.result(timeout=60)
+    with pytest.raises(SessionEnded, match="not open"):
+        session.run(nothing)
+
+
+LEFT = """
+import raysm
+session = raysm.Session(cluster=raysm.Cluster(count=1), name="left", idle_timeout_detached_s=40).start()
+print(session.job.name, flush=True)
+session.exec("import time; time.sleep(3)")
+
+"""
+
+
+def test_one_whose_client_is_killed_ends_when_it_has_been_idle():
+    client = subprocess.Popen([sys.executable, "-c", LEFT], stdout=subprocess.PIPE, text=True)
+    job = raysm.attach(client.stdout.readline().strip())
+    client.kill()
+    client.communicate()
+    assert job.wait(timeout=ENDS_S) == "Completed"
+    assert reasons(job) == ["idle for 40 s with no client attached"]
+
+
+@pytest.mark.parametrize("victim", ["os.getpid()", "os.getppid()"], ids=["driver", "bootstrap"])
+def test_one_whose_head_is_killed_says_so_to_who_waits(victim):
+    session = raysm.Session(cluster=ONE, name="doomed").start()
+    job, call = session.job, session.submit(time.sleep, 600)
+    until(lambda: call.status.state == "running", FORMING_S)
+    session.exec(f"import os; victim = {victim}")
+    os.kill(session.pull("victim"), signal.SIGKILL)
+    with pytest.raises(SessionEnded, match="the session doomed has ended: its job .* is Failed: "):
+        call.result(timeout=ENDS_S)
+    with pytest.raises(SessionEnded, match="the session doomed has ended"):
+        session.run(nothing)
+    assert job.wait(timeout=ENDS_S) == "Failed"
+    session.detach()
+
+
+def test_the_same_function_runs_here_as_a_job_and_in_a_session():
+    assert tripled(2) == 6
+    assert tripled.submit(2).result(timeout=ENDS_S) == 6
+    with raysm.Session(cluster=ONE, name="tripled"):
+        assert tripled.submit(2).result(timeout=ENDS_S) == 6

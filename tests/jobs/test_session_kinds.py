@@ -1,0 +1,92 @@
+"""A session on instances whose loopback is not this machine's: it is reached by the job's tunnel."""
+
+import socket
+import sys
+
+import cloudpickle
+import pytest
+
+import raysm
+from raysm.client.session.starting import place_of
+from raysm.errors import InvalidRequest
+from tests.support import docker
+from tests.support.homes import serving
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+TWO = raysm.Cluster(count=2)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def by_value():
+    """The functions of this file travel: the cluster cannot import it."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def doubled(x):
+    print("doubling", x)
+    return 2 * x
+
+
+def namespaces(home):
+    return raysm.Local(home=str(home), instance_kind="namespace")
+
+
+def containers(home):
+    reason = docker.why_no_base()
+    if reason:
+        pytest.skip(reason)
+    return raysm.Local(home=str(home), instances=2, instance_kind="docker", image=docker.built_image())
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(namespaces, marks=pytest.mark.namespace, id="namespace"),
+        pytest.param(containers, marks=pytest.mark.docker, id="docker"),
+    ],
+)
+def session(request, tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("kind") / "home") as home:
+        home.mkdir(exist_ok=True)
+        with raysm.Session(cluster=TWO, on=request.param(home), name="kinds") as open_one:
+            yield open_one
+
+
+def test_its_server_is_not_on_this_machines_loopback_and_calls_it_all_the_same(session, capsys):
+    _, port = place_of(session.job)
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port), timeout=60)
+    assert session.run(doubled, 21) == 42
+    assert capsys.readouterr().out == "doubling 21\n"
+
+
+def test_a_map_and_a_large_value_come_through(session):
+    assert list(session.map(abs, range(-300, 0))) == list(range(300, 0, -1))
+    assert session.run(bytes, 3_000_000) == bytes(3_000_000)
+
+
+def test_files_and_cells_come_through(session, tmp_path):
+    (tmp_path / "data.csv").write_text("1,2\n")
+    session.put(tmp_path / "data.csv")
+    assert repr(session.exec("open('data.csv').read()")) == "'1,2\\n'"
+
+
+def test_each_instance_has_a_namespace_of_its_own(session, capsys):
+    for host in ("algo-1", "algo-2"):
+        session.exec(f"import os\nwhere = os.environ['SM_CURRENT_HOST']\nprint('on', where)\nown = {host!r}", on=host)
+    assert capsys.readouterr().out == "on algo-1\non algo-2\n"
+    assert (session.pull("where", on="algo-1"), session.pull("where", on="algo-2")) == ("algo-1", "algo-2")
+    # The head's is the session's own.
+    assert session.pull("own") == "algo-1"
+    session.push("algo-2", own="pushed")
+    assert (session.pull("own"), session.pull("own", on="algo-2")) == ("algo-1", "pushed")
+
+
+def test_a_command_runs_on_the_instance_that_is_named(session, capsys):
+    assert session.shell("echo $SM_CURRENT_HOST; exit 3", on="algo-2") == 3
+    assert capsys.readouterr().out == "algo-2\n"
+    with pytest.raises(InvalidRequest, match=r"no instance 'algo-9'.*algo-1, algo-2"):
+        session.shell("true", on="algo-9")

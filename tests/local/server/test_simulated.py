@@ -1,0 +1,203 @@
+"""The life of a job that nobody runs: by the scenario, by chance that repeats, and under a clock of the test's."""
+
+import pytest
+
+from raysm.contract.job_api import TRAINING
+from raysm.local.scenario import Capacity, Scenario, Simulated
+from raysm.local.server.api_error import ApiError
+from raysm.local.server.life import life_of
+from raysm.local.server.records import JobRecord, Records
+from raysm.local.server.services import Services
+from raysm.local.server.simulated import SimulatedLife
+from raysm.local.server.stock import Stock
+from tests.support.api_requests import training_parameters
+from tests.support.hand_clock import HandClock
+
+HOUR_S = 3600.0
+LIMITS = {"StoppingCondition": {"MaxRuntimeInSeconds": 86_400}}
+
+
+class World:
+    """One region, its records and its clock."""
+
+    def __init__(self, folder, **tables):
+        self.clock = HandClock()
+        self.scenario = Scenario(seed=tables.pop("seed", 1), **tables)
+        self.records = Records(folder, self.clock)
+        self.services = Services(
+            records=self.records,
+            moto=None,
+            objects=None,
+            capacity=None,
+            pools=None,
+            stock=Stock(self.scenario, self.records, self.clock),
+            timers=self.clock,
+            scenario=self.scenario,
+        )
+
+    def start(self, name="a-job", **fields):
+        record = JobRecord(
+            kind="training",
+            name=name,
+            arn=f"arn:{name}",
+            region="us-east-1",
+            request=training_parameters(TrainingJobName=name, **LIMITS | fields),
+            instance_kind="simulated",
+            created_s=self.clock.now(),
+            modified_s=self.clock.now(),
+        )
+        self.records.add(record)
+        life = life_of(self.services, record)
+        life.start()
+        return life
+
+    def record(self, name="a-job"):
+        return self.records.get(TRAINING, name)
+
+    def phases(self, name="a-job"):
+        return [item.status for item in self.record(name).transitions]
+
+
+@pytest.fixture
+def world(tmp_path):
+    def made(**tables):
+        return World(tmp_path, **tables)
+
+    return made
+
+
+def test_it_starts_runs_and_ends_by_the_scenario(world):
+    here = world(capacity=Capacity(start_delay_s=240.0), simulated=Simulated(run_s=600.0))
+    life = here.start()
+    assert isinstance(life, SimulatedLife)
+    here.clock.pass_s(239)
+    assert (here.record().status, here.record().started_s) == ("InProgress", None)
+    here.clock.pass_s(2)
+    assert (here.record().secondary, life.running) == ("Training", True)
+    here.clock.pass_s(600)
+    ended = here.record()
+    assert (ended.status, ended.training_s) == ("Completed", pytest.approx(600))
+    assert ended.ended_s - ended.started_s == pytest.approx(600)
+    assert ended.artifacts.endswith("/a-job/output/model.tar.gz")
+    assert not life.running
+    assert life.await_end(0)
+
+
+def test_a_job_says_itself_how_long_it_runs_and_how_it_ends(world):
+    here = world()
+    here.start(HyperParameters={"simulated_run_s": "42", "simulated_failure": "AlgorithmError: out of paper"})
+    here.clock.pass_s(100)
+    ended = here.record()
+    assert (ended.status, ended.failure_reason) == ("Failed", "AlgorithmError: out of paper")
+    assert ended.training_s == pytest.approx(42)
+
+
+def test_a_share_of_the_jobs_fails_and_the_same_ones_each_time(world, tmp_path):
+    outcomes = []
+    for folder in ("first", "second"):
+        here = World(tmp_path / folder, simulated=Simulated(run_s=10, failed=0.3))
+        for number in range(100):
+            here.start(f"job-{number}")
+        here.clock.pass_s(60)
+        outcomes.append([here.record(f"job-{number}").status for number in range(100)])
+    assert outcomes[0] == outcomes[1]
+    assert 15 <= outcomes[0].count("Failed") <= 45
+
+
+def test_a_faster_type_takes_the_time_that_it_has_by_itself(world):
+    here = world(simulated=Simulated(run_s=600, run_s_on={"ml.m5.large": 100}))
+    here.start()
+    here.clock.pass_s(101)
+    assert here.record().status == "Completed"
+
+
+def test_what_the_region_has_not_fails_as_on_aws_and_a_job_that_ends_makes_room(world):
+    here = world(capacity=Capacity(instances={"ml.m5.large": 1}), simulated=Simulated(run_s=600))
+    here.start("first")
+    here.start("second")
+    here.clock.pass_s(31)
+    assert here.record("second").failure_reason.startswith("CapacityError: Unable to provision requested ML compute")
+    assert here.record("second").training_s == 0
+    here.clock.pass_s(600)
+    here.start("third")
+    here.clock.pass_s(601)
+    assert here.record("third").status == "Completed"
+
+
+def test_a_lack_may_end_a_job_as_stopped(world):
+    here = world(capacity=Capacity(gone=((0.0, 100.0),), lack_ends="Stopped"))
+    here.start()
+    here.clock.pass_s(31)
+    assert (here.record().status, here.record().secondary) == ("Stopped", "MaxWaitTimeExceeded")
+    here.clock.pass_s(100)
+    here.start("later")
+    here.clock.pass_s(601)
+    assert here.record("later").status == "Completed"
+
+
+def test_a_job_on_spot_capacity_is_interrupted_and_goes_on_with_what_it_has_done(world):
+    here = world(capacity=Capacity(start_delay_s=60, interruptions_per_hour=4.0), simulated=Simulated(run_s=2 * HOUR_S))
+    here.start(
+        EnableManagedSpotTraining=True, StoppingCondition={"MaxRuntimeInSeconds": 86400, "MaxWaitTimeInSeconds": 172800}
+    )
+    here.clock.pass_s(24 * HOUR_S)
+    ended = here.record()
+    interruptions = here.phases().count("Interrupted")
+    assert (ended.status, interruptions > 0) == ("Completed", True)
+    assert ended.attempts == interruptions + 1
+    assert ended.training_s == pytest.approx(2 * HOUR_S)
+    assert ended.ended_s - ended.created_s == pytest.approx(2 * HOUR_S + 60 * ended.attempts)
+
+
+def test_on_demand_nothing_is_interrupted_by_chance_nor_by_hand(world):
+    here = world(capacity=Capacity(interruptions_per_hour=100.0), simulated=Simulated(run_s=HOUR_S))
+    life = here.start()
+    here.clock.pass_s(10)
+    with pytest.raises(ApiError, match="does not run on spot capacity"):
+        life.interrupt()
+    here.clock.pass_s(HOUR_S)
+    assert "Interrupted" not in here.phases()
+
+
+def test_a_job_ends_at_its_limit_of_time_and_is_billed_up_to_it(world):
+    here = world(simulated=Simulated(run_s=HOUR_S))
+    here.start(StoppingCondition={"MaxRuntimeInSeconds": 100})
+    here.clock.pass_s(200)
+    ended = here.record()
+    assert (ended.status, ended.secondary) == ("Stopped", "MaxRuntimeExceeded")
+    assert 100 <= ended.training_s <= 110
+
+
+def test_a_job_that_waits_longer_than_it_may_is_not_started(world):
+    here = world(capacity=Capacity(start_delay_s=HOUR_S))
+    limits = {"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 1200}
+    here.start(EnableManagedSpotTraining=True, StoppingCondition=limits)
+    here.clock.pass_s(1300)
+    ended = here.record()
+    assert (ended.status, ended.secondary, ended.started_s) == ("Stopped", "MaxWaitTimeExceeded", None)
+
+
+def test_a_job_is_stopped_when_it_is_asked_to_and_not_again_once_it_has_ended(world):
+    here = world(capacity=Capacity(instances={"ml.m5.large": 1}))
+    life = here.start()
+    here.clock.pass_s(10)
+    life.stop()
+    assert here.record().status == "Stopping"
+    here.clock.pass_s(10)
+    assert here.record().status == "Stopped"
+    with pytest.raises(ApiError, match="is in status Stopped"):
+        life.stop()
+    here.start("next")
+    here.clock.pass_s(601)
+    assert here.record("next").status == "Completed"
+
+
+def test_a_server_that_ends_has_its_jobs_fail_at_once(world):
+    here = world()
+    life = here.start()
+    here.clock.pass_s(10)
+    life.shut_down()
+    assert here.record().failure_reason.startswith("InternalServerError: the embedded SageMaker was shut down")
+    here.clock.pass_s(HOUR_S)
+    assert here.phases()[-1] == "Failed"
+    life.shut_down()
