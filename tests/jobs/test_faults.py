@@ -20,7 +20,7 @@ import pytest
 import raysm
 from raysm.client import endpoint
 from tests.support.leftovers import assert_nothing_left
-from tests.support.processes import inside, one
+from tests.support.processes import await_watched, inside, one
 
 pytestmark = [pytest.mark.long, pytest.mark.namespace, pytest.mark.timeout(300)]
 
@@ -167,6 +167,7 @@ def running(home, tmp_path):
 def test_the_user_is_told_the_cause_that_came_first(running, table, fault):
     job, pids = running
     wanted = FAULTS[fault]
+    await_watched(pids["algo-1"])
     happened_s = time.time()
     wanted.happen(pids)
     error = job.exception(timeout=90)

@@ -13,7 +13,7 @@ import pytest
 from raysm.contract.events import State
 from raysm.request import Cluster
 from tests.support.jobs import ENDS_S, completed, script_request, started
-from tests.support.processes import one
+from tests.support.processes import await_watched, one
 
 pytestmark = pytest.mark.namespace
 
@@ -109,6 +109,7 @@ def test_the_death_of_the_gcs_fails_the_job_with_a_reason_that_names_it(tmp_path
     request = script_request(tmp_path, SLEEP, cluster=Cluster(count=1))
     with started(request, tmp_path / "job") as (job, log):
         log.wait_for_text("user code runs")
+        await_watched(job.instances["algo-1"].pid)
         os.kill(one(job.instances["algo-1"].pid, "gcs_server"), signal.SIGKILL)
         outcome = job.wait(timeout_s=ENDS_S)
         assert outcome.status == "Failed"
