@@ -37,6 +37,7 @@ class Exchange:
         Raises:
             ConnectionError: It broke; whether the question has arrived nobody knows.
         """
+        # Not the call's id: the same call may be asked for twice, by its sender and by whoever follows it.
         number = next(self._numbers)
         answer: asyncio.Future[tuple[dict[str, Any], bytes]] = asyncio.get_running_loop().create_future()
         self._answers[number] = answer
@@ -44,6 +45,7 @@ class Exchange:
             await self._socket.send_bytes(frame({"ask": number, **head}, body))
             return await answer
         finally:
+            # Who waits no more, in whatever way, leaves nothing behind: calls may be given up by the thousand.
             del self._answers[number]
 
     def hear(self, content: bytes) -> None:
@@ -56,6 +58,7 @@ class Exchange:
 
     def end(self) -> None:
         """The connection broke: no more answers come by it."""
+        # As a connection of HTTP breaks: the wire asks again, and the server knows the call by its id.
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(ConnectionError("the connection to the session broke"))

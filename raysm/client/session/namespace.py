@@ -35,6 +35,7 @@ class SessionNamespace(ConnectedSession):
         Raises:
             Exception: What it raised, with the remote traceback among its notes.
         """
+        # Source, and no pickle: so this works from another Python than the session's, too.
         call = self.cell(source, args=args, filename=filename, on=on)
         call.show()
         return call.result()
@@ -58,6 +59,7 @@ class SessionNamespace(ConnectedSession):
         Raises:
             InvalidRequest: One cannot be pickled; the message says which, by its path.
         """
+        # Before anything is pickled: another Python reads bytecode wrongly, and not always with an error.
         self._opened.check_python("what is pushed")
         pickled = pickled_call(dict, (), values, what="what is pushed")
         name = f"push of {', '.join(values)}"
@@ -77,6 +79,7 @@ class SessionNamespace(ConnectedSession):
         self._opened.check_python("what is pulled")
         name = f"pull of {', '.join(names)}"
         request = CallRequest(kind=PULL, name=name, python=self._opened.pickles, host=on or "")
+        # All in one request, so that they are of one moment: between two, another client's cell may run.
         values: Mapping[str, Any] = self._opened.call(request, json.dumps(names).encode()).result()
         return values[names[0]] if len(names) == 1 else tuple(values[name] for name in names)
 

@@ -35,11 +35,13 @@ def run_cell(session: Session, line: CellLine, source: str, variables: MutableMa
         KeyboardInterrupt: It was interrupted.
     """
     hosts = _hosts(session, line)
+    # To all before any begins: a cell may wait for the others'.
     for host in hosts:
         _push(session, line, variables, host)
     # Lines are counted as the notebook shows them: the magic's own is the first.
     whole = source if line.is_whole else f"\n{source}"
     calls = {host or HEAD: session.cell(whole, filename=f"Cell In[{number}]", on=host) for host in hosts}
+    # Of one instance the call itself: so it was before there were several.
     future = Several(calls) if len(calls) > 1 else next(iter(calls.values()))
     if line.out is not None:
         variables[line.out] = future
@@ -67,6 +69,7 @@ def _hosts(session: Session, line: CellLine) -> list[str | None]:
     """Return the instances that a cell is to run on; None is the head, whose namespace is the session's own."""
     if line.on in ((), (HEAD,)):
         return [None]
+    # Asked only where it matters: it is a request, and most cells run on the head.
     known = session.state.hosts
     if line.on == (ALL,):
         return list(known)

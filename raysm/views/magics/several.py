@@ -34,6 +34,7 @@ class Labelled(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Write ``text``, which may be any part of a line, or several."""
+        # print() writes its newline by itself, and a progress bar half a line at a time.
         for line in text.splitlines(keepends=True):
             self._stream.write(f"[{self._label}] {line}" if self._is_new else line)
             self._is_new = line.endswith("\n")
@@ -60,6 +61,7 @@ def await_all(session: Session, calls: Several) -> Several:
     try:
         for host, call in calls.items():
             _show(host, call)
+            # To the end of all: what the others printed may say why one failed.
             try:
                 value = call.result()
             except Exception as error:
@@ -75,6 +77,7 @@ def await_all(session: Session, calls: Several) -> Several:
         print(f"failed on {', '.join(host for host, *_ in failures)}", file=sys.stderr)  # noqa: T201
         _, call, first = failures[0]
         raise remote(call, first) from None
+    # A cell that shows nothing shows nothing here either, not a None for each instance.
     return Several({host: value for host, value in values.items() if value is not None})
 
 

@@ -43,6 +43,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _instances(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
+    # "all,algo-1" would run a cell there twice.
     if not names or (len(names) > 1 and {ALL, HEAD} & {*names}):
         raise ValueError(f"{HEAD}, {ALL}, or names of instances, algo-1,algo-2")
     return names
@@ -118,6 +119,7 @@ def read_cell(line: str) -> CellLine:
         is_command = f"; {LINE} {words[0]}, with one %, is a command" if words[0] in COMMANDS else ""
         raise InvalidRequest(f"{CELL} takes options alone, got {words[0]!r}{is_command}; {usage()}")
     asked = CellLine(**fields)
+    # ipyparallel takes the last of the two: here a line says one thing.
     if asked.is_async and asked.is_awaited:
         raise InvalidRequest(f"{CELL} --block waits for the cell, and --async does not: leave one of them out")
     # Refused, not ignored: the variable would be missing, or worse, an old one.

@@ -30,6 +30,7 @@ async def answer(call: Call, wait_s: float, *, most_bytes: int | None = None) ->
     Returns:
         Its status, and its outcome: empty while it runs, None where it is larger than ``most_bytes``.
     """
+    # Most short calls are done by now: a wait costs a timer and a switch of tasks.
     if not call.done.is_set():
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(call.done.wait(), min(wait_s, MOST_WAIT_S))
@@ -42,6 +43,7 @@ async def answer(call: Call, wait_s: float, *, most_bytes: int | None = None) ->
 
 def status_of(error: Exception) -> int:
     """Return HTTP's status for what a client asked that cannot be."""
+    # SessionEnded first: to a client it is no refusal of what it asked, but the end of all asking.
     match error:
         case SessionEnded():
             return 410

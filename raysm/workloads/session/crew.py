@@ -61,6 +61,7 @@ class Crew(Generic[P]):
 
     def prepare(self) -> None:
         """Start a process, for the first call that comes."""
+        # One, not the width: on a small head the second would take the core that the first call wants.
         self._start_one()
 
     async def enter(self, id: str) -> P | None:
@@ -89,6 +90,7 @@ class Crew(Generic[P]):
 
     def lose(self, process: P) -> None:
         """A process with a call is no more, or nobody knows what it does."""
+        # Not replaced by itself: whether another one is wanted is seen by whoever waits.
         del self._busy[process]
         self._give()
 
@@ -135,6 +137,7 @@ class Crew(Generic[P]):
             return
         now_s = asyncio.get_running_loop().time()
         turning = [since_s for since_s in self._busy.values() if now_s - since_s < self._patience_s]
+        # Those that start count: a second passes until they are there, in which this is asked a hundred times.
         missing = self._width - len(turning) - len(self._starting)
         for _ in range(min(missing, len(self._waiting) - len(self._starting))):
             self._start_one()

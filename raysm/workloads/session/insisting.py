@@ -30,6 +30,7 @@ class Insisting:
         task.add_done_callback(self._tasks.discard)
 
     async def _insist(self, call: Call, strike: Callable[[], None]) -> None:
+        # No end of its own: who strikes decides when to strike harder.
         while not call.done.is_set():
             strike()
             with contextlib.suppress(asyncio.TimeoutError):

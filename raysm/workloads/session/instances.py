@@ -35,6 +35,7 @@ def check_host(host: str) -> None:
     Raises:
         InvalidRequest: The message has those that there are.
     """
+    # Asked of Ray each time: an instance that was lost is none of them any more.
     known = sorted(node["Labels"].get(LABEL_HOST, "") for node in ray.nodes() if node["Alive"])
     if host not in known:
         raise InvalidRequest(f"there is no instance {host!r}: the session has {', '.join(known)}")
@@ -106,6 +107,7 @@ class InstanceCells:
         return outcome, has_failed
 
     async def _run_in(self, call: Call, process: _Process) -> tuple[bytes, bool, int]:
+        # Not before: one that waits for its turn is told as waiting, as on the head.
         call.begin()
         self._running[call.id] = process
         try:
@@ -117,6 +119,7 @@ class InstanceCells:
 
     async def _process(self, host: str) -> _Process:
         if host not in self._processes:
+            # One for all instances: it does nothing but pass lines on.
             if self._forwarder is None:
                 there = {"label_selector": {LABEL_HOST: self._head}}
                 self._forwarder = FORWARDER.options(**there).remote(self._printing.socket)

@@ -84,16 +84,19 @@ class Namespace:
         value = run_source(source, filename, self.names)
         if value is None:
             return Outcome()
+        # As in every prompt of Python's: what was shown last can be used.
         self.names["_"] = value
         return Outcome(shown=shown(value))
 
     def _push(self, request: CallRequest, body: bytes) -> Outcome:
+        # Pickled as a call is, so that the user's own modules travel along with the values.
         _, _, values = pickle.loads(body)
         self.names.update(values)
         return Outcome()
 
     def _pull(self, request: CallRequest, body: bytes) -> Outcome:
         names: list[str] = json.loads(body)
+        # All of them at once: who asks for three names is not told of one after the other.
         missing = [name for name in names if name not in self.names]
         if missing:
             where = f"{request.host}'s namespace in the session" if request.host else "the session"

@@ -97,6 +97,7 @@ class Printed:
     def send(self, **message: str) -> None:
         """Send a piece."""
         with SENDING:
+            # Counted behind: one that an interrupt cuts short is not waited for.
             self._send({"call": self._call, **message})
             self.messages += 1
 

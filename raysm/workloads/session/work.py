@@ -52,6 +52,7 @@ class CallProcess:
 
         with self._standing.call(id) as printed:
             outcome = outcome_of(work, name=name, host=host)
+        # How many messages: they come by another way, and may be overtaken by this.
         return outcome.encode(), outcome.error is not None, printed.messages
 
 
