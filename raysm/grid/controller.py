@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from raysm.grid.concluding import brake
 from raysm.grid.database import this_process
-from raysm.grid.gauge import Gauge
+from raysm.grid.gauge import GAUGE_S, Gauge
 from raysm.grid.limiter import Limiter
 from raysm.grid.outside import Outside, Silence
 from raysm.grid.place import Placement
@@ -48,6 +48,7 @@ class Controller:
         *,
         owner: str | None = None,
         sweep_s: float = PAUSE_S,
+        gauge_s: float = GAUGE_S,
     ) -> None:
         """Take the grid's store, and all that is outside of it; nothing is called yet.
 
@@ -58,6 +59,7 @@ class Controller:
             limiter: The buckets of the account.
             owner: Whose lease it is; None is this process.
             sweep_s: Seconds from one look at all jobs of a region to the next.
+            gauge_s: Seconds from one look at the rates of all jobs to the next.
         """
         self.store = store
         self._owner = owner or this_process()
@@ -65,7 +67,7 @@ class Controller:
         self._limiter = limiter
         self._outside = Outside(regions, limiter, store.database.between)
         self._sweeps = {name: Sweep(name, store, self._outside, pause_s=sweep_s) for name in regions}
-        self._gauge = Gauge(store, self._outside)
+        self._gauge = Gauge(store, self._outside, pause_s=gauge_s)
         self._learned = 0
 
     def step(self, now: float) -> float | None:

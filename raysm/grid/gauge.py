@@ -15,10 +15,13 @@ from raysm.grid.region import RATES_PAGE, Region
 from raysm.grid.store import Store
 from raysm.request import MetricDefinition
 
-__all__ = ["Gauge", "definition", "keep_last", "unit"]
+__all__ = ["FREE_S", "GAUGE_S", "Gauge", "definition", "keep_last", "unit"]
 
-PAUSE_S = 60.0
-"""CloudWatch keeps a value a minute."""
+GAUGE_S = 60.0
+"""CloudWatch keeps a value a minute, and each that is asked for is billed."""
+
+FREE_S = 5.0
+"""Where nothing is billed: the embedded SageMaker passes values on every few seconds, and its jobs may be as short."""
 
 MOST_POINTS = 1_000
 """Of the curve; when there are more, every second one goes, so that a grid of a month is as quick to draw."""
@@ -39,19 +42,20 @@ def unit(metric: str) -> str:
 class Gauge:
     """The rates of one grid."""
 
-    def __init__(self, store: Store, outside: Outside) -> None:
+    def __init__(self, store: Store, outside: Outside, *, pause_s: float = GAUGE_S) -> None:
         """Ask for the first ones at once."""
         self._store = store
         self._outside = outside
+        self._pause_s = pause_s
         self._due_s = float("-inf")
 
     def step(self, now: float) -> None:
         """Ask every region whose jobs run, if the last time is long enough ago."""
         metric = self._store.grid().rules.rate
         # The clock may have been set back: none is due later than a pause from now.
-        if metric is None or now < self._due_s <= now + PAUSE_S:
+        if metric is None or now < self._due_s <= now + self._pause_s:
             return
-        self._due_s = now + PAUSE_S
+        self._due_s = now + self._pause_s
         values: dict[str, float] = {}
         running = self._store.running()
         for region, names in running.items():
@@ -92,9 +96,10 @@ def keep_rates(store: Store, values: dict[str, float], now: float) -> None:
 
 def keep_last(store: Store, name: str, description: Description, now: float) -> None:
     """Keep the last rate of a job that has ended, within a transaction: what Describe says of its metrics."""
-    metric = store.grid().rules.rate
+    # First: most grids measure nothing, and each of their ends would read the grid for it.
     metrics: Sequence[Mapping[str, Any]] = description.answer.get("FinalMetricDataList", ())
+    metric = store.grid().rules.rate if metrics else None
     final = [item for item in metrics if item["MetricName"] == metric]
-    if metric is not None and final:
+    if final:
         values = (name, float(final[-1]["Value"]), now)
         store.database.connection.execute("INSERT OR REPLACE INTO rate VALUES (?, ?, ?)", values)

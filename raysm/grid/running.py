@@ -13,6 +13,7 @@ from typing import Any
 from raysm.contract.clock import Clock
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.controller import Controller
+from raysm.grid.gauge import FREE_S, GAUGE_S
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.joining import join
 from raysm.grid.limiter import Limiter
@@ -168,6 +169,7 @@ def open_running(
         {region: ServiceRegion(services(target.in_region(region)), make) for region in regions},
         Cheapest(offers=offers, move_data=request.rules.move_data),
         limiter,
+        gauge_s=GAUGE_S if target.is_billed else FREE_S,
     )
     running = Running(store, controller, limiter, added, clock)
     if request.rules.write_back:

@@ -92,3 +92,13 @@ def test_a_curve_of_a_month_keeps_every_second_point_when_it_is_full(tmp_path):
     points = [row[0] for row in bench.store.database.connection.execute("SELECT at_s FROM rate_history ORDER BY 1")]
     assert points[:3] == [0.0, 120.0, 240.0]
     assert len(points) == gauge.MOST_POINTS // 2 + 1
+
+
+def test_where_nothing_is_billed_it_may_ask_more_often(tmp_path):
+    bench = bench_of(tmp_path)
+    until_running(bench)
+    region, asked = bench.regions["us"], bench.regions["us"].calls["metrics"]
+    often = gauge.Gauge(bench.store, bench.controller._outside, pause_s=gauge.FREE_S)
+    for seconds in (0, 4, 5, 10):
+        often.step(bench.clock.now + seconds)
+    assert region.calls["metrics"] == asked + 3

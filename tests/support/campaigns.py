@@ -22,7 +22,7 @@ REGIONS = {
     # Spare capacity, of which a third of the time was not billed.
     "eu-west-1": Behaviour(start_s=200, run_s=1500, spread=0.3, usd_per_hour=30.20, billed=0.66, speed=5_900.0),
     # Out of capacity from the first job on.
-    "eu-central-1": Behaviour(start_s=60, usd_per_hour=33.00, capacity=0),
+    "eu-central-1": Behaviour(start_s=60, usd_per_hour=18.00, capacity=0),
 }
 
 

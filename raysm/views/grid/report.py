@@ -30,8 +30,8 @@ h1 { font-size: 1.5em; margin: 0 } h2 { font-size: 1.1em; margin: 1.6em 0 .4em }
 table { border-collapse: collapse; width: 100% }
 th, td { text-align: right; padding: .25em .6em; border-bottom: 1px solid #8884 }
 th:first-child, td:first-child, td.text, th.text { text-align: left } th { font-weight: 600 }
-.figures { display: flex; flex-wrap: wrap; gap: 1em; margin: 1em 0 }
-.figures div { flex: 1 1 130px; border: 1px solid #8886; border-radius: 6px; padding: .6em .8em }
+.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 1em; margin: 1em 0 }
+.figures div { border: 1px solid #8886; border-radius: 6px; padding: .6em .8em }
 .figures b { display: block; font-size: 1.35em } .scroll { overflow-x: auto } td.text { overflow-wrap: anywhere }
 .failed, .impossible { color: #c0392b } .done, .skipped { color: #1e8449 } footer { margin-top: 2em; opacity: .75 }
 """
@@ -66,15 +66,15 @@ def _why(view: Snapshot) -> str:
 def _figures(view: Snapshot) -> str:
     # Skipped ones too: they were done by another grid, and are not waited for.
     done = view.states.get(TaskState.DONE, 0) + view.states.get(TaskState.SKIPPED, 0)
-    budget = "" if view.budget_usd is None else f" of {dollars(view.budget_usd)}"
+    budget = "" if view.budget_usd is None else f", of {dollars(view.budget_usd)} allowed"
     pace = "-" if view.done_per_hour is None else f"{view.done_per_hour:,.1f}"
     figures = [
         *_rate(view),
         (f"{done:,} of {view.total:,}", "rows are done"),
         (f"{sum(each.instances for each in view.regions):,}", "instances now"),
         (pace, "rows an hour"),
-        ("-" if view.left_s is None else duration(view.left_s), "left, about"),
-        (f"{dollars(view.money.spent_usd)}{budget}", "spent"),
+        ("-" if not view.left_s else duration(view.left_s), "left, about"),
+        (dollars(view.money.spent_usd), f"spent{budget}"),
         *([] if view.planned_usd is None else [(usd_range(view.planned_usd), "planned")]),
         (dollars(view.money.wasted_usd), "wasted"),
         (dollars(view.money.saved_usd), "saved by spot"),

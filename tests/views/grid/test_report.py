@@ -34,7 +34,15 @@ class Page(HTMLParser):
 def test_the_page_has_the_figures_the_regions_the_curve_and_the_rows():
     page = Page(report_page(view(), [task("sf", TaskState.FAILED, "exit code: 1"), task("st")]))
     assert page.tags.count("svg") == 2
-    for text in ("grid drives: open", "7 of 20", "12.50 USD of 100.00 USD", "us-east-1", "exit code: 1", "sf", "v1"):
+    for text in (
+        "grid drives: open",
+        "7 of 20",
+        "12.50 USDspent, of 100.00 USD allowed",
+        "us-east-1",
+        "exit code: 1",
+        "sf",
+        "v1",
+    ):
         assert text in page.text
 
 
