@@ -103,6 +103,7 @@ class Template:
         )
 
     def _hyperparameters(self, shared: Mapping[str, str], task: Task, where: str) -> dict[str, str]:
+        # A column that stands in a text reaches the program there; all others reach it as hyperparameters.
         own = {
             name: str(value) for name, value in task.parameters.items() if name not in self.names and value is not None
         }

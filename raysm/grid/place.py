@@ -14,6 +14,7 @@ from raysm.grid.task import Task
 __all__ = ["Choice", "FirstAdmitted", "Market", "Offer", "Place", "Placement", "Quota"]
 
 
+# In an order, so that whatever goes over places does it alike each time.
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Place:
     """What prices, quotas and blocks are of; how many instances a job takes there is its own affair."""
@@ -90,6 +91,7 @@ class Market:
 
         The moment is None where no waiting helps: the quota is smaller than the job.
         """
+        # First: for what never fits no moment would be right.
         quota = self.quotas.get(place)
         if quota is not None and quota.limit < count:
             return None, f"the quota is {quota.limit} of {place.instance_type}, and the job takes {count}"

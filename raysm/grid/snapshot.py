@@ -116,6 +116,7 @@ class Snapshot:
     @property
     def left_s(self) -> float | None:
         """About how long it still takes, at the pace of the last hour; None where there is none."""
+        # By what was done, not by what rows were believed to take: they wait for capacity, too.
         return self.left / self.done_per_hour * HOUR_S if self.done_per_hour else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -132,6 +133,7 @@ def snapshot(store: Store, now: float) -> Snapshot:
     """
     grid, states = store.grid(), store.states()
     execute = store.database.connection.execute
+    # Where something was sent: a region that only might take rows has nothing to say.
     names = [row[0] for row in execute("SELECT DISTINCT region FROM attempt ORDER BY region")]
     versions = execute("SELECT DISTINCT price_version FROM attempt WHERE price_version <> '' ORDER BY 1").fetchall()
     return Snapshot(
@@ -181,6 +183,7 @@ def _region(store: Store, region: str, now: float) -> RegionView:
 
 
 def _rate(store: Store, now: float, region: str | None = None) -> float | None:
+    # What a job said long ago it may not do any more.
     row = store.database.connection.execute(
         "SELECT sum(rate.value) FROM rate JOIN attempt ON attempt.name = rate.attempt WHERE attempt.state = 'running' "
         "AND rate.at_s > ?1 AND (?2 IS NULL OR attempt.region = ?2)",

@@ -19,6 +19,7 @@ def note_stray(store: Store, listed: Listed, attempt: Attempt | None, region: st
     execute = store.database.connection.execute
     row = execute("SELECT ended_s FROM stray WHERE name = ?", (listed.name,)).fetchone()
     if row is None:
+        # Of a job that no attempt made nothing is known but its name.
         values = (
             listed.name,
             attempt.task if attempt else _task_of(store, listed.name),
@@ -39,12 +40,14 @@ def note_stray(store: Store, listed: Listed, attempt: Attempt | None, region: st
 
 def _task_of(store: Store, name: str) -> str | None:
     """Return the task whose key's hash stands in a name; None where there is none."""
+    # Through all rows: strays are few, and an index for them would be kept for every row.
     digits = name.removeprefix(store.grid().prefix).partition("-")[0]
     return next((record.task.key for record in store.tasks() if record.task.key_hash == digits), None)
 
 
 def live_strays(store: Store, now: float, again_s: float) -> list[tuple[str, str]]:
     """Return region and name of those that are to be asked to stop, now or once more."""
+    # Once more after a while: a Stop may be lost, or come before the service knows the job.
     rows = store.database.connection.execute(
         "SELECT region, name FROM stray WHERE ended_s IS NULL AND coalesce(asked_s, -1e18) <= ? ORDER BY seen_s",
         (now - again_s,),
@@ -60,6 +63,7 @@ def stray_asked(store: Store, name: str, now: float) -> None:
 def end_stray(store: Store, name: str, description: Description, now: float) -> None:
     """Take over the end of one, and its cost, within a transaction."""
     execute = store.database.connection.execute
+    # Only while it is open: whoever tells of an end a second time must not have it billed twice.
     row = execute("SELECT * FROM stray WHERE name = ? AND ended_s IS NULL", (name,)).fetchone()
     if row is None or not description.status.is_terminal:
         return

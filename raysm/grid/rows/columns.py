@@ -164,6 +164,7 @@ class _Reader:
 
     def task(self, values: tuple[Any, ...], index: int, where: Callable[[int], str], keys: Mapping[str, int]) -> Task:
         fields: dict[str, Any] = {}
+        # Which column is being read: whatever goes wrong is said of it.
         place = 0
         try:
             for place, column in self.own:
@@ -173,6 +174,7 @@ class _Reader:
             parameters = {}
             for place, name in self.parameters:
                 parameters[name] = plain(values[place])
+            # A member that is empty is left to the grid, as a field is: None as a text would be a value.
             for place, field, name in self.members:
                 value = plain(values[place])
                 if value is not None:
@@ -192,6 +194,7 @@ class _Reader:
 def _family(name: str) -> tuple[str, str] | None:
     """Return the field and the member that a column's name stands for."""
     for prefix, field in FAMILIES.items():
+        # By the first in SQL, whose names are identifiers; by the second where people write a file.
         for separator in "_.":
             begin = prefix + separator
             if name.startswith(begin) and len(name) > len(begin):

@@ -122,6 +122,7 @@ class SimulatedLife:
 
         def take() -> None:
             with self._lock:
+                # A timer that has begun cannot be called back: it finds that it is not its turn any more.
                 if turn == self._turn and self.running:
                     do()
 
@@ -139,6 +140,7 @@ class SimulatedLife:
             self._next(delay_s, self._train)
 
     def _left_of_wait_s(self) -> float:
+        # Pending is the wait for the first instances alone; the other one counts interruptions, too.
         limits = (self._limits.max_wait_s, self._limits.max_pending_s if not self._attempts else None)
         waited_s = self._clock.now() - self._created_s
         return max(0.0, min([limit - waited_s for limit in limits if limit is not None], default=math.inf))
@@ -154,6 +156,7 @@ class SimulatedLife:
         self._running_since_s = self._clock.now()
         left_of_runtime_s = self._limits.max_runtime_s - self._training_s
         interrupted_s = self._supply.draw_interruption_s(spot=self._definition.spot)
+        # Whichever comes first: its capacity is taken, its time is over, or it is done.
         if interrupted_s < min(self._left_s, left_of_runtime_s):
             self._next(interrupted_s, self._interrupted)
         elif left_of_runtime_s < self._left_s:

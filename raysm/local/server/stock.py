@@ -77,6 +77,7 @@ class Stock:
         if not quotas:
             return
         asked = asked_instances(api, request)
+        # Of a Counter & takes the lesser numbers: left are the types that are asked for and have a quota.
         for name in asked & Counter(dict.fromkeys(quotas, 10**9)):
             used = self._used(api, region, name, is_spot)
             if used + asked[name] > quotas[name]:
