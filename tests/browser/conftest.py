@@ -1,17 +1,24 @@
-"""One cluster and one browser for all tests of pages."""
+"""One browser, one JupyterLab and as few clusters as can be for all tests of pages."""
 
+import contextlib
+import importlib
 import os
+import sys
 import time
+from dataclasses import dataclass
 
 # pytest imports it at its end, and Python 3.11 cannot parse deep in the greenlets that Playwright has left.
 import hypothesis  # noqa: F401
 import pytest
 
-from raysm.client.job import attach
+from raysm.client.endpoint import ensure
+from raysm.client.job import Job, attach
 from raysm.client.submit import submit
 from raysm.request import Cluster, Script
+from raysm.views.dashboard.dashboard import Dashboard
 from tests.support import browsers
-from tests.support.jobs import FORMING_S
+from tests.support.jobs import ENDS_S, FORMING_S
+from tests.support.jupyter import serving_lab
 
 WORK = """
 import time
@@ -38,27 +45,109 @@ while True:
 """
 
 
-@pytest.fixture(scope="session")
-def job(home, tmp_path_factory):
-    """A job that runs until a test stops it, with a dashboard that answers."""
-    script = tmp_path_factory.mktemp("work") / "work.py"
-    script.write_text(WORK)
-    job = submit(Script(str(script)), cluster=Cluster(count=2))
-    try:
+CORES = 4
+"""Instances at a time: two clusters, and a notebook with one of its own, are to live at once on two cores as well."""
+
+RECORDED_S = 60.0
+"""The head keeps what its dashboard shows from half a minute of work on; a job that is ended before leaves none."""
+
+
+@dataclass
+class Shown:
+    """A job whose dashboard is open."""
+
+    job: Job
+    dashboard: Dashboard
+    began_s: float
+
+
+class Clusters:
+    """One cluster that lives, and one that has ended: as few as the order of the tests allows."""
+
+    def __init__(self, folder):
+        self._folder, self._open = folder, contextlib.ExitStack()
+        self._live = self._ended = self._frozen = None
+
+    def start(self, instances):
+        """Return a job that runs until it is stopped, or all is closed."""
+        script = self._folder / "work.py"
+        script.write_text(WORK)
+        job = submit(Script(str(script)), cluster=Cluster(count=instances))
+        self._open.callback(attach(job.name).stop)
         deadline_s = time.monotonic() + FORMING_S
         while not any(line.text == "user code runs" for line in job.lines()):
             assert job.running(), job.exception()
             assert time.monotonic() < deadline_s
             time.sleep(0.5)
-        yield job
-    finally:
-        attach(job.name).stop()
+        return job
+
+    def live(self):
+        """Return one of two instances that lives."""
+        if self._live is None:
+            job, began_s = self.start(2), time.monotonic()
+            self._live = Shown(job, self._open.enter_context(job.dashboard(timeout=FORMING_S)), began_s)
+        return self._live
+
+    def ended(self):
+        """Return one that is being ended, with the dashboard that was open meanwhile."""
+        if self._ended is None:
+            shown, self._live = self.live(), None
+            time.sleep(max(0.0, shown.began_s + RECORDED_S - time.monotonic()))
+            shown.job.stop()
+            self._ended = shown
+        return self._ended
+
+    def frozen(self):
+        """Return a dashboard that was opened after the end."""
+        if self._frozen is None:
+            job = self.ended().job
+            job.wait(timeout=ENDS_S)
+            self._frozen = self._open.enter_context(job.dashboard())
+        return self._frozen
+
+    def close(self):
+        self._open.close()
 
 
 @pytest.fixture(scope="session")
-def dashboard(job):
-    with job.dashboard(timeout=FORMING_S) as dashboard:
-        yield dashboard
+def home(home):
+    """The home of all tests, whose server runs more instances at a time than this machine may have cores."""
+    ensure(home, command=(sys.executable, "-m", "raysm.local.server", "--cores", str(CORES)))
+    return home
+
+
+@pytest.fixture(scope="session")
+def clusters(home, tmp_path_factory):
+    with contextlib.closing(Clusters(tmp_path_factory.mktemp("work"))) as clusters:
+        yield clusters
+
+
+@pytest.fixture
+def job(clusters):
+    return clusters.live().job
+
+
+@pytest.fixture
+def dashboard(clusters):
+    return clusters.live().dashboard
+
+
+@pytest.fixture
+def frozen(clusters):
+    return clusters.frozen()
+
+
+@pytest.fixture(scope="session")
+def lab(home, tmp_path_factory):
+    """One JupyterLab for all notebooks: it takes five seconds of a core to come up."""
+    with serving_lab(tmp_path_factory.mktemp("lab")) as lab:
+        yield lab
+
+
+@pytest.fixture(autouse=True)
+def patient():
+    if browsers.why_not() is None:
+        importlib.import_module("playwright.sync_api").expect.set_options(timeout=browsers.WAIT_MS)
 
 
 @pytest.fixture(scope="session")
@@ -80,11 +169,14 @@ def page(looked):
 
 @pytest.fixture
 def picture():
-    """Return a function that writes a picture for the documentation, where somebody asks for pictures."""
+    """Return a function that writes a picture for the documentation, where somebody asks for pictures.
 
-    def write(page, name):
+    Of a page, or of a part of one.
+    """
+
+    def write(shown, name):
         folder = os.environ.get("RAYSM_PICTURES")
         if folder:
-            page.screenshot(path=f"{folder}/{name}.png")
+            shown.screenshot(path=f"{folder}/{name}.png")
 
     return write

@@ -8,19 +8,15 @@ import pytest
 from raysm.client.token import token_of
 from tests.support.browsers import WAIT_MS, looking
 from tests.support.dashboard_head import Answer, serving_head
-from tests.support.jupyter import serving_lab
+from tests.support.jobs import FORMING_S
+from tests.support.jupyter import OpenNotebook
 
 expect = pytest.importorskip("playwright.sync_api").expect
-nbformat = pytest.importorskip("nbformat")
+pytest.importorskip("nbformat")
 
 pytestmark = pytest.mark.browser
 
 CHARTS = "iframe[title='Core Dashboard']"
-
-
-@pytest.fixture(autouse=True)
-def patient():
-    expect.set_options(timeout=WAIT_MS)
 
 
 def go(page, dashboard, tab, query=""):
@@ -128,37 +124,50 @@ def test_rays_own_protection_holds_in_the_dashboards_own_page(page, dashboard):
     assert status == 405
 
 
-def test_a_notebook_in_jupyterlab_shows_it_in_a_frame(browser, job, home, tmp_path):
-    cell = f"import raysm\nshown = raysm.attach({job.name!r}).dashboard()\nshown"
-    # Without it JupyterLab asks which kernel is meant.
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}}
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)], metadata=kernel)
-    nbformat.write(notebook, tmp_path / "look.ipynb")
-    with serving_lab(tmp_path) as lab, looking(browser) as (context, seen):
+def test_a_notebook_in_jupyterlab_shows_it_in_a_frame(browser, lab, job):
+    path = lab.write("look", [f"import raysm\nshown = raysm.attach({job.name!r}).dashboard()\nshown"])
+    with looking(browser) as (context, seen):
         page = context.new_page()
-        page.goto(lab.url("lab/tree/look.ipynb"))
-        # A kernel that still starts forgets what it is asked to run.
-        expect(page.get_by_text("| Idle")).to_be_visible()
-        page.locator(".jp-Notebook .cm-content").first.click()
-        page.get_by_role("button", name="Run this cell and advance").click()
+        lab.open(page, path).begin().run()
         frame = page.frame_locator(".jp-OutputArea iframe")
         expect(frame.get_by_text("Recent jobs")).to_be_visible()
         source = page.locator(".jp-OutputArea iframe").get_attribute("src")
         assert re.fullmatch(r"/proxy/\d+/[\w-]{32}/", source)
+        saved = OpenNotebook(page, path).save("<iframe")
         # JupyterLab's own page may report what it lacks; what counts is that nothing was asked of anybody else.
         seen.errors.clear()
-        page.keyboard.press("Control+s")
-        expect(page.locator(".jp-Notebook")).to_be_visible()
-    assert token_of(job) not in (tmp_path / "look.ipynb").read_text()
+    assert token_of(job) not in saved
 
 
-def test_once_the_job_has_ended_the_same_page_shows_what_it_left(looked, dashboard, job):
+@pytest.fixture
+def other(clusters):
+    job = clusters.start(1)
+    with job.dashboard(timeout=FORMING_S) as dashboard:
+        yield dashboard
     job.stop()
+
+
+def test_two_live_clusters_at_once_are_each_shown_at_their_own_address(other, dashboard, looked):
+    # In this order: a page whose dashboard ends before it says that as an error.
+    context, _ = looked
+    shown = [(context.new_page(), site, count) for site, count in ((dashboard, 2), (other, 1))]
+    for page, site, _ in shown:
+        go(page, site, "cluster")
+    for page, site, count in shown:
+        # Ray's own cookie knows no ports: after a reload both would be the cluster that was looked at last.
+        page.reload()
+        expect(page.get_by_text(f"ALIVE x {count}").first).to_be_visible()
+        assert page.url.startswith(site.url)
+    assert context.cookies() == []
+    assert dashboard.url != other.url
+
+
+def test_once_the_job_has_ended_the_same_page_shows_what_it_left(looked, clusters):
     context, _ = looked
     page = context.new_page()
     banner = page.get_by_role("status").filter(has_text="has ended (Stopped)")
-    go(page, dashboard, "overview")
-    for _ in range(60):
+    go(page, clusters.ended().dashboard, "overview")
+    for _ in range(WAIT_MS // 1000):
         # Not by its address: where that is the same, a browser stays where it is.
         page.reload()
         if banner.count():
@@ -166,12 +175,6 @@ def test_once_the_job_has_ended_the_same_page_shows_what_it_left(looked, dashboa
         page.wait_for_timeout(1000)
     expect(banner).to_be_visible()
     expect(page.get_by_text("raysm.workloads.driver").first).to_be_visible()
-
-
-@pytest.fixture(scope="module")
-def frozen(job):
-    with job.dashboard() as dashboard:
-        yield dashboard
 
 
 @pytest.mark.parametrize(
@@ -194,17 +197,5 @@ def test_the_frozen_dashboard_has_the_instances_logs(page, frozen):
     go(page, frozen, "logs")
     page.get_by_text("Node ID").first.click()
     page.get_by_text("algo-", exact=False).first.click()
-    # Which instance comes first is Ray's order; the second one has written nothing.
-    expect(page.get_by_text("user code runs").or_(page.get_by_text("algo-2 wrote nothing.")).first).to_be_visible()
-
-
-def test_two_dashboards_at_once_stay_apart_and_set_no_cookie(looked, dashboard, frozen):
-    context, _ = looked
-    pages = [context.new_page() for _ in range(2)]
-    for page, shown in zip(pages, (dashboard, frozen), strict=True):
-        go(page, shown, "jobs")
-    for page, shown in zip(pages, (dashboard, frozen), strict=True):
-        page.reload()
-        expect(page.get_by_text("raysm.workloads.driver").first).to_be_visible()
-        assert page.url.startswith(shown.url)
-    assert context.cookies() == []
+    # Which instance comes first is Ray's order; the second one has not run the user's code.
+    expect(page.get_by_text("user code runs").or_(page.get_by_text("What algo-2 wrote:")).first).to_be_visible()

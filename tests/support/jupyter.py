@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -13,15 +14,76 @@ from pathlib import Path
 START_S = 180.0
 
 
+WAIT_MS = 600_000
+"""For what cells compute, on two cores that others use too."""
+
+KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}}
+"""Without it JupyterLab asks which kernel is meant."""
+
+
 @dataclass(frozen=True)
 class Lab:
-    """A running server."""
+    """A running server, over the notebooks in its folder."""
 
+    folder: Path
     port: int
     token: str
 
-    def url(self, path):
-        return f"http://127.0.0.1:{self.port}/{path}?token={self.token}"
+    def write(self, name, cells, metadata=KERNEL):
+        """Write a notebook of cells of code, each in a folder of its own; return its path."""
+        import nbformat
+
+        path = self.folder / name / f"{name}.ipynb"
+        path.parent.mkdir()
+        cells = [nbformat.v4.new_code_cell(cell) if isinstance(cell, str) else cell for cell in cells]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), path)
+        return path
+
+    def open(self, page, path):
+        """Open a notebook in a workspace of its own: JupyterLab would show again what was open before."""
+        below = path.relative_to(self.folder)
+        page.goto(f"http://127.0.0.1:{self.port}/lab/workspaces/{path.stem}/tree/{below}?token={self.token}")
+        return OpenNotebook(page, path)
+
+
+class OpenNotebook:
+    """A notebook in a page of JupyterLab."""
+
+    def __init__(self, page, path):
+        self.page, self.path = page, path
+        self._cells = page.locator(".jp-Notebook .jp-Cell")
+
+    def begin(self):
+        """Wait for the kernel, one that still starts forgets what it is asked to run; stand at the first cell."""
+        self.page.get_by_text("| Idle").wait_for()
+        self._cells.first.locator(".jp-InputArea-editor:visible, .jp-MarkdownOutput:visible").first.click()
+        return self
+
+    def output(self, number):
+        return self._cells.nth(number).locator(".jp-Cell-outputWrapper")
+
+    def run(self, count=1):
+        """Have the next cells run, one after the other, without waiting for them."""
+        for _ in range(count):
+            self.page.get_by_role("button", name="Run this cell and advance").click()
+
+    def interrupt(self):
+        self.page.get_by_role("button", name="Interrupt the kernel").click()
+
+    def ran(self, number):
+        """Wait until a cell has run."""
+        prompt = self._cells.nth(number).locator(".jp-InputPrompt")
+        prompt.and_(self.page.get_by_text(re.compile(r"^\[\d+\]:$"))).wait_for(timeout=WAIT_MS, state="attached")
+
+    def save(self, text):
+        """Save it, and return the file once it has a text: the page tells for a moment only that it was saved."""
+        self.page.get_by_role("button", name="Save and create checkpoint").click()
+        for _ in range(WAIT_MS // 500):
+            saved = self.path.read_text()
+            if text in saved:
+                return saved
+            self.page.wait_for_timeout(500)
+        raise AssertionError(f"{self.path.name} was saved without {text}")
 
 
 @contextlib.contextmanager
@@ -42,6 +104,10 @@ def serving_lab(folder):
         "JUPYTER_TOKEN": token,
         "JUPYTER_PLATFORM_DIRS": "1",
     }
+    settings = own / "config" / "lab" / "user-settings" / "@jupyterlab" / "notebook-extension"
+    settings.mkdir(parents=True)
+    # Else it draws only those cells that can be seen, and a test looks for the others in vain.
+    (settings / "tracker.jupyterlab-settings").write_text('{"windowingMode": "none"}')
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.port=0"]
     command += [f"--ServerApp.root_dir={folder}", f"--app-dir={prefix}/share/jupyter/lab", "--ServerApp.ip=127.0.0.1"]
     command += ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
@@ -49,7 +115,7 @@ def serving_lab(folder):
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=os.environ | variables, stdout=output, stderr=output)
     try:
-        yield Lab(port=_port(own / "runtime", process, log), token=token)
+        yield Lab(folder=folder, port=_port(own / "runtime", process, log), token=token)
     finally:
         process.terminate()
         process.wait(START_S)

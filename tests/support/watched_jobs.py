@@ -22,11 +22,13 @@ del fake.lines[job.name]  # it has written nothing yet
 """
 
 TELL = """
+import time
 hostile = "</pre></div><script>document.title = 'taken'</script><svg onload=alert(1)> \\x1b[31mred\\x1b[0m"
 percent = [("algo-1", "cpu_percent", 87.0), ("algo-2", "cpu_percent", 64.0), ("algo-1", "memory_percent", 41.0)]
 fake.lines[job.name] = (
     line(State(name="formed", host="algo-1", count=2, total=2)),
-    *(line(Progress(phase="training", done=step, total=20, unit="epochs")) for step in range(16)),
+    *(line(Progress(phase="training", done=step, total=20, unit="epochs", time_s=time.time() - 0.5 * (16 - step)))
+      for step in range(16)),
     *(line(Metric(name="loss", value=2.0 * 0.8**step + 0.1, step=step)) for step in range(16)),
     *(line(Metric(name=name, value=value, host=host)) for host, name, value in percent),
     hostile,

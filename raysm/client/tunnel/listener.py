@@ -54,6 +54,8 @@ class Listener:
             task.cancel()
         # Waited for: each closes its stream, which says goodbye to the agent.
         await asyncio.gather(*self._carrying, return_exceptions=True)
+        # Connections that were told to end do so in the loop's next turn.
+        await asyncio.sleep(0)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # A task of its own: of one that asyncio made for a connection, its end by ``close`` would be said on stderr.
@@ -66,5 +68,9 @@ class Listener:
             # Whoever connected sees a connection that ends at once, as where nobody listens behind a proxy.
             with contextlib.suppress(OSError, RaysmError):
                 await carry(await self._connect(), reader, writer)
+        except asyncio.CancelledError:
+            # The listener is closed: what is unsent would keep the connection open beyond the end of the loop.
+            writer.transport.abort()
+            raise
         finally:
             writer.close()

@@ -99,8 +99,9 @@ class FrozenPart:
         host = _hosts(self._answers).get(_first(query, "node_id"))
         if host is None or _first(query, "filename") != f"{host}.log":
             return "This log ended with its cluster. What the instance wrote stands under Logs."
-        # Ray's page takes an empty answer for a failure: "Failed to load".
-        return "\n".join(self._read_log(host)[-LINES:]) or f"{host} wrote nothing."
+        lines = self._read_log(host)[-LINES:]
+        # Behind a line of ours: Ray's page takes what is JSON as a whole, a log of one event, for a failure to load.
+        return "\n".join([f"What {host} wrote:", *lines]) if any(lines) else f"{host} wrote nothing."
 
 
 def with_banner(page: str, banner: str) -> str:

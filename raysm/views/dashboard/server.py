@@ -3,6 +3,7 @@
 What flows in are requests of a browser; what flows out are the answers of the parts that the page is made of.
 """
 
+import asyncio
 import atexit
 import contextlib
 from collections.abc import Callable
@@ -108,6 +109,8 @@ class DashboardServer:
         # No access log: the secret path would stand in it.
         runner = web.AppRunner(_application(self, site), access_log=None, shutdown_timeout=1.0)
         await runner.setup()
+        # The last of all: connections that were told to end do so in the loop's next turn.
+        self._open.push_async_callback(asyncio.sleep, 0)
         self._open.push_async_callback(runner.cleanup)
         self._open.push_async_callback(site.end)
         await web.TCPSite(runner, LOOPBACK, 0).start()

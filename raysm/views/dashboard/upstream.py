@@ -72,6 +72,7 @@ class Upstream:
         self._open = contextlib.ExitStack()
         self._route: Route | None = None
         self._session: aiohttp.ClientSession | None = None
+        self._is_closed = False
 
     async def answer(self, asked: Asked) -> "web.StreamResponse | None":
         """Pass the request on, and the answer back, piece by piece; 502 where the head cannot be reached."""
@@ -104,7 +105,8 @@ class Upstream:
             return await answer.read()
 
     async def close(self) -> None:
-        """Close what is open; harmless when repeated."""
+        """Close what is open; harmless when repeated. What is asked from then on gets no answer."""
+        self._is_closed = True
         if self._session is not None:
             await self._session.close()
         # Not in a thread: at the end of the process there are no further ones.
@@ -147,8 +149,12 @@ class Upstream:
 
     async def _reach(self) -> Route:
         async with self._lock:
-            if self._route is None:
+            if self._route is None and not self._is_closed:
                 self._route = await asyncio.to_thread(lambda: self._open.enter_context(self._way()))
+            # A page that is still open asks on while the dashboard is being closed, the way perhaps just being opened.
+            if self._route is None or self._is_closed:
+                self._open.close()
+                raise ConnectionError("the dashboard was closed")
             return self._route
 
     async def _close_way(self, route: Route | None) -> None:

@@ -245,7 +245,7 @@ def _html_row(row: Experiment, columns: Sequence[str]) -> str:
     color = COLORS.get(row.status, "#1565c0")
     # Why it failed is there where it is looked for, and takes no room.
     why = f' title="{html.escape(row.message)}"' if row.message else ""
-    status = f'<span style="color:{color}"{why}>● {html.escape(str(row.status))}</span>'
+    status = f'<span style="color:{color};white-space:nowrap"{why}>● {html.escape(str(row.status))}</span>'
     cells = "".join(f"<td>{html.escape(shown(row, column))}</td>" for column in columns)
     return f"<tr><td>{html.escape(row.name)}</td><td>{status}</td>{cells}</tr>"
 

@@ -1,7 +1,9 @@
 """The listener of a tunnel, by connections that echo instead of leading to an instance."""
 
 import asyncio
+import gc
 import socket
+import warnings
 
 import pytest
 
@@ -117,6 +119,32 @@ def test_closing_ends_every_connection():
         writer.close()
 
     listening(connect, talk)
+
+
+def test_closing_ends_a_connection_too_whose_other_end_reads_no_more():
+    asked = asyncio.Event()
+
+    class Flood(Echo):
+        async def read(self):
+            asked.set()
+            # More than the buffers of a connection hold: some of it is unsent for ever.
+            return b"x" * (64 << 20)
+
+    async def connect():
+        return Flood()
+
+    with warnings.catch_warnings(record=True) as seen, socket.socket() as browser:
+        warnings.simplefilter("always")
+        browser.setblocking(False)
+
+        async def talk(listener):
+            await asyncio.get_running_loop().sock_connect(browser, ("127.0.0.1", listener.port))
+            await asked.wait()
+            await asyncio.sleep(0)
+
+        listening(connect, talk)
+        gc.collect()
+    assert [str(warning.message) for warning in seen if "unclosed" in str(warning.message)] == []
 
 
 def test_a_port_that_is_taken_is_named():

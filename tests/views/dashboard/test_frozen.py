@@ -94,7 +94,17 @@ def test_nothing_can_be_changed_any_more():
 
 def test_an_instances_log_is_listed_and_shown():
     assert derived(ANSWERS, "api/v0/logs", "node_id=ab12")["data"]["result"] == {"instance": ["algo-1.log"]}
-    assert frozen("api/v0/logs/file", "node_id=ab12&filename=algo-1.log&lines=50000").text == "first\nsecond"
+    assert (
+        frozen("api/v0/logs/file", "node_id=ab12&filename=algo-1.log&lines=50000").text
+        == "What algo-1 wrote:\nfirst\nsecond"
+    )
+
+
+def test_a_log_of_one_event_is_not_taken_for_json():
+    # Ray's page asks by axios, which makes a value of what is JSON as a whole; the page shows texts alone.
+    text = frozen("api/v0/logs/file", "node_id=ab12&filename=algo-1.log", lines=['{"name": "joined"}']).text
+    with pytest.raises(ValueError, match="Expecting value"):
+        json.loads(text)
 
 
 def test_of_an_instance_that_wrote_nothing_that_is_said():
@@ -103,7 +113,7 @@ def test_of_an_instance_that_wrote_nothing_that_is_said():
 
 def test_of_a_long_log_the_end_is_shown():
     text = frozen("api/v0/logs/file", "node_id=ab12&filename=algo-1.log", lines=[str(n) for n in range(60_000)]).text
-    assert text.startswith("10000\n")
+    assert text.startswith("What algo-1 wrote:\n10000\n")
     assert text.endswith("\n59999")
 
 

@@ -82,3 +82,26 @@ def test_redirects_are_not_followed(head):
     with pytest.raises(OSError, match="away is answered with 302"):
         read(partial(way_to, head), "away")
     assert head.paths() == ["away"]
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_what_a_page_asks_while_it_is_being_closed_gets_no_answer_and_opens_nothing(is_early):
+    opened = []
+
+    def way():
+        opened.append(1)
+        return contextlib.nullcontext(SimpleNamespace(address="127.0.0.1:1"))
+
+    async def run():
+        upstream = Upstream(way, TOKEN)
+        if is_early:
+            await upstream.close()
+        asking = asyncio.create_task(upstream.read("api/version"))
+        while not is_early and not opened:
+            await asyncio.sleep(0)
+        await upstream.close()
+        with pytest.raises(ConnectionError, match="the dashboard was closed"):
+            await asking
+
+    asyncio.run(run())
+    assert len(opened) == (0 if is_early else 1)
