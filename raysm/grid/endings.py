@@ -28,6 +28,8 @@ class Ending:
     """Whether it uses up one of the task's retries."""
     brakes: bool = False
     """Whether the first of a grid, all with the same reason, pause it: the user's own fault."""
+    is_lack: bool = False
+    """Whether the place has no more instances than those that it has given: these are as good as before."""
     blocks_from: int = 0
     """From the how manieth in a row a place is left alone for a while; 0 is never."""
     most: int = 0
@@ -50,7 +52,7 @@ ENDINGS: dict[str, Ending] = {
         Ending(name="THROTTLED", is_end=False, is_throttle=True, advice="the grid sends more slowly by itself"),
         Ending(name="MAYBE", is_end=False, is_doubtful=True, closes_region=True, advice="the same call is sent again"),
         Ending(name="QUOTA", blocks_from=1, advice="ask for a higher quota, or give more types or regions"),
-        Ending(name="CAPACITY", blocks_from=1, advice="give more types or regions, or wait"),
+        Ending(name="CAPACITY", is_lack=True, blocks_from=1, advice="give more types or regions, or wait"),
         # The service itself starts a job again by its RetryStrategy: one more here, then elsewhere.
         Ending(name="SERVICE", blocks_from=2, most=8, advice="the service failed: nothing is wrong with the task"),
         Ending(

@@ -14,6 +14,11 @@ from raysm.grid.task import Task
 __all__ = ["Choice", "FirstAdmitted", "Market", "Offer", "Place", "Placement", "Quota"]
 
 
+PROBES = 4
+"""The part of what a place had by which it is tried for more, a quarter: so a region that fills up again is found out
+within a few starts, and one that does not refuses few."""
+
+
 # In an order, so that whatever goes over places does it alike each time.
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Place:
@@ -81,6 +86,8 @@ class Market:
     """Instances of this grid's open attempts."""
     blocked: Mapping[Place, float] = field(default_factory=dict)
     """Until when a place is left alone, on the clock that was given."""
+    held: Mapping[Place, int] = field(default_factory=dict)
+    """Instances that a place had for this grid when it last had no more; where none is named it never refused."""
     quotas: Mapping[Place, Quota] = field(default_factory=dict)
     """Where one is known."""
     closed: Mapping[str, float] = field(default_factory=dict)
@@ -97,14 +104,22 @@ class Market:
             return None, f"the quota is {quota.limit} of {place.instance_type}, and the job takes {count}"
         for until, why in (
             (self.closed.get(place.region), "the region takes no job"),
-            (self.blocked.get(place), "it refused"),
+            # What it has given it has: when a job ends there the next one may begin at once.
+            (None if self._is_held(place, count) else self.blocked.get(place), "it refused"),
         ):
             if until is not None and until > now:
                 return until, f"{why} for another {until - now:.0f} s"
+        held = self.held.get(place)
+        if held is not None and self.in_use.get(place, 0) + count > held + max(count, held // PROBES):
+            # All that wait were sent anew at the end of each pause: of 3,672 jobs 76 ran.
+            return now + 60, f"it had no more than {held} for this grid, and is tried with a few"
         if quota is not None and self.in_use.get(place, 0) + quota.used_by_others + count > quota.limit:
             # Nobody tells when a job of another ends: a minute is what its own sweep needs to see one of ours do so.
             return now + 60, f"all of the quota of {quota.limit} is in use"
         return None
+
+    def _is_held(self, place: Place, count: int) -> bool:
+        return self.in_use.get(place, 0) + count <= self.held.get(place, 0)
 
 
 class Placement(Protocol):

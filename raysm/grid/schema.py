@@ -2,7 +2,7 @@
 
 __all__ = ["SCHEMA", "TRIGGERS", "VERSION"]
 
-VERSION = 2
+VERSION = 3
 """Of the tables; a store of another version is not touched."""
 
 SCHEMA = """
@@ -60,6 +60,8 @@ CREATE TABLE spent (region TEXT PRIMARY KEY, usd REAL NOT NULL, wasted_usd REAL 
     unpriced INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE block (region TEXT, instance_type TEXT, spot INTEGER, until_s REAL NOT NULL, failures INTEGER NOT NULL,
     reason TEXT NOT NULL, PRIMARY KEY (region, instance_type, spot)) STRICT, WITHOUT ROWID;
+CREATE TABLE room (region TEXT, instance_type TEXT, spot INTEGER, held INTEGER NOT NULL,
+    PRIMARY KEY (region, instance_type, spot)) STRICT, WITHOUT ROWID;
 CREATE TABLE quota (region TEXT, instance_type TEXT, spot INTEGER, instances INTEGER NOT NULL,
     used_by_others INTEGER NOT NULL, source TEXT NOT NULL, learned_s REAL NOT NULL,
     PRIMARY KEY (region, instance_type, spot)) STRICT, WITHOUT ROWID;

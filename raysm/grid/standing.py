@@ -5,7 +5,7 @@ What flows in are refusals and ends; what flows out is the ``Market`` that the p
 
 from collections import Counter
 
-from raysm.grid.attempt import Attempt
+from raysm.grid.attempt import Attempt, AttemptState
 from raysm.grid.classify import Verdict, quota_in
 from raysm.grid.limiter import Limiter
 from raysm.grid.place import Market, Place, Quota
@@ -30,6 +30,11 @@ def failed(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None
     """Leave a place alone that has refused, the longer the oftener it did so in a row."""
     place, execute = place_of(attempt), store.database.connection.execute
     key = (place.region, place.instance_type, place.spot)
+    if verdict.ending.is_lack:
+        _lacked(store, attempt)
+    else:
+        # A service that fails does so for those that would take the place of one that has ended, too.
+        execute("DELETE FROM room WHERE region = ? AND instance_type = ? AND spot = ?", key)
     row = execute(
         "SELECT failures, until_s FROM block WHERE region = ? AND instance_type = ? AND spot = ?", key
     ).fetchone()
@@ -45,12 +50,37 @@ def failed(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None
 
 
 def succeeded(store: Store, attempt: Attempt) -> None:
-    """Take note that a place gave its instances: what it refused before counts no more."""
-    place = place_of(attempt)
-    store.database.connection.execute(
-        "DELETE FROM block WHERE region = ? AND instance_type = ? AND spot = ?",
-        (place.region, place.instance_type, place.spot),
+    """Take note that a place gave its instances: what it refused before counts no more, and it has as many."""
+    place, execute = place_of(attempt), store.database.connection.execute
+    key = (place.region, place.instance_type, place.spot)
+    execute("DELETE FROM block WHERE region = ? AND instance_type = ? AND spot = ?", key)
+    # One that has ended has just given its instances back.
+    own = 0 if attempt.state is AttemptState.RUNNING else attempt.count
+    execute(
+        "UPDATE room SET held = max(held, ?) WHERE region = ? AND instance_type = ? AND spot = ?",
+        (_running(store, place) + own, *key),
     )
+
+
+def _lacked(store: Store, attempt: Attempt) -> None:
+    """Keep how many instances a place has for this grid, which has just refused one job."""
+    place, execute = place_of(attempt), store.database.connection.execute
+    key = (place.region, place.instance_type, place.spot)
+    row = execute("SELECT held FROM room WHERE region = ? AND instance_type = ? AND spot = ?", key).fetchone()
+    held, running = (row[0] if row else 0), _running(store, place)
+    # One more than it had was asked for: that says nothing of those, of which one may just have ended.
+    was_probe = market_in_use(store)[place] + attempt.count > held
+    execute("INSERT OR REPLACE INTO room VALUES (?, ?, ?, ?)", (*key, max(held, running) if was_probe else running))
+
+
+def _running(store: Store, place: Place) -> int:
+    """Return how many instances of this grid's jobs work in a place."""
+    row = store.database.connection.execute(
+        "SELECT coalesce(sum(count), 0) FROM attempt WHERE state = 'running' AND region = ? AND instance_type = ? "
+        "AND spot = ?",
+        (place.region, place.instance_type, place.spot),
+    ).fetchone()
+    return int(row[0])
 
 
 def learn_quota(store: Store, attempt: Attempt, reason: str, now: float) -> None:
@@ -115,10 +145,12 @@ def market(store: Store, limiter: Limiter, regions: list[str], now: float) -> Ma
         if wait_s > 0:
             closed[region] = max(closed.get(region, 0.0), now + wait_s)
     blocks = execute("SELECT region, instance_type, spot, until_s FROM block WHERE until_s > ?", (now,))
+    rooms = execute("SELECT region, instance_type, spot, held FROM room")
     quotas = execute("SELECT region, instance_type, spot, instances, used_by_others, source FROM quota")
     return Market(
         in_use=market_in_use(store),
         blocked={_place(row): row[3] for row in blocks},
+        held={_place(row): row[3] for row in rooms},
         quotas={_place(row): Quota(limit=row[3], used_by_others=row[4], source=row[5]) for row in quotas},
         closed=closed,
     )

@@ -17,7 +17,7 @@ from raysm.grid.endings import ENDINGS
 from raysm.grid.gauge import keep_last
 from raysm.grid.outside import Outside, Silence
 from raysm.grid.region import Listed, Page
-from raysm.grid.standing import heard
+from raysm.grid.standing import heard, succeeded
 from raysm.grid.store import ENDED, Store
 from raysm.grid.strays import end_stray, note_stray
 
@@ -246,4 +246,7 @@ def apply(store: Store, attempt: Attempt, description: Description, seen: str, n
         changes["sent_s"] = now
     if description.started is not None:
         changes["started_s"] = description.started.timestamp()
-    store.move(attempt, now, **changes)
+    moved = store.move(attempt, now, **changes)
+    if moved.started_s is not None and attempt.started_s is None:
+        # When it begins, not when it ends: hours later a place may be left alone that has been giving all the while.
+        succeeded(store, moved)

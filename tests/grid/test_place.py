@@ -1,5 +1,7 @@
 """The seam between controller and placement: what bars a place, and the placement that takes the first one."""
 
+import pytest
+
 from raysm.grid.place import FirstAdmitted, Market, Offer, Place, Quota
 from raysm.grid.task import Task
 
@@ -51,3 +53,23 @@ def test_a_row_that_asks_for_what_no_place_has_is_impossible():
     choice = BOTH.choose(Task(key="a", instance_types=("ml.g5.xlarge",), spot=True), (), Market(), 0)
     assert (choice.offer, choice.again_s) == (None, None)
     assert set(choice.reasons) == {str(EAST), str(WEST)}
+
+
+def test_what_a_place_has_given_is_used_again_though_it_refuses_more():
+    market = Market(blocked={EAST: 60.0}, held={EAST: 4}, in_use={EAST: 3})
+    assert market.bars(EAST, 1, 0) is None
+    assert market.bars(EAST, 2, 0) == (60.0, "it refused for another 60 s")
+
+
+@pytest.mark.parametrize(
+    ("held", "in_use", "is_admitted"),
+    [(0, 0, True), (0, 1, False), (4, 4, True), (4, 5, False), (40, 49, True), (40, 50, False)],
+)
+def test_a_place_that_had_no_more_is_tried_with_a_few_at_a_time(held, in_use, is_admitted):
+    bars = Market(held={EAST: held}, in_use={EAST: in_use}).bars(EAST, 1, 0)
+    assert (bars is None) is is_admitted
+
+
+def test_a_cluster_that_is_larger_than_all_that_a_place_had_is_tried_alone():
+    assert Market(held={EAST: 0}).bars(EAST, 8, 0) is None
+    assert Market(held={EAST: 0}, in_use={EAST: 8}).bars(EAST, 8, 0) is not None

@@ -90,3 +90,38 @@ def test_instances_of_open_attempts_are_in_use(store, limiter):
     store.insert(attempt())
     store.insert(attempt(name="a2", task="u", state=AttemptState.ENDED))
     assert market(store, limiter, [], 0.0).in_use == {PLACE: 2}
+
+
+def held(store, limiter):
+    return market(store, limiter, [], 0.0).held.get(PLACE)
+
+
+def running(store, name, count=1):
+    store.insert(attempt(name=name, task=name, count=count, state=AttemptState.RUNNING))
+
+
+def test_a_refusal_tells_how_much_a_place_has_for_the_grid_and_a_start_that_it_has_more(store, limiter):
+    assert held(store, limiter) is None
+    running(store, "a", 4)
+    failed(store, attempt(), NO_CAPACITY, 0.0)
+    assert held(store, limiter) == 4
+    running(store, "b", 2)
+    succeeded(store, attempt(name="b", state=AttemptState.RUNNING))
+    assert held(store, limiter) == 6
+
+
+def test_a_job_too_many_that_is_refused_says_nothing_of_what_the_place_has(store, limiter):
+    running(store, "a", 4)
+    failed(store, attempt(), NO_CAPACITY, 0.0)
+    store.database.connection.execute("UPDATE attempt SET state = 'ended'")
+    running(store, "b", 3)
+    failed(store, attempt(count=2), NO_CAPACITY, 100.0)
+    assert held(store, limiter) == 4
+    failed(store, attempt(count=1), NO_CAPACITY, 200.0)
+    assert held(store, limiter) == 3
+
+
+def test_what_the_service_itself_does_wrong_is_no_lack(store, limiter):
+    failed(store, attempt(), NO_CAPACITY, 0.0)
+    failed(store, attempt(), Verdict(ending=ENDINGS["SERVICE"], reason="InternalServerError"), 1.0)
+    assert held(store, limiter) is None
