@@ -27,7 +27,8 @@ from raysm.local.instances.share import Share
 from raysm.local.scenario import Container, Scenario
 from tests.support import docker
 
-SOON_S = 20.0
+# A name of an instance that has ended is asked of resolvers that are not there, for 20 s where the machine is busy.
+SOON_S = 120.0
 
 
 def make_spec(root, host="algo-1", command=("true",), log_fd=1, **fields):
