@@ -40,6 +40,8 @@ def test_a_day_of_a_hundred_instances_is_small():
         gzip.compress(json.dumps({"raysm": 1, "time_s": 0, "answers": {}, "samples": {"a": 3}}).encode()),
         pack(DashboardRecord(time_s=0.0))[:-9],
     ],
+    # What gzip compresses begins with the second it did so: as names, two processes that collect would differ.
+    ids=["empty", "nonsense", "no JSON", "a list", "no time", "samples of another kind", "cut"],
 )
 def test_what_is_no_record_is_refused(content):
     with pytest.raises(InvalidConfig, match=r"raysm/dashboard.json.gz is not what raysm left"):
