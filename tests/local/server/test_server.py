@@ -212,7 +212,7 @@ def test_an_image_says_what_plays_the_instances(server):
 
 
 def test_a_tag_that_names_no_kind_of_instance_is_refused(server):
-    with pytest.raises(ClientError, match="'nonsense' names no kind of instance: process, namespace, docker"):
+    with pytest.raises(ClientError, match="'nonsense' names no kind of instance: simulated, process, namespace"):
         server.train("kindless", "exit 0", Tags=[{"Key": "raysm:instance-kind", "Value": "nonsense"}])
 
 
