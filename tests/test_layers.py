@@ -121,6 +121,12 @@ def test_every_module_states_its_public_names_and_has_them():
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # the SageMaker SDK's own, as it is imported
-            module = importlib.import_module(info.name)
+            try:
+                module = importlib.import_module(info.name)
+            except ModuleNotFoundError as error:
+                # What stands in for a package is not there either where the package is not.
+                if info.name == f"raysm.bootstrap.deferred.{error.name}":
+                    continue
+                raise
         assert module.__all__, info.name
         assert all(hasattr(module, name) for name in module.__all__), info.name

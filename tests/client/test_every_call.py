@@ -20,6 +20,7 @@ from raysm.client.storage import SMALL, Storage
 from raysm.client.submit import submit
 from raysm.client.tunnel.session import Sessions, port_document, target_of
 from raysm.errors import ServiceError
+from raysm.grid.service_region import ServiceRegion
 from raysm.request import Cluster, MetricDefinition, Script, Security
 from tests.support import aws_account
 from tests.support.client_jobs import M5, NOW_MS
@@ -52,6 +53,7 @@ def everything(remote, script, folder):
     remote.write_log(job.name, "algo-1", [(NOW_MS, "hello")])
     remote.sagemaker.jobs[job.name]["answer"]["TrainingStartTime"] = job.describe().created
     list(job.metrics())
+    ServiceRegion(remote.service, lambda task, attempt: None).rates([job.name], "loss")
     job.stop()
     list(job.lines())
     storage = Storage(remote.service)

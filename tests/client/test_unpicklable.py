@@ -77,7 +77,7 @@ def test_the_message_of_a_call_says_what_and_where():
 
 
 def test_the_message_of_a_value_says_what_and_where():
-    with pytest.raises(InvalidRequest, match=r"^\['lock'\], a lock, cannot be pickled"):
+    with pytest.raises(InvalidRequest, match=r"^it\['lock'\], a lock, cannot be pickled"):
         pickled_value({"lock": LOCK})
     with pytest.raises(InvalidRequest, match="^it, a lock, cannot be pickled"):
         pickled_value(LOCK)
