@@ -8,19 +8,27 @@ did, a third of all that the job cost. What flows in is ``is_valid_syntax``, ask
 
 import functools
 import importlib.util
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-from raysm.bootstrap.later import find_elsewhere
 
 __all__ = ["is_valid_syntax"]
 
 NAME = "rfc3987_syntax"
 
 
-# As if this module were not there either, where it is not installed: jsonschema does without, then.
-_spec = find_elsewhere(NAME, Path(__file__).resolve().parent)
+def _find() -> ModuleSpec:
+    here = Path(__file__).resolve().parent
+    spec = PathFinder.find_spec(NAME, [entry for entry in sys.path if Path(entry).resolve() != here])
+    if spec is None:
+        # As if this module were not there either: jsonschema does without, then.
+        raise ModuleNotFoundError(f"No module named {NAME!r}", name=NAME)
+    return spec
+
+
+_spec = _find()
 
 # Python asks a module for it at every "from … import": without it, __getattr__ would bring the package at once. With
 # it, the package's own modules are found below this one.
