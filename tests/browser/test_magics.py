@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 OPEN = """
 import sys
 sys.path.insert(0, {root!r})
-from tests.support.session_process import near
+from tests.support.stub_job import near
 digits = near({folder!r}, {port})
 %load_ext raysm
 %raysm connect digits"""
