@@ -45,14 +45,19 @@ class SessionWorkload(Workload):
         """Check the fields."""
         for name in ("idle_timeout_s", "idle_timeout_detached_s"):
             value = getattr(self, name)
-            if not (value > 0 and math.isfinite(value)):
-                raise InvalidRequest(f"Session: {name} must be a number of seconds above 0, got {value}")
+            if not _is_above_0(value):
+                raise InvalidRequest(f"Session: {name} must be a number of seconds above 0, got {value!r}")
         for name in ("budget_usd", "usd_per_hour"):
             value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
-                raise InvalidRequest(f"Session: {name} must be above 0, got {value}")
+            if value is not None and not _is_above_0(value):
+                raise InvalidRequest(f"Session: {name} must be a number above 0, got {value!r}")
         if self.budget_usd is not None and self.usd_per_hour is None:
             raise InvalidRequest(
                 f"Session: budget_usd={self.budget_usd:g} needs a price, and none of these instances is at hand; give "
                 "price_per_hour=…, what one instance costs, or drop the budget"
             )
+
+
+def _is_above_0(value: object) -> bool:
+    # Of a text a comparison would say what Python cannot compare, and not which option it was.
+    return isinstance(value, (int, float)) and value > 0 and math.isfinite(value)
