@@ -29,6 +29,10 @@ class SessionWorkload(Workload):
     without_remote_debug: ClassVar[str] = "a session cannot be had without; raysm.submit sends jobs that need none"
     # A namespace lives in the memory of the head, and ends with it.
     keeps_state: ClassVar[bool] = False
+    # Somebody sits there, and looks at it soon; but the first call comes before, and is not to share its core with it.
+    dashboard_after_s: ClassVar[float] = 5.0
+    # Nothing of a user's comes before its first call, and the imports of its server take as long as the forming.
+    prepares_ahead: ClassVar[bool] = True
     # The first call finds a process that is there already.
     ray_variables: ClassVar[Mapping[str, str]] = {"RAY_enable_worker_prestart": "1"}
 
