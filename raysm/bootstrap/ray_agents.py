@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.bootstrap import ray_internals
+from raysm.bootstrap.ray_names import has_all
 from raysm.bootstrap.stand_in import UNTIL_CALLED, UNTIL_RUNG, option
 
 __all__ = ["RayAgents"]
@@ -46,8 +47,9 @@ class RayAgents:
         self._look_s = look_s
 
     def postpone(self) -> None:
-        """Have Ray start a raylet that has stand-ins, unless the installed Ray says ports in another way."""
-        if all(part.find() is not None for part in ray_internals.AGENT_PORTS):
+        """Have Ray start a raylet that has stand-ins, unless the installed Ray does anything of it in another way."""
+        # All or nothing: a raylet whose agent does not come up ends, and its node with it.
+        if has_all([*ray_internals.AGENT_PORTS, *ray_internals.AGENT_TEXTS]):
             ray_internals.START_PROCESS.replace(self.adapt_start)
 
     def adapt_start(self, start: Callable[..., Any]) -> Callable[..., Any]:

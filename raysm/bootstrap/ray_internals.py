@@ -217,11 +217,7 @@ ENDED = "Some Ray subprocesses exited unexpectedly:"
 REMAINING = "Remaining processes"
 END_OF_LOG = "----- END {} tail (exit code(s)={}) -----"
 
-TEXTS = (
-    Text(words=ENDED, module="ray.scripts.scripts", purpose="say which process of Ray ended, not only that one did"),
-    Text(words=REMAINING, module="ray.scripts.scripts", purpose="say which process of Ray ended"),
-    Text(words=END_OF_LOG, module="ray.scripts.scripts", purpose="say which process of Ray ended, from its log"),
-    Text(words=PRESTART, module="ray._private.services", purpose="start few workers ahead"),
+AGENT_TEXTS = (
     Text(
         words=f'"{DASHBOARD_AGENT}{{}}"', module="ray._private.services", purpose="start that agent when it is wanted"
     ),
@@ -245,6 +241,15 @@ TEXTS = (
         module="ray._private.runtime_env.agent.main",
         purpose="hand that agent the socket that its first caller waits at",
     ),
+)
+"""How a raylet is told of its agents, and what these do; without one of them they begin with their node."""
+
+TEXTS = (
+    Text(words=ENDED, module="ray.scripts.scripts", purpose="say which process of Ray ended, not only that one did"),
+    Text(words=REMAINING, module="ray.scripts.scripts", purpose="say which process of Ray ended"),
+    Text(words=END_OF_LOG, module="ray.scripts.scripts", purpose="say which process of Ray ended, from its log"),
+    Text(words=PRESTART, module="ray._private.services", purpose="start few workers ahead"),
+    *AGENT_TEXTS,
     # The calls, not only the methods: what nobody calls any more would be postponed for ever.
     Text(words="self.start_monitor()", module="ray._private.node", purpose="start the monitor when it is wanted"),
     Text(words="self.start_api_server(", module="ray._private.node", purpose="start the dashboard when it is wanted"),

@@ -5,7 +5,7 @@ flows out is the name, or what the installed Ray lacks of it, in words.
 """
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from raysm.bootstrap.log import remark
 from raysm.contract import internals
 from raysm.contract.internals import Library
 
-__all__ = ["RAY", "Internal", "Setting", "Text"]
+__all__ = ["RAY", "Internal", "Setting", "Text", "has_all"]
 
 NATIVE = ("_raylet.so", "core/src/ray/raylet/raylet", "core/src/ray/gcs/gcs_server")
 """Ray's compiled programs, below its package."""
@@ -40,10 +40,8 @@ class Internal(internals.Internal):
         Raises:
             MissingDependency: It is needed.
         """
-        gap = self.gap()
-        if gap is None or self.is_needed:
+        if self.is_needed or has_all([self]):
             return internals.Internal.find(self)  # super() would look for the class that slots=True has replaced
-        remark(f"warning: Ray {RAY.version} has {gap}; left out: {self.purpose}")
         return None
 
     def replace(self, adapt: Callable[[Any], Any]) -> None:
@@ -106,6 +104,15 @@ class Setting:
         # RAY_CONFIG(type, name, default) of ray_config_def.h becomes a read of the variable "RAY_" #name: the name is
         # a string of its own in the binary, between NULs. Asking Config in Python would not do: it shows a part only.
         return any(f"\0{self.name}\0".encode() in program for program in _programs())
+
+
+def has_all(entries: "Iterable[Internal | Text | Setting]") -> bool:
+    """Return whether the installed Ray has them all: what takes all of them is left out without one, with one warning."""
+    for entry in entries:
+        if (gap := entry.gap()) is not None:
+            remark(f"warning: Ray {RAY.version} has {gap}; left out: {entry.purpose}")
+            return False
+    return True
 
 
 def _source(module: str) -> str:

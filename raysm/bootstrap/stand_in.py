@@ -5,8 +5,9 @@ two agents, waits until both have said where they listen, registers its node onl
 (``ray/_private/services.py`` has their command lines). So this says at once where they will be, is the child that the
 raylet watches, and keeps its pid when it becomes the agent. What flows in is the agent's own command line behind:
 
-    until-rung BELL NAME,NAME,…   the services of these names are out of use, as Ray says it by port -1; a byte from the
-                                  FIFO BELL says that the agent is wanted
+    until-rung BELL NAME,NAME,…   the services of these names are out of use, as Ray says it by port -1, but for the
+                                  last, which is told where it will listen; a byte from the FIFO BELL says that the
+                                  agent is wanted
     until-called NAME             the service of this name listens already, and its first caller says so; the caller
                                   waits in the queue of the socket, which the agent takes over (``handed_socket``)
 """
@@ -23,7 +24,8 @@ UNTIL_RUNG = "until-rung"
 UNTIL_CALLED = "until-called"
 OUT_OF_USE = -1
 """What Ray's own agent says of a service that it does not have."""
-PORT = "--runtime-env-agent-port"
+CALLED_PORT = "--runtime-env-agent-port"
+SHOWN_PORT = "--listen-port"
 HANDED_SOCKET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "handed_socket.py")
 LOOK_S = 1.0
 """How often to see whether the raylet lives; Ray's own agents look every 2 s."""
@@ -37,16 +39,28 @@ def option(command: Sequence[str], name: str) -> str:
 
 
 def await_ring(bell: str, names: str, command: Sequence[str]) -> list[str]:
-    """Say that the services are out of use, and return the agent's command line once the bell rings.
+    """Say which services are out of use and where the last will be; return the agent's command line once it rings.
 
     Raises:
-        OSError: A file cannot be written, or there is no bell.
+        OSError: A file cannot be written, the port is taken, or there is no bell.
     """
-    for name in names.split(","):
+    # Without waiting for the other end: who rings holds it open, as long as the node lives. First, because without a
+    # bell Ray's own agent begins, which says all ports itself.
+    wanted = os.open(bell, os.O_RDONLY | os.O_NONBLOCK)
+    *unused, shown = names.split(",")
+    # The node is known by this port for good: a program submitted to Ray's Jobs API says by it where its log is read,
+    # and told "out of use" its log could not be followed, though the agent had come long before.
+    place = _bound(command, SHOWN_PORT)
+    port = place.getsockname()[1]
+    _say_port(command, shown, port)
+    for name in unused:
         _say_port(command, name, OUT_OF_USE)
-    # Without waiting for the other end: who rings holds it open, as long as the node lives.
-    _wait_for(os.open(bell, os.O_RDONLY | os.O_NONBLOCK))
-    return [*command]
+    _wait_for(wanted)
+    # On Linux a second socket may be bound beside one that does not listen: the port stays taken until the agent, which
+    # imports for a second, is there. Elsewhere it is free meanwhile.
+    place.set_inheritable(sys.platform == "linux")
+    place.detach()
+    return [*command, f"{SHOWN_PORT}={port}"]
 
 
 def await_call(name: str, command: Sequence[str]) -> list[str]:
@@ -55,11 +69,7 @@ def await_call(name: str, command: Sequence[str]) -> list[str]:
     Raises:
         OSError: The port is taken.
     """
-    host, port = option(command, "--node-ip-address"), int(option(command, PORT) or 0)
-    family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(family, kind, number)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(address)
+    listener = _bound(command, CALLED_PORT)
     listener.listen(QUEUE)
     port = listener.getsockname()[1]
     _say_port(command, name, port)
@@ -68,7 +78,17 @@ def await_call(name: str, command: Sequence[str]) -> list[str]:
     python, unbuffered, program, *options = command
     # -P: beside this file lie modules whose names Ray's own may have. The last port counts: the one that was said.
     handed = [python, unbuffered, "-P", HANDED_SOCKET, str(listener.detach())]
-    return [*handed, program, *options, f"{PORT}={port}"]
+    return [*handed, program, *options, f"{CALLED_PORT}={port}"]
+
+
+def _bound(command: Sequence[str], port: str) -> socket.socket:
+    """Return a socket at the node's address and the port that the command line has, or a free one for 0."""
+    host, number = option(command, "--node-ip-address"), int(option(command, port) or 0)
+    family, kind, protocol, _, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
+    place = socket.socket(family, kind, protocol)
+    place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    place.bind(address)
+    return place
 
 
 def _say_port(command: Sequence[str], name: str, port: int) -> None:

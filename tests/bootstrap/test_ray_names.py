@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from raysm.bootstrap.ray_names import Internal, Setting, Text
+from raysm.bootstrap.ray_names import Internal, Setting, Text, has_all
 from raysm.errors import MissingDependency
 
 
@@ -68,3 +68,13 @@ def test_a_needed_name_that_is_missing_is_an_error_with_ray_s_version(module):
 )
 def test_a_setting_or_a_text_that_no_ray_has_is_missed(entry):
     assert entry.gap() == f"no {entry.path}"
+
+
+def test_what_takes_several_names_is_left_out_without_one_of_them_with_one_warning(module, capfd):
+    lacking = [internal("Node"), internal("Task"), Text(words="any", module="ray.no_such_module", purpose="be said")]
+    assert has_all(lacking[:1])
+    assert capfd.readouterr().err == ""
+    assert not has_all(lacking)
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1
+    assert "no stand_in_for_ray.Task" in said

@@ -107,11 +107,13 @@ def test_the_agents_are_wanted_with_the_dashboard_and_not_before():
     said, _ = run(
         "print(agents.postponed, agents.rung.is_set(), agents.followed)\n"
         "wanted.set()\n"
-        "print(agents.rung.wait(60))\n"
+        # Behind the others, whose lines would be mixed with this one.
+        "begun.wait(60)\n"
+        "print('rung', agents.rung.wait(60))\n"
         "node.kill_all_processes()"
     )
     assert said[1] == "True False []"
-    assert "True" in said[2:]
+    assert "rung True" in said[2:]
 
 
 def test_a_node_that_is_not_the_head_follows_the_dashboard_of_the_head():

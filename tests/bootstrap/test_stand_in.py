@@ -15,8 +15,10 @@ from raysm.bootstrap.stand_in import UNTIL_CALLED, UNTIL_RUNG, option
 NODE = "cd" * 28
 AGENT = """
 import os, socket, sys
+CALLED, SHOWN = "--runtime-env-agent-port=", "--listen-port="
 print("agent", os.getpid(), *sys.argv[1:], flush=True)
-port = int([word for word in sys.argv if word.startswith("--runtime-env-agent-port=")][-1].partition("=")[2])
+ports = [word.partition("=")[2] for word in sys.argv if word.startswith((CALLED, SHOWN))]
+port = int(ports[-1])
 server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
 server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 server.bind(("127.0.0.1", port))
@@ -37,7 +39,8 @@ def stand(tmp_path):
 
     def start(*way, port=0):
         own = [f"--session-dir={tmp_path}", f"--node-id={NODE}", "--node-ip-address=127.0.0.1"]
-        agent = [sys.executable, "-u", str(tmp_path / "agent.py"), *own, f"--runtime-env-agent-port={port}"]
+        ports = [f"--runtime-env-agent-port={port}", f"--listen-port={port}"]
+        agent = [sys.executable, "-u", str(tmp_path / "agent.py"), *own, *ports]
         command = [sys.executable, "-I", "-S", stand_in.__file__, *way, *agent]
         begun.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         return begun[-1]
@@ -69,21 +72,42 @@ def said_port(tmp_path, service):
 
 
 def test_it_says_at_once_that_the_services_are_out_of_use_and_becomes_the_agent_when_it_is_rung(stand, bell, tmp_path):
-    process = stand(UNTIL_RUNG, str(bell[0]), "one,two")
+    process = stand(UNTIL_RUNG, str(bell[0]), "one,two,shown")
     assert [said_port(tmp_path, service) for service in ("one", "two")] == [-1, -1]
     assert process.poll() is None
     os.write(bell[1], b"!")
     assert process.stdout.readline().split()[:3] == ["agent", str(process.pid), f"--session-dir={tmp_path}"]
 
 
+def test_the_port_that_it_says_of_the_shown_service_is_kept_for_the_agent_that_listens_there(stand, bell, tmp_path):
+    stand_in_process = stand(UNTIL_RUNG, str(bell[0]), "one,shown")
+    port = said_port(tmp_path, "shown")
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    os.write(bell[1], b"!")
+    assert stand_in_process.stdout.readline().split()[-1] == f"--listen-port={port}"
+    assert stand_in_process.stdout.readline() == f"at {port}\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as caller:
+        caller.sendall(b"log")
+        assert caller.recv(100) == b"LOG"
+
+
+def test_a_shown_port_that_is_taken_is_left_to_the_agent_which_says_so(stand, bell, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        process = stand(UNTIL_RUNG, str(bell[0]), "one,shown", port=taken.getsockname()[1])
+        assert process.stdout.readline().startswith("agent ")
+        assert "Address already in use" in process.stderr.read()
+    assert not (tmp_path / f"shown_{NODE}").exists()
+
+
 def test_one_that_was_rung_before_it_was_there_becomes_the_agent_at_once(stand, bell):
     os.write(bell[1], b"!")
-    process = stand(UNTIL_RUNG, str(bell[0]), "one")
+    process = stand(UNTIL_RUNG, str(bell[0]), "one,shown")
     assert process.stdout.readline().startswith(f"agent {process.pid} ")
 
 
 def test_it_ends_with_whoever_might_have_rung(stand, bell, tmp_path):
-    process = stand(UNTIL_RUNG, str(bell[0]), "one")
+    process = stand(UNTIL_RUNG, str(bell[0]), "one,shown")
     said_port(tmp_path, "one")
     # Another end than the fixture's: dup keeps that one, of another file, to be closed.
     os.dup2(os.open(os.devnull, os.O_RDONLY), bell[1])
@@ -92,7 +116,7 @@ def test_it_ends_with_whoever_might_have_rung(stand, bell, tmp_path):
 
 
 def test_without_a_bell_it_is_the_agent_from_the_beginning(stand, tmp_path):
-    process = stand(UNTIL_RUNG, str(tmp_path / "none"), "one")
+    process = stand(UNTIL_RUNG, str(tmp_path / "none"), "one,shown")
     assert process.stdout.readline().startswith(f"agent {process.pid} ")
 
 
