@@ -107,7 +107,7 @@ class Setting:
 
 
 def has_all(entries: "Iterable[Internal | Text | Setting]") -> bool:
-    """Return whether the installed Ray has them all: what takes all of them is left out without one, with one warning."""
+    """Return whether the installed Ray has them all; without one there is one warning, of what is left out."""
     for entry in entries:
         if (gap := entry.gap()) is not None:
             remark(f"warning: Ray {RAY.version} has {gap}; left out: {entry.purpose}")
