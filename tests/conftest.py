@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 
+import cloudpickle
 import pytest
 
 from raysm.contract.home import VARIABLE
@@ -43,6 +44,14 @@ def no_training_left_behind():
     if sessions is not None and sessions._session is not None:
         sessions.end()
         pytest.fail("the test left its training session behind: end() it")
+
+
+@pytest.fixture(scope="module")
+def by_value(request):
+    """The functions of the test's module travel whole: no other process can import it."""
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)
 
 
 @pytest.fixture(scope="session")
