@@ -11,7 +11,7 @@ from typing import Protocol
 from raysm.grid.attempt import Attempt
 from raysm.grid.task import Task
 
-__all__ = ["NO_PRICE", "Choice", "FirstAdmitted", "Market", "Offer", "Place", "Placement", "Quota"]
+__all__ = ["NO_PRICE", "Choice", "FirstAdmitted", "Market", "Offer", "Place", "Placement", "Quota", "place_of"]
 
 
 PROBES = 4
@@ -37,6 +37,11 @@ class Place:
     def __str__(self) -> str:
         """Return it for people: ``ml.g5.xlarge in us-east-1 (spot)``."""
         return f"{self.instance_type} in {self.region}{' (spot)' if self.spot else ''}"
+
+
+def place_of(attempt: Attempt) -> Place:
+    """Return the place of an attempt."""
+    return Place(region=attempt.region, instance_type=attempt.instance_type, spot=attempt.spot)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,10 +8,10 @@ from collections import Counter
 from raysm.grid.attempt import Attempt, AttemptState
 from raysm.grid.classify import Verdict, quota_in
 from raysm.grid.limiter import Limiter
-from raysm.grid.place import Market, Place, Quota
+from raysm.grid.place import Market, Place, Quota, place_of
 from raysm.grid.store import Store
 
-__all__ = ["close", "failed", "heard", "last_words", "learn_quota", "market", "place_of", "set_quota", "succeeded"]
+__all__ = ["close", "failed", "heard", "last_words", "learn_quota", "market", "set_quota", "succeeded"]
 
 FIRST_PAUSE_S = 60.0
 LONGEST_PAUSE_S = 3_600.0
@@ -23,11 +23,6 @@ LONGEST_REGION_PAUSE_S = 600.0
 OTHERS_S = 600.0
 """Seconds for which it is believed what a refusal said of others' use of a quota: nothing but a further Create tells
 that they have ended, and a row that waited for it to be told would wait for ever."""
-
-
-def place_of(attempt: Attempt) -> Place:
-    """Return the place of an attempt."""
-    return Place(region=attempt.region, instance_type=attempt.instance_type, spot=attempt.spot)
 
 
 def failed(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
