@@ -10,7 +10,7 @@ import pytest
 from raysm.contract.home import VARIABLE
 from tests.support import browsers, docker, namespaces
 from tests.support.homes import serving
-from tests.support.order import longest_first
+from tests.support.order import has_none, longest_first
 
 # Whoever runs the tests in the background of a shell ignores them, and so would every command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -19,6 +19,11 @@ if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 REASONS = {"browser": browsers.why_not, "namespace": namespaces.why_not, "docker": docker.why_not}
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave out the files that have no test of the one mark that is asked for."""
+    return True if has_none(collection_path, config.option.markexpr) else None
 
 
 def pytest_collection_modifyitems(config, items):
