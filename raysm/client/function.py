@@ -7,13 +7,13 @@ import hashlib
 import importlib
 import inspect
 import io
-import platform
 import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from raysm.client.own_modules import late_source, own_modules
+from raysm.client.python_version import python_version
 from raysm.client.unpicklable import culprit_of_call
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, MissingDependency
@@ -23,12 +23,10 @@ from raysm.request.parameters import of_arguments
 __all__ = [
     "Function",
     "arguments_of",
-    "check_python",
     "code_digest",
     "name_of",
     "pickled_call",
     "pickled_value",
-    "python_version",
 ]
 
 
@@ -192,26 +190,6 @@ def code_digest(fn: Callable[..., Any]) -> str:
         return hashlib.sha256(inspect.getsource(inspect.unwrap(fn)).encode()).hexdigest()
     except (TypeError, OSError, ValueError):
         return ""
-
-
-def python_version() -> str:
-    """Return this Python's version as a PickledFunction says it, ``3.11``."""
-    # Without the third number: releases that only mend share their bytecode.
-    return ".".join(platform.python_version_tuple()[:2])
-
-
-def check_python(expected: str, what: str) -> None:
-    """Refuse to unpickle what another Python pickled.
-
-    Raises:
-        InvalidRequest: This Python is not ``expected``.
-    """
-    # cloudpickle's bytes hold bytecode, of which each minor version has its own.
-    if expected != python_version():
-        raise InvalidRequest(
-            f"{what} was pickled by Python {expected}, and this is Python {python_version()}, which may read it "
-            f"wrongly; ask for the result under Python {expected}"
-        )
 
 
 def name_of(fn: Callable[..., Any]) -> str:
