@@ -55,11 +55,6 @@ class TuningOperations:
         check(operation, request)
         return self._operations[operation](request, region)
 
-    @property
-    def running(self) -> bool:
-        """Whether one has not ended."""
-        return any(not record.final for record in self._records.all())
-
     def shut_down(self) -> None:
         """Launch nothing more."""
         with self._lock:
