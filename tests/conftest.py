@@ -4,12 +4,13 @@ import os
 import signal
 import sys
 
+import cloudpickle
 import pytest
 
 from raysm.contract.home import VARIABLE
 from tests.support import browsers, docker, namespaces
 from tests.support.homes import serving
-from tests.support.order import longest_first
+from tests.support.order import has_none, longest_first
 
 # Whoever runs the tests in the background of a shell ignores them, and so would every command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -18,6 +19,11 @@ if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 REASONS = {"browser": browsers.why_not, "namespace": namespaces.why_not, "docker": docker.why_not}
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave out the files that have no test of the one mark that is asked for."""
+    return True if has_none(collection_path, config.option.markexpr) else None
 
 
 def pytest_collection_modifyitems(config, items):
@@ -38,6 +44,14 @@ def no_training_left_behind():
     if sessions is not None and sessions._session is not None:
         sessions.end()
         pytest.fail("the test left its training session behind: end() it")
+
+
+@pytest.fixture(scope="module")
+def by_value(request):
+    """The functions of the test's module travel whole: no other process can import it."""
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.order import LONGEST, TESTS, longest_first
+from tests.support.order import LONGEST, TESTS, has_none, longest_first
 
 
 @pytest.mark.parametrize("name", LONGEST)
@@ -20,8 +20,32 @@ def test_the_tests_of_a_file_that_takes_long_come_first_and_keep_their_order():
     assert [item.number for item in items] == [3, 1, 4, 0, 2]
 
 
+@pytest.mark.parametrize(
+    ("marks", "text", "is_left_out"),
+    [
+        ("long", "@pytest.mark.long\ndef test_a(): ...", False),
+        ("long", "param(1, marks=pytest.mark.long)", False),
+        ("long", "@pytest.mark.browser\ndef test_a(): ...", True),
+        # Which files a whole expression is about only pytest can say.
+        ("long or browser", "def test_a(): ...", False),
+        ("not long", "def test_a(): ...", False),
+        ("", "def test_a(): ...", False),
+    ],
+)
+def test_a_file_without_the_mark_that_is_asked_for_is_left_out(tmp_path, marks, text, is_left_out):
+    path = tmp_path / "test_file.py"
+    path.write_text(text)
+    assert has_none(path, marks) == is_left_out
+
+
+def test_what_has_no_tests_is_left_to_pytest(tmp_path):
+    (tmp_path / "conftest.py").touch()
+    assert not has_none(tmp_path, "long")
+    assert not has_none(tmp_path / "conftest.py", "long")
+
+
 def test_what_is_marked_for_a_browser_lies_where_ci_run_looks_for_it():
-    # It collects that folder alone: to collect them all takes half a minute.
+    # It collects that folder alone, in another environment than that of all others.
     mark = re.compile(r"^(?:@|pytestmark\b).*\bmark\.browser\b", re.MULTILINE)
     assert {path.parent for path in TESTS.rglob("test_*.py") if mark.search(path.read_text())} == {TESTS / "browser"}
-    assert "-m browser -n 0 tests/browser\n" in (TESTS.parent / ".ci" / "run").read_text()
+    assert "-m browser -n 0 tests/browser; }\n" in (TESTS.parent / ".ci" / "run").read_text()

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from raysm.bootstrap.config_value import ConfigValue, shown
+from raysm.contract.natural_order import natural
 from raysm.errors import InvalidConfig
 
-__all__ = ["Host", "ResourceConfig", "natural_key", "read_resource_config"]
+__all__ = ["Host", "ResourceConfig", "read_resource_config"]
 
 HOMOGENEOUS = "homogeneousCluster"
 """SageMaker's name for the one group of a job without instance groups."""
@@ -51,13 +52,6 @@ class ResourceConfig:
     """The file as it was."""
 
 
-def natural_key(name: str) -> tuple[tuple[bool, int | str], ...]:
-    """Return a sort key that puts ``algo-2`` before ``algo-10``."""
-    parts = re.split(r"([0-9]+)", name)
-    # The flag keeps numbers and texts apart: Python compares no int with a str.
-    return tuple((not part.isdigit(), int(part) if part.isdigit() else part) for part in parts if part)
-
-
 def read_resource_config(data: Any, path: Path) -> ResourceConfig:
     """Check what ``resourceconfig.json`` holds.
 
@@ -81,7 +75,7 @@ def read_resource_config(data: Any, path: Path) -> ResourceConfig:
     groups = _groups(config.member("instance_groups"), names, path)
     # The service writes no groups for a plain job, and user code that asks for its group is to find one all the same.
     default = (HOMOGENEOUS, _optional_text(config.member("current_instance_type")))
-    hosts = tuple(Host(name, *groups.get(name, default)) for name in sorted(names, key=natural_key))
+    hosts = tuple(Host(name, *groups.get(name, default)) for name in sorted(names, key=natural))
     own_group = config.member("current_group_name").value
     if own_group is not None and groups and own_group != groups[current][0]:
         raise InvalidConfig(
@@ -132,7 +126,7 @@ def _groups(config: ConfigValue, names: frozenset[str], path: Path) -> dict[str,
             if host in groups_by_host:
                 raise InvalidConfig(f"{path}: {hosts.way}: {host!r} is in the group {groups_by_host[host][0]!r} too")
             groups_by_host[host] = (group, kind)
-    lost = sorted(names - groups_by_host.keys(), key=natural_key)
+    lost = sorted(names - groups_by_host.keys(), key=natural)
     # An empty list of groups says no more than none.
     if groups_by_host and lost:
         raise InvalidConfig(f"{path}: instance_groups: the host {lost[0]!r} is in no group")

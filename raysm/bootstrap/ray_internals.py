@@ -7,120 +7,19 @@ A name is *needed* (its absence is an error that names Ray's version) or *spared
 with one warning). Nothing of Ray is imported before a name is looked for, and then no more than its module.
 """
 
-import importlib.util
+import functools
 import inspect
+import operator
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from raysm.bootstrap.log import remark
-from raysm.contract import internals
-from raysm.contract.internals import Library, check_all
+from raysm.bootstrap.ray_names import RAY, Internal, Setting, Text
+from raysm.contract.internals import check_all
 
-__all__ = [
-    "CHECKLIST",
-    "INTERNALS",
-    "SETTINGS",
-    "TEXTS",
-    "Internal",
-    "Setting",
-    "Text",
-    "main",
-    "spare_options",
-]
-
-NATIVE = ("_raylet.so", "core/src/ray/raylet/raylet", "core/src/ray/gcs/gcs_server")
-"""Ray's compiled programs, below its package."""
-
-
-RAY = Library(title="Ray", distribution="ray", user="raysm", remedy="use another Ray")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Internal(internals.Internal):
-    """One name of Ray's Python code."""
-
-    library: ClassVar[Library] = RAY
-
-    is_needed: bool = False
-    """Whether raysm cannot do without it."""
-    fits: Callable[[Any], bool] = bool
-    """Whether what is there still has the form that raysm expects."""
-
-    def find(self) -> Any:
-        """Return it; None, with one warning, where it is missing or has another form and is spared.
-
-        Raises:
-            MissingDependency: It is needed.
-        """
-        gap = self.gap()
-        if gap is None or self.is_needed:
-            return internals.Internal.find(self)  # super() would look for the class that slots=True has replaced
-        remark(f"warning: Ray {RAY.version} has {gap}; left out: {self.purpose}")
-        return None
-
-    def replace(self, adapt: Callable[[Any], Any]) -> None:
-        """Let Ray use what ``adapt`` makes of it; nothing but a warning where it is missing."""
-        original = self.find()
-        if original is None:
-            return
-        # In its owner, module or class: Ray's own calls look it up there each time.
-        owner, _, name = self.path.rpartition(".")
-        parent = Internal(module=self.module, name=owner.removeprefix(self.module).strip("."), purpose=self.purpose)
-        setattr(parent.resolve(), name, adapt(original))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Text:
-    """Words of Ray's source that raysm looks for, in its log or on a command line."""
-
-    is_needed: ClassVar[bool] = False
-    words: str
-    """As they stand in the source."""
-    module: str
-    """Whose source it is."""
-    purpose: str
-    """What is left out without them."""
-
-    @property
-    def path(self) -> str:
-        """Where they stand."""
-        return f"{self.words!r} in {self.module}"
-
-    def gap(self) -> str | None:
-        """Return what the installed Ray lacks of it, for people; None if nothing."""
-        return None if self.words in _source(self.module) else f"no {self.path}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
-    """An environment variable of Ray's, which passes over those that it does not know."""
-
-    is_needed: ClassVar[bool] = False
-    name: str
-    """As it is set."""
-    purpose: str
-    """What does not happen without it."""
-    module: str = ""
-    """The module that reads it; empty for Ray's compiled programs."""
-
-    @property
-    def path(self) -> str:
-        """Its name, and who reads it."""
-        return f"{self.name} in {self.module or 'its compiled programs'}"
-
-    def gap(self) -> str | None:
-        """Return what the installed Ray lacks of it, for people; None if nothing."""
-        return None if self._is_known() else f"no {self.path}"
-
-    def _is_known(self) -> bool:
-        if self.module:
-            return f'"{self.name}"' in _source(self.module)
-        # RAY_CONFIG(type, name, default) of ray_config_def.h becomes a read of the variable "RAY_" #name: the name is
-        # a string of its own in the binary, between NULs. Asking Config in Python would not do: it shows a part only.
-        return any(f"\0{self.name}\0".encode() in program for program in _programs())
+__all__ = ["CHECKLIST", "INTERNALS", "SETTINGS", "TEXTS", "main", "spare_options"]
 
 
 def _takes(*names: str) -> Callable[[Any], bool]:
@@ -176,6 +75,57 @@ START_DASHBOARD = Internal(
     fits=lambda start: all(
         parameter.kind is parameter.KEYWORD_ONLY for parameter in list(inspect.signature(start).parameters.values())[1:]
     ),
+)
+PORT_NAMES = {
+    "METRICS_AGENT_PORT_NAME": "metrics_agent_port",
+    "METRICS_EXPORT_PORT_NAME": "metrics_export_port",
+    "DASHBOARD_AGENT_LISTEN_PORT_NAME": "dashboard_agent_listen_port",
+    "RUNTIME_ENV_AGENT_PORT_NAME": "runtime_env_agent_port",
+}
+"""Ray's constants, and what they are: the services whose ports an agent says, the dashboard's three first."""
+
+
+def _says_ports_in_files(persist: Callable[[str, str, str, int], None]) -> bool:
+    """Whether it says a port as a text in a file that has the name of the service and the node's."""
+    node = "ab" * 28  # a node's number has so many bytes
+    with tempfile.TemporaryDirectory() as folder:
+        persist(folder, node, "service", -1)
+        return Path(folder, f"service_{node}").read_text() == "-1"
+
+
+AGENT_PORTS = (
+    Internal(
+        module="ray._raylet",
+        name="persist_port",
+        purpose="start the agents of a node when they are wanted",
+        fits=_says_ports_in_files,
+    ),
+    *(
+        Internal(
+            module="ray._raylet",
+            name=name,
+            purpose="start the agents of a node when they are wanted",
+            fits=functools.partial(operator.eq, value),
+        )
+        for name, value in PORT_NAMES.items()
+    ),
+)
+"""How an agent says where it listens."""
+DASHBOARD_ADDRESS = Internal(
+    module="ray._private.ray_constants",
+    name="DASHBOARD_ADDRESS",
+    purpose="start the agents of all nodes with the dashboard",
+)
+DASHBOARD_NAMESPACE = Internal(
+    module="ray._private.ray_constants",
+    name="KV_NAMESPACE_DASHBOARD",
+    purpose="start the agents of all nodes with the dashboard",
+)
+NODE_CLIENT = Internal(
+    module="ray._private.node",
+    name="Node.get_gcs_client",
+    purpose="start the agents of all nodes with the dashboard",
+    fits=_takes("self"),
 )
 COMMAND = Internal(module="ray.scripts.scripts", name="main", purpose="start a node", is_needed=True, fits=callable)
 GCS_CLIENT = Internal(
@@ -236,6 +186,10 @@ INTERNALS = (
     INITIALIZE,
     START_MONITOR,
     START_DASHBOARD,
+    *AGENT_PORTS,
+    DASHBOARD_ADDRESS,
+    DASHBOARD_NAMESPACE,
+    NODE_CLIENT,
     COMMAND,
     GCS_CLIENT,
     ALL_NODES,
@@ -251,6 +205,10 @@ OTHER_COMMANDS = ("ray.serve.scripts", "ray.dashboard.modules.job.cli", "ray.uti
 """Modules of other commands, which cost ``ray start`` half of its time until it begins."""
 PRESTART = "--num_prestart_python_workers="
 """The raylet's own option."""
+DASHBOARD_AGENT = "--dashboard_agent_command="
+RUNTIME_ENV_AGENT = "--runtime_env_agent_command="
+"""The raylet's options of what it starts as its agents."""
+RAYLET = "raylet"
 DASHBOARD = "dashboard"
 SPECTATORS = (DASHBOARD, "log_monitor", "monitor")
 """Ray's names of the processes without which the work goes on."""
@@ -259,11 +217,39 @@ ENDED = "Some Ray subprocesses exited unexpectedly:"
 REMAINING = "Remaining processes"
 END_OF_LOG = "----- END {} tail (exit code(s)={}) -----"
 
+AGENT_TEXTS = (
+    Text(
+        words=f'"{DASHBOARD_AGENT}{{}}"', module="ray._private.services", purpose="start that agent when it is wanted"
+    ),
+    Text(
+        words=f'"{RUNTIME_ENV_AGENT}{{}}"', module="ray._private.services", purpose="start that agent when it is called"
+    ),
+    # With a raylet that takes -1 for a service out of use, the agent need not be there for the node to be registered.
+    Text(
+        words="# Write -1 to indicate the service is not in use.",
+        module="ray.dashboard.agent",
+        purpose="start that agent when it is wanted",
+    ),
+    # The very calls that ``handed_socket`` waits for.
+    Text(
+        words="sock = socket.socket(family, socktype, proto)",
+        module="ray._private.runtime_env.agent.main",
+        purpose="hand that agent the socket that its first caller waits at",
+    ),
+    Text(
+        words="sock.bind(sockaddr)",
+        module="ray._private.runtime_env.agent.main",
+        purpose="hand that agent the socket that its first caller waits at",
+    ),
+)
+"""How a raylet is told of its agents, and what these do; without one of them they begin with their node."""
+
 TEXTS = (
     Text(words=ENDED, module="ray.scripts.scripts", purpose="say which process of Ray ended, not only that one did"),
     Text(words=REMAINING, module="ray.scripts.scripts", purpose="say which process of Ray ended"),
     Text(words=END_OF_LOG, module="ray.scripts.scripts", purpose="say which process of Ray ended, from its log"),
     Text(words=PRESTART, module="ray._private.services", purpose="start few workers ahead"),
+    *AGENT_TEXTS,
     # The calls, not only the methods: what nobody calls any more would be postponed for ever.
     Text(words="self.start_monitor()", module="ray._private.node", purpose="start the monitor when it is wanted"),
     Text(words="self.start_api_server(", module="ray._private.node", purpose="start the dashboard when it is wanted"),
@@ -350,22 +336,6 @@ def spare_options(internal: Internal, options: Mapping[str, Any]) -> dict[str, A
 def main() -> int:
     """Print the checklist; return 1 when something is missing."""
     return check_all(RAY, CHECKLIST)
-
-
-def _source(module: str) -> str:
-    """Return a module's source without importing it; empty where there is none."""
-    # find_spec imports the parents alone: some of these modules would start threads, or need a cluster.
-    try:
-        spec = importlib.util.find_spec(module)
-    except ImportError:
-        return ""
-    return Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
-
-
-def _programs() -> list[bytes]:
-    spec = importlib.util.find_spec("ray")
-    folder = Path(spec.origin).parent if spec and spec.origin else Path()
-    return [(folder / name).read_bytes() for name in NATIVE if (folder / name).exists()]
 
 
 if __name__ == "__main__":

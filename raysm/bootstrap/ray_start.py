@@ -10,6 +10,8 @@ Run as ``python -m raysm.bootstrap.ray_start [--workers=N] start ...``, with the
 - The dashboard and the autoscaler's monitor are started when somebody asks at the dashboard's port, see ``doorbell``:
   Ray would wait for two seconds until the dashboard answers before it starts the raylet, and both take 5 s of a core to
   come up, which is more than most short jobs compute.
+- The agents of the raylet are started when they are wanted, see ``ray_agents``: together they take 2 s of a core, and
+  the raylet registers its node only behind them.
 - The commands beside ``start`` are not imported: half of the time that the command takes to begin is theirs.
 - A node that joins looks ten times a second for the head's, which has to be there first: Ray would look every 2 s.
 
@@ -32,6 +34,7 @@ from raysm.bootstrap import ray_internals
 from raysm.bootstrap.children import descendants
 from raysm.bootstrap.doorbell import await_caller
 from raysm.bootstrap.node_watcher import await_first
+from raysm.bootstrap.ray_agents import RayAgents
 
 __all__ = ["WORKERS", "adapt_initialize", "adapt_kill", "adapt_start", "main", "postpone_dashboard"]
 
@@ -56,7 +59,8 @@ def main() -> None:
     spectators: list[Any] = []
     ray_internals.START_PROCESS.replace(lambda start: adapt_start(start, workers, spectators))
     ray_internals.KILL_ALL.replace(lambda kill_all: adapt_kill(kill_all, spectators))
-    postpone_dashboard(partial(await_caller, _option("--dashboard-host="), int(_option("--dashboard-port=") or 0)))
+    await_wanted = partial(await_caller, _option("--dashboard-host="), int(_option("--dashboard-port=") or 0))
+    postpone_dashboard(await_wanted, RayAgents())
     for module in ray_internals.OTHER_COMMANDS:
         sys.modules[module] = None  # type: ignore[assignment]  # Python's way to say: not to be imported
     command = ray_internals.COMMAND.find()
@@ -107,14 +111,15 @@ def adapt_kill(kill_all: Callable[..., Any], spectators: Sequence[Any]) -> Calla
     return kill_adapted
 
 
-def postpone_dashboard(await_wanted: Callable[[], object]) -> None:
-    """Make Ray start the monitor and the dashboard of a node when they are wanted, once it is registered.
+def postpone_dashboard(await_wanted: Callable[[], object], agents: RayAgents) -> None:
+    """Make Ray start the monitor, the dashboard and the agents of a node when they are wanted, once it is registered.
 
     Ray watches the dashboard from when it answers, as ever: one that does not come up is left out, one that ends later
     ends the node.
 
     Args:
         await_wanted: Returns when they are; an OSError says that this cannot be known, and they are started at once.
+        agents: Those of the node.
     """
     parts = (ray_internals.INITIALIZE, ray_internals.START_MONITOR, ray_internals.START_DASHBOARD)
     # All of them or none: a part alone would leave a dashboard that nobody starts.
@@ -123,11 +128,15 @@ def postpone_dashboard(await_wanted: Callable[[], object]) -> None:
     waiting: list[Callable[[Any], object]] = []
     ray_internals.START_MONITOR.replace(lambda start: lambda self: waiting.append(start))
     ray_internals.START_DASHBOARD.replace(lambda start: lambda self, **named: waiting.append(partial(start, **named)))
-    ray_internals.INITIALIZE.replace(lambda initialize: adapt_initialize(initialize, waiting, await_wanted))
+    agents.postpone()
+    ray_internals.INITIALIZE.replace(lambda initialize: adapt_initialize(initialize, waiting, await_wanted, agents))
 
 
 def adapt_initialize(
-    initialize: Callable[..., None], waiting: Sequence[Callable[[Any], object]], await_wanted: Callable[[], object]
+    initialize: Callable[..., None],
+    waiting: Sequence[Callable[[Any], object]],
+    await_wanted: Callable[[], object],
+    agents: RayAgents,
 ) -> Callable[..., None]:
     """Return Ray's ``Node.__init__``, behind which what ``waiting`` holds by then is done once it is wanted."""
 
@@ -135,7 +144,9 @@ def adapt_initialize(
         initialize(self, *args, **named)
         # A node that is not the head has none of them.
         if waiting:
-            _start_beside(waiting, self, await_wanted)
+            _start_beside([lambda node: agents.ring(), *waiting], self, await_wanted)
+        else:
+            agents.follow_dashboard(self)
 
     return initialize_adapted
 

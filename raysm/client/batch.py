@@ -8,8 +8,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
-from raysm.client.function import arguments_of, code_digest, name_of, pickled_call, python_version
+from raysm.client.function import arguments_of, code_digest, name_of, pickled_call
 from raysm.client.own_modules import late_source
+from raysm.client.python_version import python_version
 from raysm.contract.keywords import check_names
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest

@@ -7,8 +7,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from raysm.client.function import code_digest, name_of, pickled_call, python_version
+from raysm.client.function import code_digest, name_of, pickled_call
 from raysm.client.own_modules import late_source
+from raysm.client.python_version import python_version
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest
 from raysm.request import TrainLoop

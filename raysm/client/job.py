@@ -1,6 +1,8 @@
 """The handle on a job: a future in the manner of ``concurrent.futures``, with status, logs, metrics and stop beside.
 
-Nothing of a job lives in the handle: another process, on another day, has all of it by ``raysm.attach(name)``.
+Nothing of a job lives in the handle: another process, on another day, has all of it by ``raysm.attach(name)``. What
+only one of its methods asks for (the log, the result, the bill) is imported there: who sends a job and goes away pays
+for none of it, and it was a quarter of ``import raysm; raysm.submit``.
 """
 
 import contextlib
@@ -15,22 +17,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 from raysm.client import job_repr, restart
 from raysm.client.callbacks import Callbacks
 from raysm.client.chain import Chain, Patience
-from raysm.client.costs.bill import Bill, bill_of
 from raysm.client.deadline import deadline
 from raysm.client.description import Description, SecondaryStatus, Status, outputs_of, read
-from raysm.client.follow import EventLog, JobStream
 from raysm.client.job_views import JobViews
-from raysm.client.logs import LogLine
-from raysm.client.metrics import FoundByService, Metrics
 from raysm.client.outputs import input_of, output_path
 from raysm.client.plan import chosen_types
 from raysm.client.printable import printable
-from raysm.client.rendering import Rendering
-from raysm.client.result import brought, ended_by_service, raised, value, with_remedy
 from raysm.client.service import Service, connect
 from raysm.client.storage import Storage
-from raysm.client.tracking import complete
-from raysm.contract.events import Event, Progress, parse
 from raysm.contract.job_api import APIS
 from raysm.contract.names import PYTHON_TAG
 from raysm.contract.source import Source
@@ -38,7 +32,12 @@ from raysm.errors import JobNotFound, JobStopped, NotDone, RaysmError, ServiceEr
 from raysm.request import Input, Target
 
 if TYPE_CHECKING:
+    from raysm.client.costs.bill import Bill
+    from raysm.client.follow import EventLog
+    from raysm.client.logs import LogLine
+    from raysm.client.metrics import FoundByService, Metrics
     from raysm.client.tunnel.tunnel import Tunnel
+    from raysm.contract.events import Event, Progress
 
 __all__ = ["Job", "attach"]
 
@@ -64,9 +63,6 @@ class Job(JobViews):
         self.chain = chain
         self._storage = Storage(chain.service)
         self._source = source
-        # One for the handle's life: each look reads only the lines that are new.
-        self._event_log = EventLog(JobStream(chain))
-        self._found_by_service = FoundByService(chain.service)
         self._callbacks = Callbacks(chain.name, wait=self.wait, pause_s=chain.service.polling.most_s)
 
     # What it is
@@ -147,6 +143,8 @@ class Job(JobViews):
         for pause_s in self.service.polling.pauses():
             try:
                 if self.chain.ended(send=True):
+                    from raysm.client.tracking import complete
+
                     complete(self.chain)
                     return self.chain.known().status
                 patience.heard()
@@ -178,6 +176,8 @@ class Job(JobViews):
             JobFailed: It failed; the message has the reason and the remote traceback.
             Exception: What the function raised, with such a JobFailed as its ``__cause__``.
         """
+        from raysm.client.result import brought, value
+
         # Who knows result(folder) of other libraries gives it in this place.
         deadline(timeout, f"; a folder for the result is named: result(to={timeout!r})")
         error = self.exception(timeout)
@@ -196,6 +196,8 @@ class Job(JobViews):
             NotDone: A TimeoutError: it has not ended within ``timeout``.
             JobStopped: Somebody stopped it.
         """
+        from raysm.client.result import ended_by_service, raised, with_remedy
+
         self.wait(timeout)
         description = self.chain.known()
         if description.status is Status.COMPLETED:
@@ -251,7 +253,7 @@ class Job(JobViews):
 
     # What it says
 
-    def lines(self, *, follow: bool = False, instance: str | None = None) -> Iterator[LogLine]:
+    def lines(self, *, follow: bool = False, instance: str | None = None) -> "Iterator[LogLine]":
         """Yield the log lines of all instances, or of one, by their times; a job's before those of its follow-up.
 
         Args:
@@ -261,6 +263,8 @@ class Job(JobViews):
         Raises:
             InvalidRequest: The job has no such instance.
         """
+        from raysm.client.follow import JobStream
+
         stream = JobStream(self.chain, instance=instance, send=follow)
         return stream.follow() if follow else stream.new_lines()
 
@@ -283,29 +287,49 @@ class Job(JobViews):
         Raises:
             InvalidRequest: The job has no such instance.
         """
+        from raysm.client.rendering import Rendering
+
         Rendering(metrics=metrics).write(self.lines(follow=follow, instance=instance), sys.stdout if to is None else to)
 
-    def events(self, *, follow: bool = False) -> Iterator[Event]:
+    def events(self, *, follow: bool = False) -> "Iterator[Event]":
         """Yield what the job says of itself: states, progress, metrics."""
+        from raysm.contract.events import parse
+
         for line in self.lines(follow=follow):
             event = parse(line.text)
             if event is not None:
                 yield event
 
     @printable
-    def progress(self) -> dict[str, Progress]:
+    def progress(self) -> "dict[str, Progress]":
         """Return how far each phase is, by its name, in the order in which they began."""
         return self._event_log.progress()
 
     @printable
-    def metrics(self, *names: str) -> Metrics:
+    def metrics(self, *names: str) -> "Metrics":
         """Return the values of the metrics by time: the job's own, and those that the service found in its log.
 
         Args:
             names: ``"loss"``, or patterns, ``"val/*"``; none is all.
         """
+        from raysm.client.metrics import Metrics
+
         values = [*self._event_log.metrics(), *self._found_by_service.of(self.chain.descriptions())]
         return Metrics(sorted(values, key=lambda metric: metric.time_s)).named(*names)
+
+    @functools.cached_property
+    def _event_log(self) -> "EventLog":
+        """One for the handle's life: each look reads only the lines that are new."""
+        from raysm.client.follow import EventLog, JobStream
+
+        return EventLog(JobStream(self.chain))
+
+    @functools.cached_property
+    def _found_by_service(self) -> "FoundByService":
+        """One for the handle's life, too."""
+        from raysm.client.metrics import FoundByService
+
+        return FoundByService(self.service)
 
     # The way in
 
@@ -347,8 +371,10 @@ class Job(JobViews):
             raise error
         return input_of(self.outputs, left)
 
-    def cost(self) -> Bill | None:
+    def cost(self) -> "Bill | None":
         """Return what it and its follow-ups have cost; None on this machine, and until they have ended."""
+        from raysm.client.costs.bill import bill_of
+
         return bill_of(self.chain.descriptions(), self.service.region) if self.service.target.is_billed else None
 
     # For people

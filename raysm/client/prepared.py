@@ -15,16 +15,16 @@ from raysm import __version__
 from raysm.client import records, sending_payload, uploads
 from raysm.client.chain import Chain
 from raysm.client.description import Status
-from raysm.client.function import python_version
 from raysm.client.job import Job, attach
 from raysm.client.payload_place import payload_uri
 from raysm.client.plan import Plan
 from raysm.client.predecessor import await_predecessor
+from raysm.client.python_version import python_version
 from raysm.client.service import Service
 from raysm.client.storage import Storage
-from raysm.client.tracking import tracker_of
 from raysm.client.volume_check import check_volume
 from raysm.contract import payload
+from raysm.contract.names import TRACKING_TAG
 from raysm.contract.source import Source
 from raysm.errors import JobNotFound, ServiceError
 from raysm.request import Input, JobRequest
@@ -150,7 +150,10 @@ class Prepared:
         # Told, since ListTags would be a call, and a permission, of its own.
         sent_tags = {tag["Key"]: tag["Value"] for tag in self.plan.request["Tags"]}
         chain = Chain(self.request.name, service=self.service, api=self.plan.api, tags=sent_tags)
-        tracker_of(chain, self.request.workload.parameters)
+        if TRACKING_TAG in sent_tags:
+            from raysm.client.tracking import tracker_of
+
+            tracker_of(chain, self.request.workload.parameters)
         return Job(chain, source=self.source)
 
     def _send_payload(self, prefix: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raysm.client.function import check_python
+from raysm.client.python_version import check_python
 from raysm.client.result_folder import begin_result, check_folder, finish_result, manifest_of, unmark
 from raysm.client.storage import Storage, Stored, file_path, in_parallel
 from raysm.contract.result import EXCEPTION, FAILURE, MANIFEST, VALUE, Failure, Manifest

@@ -4,7 +4,6 @@ The service would refuse what is wrong only after the upload. What flows in is a
 nothing, or the first thing that is wrong, with its limit and the remedy.
 """
 
-import difflib
 import logging
 from collections.abc import Mapping, Sequence
 
@@ -155,6 +154,8 @@ def _unknown_value(known: Sequence[str], value: str, path: tuple[Step, ...]) -> 
 
 
 def _hint(known: Sequence[str], value: str, path: tuple[Step, ...]) -> str:
+    import difflib  # for a slip alone
+
     # Instance types are in small letters, and begin with ml., which people leave out.
     near = difflib.get_close_matches(value.lower(), known, n=3, cutoff=0.6)
     if path[-1] == "InstanceType" and not near:

@@ -22,7 +22,6 @@ from raysm.client.ray_requirement import check_ray
 from raysm.client.service import Service, connect
 from raysm.client.service_model_check import check as check_plan
 from raysm.client.tags import tags_of
-from raysm.client.tracking import absolute_place
 from raysm.contract import payload
 from raysm.contract.keywords import documents_options
 from raysm.contract.shared_payload import Parted
@@ -114,6 +113,9 @@ def prepare(
     located, needed = uploads.locate(channels, service.target, service.places)
     fields = {"cluster": chosen.get("cluster") or service.target.default_cluster(), **request_fields(chosen)}
     if "tracking" in fields:
+        # With it come MLflow's words and the reading of a log: most jobs are not copied anywhere.
+        from raysm.client.tracking import absolute_place
+
         fields["tracking"] = absolute_place(fields["tracking"])
     request = JobRequest(**fields | {"name": task, "workload": package.workload, "inputs": located})
     # A value of another type than its field's would be refused in the instance: after the start of a cluster.

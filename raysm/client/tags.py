@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from raysm.client.function import python_version
+from raysm.client.python_version import python_version
 from raysm.contract.names import MAX_RESTARTS_TAG, PROJECT_TAG, PYTHON_TAG, TASK_TAG, TRACKING_TAG, WORKLOAD_TAG
 from raysm.request import JobRequest
 

@@ -4,7 +4,6 @@ What flows in are a function that takes ``**options`` and the TypedDict of these
 whose ``help`` and signature name each option, and the options of one call, checked by their names.
 """
 
-import difflib
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
@@ -29,6 +28,8 @@ def check_names(function: str, names: Collection[str], options: Mapping[str, Any
     """
     for name in options:
         if name not in names:
+            import difflib  # for a slip alone: most calls have none
+
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(names)}"
             raise InvalidRequest(f"{function} takes no option {name!r}{hint}")

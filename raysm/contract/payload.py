@@ -22,7 +22,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import platform
 import secrets
 import shutil
 import sys
@@ -321,7 +320,7 @@ def _check_function(name: str, python: str, digests: Mapping[str, str]) -> None:
     if FUNCTION not in digests:
         raise InvalidPayload(f"the payload's file {FUNCTION!r} is missing")
     # cloudpickle writes bytecode of what cannot be imported, and that changes with the minor version alone.
-    here = ".".join(platform.python_version_tuple()[:2])
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
     if python != here:
         raise InvalidPayload(
             f"the function {name} was pickled by Python {python}, but this instance has {here}: it may read it "

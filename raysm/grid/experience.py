@@ -9,7 +9,7 @@ import statistics
 from collections import defaultdict, deque
 
 from raysm.grid.attempt import Attempt
-from raysm.grid.place import Place
+from raysm.grid.place import Place, place_of
 from raysm.grid.task import Task
 
 __all__ = ["LATEST", "SPOT_FACTOR", "SPOT_RANGE", "WAIT_S", "Experience"]
@@ -44,7 +44,7 @@ class Experience:
 
     def learn(self, task: Task, attempt: Attempt) -> None:
         """Take note of an attempt that has ended."""
-        place = Place(region=attempt.region, instance_type=attempt.instance_type, spot=attempt.spot)
+        place = place_of(attempt)
         if attempt.sent_s is not None and attempt.started_s is not None:
             for waits in (self._waits[place], self._all_waits):
                 waits.append(max(0.0, attempt.started_s - attempt.sent_s))

@@ -76,8 +76,6 @@ class TaskRecord:
     """Tries that it has left where its own program fails."""
     attempts: int
     """Number of its last attempt."""
-    since_s: float | None
-    """Since when it has been tried without ever having run; None is not yet."""
     reason: str
     """Why it failed, waits or is impossible."""
 
@@ -136,7 +134,6 @@ def task_record(row: Any) -> TaskRecord:
         state=TaskState(row["state"]),
         retries_left=row["retries_left"],
         attempts=row["attempts"],
-        since_s=row["since_s"],
         reason=row["reason"],
     )
 

@@ -16,7 +16,7 @@ from raysm.contract.store import put
 from raysm.grid.attempt import Attempt
 from raysm.grid.filling import Template
 from raysm.grid.gauge import definition
-from raysm.grid.place import Place
+from raysm.grid.place import place_of
 from raysm.grid.records import GridRecord
 from raysm.grid.service_region import Prepare, token_of
 from raysm.grid.task import Task
@@ -41,7 +41,7 @@ def preparing(template: Template, grid: GridRecord, secret: str, services: Servi
     """
 
     def make(task: Task, attempt: Attempt) -> Prepared:
-        place = Place(region=attempt.region, instance_type=attempt.instance_type, spot=attempt.spot)
+        place = place_of(attempt)
         own = services(template.target.in_region(place.region))
         job = template.job(task, place, attempt.count, account=lambda: own.account)
         # A row's image is part of its target.

@@ -10,6 +10,7 @@ from typing import Any
 from raysm.grid.attempt import TaskState
 from raysm.grid.gauge import unit
 from raysm.grid.ledger import Money, money
+from raysm.grid.place import Place
 from raysm.grid.store import Store
 
 __all__ = ["RegionView", "Snapshot", "snapshot"]
@@ -204,7 +205,7 @@ def _blocks(store: Store, now: float) -> tuple[Block, ...]:
     )
     return tuple(
         Block(
-            place=f"{row['instance_type']} in {row['region']}{' (spot)' if row['spot'] else ''}",
+            place=str(Place(region=row["region"], instance_type=row["instance_type"], spot=bool(row["spot"]))),
             until_s=row["until_s"],
             reason=row["reason"],
         )

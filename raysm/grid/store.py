@@ -194,10 +194,12 @@ class Store:
             keys = [row[0] for row in self._execute(f"SELECT key FROM task WHERE state IN ({marks})", chosen)]
             for key in keys:
                 self._execute(
-                    "UPDATE task SET state = 'waiting', retries_left = ?, after_s = 0, since_s = NULL, reason = '' "
-                    "WHERE key = ?",
+                    "UPDATE task SET state = 'waiting', retries_left = ?, after_s = 0, reason = '' WHERE key = ?",
                     (retries, key),
                 )
+            # Who asks for it again means now: what refused for a day would give the same rows up at once.
+            self._execute("DELETE FROM block")
+            self._execute("UPDATE region SET closed_s = 0, failures = 0, since_s = NULL")
             self.log(now, "", "waiting", f"{len(keys)} tasks are tried again")
             self._execute("UPDATE grid SET state = 'open', why = ''")
         return len(keys)

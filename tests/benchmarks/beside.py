@@ -1,6 +1,6 @@
 """The benchmarks of this tree beside those of another commit: in turn, in one run, with the same packages; ratios.
 
-    python3 tests/benchmarks/beside.py bac6e15 [similarity lifecycle submit training] [--rounds 5]
+    python3 tests/benchmarks/beside.py bac6e15 [similarity lifecycle submit training start] [--rounds 5]
 
 Each round runs every benchmark once of each tree, each tree's own with its own raysm, so that what the machine does
 meanwhile happens to both. What is printed are the medians of both and today's over the other's: of times, above 1 is
@@ -32,6 +32,7 @@ COMMANDS = {
     "lifecycle": ("--runs", "1"),
     "submit": ("--runs", "3"),
     "training": ("--runs", "1"),
+    "start": ("--runs", "1"),
 }
 """By name of the benchmark: what it is run with, once a round."""
 
@@ -43,6 +44,7 @@ FIGURES = {
         r"^(submit -> instances started)" + NUMBER,
         r"^(import raysm(?:; raysm\.submit)?)" + NUMBER,
     ),
+    "start": (r"^((?:first|second|print) job, processor s)" + NUMBER, r"^((?:first|second|print) job, s)" + NUMBER),
     "training": (r"^(steps/s)" + NUMBER, r"^(start -> first step)" + NUMBER, r"^(last step -> end)" + NUMBER),
 }
 """By name of the benchmark: the lines that are compared, each with its name and its first number."""
@@ -71,7 +73,9 @@ def interpreter(tree, folder):
 
 def measured(python, tree, name):
     """Run one benchmark of one tree; return its figures by name."""
-    command = [str(python), f"tests/benchmarks/{name}.py", *COMMANDS[name]]
+    # One that a tree is too old to have measures it from here: its raysm is the one of the folder that it runs in.
+    place = next(place for place in (tree, ROOT) if (place / f"tests/benchmarks/{name}.py").exists())
+    command = [str(python), str(place / f"tests/benchmarks/{name}.py"), *COMMANDS[name]]
     out = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
     if out.returncode:
         raise SystemExit(f"{name} of {tree} ended with {out.returncode}:\n{out.stdout[-2000:]}{out.stderr[-2000:]}")

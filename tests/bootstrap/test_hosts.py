@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from raysm.bootstrap.hosts import Host, natural_key, read_resource_config
+from raysm.bootstrap.hosts import Host, read_resource_config
 from raysm.errors import InvalidConfig
 
 WHERE = Path("resourceconfig.json")
@@ -23,11 +23,6 @@ def test_twelve_hosts_in_lexicographic_order_follow_their_numbers():
     assert TWELVE[:2] == ["algo-1", "algo-10"]
     found = read(hosts=TWELVE)
     assert [host.name for host in found.hosts] == [f"algo-{i}" for i in range(1, 13)]
-
-
-def test_names_without_numbers_and_with_several_have_an_order_too():
-    names = ["b", "a10", "a9", "a9-2", "a9-10", "10", "9", "a"]
-    assert sorted(names, key=natural_key) == ["9", "10", "a", "a9", "a9-2", "a9-10", "a10", "b"]
 
 
 def test_groups_give_each_host_its_group_and_type():

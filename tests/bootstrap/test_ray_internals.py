@@ -11,8 +11,8 @@ import pytest
 
 import raysm
 from raysm.bootstrap import ray_internals
-from raysm.bootstrap.ray_internals import CHECKLIST, SETTINGS, Internal, Setting, Text, spare_options
-from raysm.errors import MissingDependency
+from raysm.bootstrap.ray_internals import CHECKLIST, SETTINGS, spare_options
+from raysm.bootstrap.ray_names import Internal
 
 PACKAGE = Path(raysm.__file__).parent
 OF_RAY = re.compile(
@@ -64,57 +64,10 @@ def test_only_ray_internals_names_ray_s_private_modules():
     assert set(offenders) == {"ray_internals.py"}
 
 
-def test_what_is_there_is_found_and_can_be_replaced(module):
-    kill = internal("Node.kill")
-    assert kill.find() is module.Node.kill
-    kill.replace(lambda original: lambda self: original(self, True) + " softly")
-    assert module.Node().kill() == "killed softly"
-
-
-@pytest.mark.parametrize(
-    ("missing", "gap"),
-    [
-        (internal("Node.reap"), "no stand_in_for_ray.Node.reap"),
-        (
-            internal("Node.kill", fits=lambda kill: kill.no_such_thing),
-            "another stand_in_for_ray.Node.kill than the one",
-        ),
-        (Internal(module="no_ray_at_all", purpose="end a node"), "no no_ray_at_all"),
-    ],
-)
-def test_a_spared_name_that_is_missing_is_left_out_with_one_warning(module, missing, gap, capfd):
-    missing.replace(lambda original: pytest.fail("there is nothing to adapt"))
-    said = capfd.readouterr().err
-    assert said.count("\n") == 1
-    assert said.startswith("raysm: warning: Ray ")
-    assert gap in said
-    assert "left out: end a node" in said
-
-
-def test_a_needed_name_that_is_missing_is_an_error_with_ray_s_version(module):
-    with pytest.raises(
-        MissingDependency, match=r"Ray \d+\.\d+.* has no stand_in_for_ray.Head, which raysm needs to end"
-    ):
-        internal("Head", is_needed=True).find()
-
-
 def test_options_that_ray_does_not_take_any_more_are_left_out(module, capfd):
     assert spare_options(internal("Node"), {"limit": 1}) == {"limit": 1}
     assert spare_options(internal("Task"), {"limit": 1}) == {}
     assert "no stand_in_for_ray.Task" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        Setting(name="RAY_worker_nicenes", purpose="have half of a name"),
-        Setting(name="RAY_NO_SUCH_THING", purpose="be read", module="ray._private.ray_constants"),
-        Text(words="Some Ray subprocesses have left:", module="ray.scripts.scripts", purpose="be said"),
-        Text(words="anything", module="ray.no_such_module", purpose="be said"),
-    ],
-)
-def test_a_setting_or_a_text_that_no_ray_has_is_missed(entry):
-    assert entry.gap() == f"no {entry.path}"
 
 
 def test_the_checklist_is_printed_and_its_exit_code_says_whether_it_is_whole():

@@ -19,6 +19,20 @@ import subprocess, sys, threading, time, types
 
 wanted, begun, answers = threading.Event(), threading.Event(), threading.Event()
 
+class Agents:
+    postponed, rung, followed = False, threading.Event(), []
+
+    def postpone(self):
+        self.postponed = True
+
+    def ring(self):
+        self.rung.set()
+
+    def follow_dashboard(self, node):
+        self.followed.append(node)
+
+agents = Agents()
+
 class Node:
     def __init__(self):
         self.all_processes = {}
@@ -49,7 +63,7 @@ from raysm.bootstrap.ray_start import adapt_kill, postpone_dashboard
 SPAWN = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'input()']); print('up', flush=True); input()"
 spectator = subprocess.Popen([sys.executable, "-c", SPAWN], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 spectator.stdout.readline()
-postpone_dashboard(wanted.wait)
+postpone_dashboard(wanted.wait, agents)
 ray_internals.KILL_ALL.replace(lambda kill_all: adapt_kill(kill_all, [spectator]))
 node = Node()
 """
@@ -89,12 +103,35 @@ def test_a_dashboard_that_nobody_wants_is_never_started():
     assert said[:2] == ["registered", "False ['raylet']"]
 
 
+def test_the_agents_are_wanted_with_the_dashboard_and_not_before():
+    said, _ = run(
+        "print(agents.postponed, agents.rung.is_set(), agents.followed)\n"
+        "wanted.set()\n"
+        # Behind the others, whose lines would be mixed with this one.
+        "begun.wait(60)\n"
+        "print('rung', agents.rung.wait(60))\n"
+        "node.kill_all_processes()"
+    )
+    assert said[1] == "True False []"
+    assert "rung True" in said[2:]
+
+
+def test_a_node_that_is_not_the_head_follows_the_dashboard_of_the_head():
+    said, _ = run(
+        "from raysm.bootstrap.ray_start import adapt_initialize\n"
+        "adapt_initialize(lambda self: None, [], wanted.wait, agents)(node)\n"
+        "print(agents.followed == [node], agents.rung.is_set())\n"
+        "node.kill_all_processes()"
+    )
+    assert said[1] == "True False"
+
+
 def test_one_whose_port_is_taken_is_left_to_ray_which_says_so():
     said, _ = run(
         "def refuse(): raise OSError('taken')\n"
         "from raysm.bootstrap.ray_start import adapt_initialize\n"
         "starts = [lambda node: begun.set()]\n"
-        "adapt_initialize(lambda self: None, starts, refuse)(node)\n"
+        "adapt_initialize(lambda self: None, starts, refuse, agents)(node)\n"
         "print(begun.wait(60))\n"
         "node.kill_all_processes()"
     )

@@ -14,8 +14,9 @@ import pytest
 from botocore.stub import Stubber
 
 from raysm.client.data_parallel import DataParallel
-from raysm.client.function import Function, python_version
+from raysm.client.function import Function
 from raysm.client.job import attach
+from raysm.client.python_version import python_version
 from raysm.client.remote import remote
 from raysm.client.service import Service
 from raysm.client.storage import Storage

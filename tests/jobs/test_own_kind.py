@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 import raysm
-from raysm.client.function import python_version
+from raysm.client.python_version import python_version
 from raysm.client.submit import prepare
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import InvalidRequest, JobFailed

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from raysm.contract.events import State
-from raysm.request import Cluster
+from raysm.request import Cluster, Ports
 from tests.support.jobs import ENDS_S, script_request, started
 from tests.support.processes import inside
 from tests.support.sagemaker_server import wait_until
@@ -55,6 +55,8 @@ CALLS = (
 """Calls that read or do something, of every service that Ray's processes have. Two are left out on purpose: the health
 check answers "alive" to anybody, which orchestrators rely on, and RaySyncer/StartSync, see the README."""
 
+PORTS = Ports()
+
 REFUSALS = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAVAILABLE}
 
 
@@ -64,8 +66,11 @@ def running(tmp_path_factory):
     request = script_request(folder, AN_ACTOR_ON_EACH_NODE, cluster=Cluster(count=2))
     with started(request, folder / "job") as (job, log):
         log.wait_for_text("user code runs")
-        # The first who asks has it started.
+        # The first who asks has them started: the dashboard, with which its agents come, and those of the environments.
         wait_until(lambda: http_status(job.instances["algo-1"].address, 8265, "/") == 200, timeout_s=120)
+        for instance in job.instances.values():
+            for port in (PORTS.runtime_env_agent, PORTS.dashboard_agent):
+                wait_until(lambda: http_status(instance.address, port, "/") is not None, timeout_s=120)  # noqa: B023
         yield job, log
         # What was asked of the ports must not have hurt anybody: the job still ends well.
         (job.model_dir / "go").touch()

@@ -8,7 +8,6 @@ import sys
 import textwrap
 import time
 
-import cloudpickle
 import pytest
 
 import raysm
@@ -20,12 +19,10 @@ pytestmark = pytest.mark.usefixtures("home")
 
 
 @pytest.fixture(scope="module")
-def digits(home):
+def digits(home, by_value):
     """A session of two instances."""
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
     with raysm.Session(cluster=raysm.Cluster(count=2), name="digits") as session:
         yield session
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def nothing():

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 
-import cloudpickle
 import pytest
 
 import raysm
@@ -15,17 +14,9 @@ from raysm.errors import SessionEnded
 from tests.support.jobs import ENDS_S, FORMING_S
 from tests.support.sessions import until
 
-pytestmark = [pytest.mark.usefixtures("home"), pytest.mark.long]
+pytestmark = [pytest.mark.usefixtures("home", "by_value"), pytest.mark.long]
 
 ONE = raysm.Cluster(count=1)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def by_value():
-    """The functions of this file travel: the cluster cannot import it."""
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    yield
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def nothing():

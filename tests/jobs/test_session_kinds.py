@@ -1,9 +1,7 @@
 """A session on instances whose loopback is not this machine's: it is reached by the job's tunnel."""
 
 import socket
-import sys
 
-import cloudpickle
 import pytest
 
 import raysm
@@ -12,17 +10,9 @@ from raysm.errors import InvalidRequest
 from tests.support import docker
 from tests.support.homes import serving
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.usefixtures("by_value"), pytest.mark.long, pytest.mark.timeout(900)]
 
 TWO = raysm.Cluster(count=2)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def by_value():
-    """The functions of this file travel: the cluster cannot import it."""
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    yield
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def doubled(x):

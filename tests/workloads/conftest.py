@@ -15,6 +15,9 @@ from raysm.bootstrap.variables import import_variables
 from raysm.contract.names import BASE_DIR, LABEL_HOST
 from raysm.contract.paths import Paths
 
+STARTS = 3
+"""Of a Ray that does not come up; each waits 30 s, which is Ray's own and cannot be set."""
+
 
 @contextlib.contextmanager
 def environment(folder):
@@ -38,10 +41,42 @@ def environment(folder):
         os.environ.update(before)
 
 
+def shut_down():
+    import ray
+
+    ray.shutdown()
+    with warnings.catch_warnings():
+        # Ray does not wait for the processes that it ends, and drops their handles.
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+def start_patiently(folder):
+    import ray
+
+    for attempt in range(1, STARTS + 1):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=2,
+                include_dashboard=False,
+                object_store_memory=256 << 20,
+                labels={LABEL_HOST: "algo-1"},
+                log_to_driver=False,
+                configure_logging=False,
+                _temp_dir=str(folder / f"r{attempt}"),
+            )
+            return
+        except Exception:
+            # A busy machine has taken longer.
+            shut_down()
+            if attempt == STARTS:
+                raise
+
+
 @pytest.fixture(scope="session")
 def one_ray():
     """Start a Ray of two CPUs whose one node is the instance algo-1; yield its folder."""
-    import ray
     from ray._private.authentication_test_utils import reset_auth_token_state
 
     # Short: Ray keeps sockets below it.
@@ -51,23 +86,10 @@ def one_ray():
         with environment(folder):
             # Ray reads mode and token once for a process, when it is imported: make it read them again.
             reset_auth_token_state()
-            ray.init(
-                address="local",
-                num_cpus=2,
-                include_dashboard=False,
-                object_store_memory=256 << 20,
-                labels={LABEL_HOST: "algo-1"},
-                log_to_driver=False,
-                configure_logging=False,
-                _temp_dir=str(folder / "r"),
-            )
+            start_patiently(folder)
         yield folder
     finally:
-        ray.shutdown()
-        with warnings.catch_warnings():
-            # Ray does not wait for the processes that it ends, and drops their handles.
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
+        shut_down()
         reset_auth_token_state()
         shutil.rmtree(folder, ignore_errors=True)
 

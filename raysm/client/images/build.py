@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raysm import __version__
-from raysm.client.function import python_version
 from raysm.client.images import ecr
 from raysm.client.images.context import write_context
 from raysm.client.images.docker import Docker
+from raysm.client.python_version import python_version
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest
 

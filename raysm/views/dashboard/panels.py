@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from raysm.contract.natural_order import natural
 from raysm.contract.node_usage import NODE_COUNT
 from raysm.views.dashboard.timeline import Timeline
 
@@ -91,7 +92,7 @@ PANELS: Mapping[str, Callable[[Timeline, float], Chart]] = {"41": utilization, "
 def _chart(timeline: Timeline, name: str, title: str, unit: str, since_s: float) -> Chart:
     by_host = timeline.series(name, since_s)
     # The workload's own metrics have no host.
-    curves = {host or title: points for host, points in sorted(by_host.items(), key=lambda item: _natural(item[0]))}
+    curves = {host or title: points for host, points in sorted(by_host.items(), key=lambda item: natural(item[0]))}
     if len(curves) > MOST_CURVES:
         curves = {
             "highest": _gathered(by_host, max),
@@ -99,12 +100,6 @@ def _chart(timeline: Timeline, name: str, title: str, unit: str, since_s: float)
             "lowest": _gathered(by_host, min),
         }
     return Chart(title=title, unit=unit, curves=curves, from_zero=name in TITLES)
-
-
-def _natural(host: str) -> tuple[str, int]:
-    """Order algo-10 behind algo-2."""
-    name, _, number = host.rpartition("-")
-    return (name, int(number)) if number.isdecimal() else (host, 0)
 
 
 def _mean(values: list[float]) -> float:

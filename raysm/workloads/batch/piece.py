@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from raysm.bootstrap import environment
+from raysm.contract.natural_order import natural
 from raysm.errors import InstanceLost, InvalidInput
 from raysm.request.batch import BatchInference
 from raysm.workloads.batch.formats import format_of, named
 from raysm.workloads.batch.formats.format import Span
-from raysm.workloads.file_names import is_hidden, natural
+from raysm.workloads.file_names import is_hidden
 from raysm.workloads.files import file_blocks
 from raysm.workloads.nodes import answers, ask_every_node, cluster_nodes
 from raysm.workloads.placed import PlacedBlock

@@ -4,8 +4,8 @@ import pytest
 from moto import mock_aws
 
 from raysm import __version__
-from raysm.client.function import python_version
 from raysm.client.images.build import BuiltImage, ImageBuild, build_commands, build_image, check_build, tag_of
+from raysm.client.python_version import python_version
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest, ServiceError
 from tests.support.sagemaker import ACCOUNT, REGION, SESSION, aws

@@ -2,7 +2,6 @@
 
 import asyncio
 import pickle
-import sys
 import threading
 import time
 
@@ -15,12 +14,7 @@ from raysm.errors import InvalidRequest, ServiceError, SessionEnded
 from raysm.request.codec import to_json
 from tests.support.sessions import served, until, wired
 
-
-@pytest.fixture(autouse=True, scope="module")
-def by_value():
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    yield
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+pytestmark = pytest.mark.usefixtures("by_value")
 
 
 @pytest.fixture(scope="module")

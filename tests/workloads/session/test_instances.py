@@ -13,6 +13,7 @@ from raysm.errors import InvalidRequest
 from raysm.workloads.session.calls import Call
 from raysm.workloads.session.instances import ByInstance, InstanceCells
 from raysm.workloads.session.printing import Printing
+from tests.support.interrupting import interrupted
 
 WAIT_S = 120.0
 
@@ -94,17 +95,11 @@ class TestInProcessesOfRays:
         async def script(cells, run):
             await run("x = 5")
             sleeping = call(f"import time\nopen({str(tmp_path / 'began')!r}, 'w')\ntime.sleep(600)")
-            running = asyncio.create_task(cells.run(sleeping))
-            while not (tmp_path / "began").exists():
-                await asyncio.sleep(0.05)
-            sleeping.is_cancelled = True
-            cells.interrupt(sleeping)
-            outcome, _ = await running
-            sleeping.end(outcome, True, tmp_path / "spill")
-            return Outcome.decode(outcome), await run("x")
+            ended = await interrupted(cells, sleeping, tmp_path / "spill", (tmp_path / "began").exists)
+            return ended, await run("x")
 
-        interrupted, after = with_cells(script)
-        assert (interrupted.error.cancelled, after.shown["text/plain"]) == (True, "5")
+        ended, after = with_cells(script)
+        assert (ended.error.cancelled, after.shown["text/plain"]) == (True, "5")
 
     def test_one_that_waits_and_is_interrupted_never_runs(self, tmp_path):
         async def script(cells, run):

@@ -16,6 +16,7 @@ from raysm.contract.session import CALL, CallRequest, Outcome
 from raysm.workloads.session.calls import Call
 from raysm.workloads.session.printing import Printing
 from raysm.workloads.session.processes import CallProcesses
+from tests.support.interrupting import interrupted
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
@@ -48,18 +49,6 @@ def call_of(function, *args, id="c"):
 
 def value(outcome):
     return pickle.loads(Outcome.decode(outcome[0]).pickled)
-
-
-async def interrupted(calls, call, spill):
-    """Interrupt a call that runs; return how it ended."""
-    running = asyncio.create_task(calls.run(call))
-    while call.status.state != "running":
-        await asyncio.sleep(0.05)
-    call.is_cancelled = True
-    calls.interrupt(call)
-    outcome, _ = await running
-    call.end(outcome, True, spill)
-    return Outcome.decode(outcome)
 
 
 def test_a_call_prints_before_its_outcome_and_runs_in_its_folder(tmp_path):
@@ -123,7 +112,8 @@ def test_what_cannot_be_unpickled_there_is_a_failure(tmp_path):
 def test_a_sleep_is_interrupted_and_its_process_does_the_next_call(tmp_path):
     async def script(calls):
         before = value(await calls.run(call_of(os.getpid)))
-        ended = await interrupted(calls, call_of(time.sleep, 600, id="s"), tmp_path / "spill")
+        sleeping = call_of(time.sleep, 600, id="s")
+        ended = await interrupted(calls, sleeping, tmp_path / "spill", lambda: sleeping.status.state == "running")
         return ended, before, value(await calls.run(call_of(os.getpid, id="n")))
 
     ended, before, after = with_calls(tmp_path, script)
@@ -138,15 +128,7 @@ def test_a_call_that_hears_no_signal_is_ended_with_its_process(tmp_path):
         time.sleep(600)
 
     async def script(calls):
-        call = call_of(deaf)
-        running = asyncio.create_task(calls.run(call))
-        while not (tmp_path / "deaf").exists():
-            await asyncio.sleep(0.05)
-        call.is_cancelled = True
-        calls.interrupt(call)
-        outcome, _ = await running
-        call.end(outcome, True, tmp_path / "spill")
-        return Outcome.decode(outcome)
+        return await interrupted(calls, call_of(deaf), tmp_path / "spill", (tmp_path / "deaf").exists)
 
     assert with_calls(tmp_path, script).error.cancelled
 

@@ -12,6 +12,7 @@ from raysm.contract.session import BATCH, SHELL, CallRequest, Outcome
 from raysm.errors import InvalidRequest
 from raysm.workloads.session.calls import Call
 from raysm.workloads.session.remote_calls import RemoteCalls
+from tests.support.interrupting import interrupted
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
@@ -89,14 +90,7 @@ def test_a_command_runs_where_it_is_told_to(tmp_path):
 def test_a_command_is_interrupted_by_the_end_of_its_process(tmp_path):
     async def script(calls):
         call = Call("s", CallRequest(kind=SHELL, name="sleep"), b"touch begun; sleep 600", lambda: None)
-        running = asyncio.create_task(calls.run(call))
-        while not (tmp_path / "begun").exists():
-            await asyncio.sleep(0.05)
-        call.is_cancelled = True
-        calls.interrupt(call)
-        outcome, _ = await running
-        call.end(outcome, True, tmp_path / "spill")
-        return Outcome.decode(outcome)
+        return await interrupted(calls, call, tmp_path / "spill", (tmp_path / "begun").exists)
 
     assert with_calls(tmp_path, script).error.cancelled
 

@@ -1,7 +1,6 @@
 """What runs in a process of Ray's, called here."""
 
 import pickle
-import sys
 
 import cloudpickle
 import pytest
@@ -9,12 +8,7 @@ import pytest
 from raysm.contract.session import Outcome
 from raysm.workloads.session import work
 
-
-@pytest.fixture(autouse=True)
-def by_value():
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    yield
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+pytestmark = pytest.mark.usefixtures("by_value")
 
 
 def batch(function, items, *, first=0, retries=0, return_exceptions=False):

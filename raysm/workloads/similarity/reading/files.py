@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from raysm.contract.natural_order import natural
 from raysm.errors import InvalidInput
-from raysm.workloads.file_names import is_hidden, natural
+from raysm.workloads.file_names import is_hidden
 from raysm.workloads.similarity.reading import archives, tables
 from raysm.workloads.similarity.reading.ids import word
 from raysm.workloads.similarity.reading.npy import read_layout

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from raysm.contract.natural_order import natural
 from raysm.errors import InstanceLost, InvalidInput
-from raysm.workloads.file_names import natural
 from raysm.workloads.similarity.arithmetic.row_order import Run
 from raysm.workloads.similarity.reading.ids import plain_bytes, word
 from raysm.workloads.similarity.reading.source import Source

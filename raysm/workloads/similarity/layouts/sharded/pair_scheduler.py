@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysm.contract.natural_order import natural
 from raysm.workloads.blocks import LATER, RowBlock, TileBlock
-from raysm.workloads.file_names import natural
 from raysm.workloads.placed import PlacedBlock
 from raysm.workloads.similarity.layouts.sharded.schedule import RowChunk, Transfer
 
