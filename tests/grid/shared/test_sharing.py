@@ -3,11 +3,13 @@
 import pytest
 
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.grid.attempt import TaskState
+from raysm.grid.attempt import Attempt, TaskState
 from raysm.grid.database import LeaseLost
 from raysm.grid.ledger import money
-from raysm.grid.shared.lease import LEASE_S
+from raysm.grid.shared.copies import Copies
+from raysm.grid.shared.lease import LEASE_S, SharedLease
 from raysm.grid.shared.opening import copied
+from raysm.grid.shared.sharing import Sharing
 from raysm.grid.shared.wishes import Wishes
 from raysm.grid.store import Store
 from raysm.grid.task import Task
@@ -280,3 +282,22 @@ def test_a_first_copy_that_cannot_be_written_ends_the_opening(world):
     world.objects.is_silent = True
     with pytest.raises(ServiceError):
         world.here.open()
+
+
+def test_what_is_covered_is_not_written_again_and_a_stop_is_asked_about_each_time(world, tmp_path):
+    objects, store = world.objects, Store(tmp_path / "g.db")
+    lease = SharedLease(objects, "here", lambda: world.bench.clock.now)
+    sharing = Sharing(store, lease, Copies(store.database, objects, tmp_path / "g.shared"), Wishes(objects))
+    sharing.take()
+    store.make("g", rules=world.bench.rules, now=1.0)
+    store.add([Task(key="a")])
+    with store.database.transaction("intents", fenced=False):
+        store.insert(Attempt(task="a", number=1, name="a1", region="r", instance_type="ml", count=1))
+    sharing.cover("a1")
+    written = len(objects.writes)
+    sharing.cover("a1")
+    assert len(objects.writes) == written
+    sharing.assure()
+    sharing.assure()
+    assert [name for name, _ in objects.writes[written:]] == ["head.json", "head.json"]
+    store.database.close()
