@@ -101,6 +101,9 @@ class ScriptedSageMaker:
             job["answer"].update(job["changes"].pop(0))
         return dict(job["answer"])
 
+    def delete_training_job(self, *, TrainingJobName):  # noqa: N803
+        del self.jobs[TrainingJobName]
+
     def stop_training_job(self, *, TrainingJobName):  # noqa: N803
         self.stopped.append(TrainingJobName)
         self.end(TrainingJobName, "Stopped")
