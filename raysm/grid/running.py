@@ -172,7 +172,7 @@ def open_running(
     store = Store(path)
     sharing = _shared(request, store, path, services) if request.is_shared else None
     try:
-        added = _take_up(request, tasks, known, store, now, planned_usd)
+        added = _take_up(request, tasks, known, store, now, clock, planned_usd)
         if goes_on:
             store.go_on(now)
         limiter = Limiter(folder() / LIMITS, account=_account(request.template.target))
@@ -211,6 +211,7 @@ def _take_up(
     known: Known,
     store: Store,
     now: float,
+    clock: Clock,
     planned_usd: tuple[float, float] | None,
 ) -> int:
     """Have a grid's store know what is asked for; return how many rows are new."""
@@ -224,6 +225,7 @@ def _take_up(
             f"--name, or remove {store.database.path}"
         )
     store.change_rules(request.rules)
+    store.change_clock(clock)
     store.note_plan(planned_usd)
     added = join(store, tasks)
     with store.database.transaction("quotas", fenced=False):

@@ -5,7 +5,6 @@ the grid, that process finds at its next step. Of a grid that is shared its copy
 """
 
 import contextlib
-import time
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -70,7 +69,7 @@ class GridHandle:
             InvalidRequest: There is no grid of this name.
         """
         with self._opened() as store:
-            return shown_snapshot(snapshot(store, time.time()))
+            return shown_snapshot(snapshot(store, store.grid().clock.now()))
 
     def rows(self, state: str | None = None) -> list[GridRow]:
         """Return its rows in the order of their source, each with the job that it has, or had last.
@@ -98,11 +97,11 @@ class GridHandle:
         """
         with self._opened() as store:
             if self._objects is not None:
-                Wishes(self._objects).leave("stop", time.time())
+                Wishes(self._objects).leave("stop", store.grid().clock.now())
                 return store.open_count()
             # A closed grid is run by nobody any more: it would be "stopping" for ever.
             if store.grid().state != "closed":
-                store.change_grid("stopping", time.time(), why="the user stops it", fenced=False)
+                store.change_grid("stopping", store.grid().clock.now(), why="the user stops it", fenced=False)
             return store.open_count()
 
     def retry(self) -> int:
@@ -113,10 +112,10 @@ class GridHandle:
         """
         with self._opened() as store:
             if self._objects is not None:
-                Wishes(self._objects).leave("retry", time.time())
+                Wishes(self._objects).leave("retry", store.grid().clock.now())
                 states = store.states()
                 return sum(states.get(state, 0) for state in AGAIN)
-            return store.again(AGAIN, time.time())
+            return store.again(AGAIN, store.grid().clock.now())
 
     def extend(self, rows: Any = None, *, max_rows: int = MAX_ROWS) -> int:
         """Have new rows join it, and return how many they are; those that it has stay as they are.
@@ -150,7 +149,7 @@ class GridHandle:
         with self._opened() as store:
             # Those in trouble first: of very many rows the page has only the first.
             rows = chain.from_iterable(rows_of(store, state) for state in TROUBLES_FIRST)
-            put(path, report_page(snapshot(store, time.time()), rows))
+            put(path, report_page(snapshot(store, store.grid().clock.now()), rows))
         return path
 
     def __repr__(self) -> str:
