@@ -11,11 +11,14 @@ from typing import Any
 
 import ray
 
+from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.log import emit_event
+from raysm.contract.payload import Payload
 from raysm.request.sweep import SweepWorkload
 from raysm.workloads.nodes import cluster_nodes
 from raysm.workloads.pickles import unpickled
 from raysm.workloads.runner import Runner, naming_what_is_missing
+from raysm.workloads.sweep.one_trial import as_launched
 from raysm.workloads.termination import leave_on_sigterm
 
 __all__ = ["SweepRunner"]
@@ -23,6 +26,11 @@ __all__ = ["SweepRunner"]
 
 class SweepRunner(Runner[SweepWorkload]):
     """Runs the trials."""
+
+    def __init__(self, payload: Payload, environment: Environment) -> None:
+        """See ``Runner``."""
+        super().__init__(payload, environment)
+        self.workload = as_launched(self.workload, environment.hyperparameters)
 
     def run(self, address: str) -> None:
         """Run them all; ``workloads.sweep.run`` says what it raises."""
