@@ -11,9 +11,7 @@ from typing import Any
 
 import ray
 
-from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.log import emit_event
-from raysm.contract.payload import Payload
 from raysm.request.sweep import SweepWorkload
 from raysm.workloads.nodes import cluster_nodes
 from raysm.workloads.pickles import unpickled
@@ -27,11 +25,6 @@ __all__ = ["SweepRunner"]
 class SweepRunner(Runner[SweepWorkload]):
     """Runs the trials."""
 
-    def __init__(self, payload: Payload, environment: Environment) -> None:
-        """See ``Runner``."""
-        super().__init__(payload, environment)
-        self.workload = as_launched(self.workload, environment.hyperparameters)
-
     def run(self, address: str) -> None:
         """Run them all; ``workloads.sweep.run`` says what it raises."""
         # Optuna, or what Ray Tune needs (pandas, among others), of which Tune speaks in words of its own.
@@ -40,6 +33,7 @@ class SweepRunner(Runner[SweepWorkload]):
             from raysm.workloads.sweep.output import summary_of, write_result
             from raysm.workloads.sweep.run import Sweep
             from raysm.workloads.sweep.search import drawing_by
+        self.workload = as_launched(self.workload, self.environment.hyperparameters)
         begun_s = time.monotonic()
         # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
         ray.init(address=address, configure_logging=False)
